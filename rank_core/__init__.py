@@ -1,0 +1,24 @@
+"""Neural rerankers of long documents: models, data, training, statistics. The public names, loaded
+on first use, so that a part can be imported where the libraries of another part are missing."""
+
+from importlib import import_module
+from typing import Any
+
+_PUBLIC = {
+    "COLLECTIONS": "rank_core.data",
+    "MODELS": "rank_core.models",
+    "BadInput": "rank_core.errors",
+    "TrialConfig": "rank_core.config",
+    "TrialResult": "rank_core.trial",
+    "compare": "rank_core.stats.compare",
+    "load_collection": "rank_core.data",
+    "run_trial": "rank_core.trial",
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)

@@ -1,0 +1,102 @@
+"""From (query, document) pairs to encoder input: real chunks only, padded per batch."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rank_core.backbones import Backbone
+from rank_core.chunks import document_spans
+from rank_core.config import Chunking
+from rank_core.token_store import TokenStore, tokenize
+
+# C chunks of a batch, L tokens of its longest chunk, B documents.
+
+
+class ChunkBatch(NamedTuple):
+    """What an encoder reads. No row is padding; rows of one document are neighbours, in order."""
+
+    input_ids_CL: Tensor
+    attention_mask_CL: Tensor
+    token_type_ids_CL: Tensor | None
+    doc_C: Tensor  # the document of each chunk, 0 .. num_docs - 1, ascending
+    num_docs: int
+
+
+class Chunk(NamedTuple):
+    """One encoder input before padding: [CLS] query [SEP] chunk [SEP]."""
+
+    query: NDArray[np.int32]
+    text: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.query) + len(self.text) + 3
+
+
+@dataclass(frozen=True)
+class PairEncoder:
+    """Cuts documents into chunks and lays chunks out as tensors."""
+
+    tokens: TokenStore
+    chunking: Chunking
+    first_chunk_only: bool  # what FirstP reads
+    backbone: Backbone
+
+    def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
+        """The chunks of one document beside `query`; never empty."""
+        document = self.tokens[doc_id]
+        spans = document_spans(doc_id, len(document), self.chunking)
+        if self.first_chunk_only:
+            spans = spans[:1]
+        return [Chunk(query, document[start:end]) for start, end in spans]
+
+    def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
+        """The chunks of several documents as one batch."""
+        chunks = [chunk for document in documents for chunk in document]
+        doc_C = [i for i, document in enumerate(documents) for _ in document]
+        ids, mask, segments = self.layout(chunks)
+        return ChunkBatch(ids, mask, segments, torch.tensor(doc_C), len(documents))
+
+    def layout(self, chunks: Sequence[Chunk]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(input_ids_CL, attention_mask_CL, token_type_ids_CL) of some chunks."""
+        shape = (len(chunks), max(map(len, chunks)))
+        input_ids = np.full(shape, self.backbone.pad_id, dtype=np.int64)
+        mask = np.zeros(shape, dtype=np.int64)
+        segments = np.zeros(shape, dtype=np.int64)
+        for row, (query, text) in enumerate(chunks):
+            start = len(query) + 2
+            end = start + len(text)
+            input_ids[row, 0] = self.backbone.cls_id
+            input_ids[row, 1 : start - 1] = query
+            input_ids[row, start - 1] = self.backbone.sep_id
+            input_ids[row, start:end] = text
+            input_ids[row, end] = self.backbone.sep_id
+            mask[row, : end + 1] = 1
+            segments[row, start : end + 1] = 1
+        types = torch.from_numpy(segments) if self.backbone.num_segments > 1 else None
+        return torch.from_numpy(input_ids), torch.from_numpy(mask), types
+
+
+def tokenize_queries(
+    tokenizer: Any, queries: Sequence[str], max_query_tokens: int
+) -> list[NDArray[np.int32]]:
+    """Token ids of each query, cut to the limit."""
+    ids = tokenize(tokenizer, list(queries)) if queries else []
+    return [np.asarray(tokens[:max_query_tokens], dtype=np.int32) for tokens in ids]
+
+
+def token_budget_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of all items in batches of similar length, longest first.
+
+    A batch holds at most `batch_tokens` tokens, padding included, and at least one item.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    start = 0
+    while start < len(order):
+        size = max(1, batch_tokens // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size

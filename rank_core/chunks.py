@@ -1,0 +1,44 @@
+"""How a document becomes chunks: token spans only. Pure; knows no tokenizer and no model."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from rank_core.config import Chunking
+from rank_core.seeding import generator
+
+
+class Span(NamedTuple):
+    """Tokens [start, end) of a document."""
+
+    start: int
+    end: int
+
+
+@lru_cache(maxsize=65536)
+def chunk_spans(num_tokens: int, window: int, stride: int) -> tuple[Span, ...]:
+    """The ceil(max(0, n - window) / stride) + 1 spans of a document of n = `num_tokens` tokens.
+
+    Lossless: neighbours start `stride` apart, the last span touches the end, none lies inside
+    another. An empty document has one empty span, so that it still gets a score.
+    """
+    num_chunks = -(-max(0, num_tokens - window) // stride) + 1
+    starts = range(0, num_chunks * stride, stride)
+    return tuple(Span(start, min(start + window, num_tokens)) for start in starts)
+
+
+def document_spans(doc_id: str, num_tokens: int, chunking: Chunking) -> tuple[Span, ...]:
+    """The spans a model reads of one document, after the token limit and the overflow policy.
+
+    `first-last-sampled` keeps the first chunk, the last, and a sample of those between in document
+    order (Zhang, Yates & Lin 2021). The sample depends on the document alone, never on the batch.
+    """
+    num_tokens = min(num_tokens, chunking.max_document_tokens)
+    spans = chunk_spans(num_tokens, chunking.window, chunking.stride)
+    limit = chunking.max_chunks
+    if limit == 0 or len(spans) <= limit:
+        return spans
+    if chunking.overflow == "first" or limit == 1:
+        return spans[:limit]
+    rng = generator(0, "overflow", doc_id, len(spans), limit)
+    middle = rng.choice(len(spans) - 2, size=limit - 2, replace=False) + 1
+    return (spans[0], *(spans[i] for i in sorted(middle)), spans[-1])

@@ -1,0 +1,226 @@
+"""The settings of one trial: frozen, typed, validated, changed only by `override`."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from rank_core.errors import BadInput, unknown
+
+NUMERICS_VERSION = 1
+"""Raised when the same settings give other numbers on purpose (README, "numbers that changed")."""
+
+OVERFLOWS = ("first", "first-last-sampled")
+SCHEDULES = ("constant", "linear", "one-cycle")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+
+
+def _require(law: bool, text: str) -> None:
+    if not law:
+        raise BadInput(text)
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise unknown(name, value, choices)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Which ranker: an entry of `MODELS` over an encoder."""
+
+    name: str = "maxp"
+    backbone: str = "tiny"  # `tiny`, a Hugging Face id, or a local folder
+    dropout: float = 0.1  # of the encoder and of the head
+
+    def __post_init__(self) -> None:
+        _require(
+            0 <= self.dropout < 1,
+            f"0 <= model.dropout < 1 must hold, got model.dropout={self.dropout}",
+        )
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """How a document is cut. All sizes in model tokens, without query and special tokens."""
+
+    window: int = 150  # tokens of a chunk
+    stride: int = 75  # tokens between the starts of neighbouring chunks
+    max_chunks: int = 0  # 0: no limit
+    max_document_tokens: int = 1431  # a longer document is cut here first
+    max_query_tokens: int = 32
+    overflow: str = "first"  # which chunks a document of more than max_chunks keeps
+
+    def __post_init__(self) -> None:
+        _require(
+            0 < self.stride <= self.window,
+            "0 < chunking.stride <= chunking.window must hold, "
+            f"got chunking.stride={self.stride}, chunking.window={self.window}",
+        )
+        for name, least in (("max_chunks", 0), ("max_document_tokens", 1), ("max_query_tokens", 1)):
+            value = getattr(self, name)
+            _require(
+                value >= least, f"chunking.{name} >= {least} must hold, got chunking.{name}={value}"
+            )
+        _choice("chunking.overflow", self.overflow, OVERFLOWS)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Pairwise training on (query, relevant, candidate that is not relevant)."""
+
+    num_epochs: int = 1  # passes over the training queries
+    max_steps: int = 0  # 0: no limit
+    batch_size: int = 16  # pairs of one optimiser step, over all workers
+    micro_batch_size: int = 4  # pairs of one forward pass; changes no number but memory
+    backbone_learning_rate: float = 1e-5
+    head_learning_rate: float = 1e-4
+    aggregator_learning_rate: float = 1e-4
+    weight_decay: float = 1e-7
+    schedule: str = "constant"  # after a linear warm-up
+    warmup: float = 0.2  # share of the steps
+    margin: float = 1.0
+    gradient_clip: float = 1.0  # largest global norm; 0: off
+    validate_every: int = 0  # steps; 0: at the end of an epoch
+    precision: str = "auto"  # bf16 or fp16 on a GPU, fp32 on a CPU
+    paired_seeds: bool = False  # the order and negatives of a seed are the same in every cell
+
+    def __post_init__(self) -> None:
+        positive = (
+            "num_epochs batch_size micro_batch_size backbone_learning_rate head_learning_rate "
+            "aggregator_learning_rate margin"
+        )
+        for name in positive.split():
+            value = getattr(self, name)
+            _require(value > 0, f"training.{name} > 0 must hold, got training.{name}={value}")
+        for name in ("max_steps", "weight_decay", "gradient_clip", "validate_every"):
+            value = getattr(self, name)
+            _require(value >= 0, f"training.{name} >= 0 must hold, got training.{name}={value}")
+        _require(0 <= self.warmup <= 1, f"0 <= training.warmup <= 1 must hold, got {self.warmup}")
+        _choice("training.schedule", self.schedule, SCHEDULES)
+        _choice("training.precision", self.precision, PRECISIONS)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is reranked and measured. The first measure chooses the checkpoint, on dev only."""
+
+    measures: tuple[str, ...] = ("nDCG@10", "RR@10")  # ir_measures spelling
+    depth: int = 100  # candidates of a query that are reranked
+    max_dev_queries: int = 0  # 0: all
+    max_test_queries: int = 0  # 0: all
+    batch_tokens: int = 8192  # encoder tokens of one scoring batch
+
+    def __post_init__(self) -> None:
+        _require(len(self.measures) > 0, "evaluation.measures must name at least one measure")
+        for name, least in (
+            ("depth", 1),
+            ("max_dev_queries", 0),
+            ("max_test_queries", 0),
+            ("batch_tokens", 1),
+        ):
+            value = getattr(self, name)
+            _require(
+                value >= least,
+                f"evaluation.{name} >= {least} must hold, got evaluation.{name}={value}",
+            )
+
+
+@dataclass(frozen=True)
+class TrialConfig:
+    """One trial: a configuration and a seed. Everything that affects its numbers is in here,
+    except the contents of the collection and of the backbone, which `fingerprint` adds."""
+
+    collection: str = "python-docs"  # an entry of COLLECTIONS or a folder
+    model: Model = field(default_factory=Model)
+    chunking: Chunking = field(default_factory=Chunking)
+    training: Training = field(default_factory=Training)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    seed: int = 1
+
+    def override(self, settings: Mapping[str, Any]) -> "TrialConfig":
+        """A copy with dotted settings changed: `override({"chunking.window": 75})`.
+
+        Strings are parsed to the setting's type, so values may come from a command line.
+        """
+        nested: dict[str, dict[str, Any]] = {}
+        top: dict[str, Any] = {}
+        types = setting_types()
+        for name, value in settings.items():
+            if name not in types:
+                raise unknown("setting", name, types)
+            section, _, leaf = name.rpartition(".")
+            parsed = _parse(name, value, types[name])
+            (nested.setdefault(section, {}) if section else top)[leaf] = parsed
+        sections = {
+            name: dataclasses.replace(getattr(self, name), **changes)
+            for name, changes in nested.items()
+        }
+        return dataclasses.replace(self, **sections, **top)
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting under its dotted name, in declaration order."""
+        flat: dict[str, Any] = {}
+        for name, value in dataclasses.asdict(self).items():
+            if isinstance(value, dict):
+                flat.update({f"{name}.{leaf}": item for leaf, item in value.items()})
+            else:
+                flat[name] = value
+        return flat
+
+    def fingerprint(self, *, collection_hash: str, backbone_hash: str) -> str:
+        """12 hex digits that name the cell: all settings but the seed, and the inputs' contents."""
+        settings = self.settings() | {
+            "collection": collection_hash,
+            "model.backbone": backbone_hash,
+        }
+        del settings["seed"], settings["training.micro_batch_size"]
+        return _hash([NUMERICS_VERSION, settings])
+
+    def training_hash(self) -> str:
+        """12 hex digits over what shapes the trained model; names the cell's random streams, which
+        must not move when only the evaluation changes."""
+        settings = self.settings()
+        del settings["training.micro_batch_size"], settings["training.paired_seeds"]
+        shaping = ("model.", "chunking.", "training.")
+        return _hash({name: value for name, value in settings.items() if name.startswith(shaping)})
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def setting_types() -> dict[str, Any]:
+    """{dotted setting: type}, in declaration order."""
+    types: dict[str, Any] = {}
+    for name, kind in get_type_hints(TrialConfig).items():
+        if dataclasses.is_dataclass(kind):
+            types.update(
+                {f"{name}.{leaf}": leaf_type for leaf, leaf_type in get_type_hints(kind).items()}
+            )
+        else:
+            types[name] = kind
+    return types
+
+
+def _parse(name: str, value: Any, kind: Any) -> Any:
+    """`value` as `kind`; strings come from a command line."""
+    if kind == tuple[str, ...]:
+        return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+    if kind is bool and isinstance(value, str):
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if value.lower() not in words:
+            raise BadInput(f"{name} must be true or false, got {value!r}")
+        return words[value.lower()]
+    try:
+        parsed = kind(value)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} must be {_ARTICLES[kind]}, got {value!r}") from None
+    if kind in (int, float) and (isinstance(value, bool) or parsed != float(value)):
+        raise BadInput(f"{name} must be {_ARTICLES[kind]}, got {value!r}")
+    return parsed
+
+
+_ARTICLES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}

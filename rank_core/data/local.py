@@ -1,0 +1,258 @@
+"""A collection read from a folder.
+
+`docs.jsonl[.gz]` holds {doc_id, text, title (optional)}; each of `train`, `dev` and `test` holds
+`queries.tsv`, `qrels.trec` and, as its first stage, at most one `*.run[.gz]`. Without a run file
+the first stage is BM25 over all documents, made once and cached.
+"""
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rank_core import first_stage
+from rank_core.cache import cached_directory
+from rank_core.data.collection import Collection, Qrels, Run, Split
+from rank_core.data.trec import (
+    is_identifier,
+    read_content,
+    read_lines,
+    read_qrels,
+    read_queries,
+    read_run,
+    write_run,
+)
+from rank_core.errors import BadInput
+
+SPLITS = ("train", "dev", "test")
+LAYOUT = (
+    "a collection folder holds docs.jsonl or docs.jsonl.gz and, in each of train, dev and test, "
+    "queries.tsv, qrels.trec and at most one *.run or *.run.gz"
+)
+
+
+class _SplitFiles(NamedTuple):
+    queries: Path
+    qrels: Path
+    run: Path | None
+
+
+class _Files(NamedTuple):
+    """The files of a collection; hashable, so that it can name a cache entry."""
+
+    folder: Path
+    documents: Path
+    splits: tuple[tuple[str, _SplitFiles], ...]
+
+    def paths(self) -> list[Path]:
+        of_splits = [path for _, files in self.splits for path in files if path is not None]
+        return [self.documents, *of_splits]
+
+
+def load_folder(folder: Path) -> Collection:
+    """The collection of a folder, named like it; kept in memory until one of its files changes."""
+    files = _find_files(Path(folder).expanduser().resolve())
+    states = tuple((stat.st_size, stat.st_mtime_ns) for stat in map(Path.stat, files.paths()))
+    return _load(files, states)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(files: _Files, states: tuple[tuple[int, int], ...]) -> Collection:
+    """`states` (sizes and times of the files) is there to notice a change, nothing else."""
+    contents = {
+        str(path.relative_to(files.folder)).removesuffix(".gz"): read_content(path)
+        for path in files.paths()
+    }
+    documents = _read_documents(files.documents)
+    judged = {
+        name: _read_judged(split.queries, split.qrels, documents) for name, split in files.splits
+    }
+    _refuse_shared_queries(files)
+    runs = {
+        name: _read_candidates(split.run, split.queries, documents)
+        for name, split in files.splits
+        if split.run is not None
+    }
+    without = {name: queries for name, (queries, _) in judged.items() if name not in runs}
+    if without:
+        made = _bm25_runs(documents, without, _digest({"docs": contents["docs.jsonl"]}))
+        for name, path in made.items():
+            runs[name] = read_run(path)
+            contents[f"{name}/{path.stem}"] = read_content(path)
+    splits = {
+        name: Split(
+            queries=queries,
+            qrels=qrels,
+            candidates={query_id: runs[name].get(query_id, {}) for query_id in queries},
+        )
+        for name, (queries, qrels) in judged.items()
+    }
+    return Collection(files.folder.name, _digest(contents)[:16], documents, splits)
+
+
+def _find_files(folder: Path) -> _Files:
+    """Where the collection's files are; one error names everything that is missing."""
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise BadInput(f"{folder} must be a folder, found {found}; {LAYOUT}")
+    missing = []
+    documents = [
+        path for path in (folder / "docs.jsonl", folder / "docs.jsonl.gz") if path.exists()
+    ]
+    if not documents:
+        missing.append("docs.jsonl (or docs.jsonl.gz)")
+    splits = []
+    for name in SPLITS:
+        required = (folder / name / "queries.tsv", folder / name / "qrels.trec")
+        missing += [f"{name}/{path.name}" for path in required if not path.exists()]
+        runs = sorted([*folder.glob(f"{name}/*.run"), *folder.glob(f"{name}/*.run.gz")])
+        _refuse_several(f"{folder / name}: a split", "run file", runs)
+        splits.append((name, _SplitFiles(*required, run=runs[0] if runs else None)))
+    if missing:
+        raise BadInput(f"{folder} lacks {', '.join(missing)}; {LAYOUT}")
+    _refuse_several(f"{folder}: a collection", "file of documents", documents)
+    return _Files(folder, documents[0], tuple(splits))
+
+
+def _refuse_several(owner: str, kind: str, paths: list[Path]) -> None:
+    if len(paths) > 1:
+        names = " and ".join(path.name for path in paths)
+        raise BadInput(f"{owner} may have one {kind}, found {names}; remove all but one")
+
+
+def _read_documents(path: Path) -> dict[str, str]:
+    """{doc_id: title, newline and text}."""
+    documents: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for number, line in read_lines(path):
+        place = f"{path}:{number}"
+        doc_id, text = _parse_document(line, place)
+        if doc_id in lines:
+            raise BadInput(
+                f"{place}: a doc_id may occur once, found {doc_id!r} in lines "
+                f"{lines[doc_id]} and {number}"
+            )
+        lines[doc_id] = number
+        documents[doc_id] = text
+    if not documents:
+        raise BadInput(f"{path} must hold at least one document, found none")
+    return documents
+
+
+def _parse_document(line: str, place: str) -> tuple[str, str]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{place}: a line must be one JSON object: {error}") from None
+    if not isinstance(record, dict):
+        raise BadInput(f"{place}: a line must be one JSON object, found {type(record).__name__}")
+    for field in ("doc_id", "text"):
+        if field not in record:
+            known = ", ".join(record) or "no field"
+            raise BadInput(f"{place}: a document must have doc_id and text, found {known}")
+    doc_id, text = _text(record, "doc_id", place), _text(record, "text", place)
+    if not is_identifier(doc_id):
+        raise BadInput(f"{place}: a doc_id must be one word without white space, found {doc_id!r}")
+    if record.get("title") is not None:
+        text = f"{_text(record, 'title', place)}\n{text}"
+    if not text.strip():
+        raise BadInput(f"{place}: a document must not be empty, found document {doc_id!r}")
+    return doc_id, text
+
+
+def _text(record: dict[str, Any], field: str, place: str) -> str:
+    value = record[field]
+    if not isinstance(value, str):
+        raise BadInput(f"{place}: {field} must be a text, found {json.dumps(value)[:80]}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"{place}: {field} must be valid Unicode, found half of a surrogate pair "
+            f"at character {error.start}"
+        ) from None
+    return value
+
+
+def _read_judged(
+    queries_path: Path, qrels_path: Path, documents: Mapping[str, str]
+) -> tuple[dict[str, str], Qrels]:
+    """The queries that have judgments, in the order of their file, and these judgments."""
+    queries, qrels = read_queries(queries_path), read_qrels(qrels_path)
+    _require_known("query", qrels, queries, qrels_path, column=0, source=queries_path.name)
+    judged_ids = (doc_id for judged in qrels.values() for doc_id in judged)
+    _require_known("document", judged_ids, documents, qrels_path, column=2, source="the documents")
+    if not any(relevance > 0 for judged in qrels.values() for relevance in judged.values()):
+        raise BadInput(f"{qrels_path} must judge a document relevant (above 0) for some query")
+    judged_queries = {query_id: text for query_id, text in queries.items() if query_id in qrels}
+    return judged_queries, {query_id: qrels[query_id] for query_id in judged_queries}
+
+
+def _read_candidates(path: Path, queries_path: Path, documents: Mapping[str, str]) -> Run:
+    run, queries = read_run(path), read_queries(queries_path)
+    _require_known("query", run, queries, path, column=0, source=queries_path.name)
+    ranked_ids = (doc_id for ranked in run.values() for doc_id in ranked)
+    _require_known("document", ranked_ids, documents, path, column=2, source="the documents")
+    return run
+
+
+def _require_known(
+    kind: str,
+    names: Iterable[str],
+    known: Mapping[str, str],
+    path: Path,
+    *,
+    column: int,
+    source: str,
+) -> None:
+    """Refuse a name that `known` lacks, at the first line of `path` that has it."""
+    for name in names:
+        if name not in known:
+            number = next(n for n, line in read_lines(path) if line.split()[column] == name)
+            raise BadInput(f"{path}:{number}: a {kind} must be in {source}, found {name!r}")
+
+
+def _refuse_shared_queries(files: _Files) -> None:
+    """A query of two splits would let training see what is measured."""
+    owners: dict[str, Path] = {}
+    for _, split in files.splits:
+        for query_id in read_queries(split.queries):
+            if query_id in owners:
+                raise BadInput(
+                    f"a query_id may be in one split only, found {query_id!r} in "
+                    f"{owners[query_id]} and {split.queries}"
+                )
+            owners[query_id] = split.queries
+
+
+def _bm25_runs(
+    documents: Mapping[str, str], queries: Mapping[str, Mapping[str, str]], documents_hash: str
+) -> dict[str, Path]:
+    """{split: its BM25 run file}, built once for these documents and queries."""
+    recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
+    key = _digest({"recipe": json.dumps([recipe, documents_hash, queries]).encode()})[:16]
+    file_name = f"bm25.top{first_stage.DEPTH}.run.gz"
+
+    def build(folder: Path) -> None:
+        together = {
+            query_id: text for split in queries.values() for query_id, text in split.items()
+        }
+        run = first_stage.bm25_run(documents, together)
+        for name, of_split in queries.items():
+            (folder / name).mkdir()
+            part = {query_id: run[query_id] for query_id in of_split}
+            write_run(folder / name / file_name, part, tag="bm25")
+
+    folder = cached_directory("first-stage", key, build)
+    return {name: folder / name / file_name for name in queries}
+
+
+def _digest(contents: Mapping[str, bytes]) -> str:
+    """A hash of named contents that no other split into names and contents shares."""
+    digest = hashlib.sha256()
+    for name in sorted(contents):
+        digest.update(f"{name}\n{len(contents[name])}\n".encode())
+        digest.update(contents[name])
+    return digest.hexdigest()

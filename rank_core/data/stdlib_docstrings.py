@@ -1,0 +1,154 @@
+"""Passages that every machine has: the docstrings of Python's standard library.
+
+Each gives a pair: its summary (a sentence that says what something does) and its body (the rest).
+The modules are imported in a process of their own, run as a script that imports nothing of ours.
+"""
+
+import contextlib
+import importlib
+import inspect
+import io
+import json
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import NamedTuple
+
+MIN_BODY_WORDS = 12
+MIN_SUMMARY_WORDS = 3
+MAX_SUMMARY_WORDS = 30
+
+# They open windows or a browser, print, or are tests rather than documentation.
+SKIPPED = frozenset("antigravity idlelib test tests this tkinter turtle turtledemo".split())
+
+_TIMEOUT_SECONDS = 300
+_SIGNATURE = re.compile(r"[\w.]+\(.*\)|.*->")
+_SENTENCE_END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<=[.!?:])\s+(?=[A-Z`\"'(*<:\[])")
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")
+
+
+class DocstringPair(NamedTuple):
+    """One docstring, cut into its summary and the rest; both without line breaks."""
+
+    name: str  # dotted, as it is imported: unique
+    summary: str
+    body: str
+
+
+def collect_pairs() -> list[DocstringPair]:
+    """The pairs of this interpreter's standard library, ordered by name.
+
+    No two have the same summary or the same body. They are the same in every process, whatever it
+    has imported or installed.
+    """
+    # -I and -S: no site packages, no environment variables, no current folder.
+    command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
+    child = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_SECONDS
+    )
+    if child.returncode != 0:
+        raise RuntimeError(
+            f"collecting docstrings with {sys.executable} ended with {child.returncode}: "
+            f"{child.stderr.decode(errors='replace')[-2000:]}"
+        )
+    return [DocstringPair(*fields) for fields in json.loads(child.stdout)]
+
+
+def pair_of(docstring: str) -> tuple[str, str] | None:
+    """(summary, body), or None where there is no summary of usable length or too little after it.
+
+    The summary is the first sentence after the signatures that C functions open with.
+    """
+    lines = inspect.cleandoc(docstring).split("\n")
+    while lines and (not lines[0].strip() or _SIGNATURE.match(lines[0])):
+        lines.pop(0)
+    paragraph, *rest = _BLANK_LINE.split("\n".join(lines), maxsplit=1)
+    summary, *remainder = _SENTENCE_END.split(" ".join(paragraph.split()), maxsplit=1)
+    body = " ".join(" ".join([*remainder, *rest]).split())
+    if summary.startswith(">>>"):
+        return None  # an example session, not a sentence
+    if not MIN_SUMMARY_WORDS <= len(summary.split()) <= MAX_SUMMARY_WORDS:
+        return None
+    return (summary, body) if len(body.split()) >= MIN_BODY_WORDS else None
+
+
+def _walk() -> list[DocstringPair]:
+    """The pairs of all modules that can be imported in this process."""
+    objects = sorted(
+        (f"{module.__name__}.{name}", value)
+        for module in _all_modules()
+        for name, value in _members(module)
+    )
+    pairs: list[DocstringPair] = []
+    seen: set[str] = set()
+    for name, docstring in objects:
+        pair = pair_of(docstring)
+        if pair is None:
+            continue
+        parts = {f"{kind} {text.lower()}" for kind, text in zip("sb", pair, strict=True)}
+        if not parts & seen:
+            pairs.append(DocstringPair(name, *pair))
+            seen |= parts
+    return pairs
+
+
+def _all_modules() -> Iterator[ModuleType]:
+    for name in sorted(sys.stdlib_module_names):
+        yield from _modules(name)
+
+
+def _modules(name: str) -> Iterator[ModuleType]:
+    """The public module `name` and those inside it, as far as they can be imported here."""
+    leaf = name.rpartition(".")[2]
+    if leaf.startswith("_") or leaf in SKIPPED:
+        return
+    module = None
+    # Modules of other systems and of parts that were not built fail in many ways; a docstring that
+    # cannot be reached on this machine is no error.
+    with contextlib.suppress(Exception, SystemExit):
+        module = importlib.import_module(name)
+    if module is None:
+        return
+    yield module
+    for inner in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        yield from _modules(f"{name}.{inner.name}")
+
+
+def _members(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """(dotted name, docstring) of the public classes, functions and methods."""
+    for name, value in vars(module).items():
+        if name.startswith("_") or not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue
+        if isinstance(value.__doc__, str):
+            yield name, value.__doc__
+        if inspect.isclass(value):
+            yield from ((f"{name}.{method}", text) for method, text in _methods(value))
+
+
+def _methods(owner: type) -> Iterator[tuple[str, str]]:
+    for name, value in vars(owner).items():
+        function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        public = not name.startswith("_")
+        if public and (inspect.isroutine(function) or isinstance(function, property)):
+            if isinstance(function.__doc__, str):
+                yield name, function.__doc__
+
+
+def _main() -> None:
+    # Some modules print when they are imported, and not only through sys.stdout.
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    warnings.simplefilter("ignore")
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        pairs = _walk()
+    with answer:
+        json.dump(pairs, answer)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,34 @@
+"""Masked poolings over the chunk axis: x is x_BP or x_BPH, the mask is mask_BP."""
+
+import torch
+from torch import Tensor
+
+
+def first(x: Tensor, mask_BP: Tensor) -> Tensor:
+    """The first chunk's value."""
+    return x[:, 0]
+
+
+def masked_max(x: Tensor, mask_BP: Tensor) -> Tensor:
+    """The largest value over real chunks."""
+    return x.masked_fill(~_like(mask_BP, x), float("-inf")).amax(1)
+
+
+def masked_sum(x: Tensor, mask_BP: Tensor) -> Tensor:
+    """The sum over real chunks."""
+    return x.masked_fill(~_like(mask_BP, x), 0.0).sum(1)
+
+
+def masked_mean(x: Tensor, mask_BP: Tensor) -> Tensor:
+    """The mean over real chunks of the same document."""
+    count_B = mask_BP.sum(1)
+    return masked_sum(x, mask_BP) / count_B.view(-1, *(1,) * (x.dim() - 2))
+
+
+def masked_softmax(logit_BP: Tensor, mask_BP: Tensor) -> Tensor:
+    """Weights over real chunks that sum to one; padding weighs nothing."""
+    return torch.softmax(logit_BP.masked_fill(~mask_BP, float("-inf")), dim=1)
+
+
+def _like(mask_BP: Tensor, x: Tensor) -> Tensor:
+    return mask_BP if x.dim() == 2 else mask_BP[:, :, None]

@@ -1,0 +1,91 @@
+"""Runs and measures of one trial's model over the splits of its collection."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rank_core import distributed
+from rank_core.backbones import load_tokenizer
+from rank_core.batches import PairEncoder, tokenize_queries
+from rank_core.config import Evaluation, TrialConfig
+from rank_core.data import Collection, Run, Split
+from rank_core.evaluate import mean_values, per_query
+from rank_core.inputs import Inputs
+from rank_core.models import Ranker, model_class
+from rank_core.rerank import Work, ordered, rerank
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Scorer:
+    """Reranks and measures the splits of one trial; workers share the queries."""
+
+    def __init__(
+        self,
+        config: TrialConfig,
+        inputs: Inputs,
+        model: Ranker,
+        autocast: torch.dtype | None,
+    ) -> None:
+        self.config, self.inputs, self.model, self.autocast = config, inputs, model, autocast
+        self.work = Work()
+        self.pairs = PairEncoder(
+            tokens=inputs.tokens,
+            chunking=config.chunking,
+            first_chunk_only=model_class(config.model.name).first_chunk_only,
+            backbone=inputs.backbone,
+        )
+
+    def tokenize(self, split: Split, query_ids: list[str]) -> dict[str, NDArray[np.int32]]:
+        """Token ids of queries, by id."""
+        texts = [split.queries[query_id] for query_id in query_ids]
+        tokenizer = load_tokenizer(self.inputs.backbone.folder)
+        ids = tokenize_queries(tokenizer, texts, self.config.chunking.max_query_tokens)
+        return dict(zip(query_ids, ids, strict=True))
+
+    def run(self, name: str) -> Run:
+        """The model's run over a split's evaluated queries, the same on every worker."""
+        split = self.inputs.collection.splits[name]
+        query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
+        rank, world_size = distributed.world()
+        own = rerank(
+            self.model,
+            self.pairs,
+            queries=self.tokenize(split, query_ids[rank::world_size]),
+            candidates=split.candidates,
+            depth=self.config.evaluation.depth,
+            batch_tokens=self.config.evaluation.batch_tokens,
+            autocast=self.autocast,
+            work=self.work,
+        )
+        parts = distributed.gather(own)
+        return {query_id: parts[i % world_size][query_id] for i, query_id in enumerate(query_ids)}
+
+    def table(self, name: str, run: Run) -> "pd.DataFrame":
+        """`query_id, measure, value` of a run over the evaluated queries of a split."""
+        return _table(self.inputs.collection, name, run, self.config.evaluation)
+
+
+def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation) -> list[str]:
+    """The judged queries of a split that are evaluated: all, or the first few by id."""
+    limits = {"dev": evaluation.max_dev_queries, "test": evaluation.max_test_queries}
+    query_ids = sorted(collection.splits[split].queries)
+    return query_ids[: limits[split] or None]
+
+
+def first_stage_means(
+    collection: Collection, split: str, evaluation: Evaluation
+) -> dict[str, float]:
+    """{measure: mean} of the candidate list itself, over the queries that are evaluated."""
+    candidates = collection.splits[split].candidates
+    query_ids = evaluated_queries(collection, split, evaluation)
+    run = {query_id: ordered(candidates.get(query_id, {})) for query_id in query_ids}
+    return mean_values(_table(collection, split, run, evaluation))
+
+
+def _table(collection: Collection, split: str, run: Run, evaluation: Evaluation) -> "pd.DataFrame":
+    qrels = collection.splits[split].qrels
+    return per_query({query_id: qrels[query_id] for query_id in run}, run, evaluation.measures)

@@ -1,0 +1,180 @@
+"""Crossed bootstrap by weights, for statistics that are no difference of means.
+
+Queries and the seeds of every cell are resampled independently (the pigeonhole bootstrap, Owen
+2007): the mean of a cell is w_S' Y_SQ w_Q, so a replicate costs two matrix products and no copy of
+the data. Relative gains, average gains and best-of-k have no closed form and belong here; tests of
+a difference do not, because few seeds make the resampled seed variance too small by (S - 1) / S.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rank_core.errors import BadInput, unknown
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.power import check_probability
+from rank_core.stats.scopes import Floats
+
+NUM_REPLICATES = 2000
+
+
+@dataclass(frozen=True)
+class BootstrapInterval:
+    """An estimate on the data, its percentile interval, and the two-sided p of being 0."""
+
+    estimate: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True)
+class CrossedWeights:
+    """Weights of B replicates, rows sum to 1: one for the queries, one per cell for its seeds."""
+
+    queries_BQ: Floats
+    seeds: Mapping[str, Floats]  # {cell: (B, S)}
+
+
+def seed_weights(
+    seeds: Mapping[str, Sequence[int]],
+    *,
+    rng: np.random.Generator,
+    num_replicates: int = NUM_REPLICATES,
+    paired_seeds: bool = False,
+    stretched: bool = False,
+) -> dict[str, Floats]:
+    """Resampling weights of every cell's seeds, (B, S); shared by all cells when seeds are paired.
+
+    `stretched` widens them by sqrt(S / (S - 1)), which gives back the seed variance that n-from-n
+    resampling loses; a weight may then be negative.
+    """
+    if num_replicates < 1:
+        raise BadInput(f"num_replicates >= 1 must hold, got {num_replicates}")
+    if paired_seeds and len({tuple(own) for own in seeds.values()}) > 1:
+        raise BadInput("paired seeds need the same seeds in every cell")
+    weights: dict[str, Floats] = {}
+    for cell, own in seeds.items():
+        if paired_seeds and weights:
+            weights[cell] = next(iter(weights.values()))
+            continue
+        S = len(own)
+        weight_BS = _resampled(S, num_replicates, rng)
+        if stretched and S > 1:
+            weight_BS = 1 / S + (weight_BS - 1 / S) * np.sqrt(S / (S - 1))
+        weights[cell] = weight_BS
+    return weights
+
+
+def crossed_weights(
+    matrix: ScoreMatrix,
+    *,
+    rng: np.random.Generator,
+    num_replicates: int = NUM_REPLICATES,
+    paired_seeds: bool = False,
+    stretched: bool = False,
+) -> CrossedWeights:
+    """Weights for one matrix; reuse them for another measure of the same runs and queries."""
+    seeds = seed_weights(
+        matrix.seeds,
+        rng=rng,
+        num_replicates=num_replicates,
+        paired_seeds=paired_seeds,
+        stretched=stretched,
+    )
+    return CrossedWeights(_resampled(len(matrix.query_ids), num_replicates, rng), seeds)
+
+
+def seed_means(matrix: ScoreMatrix, cell: str, weights: CrossedWeights) -> Floats:
+    """The mean of every seed of `cell` under the query weights, (B, S)."""
+    return weights.queries_BQ @ matrix.scores[cell].T
+
+
+def replicated_means(matrix: ScoreMatrix, cell: str, weights: CrossedWeights) -> Floats:
+    """The mean of `cell` in every replicate, (B,)."""
+    return (seed_means(matrix, cell, weights) * weights.seeds[cell]).sum(axis=1)
+
+
+def relative_gain(
+    matrix: ScoreMatrix,
+    *,
+    system: str,
+    baseline: str,
+    weights: CrossedWeights,
+    level: float = 0.95,
+) -> BootstrapInterval:
+    """The gain of the mean over the baseline's mean (ratio of means, minus 1) and its interval."""
+    return average_gain([matrix], system=system, baseline=baseline, weights=[weights], level=level)
+
+
+def average_gain(
+    matrices: Sequence[ScoreMatrix],
+    *,
+    system: str,
+    baseline: str,
+    weights: Sequence[CrossedWeights],
+    level: float = 0.95,
+) -> BootstrapInterval:
+    """The unweighted mean over columns (measures, data sets) of the relative gains.
+
+    Columns measured on the same runs must share their seed weights, those on the same queries
+    their query weights: the caller says which, by passing the same ones.
+    """
+    if not matrices or len(matrices) != len(weights):
+        raise BadInput(
+            "every matrix needs its weights, and there must be one, "
+            f"got {len(matrices)} matrices and {len(weights)} weights"
+        )
+    point: list[float] = []
+    replicates: list[Floats] = []
+    for matrix, weight in zip(matrices, weights, strict=True):
+        for name in (system, baseline):
+            if name not in matrix.cells:
+                raise unknown("cell", name, matrix.cells)
+        base = float(matrix.scores[baseline].mean())
+        if base == 0:
+            raise BadInput(f"a relative gain needs a baseline above 0, {baseline} is 0 everywhere")
+        point.append(float(matrix.scores[system].mean()) / base - 1)
+        base_B = replicated_means(matrix, baseline, weight)
+        replicates.append(replicated_means(matrix, system, weight) / base_B - 1)
+    return interval(float(np.mean(point)), np.mean(replicates, axis=0), level=level)
+
+
+def best_of(
+    matrix: ScoreMatrix, *, cell: str, k: int, weights: CrossedWeights, level: float = 0.95
+) -> BootstrapInterval:
+    """The expected best mean of k training runs of one cell; `p` is against 0 and of little use."""
+    S = len(matrix.scores[cell])
+    if k < 1:
+        raise BadInput(f"k >= 1 must hold, got k={k}")
+    if (weights.seeds[cell] < 0).any():
+        raise BadInput("best_of needs weights that are not stretched, got a negative weight")
+    own_S = matrix.scores[cell].mean(axis=1)
+    point = _expected_best(own_S[None], np.full((1, S), 1 / S), k)
+    values_B = _expected_best(seed_means(matrix, cell, weights), weights.seeds[cell], k)
+    return interval(float(point[0]), values_B, level=level)
+
+
+def interval(estimate: float, values_B: Floats, *, level: float = 0.95) -> BootstrapInterval:
+    """Percentile interval and two-sided p, which is never 0: (b + 1) / (B + 1)."""
+    check_probability("level", level)
+    low, high = np.quantile(values_B, [(1 - level) / 2, (1 + level) / 2])
+    fewer = min(int((values_B <= 0).sum()), int((values_B >= 0).sum()))
+    p = min(2 * (fewer + 1) / (len(values_B) + 1), 1.0)
+    return BootstrapInterval(estimate=estimate, low=float(low), high=float(high), p=p)
+
+
+def _resampled(n: int, num_replicates: int, rng: np.random.Generator) -> Floats:
+    """How often each of n is drawn in n draws, divided by n, (B, n)."""
+    counts_BN: NDArray[np.int64] = rng.multinomial(n, np.full(n, 1 / n), size=num_replicates)
+    return counts_BN / n
+
+
+def _expected_best(value_BS: Floats, weight_BS: Floats, k: int) -> Floats:
+    """The mean of the largest of k draws from each row's weighted values."""
+    order_BS = np.argsort(value_BS, axis=1)
+    below_BS = np.cumsum(np.take_along_axis(weight_BS, order_BS, axis=1), axis=1) ** k
+    chance_BS = np.diff(below_BS, axis=1, prepend=0)
+    return (np.take_along_axis(value_BS, order_BS, axis=1) * chance_BS).sum(axis=1)

@@ -1,0 +1,171 @@
+"""Every cell of a matrix against one baseline, with all three scopes and one correction."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from rank_core.errors import BadInput, unknown
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.multiplicity import CORRECTIONS
+from rank_core.stats.scopes import (
+    Floats,
+    ScopeTest,
+    confidence_interval,
+    paired_scope_test,
+    scope_test,
+)
+
+TIE = 1e-9
+"""Mean scores of a query closer than this are a tie."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One system against the baseline on one measure; `p_both_adjusted` is the one that decides.
+
+    NaN stands where one seed cannot answer: the scopes `seeds` and `both` and the interval.
+    """
+
+    measure: str
+    system: str
+    baseline: str
+    delta: float
+    relative_gain: float  # delta / mean of the baseline; NaN if that is 0
+    p_queries: float
+    p_seeds: float
+    p_both: float
+    p_both_adjusted: float
+    df_both: float
+    se_both: float
+    ci_low: float  # of delta, scope `both`, level 1 - alpha
+    ci_high: float
+    num_seeds_system: int
+    num_seeds_baseline: int
+    num_queries: int
+    family_size: int  # comparisons of this measure with this baseline
+    correction: str
+    mean_system: float
+    mean_baseline: float
+    wins: int  # queries, on means over seeds
+    ties: int
+    losses: int
+    p_queries_adjusted: float
+    predicted_false_positive_rate: float  # of the queries-only test at alpha
+
+
+def compare(
+    matrix: ScoreMatrix,
+    *,
+    baseline: str,
+    correction: str = "holm",
+    alpha: float = 0.05,
+    paired_seeds: bool = False,
+) -> list[Comparison]:
+    """Compare every other cell with the baseline; the family is all of these comparisons."""
+    if baseline not in matrix.cells:
+        raise unknown("baseline", baseline, matrix.cells)
+    if correction not in CORRECTIONS:
+        raise unknown("correction", correction, CORRECTIONS)
+    if not 0 < alpha < 1:
+        raise BadInput(f"0 < alpha < 1 must hold, got alpha={alpha}")
+    systems = [cell for cell in matrix.cells if cell != baseline]
+    if not systems:
+        return []
+    if paired_seeds:
+        _check_paired(matrix, systems, baseline)
+    test = paired_scope_test if paired_seeds else scope_test
+    tests = [test(matrix.scores[system], matrix.scores[baseline]) for system in systems]
+    adjust = CORRECTIONS[correction]
+    adjusted = zip(
+        adjust([test.p_both for test in tests]),
+        adjust([test.p_queries for test in tests]),
+        strict=True,
+    )
+    return [
+        _comparison(
+            matrix,
+            system,
+            baseline,
+            test=test,
+            adjusted=(float(p_both), float(p_queries)),
+            family_size=len(systems),
+            correction=correction,
+            alpha=alpha,
+        )
+        for system, test, (p_both, p_queries) in zip(systems, tests, adjusted, strict=True)
+    ]
+
+
+def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> float:
+    """How often the queries-only test finds two equal methods different: 2 Phi(-z sqrt(V_q/V)).
+
+    V_q is the variance that test uses, V the variance of the difference of two trained methods.
+    """
+    if np.isnan(test.se_both):
+        return float("nan")
+    if test.se_both == 0:
+        return alpha
+    z = float(stats.norm.isf(alpha / 2))
+    return float(2 * stats.norm.sf(z * test.se_queries / test.se_both))
+
+
+def _comparison(
+    matrix: ScoreMatrix,
+    system: str,
+    baseline: str,
+    *,
+    test: ScopeTest,
+    adjusted: tuple[float, float],
+    family_size: int,
+    correction: str,
+    alpha: float,
+) -> Comparison:
+    score_A_SQ, score_B_SQ = matrix.scores[system], matrix.scores[baseline]
+    mean_A, mean_B = float(score_A_SQ.mean()), float(score_B_SQ.mean())
+    wins, ties, losses = wins_ties_losses(score_A_SQ, score_B_SQ)
+    ci_low, ci_high = confidence_interval(test, 1 - alpha)
+    return Comparison(
+        measure=matrix.measure,
+        system=system,
+        baseline=baseline,
+        delta=test.delta,
+        relative_gain=test.delta / mean_B if mean_B != 0 else float("nan"),
+        p_queries=test.p_queries,
+        p_seeds=test.p_seeds,
+        p_both=test.p_both,
+        p_both_adjusted=adjusted[0],
+        df_both=test.df_both,
+        se_both=test.se_both,
+        ci_low=ci_low,
+        ci_high=ci_high,
+        num_seeds_system=len(score_A_SQ),
+        num_seeds_baseline=len(score_B_SQ),
+        num_queries=len(matrix.query_ids),
+        family_size=family_size,
+        correction=correction,
+        mean_system=mean_A,
+        mean_baseline=mean_B,
+        wins=wins,
+        ties=ties,
+        losses=losses,
+        p_queries_adjusted=adjusted[1],
+        predicted_false_positive_rate=predicted_false_positive_rate(test, alpha=alpha),
+    )
+
+
+def wins_ties_losses(score_A_SQ: Floats, score_B_SQ: Floats) -> tuple[int, int, int]:
+    """Queries on which A's mean over seeds is above, within 1e-9 of, or below B's."""
+    delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
+    wins, losses = int((delta_Q > TIE).sum()), int((delta_Q < -TIE).sum())
+    return wins, len(delta_Q) - wins - losses, losses
+
+
+def _check_paired(matrix: ScoreMatrix, systems: list[str], baseline: str) -> None:
+    for system in systems:
+        if matrix.seeds[system] != matrix.seeds[baseline]:
+            raise BadInput(
+                "paired seeds need the same seeds in every cell, "
+                f"got {matrix.seeds[system]} for {system} "
+                f"and {matrix.seeds[baseline]} for {baseline}"
+            )

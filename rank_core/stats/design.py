@@ -1,0 +1,228 @@
+"""How many seeds and queries a comparison needs, before it is run.
+
+V(S, Q) = sigma_D^2 / Q + 2 sigma_S^2 / S + 2 sigma_E^2 / (Q S), and the power is that of the test
+in scope `both` with the degrees of freedom it would have. More seeds only shrink the last two
+parts: `floor` is the difference that no number of seeds can beat.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scipy import stats
+
+from rank_core.errors import BadInput
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.power import check_probability, detectable_effect, t_power
+from rank_core.stats.scopes import infer
+from rank_core.stats.variance import sweep_components
+
+MOST_SEEDS = 10_000
+MOST_QUERIES = 10_000_000
+
+
+@dataclass(frozen=True)
+class Variances:
+    """Standard deviations in units of the measure: what a plan assumes."""
+
+    difference: float  # sigma_D, of the true per-query differences of two systems
+    seed: float  # sigma_S, between training runs
+    residual: float  # sigma_E, between training runs on one query
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not (math.isfinite(value) and value >= 0):
+                raise BadInput(f"{name} >= 0 must hold, got {name}={value}")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Which difference is to be found, how surely, in a family of how many comparisons."""
+
+    delta: float
+    alpha: float = 0.05
+    power: float = 0.8
+    family_size: int = 1  # enters as Bonferroni: what Holm asks of the smallest p
+
+    def __post_init__(self) -> None:
+        check_probability("alpha", self.alpha)
+        check_probability("power", self.power)
+        if self.delta <= 0 or self.family_size < 1:
+            raise BadInput(
+                "delta > 0 and family_size >= 1 must hold, "
+                f"got delta={self.delta}, family_size={self.family_size}"
+            )
+
+
+@dataclass(frozen=True)
+class Design:
+    """One plan of two systems with S seeds each on Q queries."""
+
+    num_seeds: int
+    num_queries: int
+    power: float
+    cost: float
+
+
+def planned_variances(matrix: ScoreMatrix, *, baseline: str, assurance: float = 0.8) -> Variances:
+    """The components of a pilot, with sigma_S at its one-sided upper limit.
+
+    A pilot of few seeds underestimates sigma_S every other time; at the upper 80 % limit the plan
+    is sufficient in four pilots of five.
+    """
+    if not 0.5 < assurance < 1:
+        raise BadInput(f"0.5 < assurance < 1 must hold, got assurance={assurance}")
+    found = sweep_components(matrix, baseline=baseline, level=2 * assurance - 1)
+    if math.isnan(found.difference.sd):
+        raise BadInput(
+            "a plan needs a pilot with two seeds or more of the baseline and another cell"
+        )
+    return Variances(found.difference.sd, found.seed.high, found.residual.sd)
+
+
+def planned_error(variances: Variances, *, num_seeds: int, num_queries: int) -> tuple[float, float]:
+    """The standard error and the degrees of freedom a comparison is expected to have."""
+    if num_seeds < 2 or num_queries < 2:
+        raise BadInput(
+            "a plan needs two seeds and two queries or more, "
+            f"got {num_seeds} seeds and {num_queries} queries"
+        )
+    V_e = variances.residual**2 / (num_queries * num_seeds)
+    V_s = variances.seed**2 / num_seeds + V_e
+    found = infer(
+        delta=0.0,
+        variance_queries=variances.difference**2 / num_queries + 2 * V_e,
+        variance_seeds=(V_s, V_s),
+        variance_error=(V_e, V_e),
+        num_seeds=(num_seeds, num_seeds),
+        num_queries=num_queries,
+    )
+    return float(found.se_both), float(found.df_both)
+
+
+def planned_power(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int) -> float:
+    """The chance that the test finds `goal.delta`; with three seeds up to .05 too optimistic."""
+    se, df = planned_error(variances, num_seeds=num_seeds, num_queries=num_queries)
+    if se == 0:
+        return 1.0
+    return t_power(goal.delta / se, df, alpha=goal.alpha / goal.family_size)
+
+
+def planned_detectable(
+    variances: Variances,
+    *,
+    num_seeds: int,
+    num_queries: int,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    family_size: int = 1,
+) -> float:
+    """The smallest difference (MDE) that S seeds on Q queries find with the wanted power."""
+    se, df = planned_error(variances, num_seeds=num_seeds, num_queries=num_queries)
+    return se * detectable_effect(df, alpha=alpha / family_size, power=power)
+
+
+def detectable_curve(
+    variances: Variances,
+    *,
+    seeds: Sequence[int],
+    num_queries: int,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    family_size: int = 1,
+) -> list[tuple[int, float]]:
+    """(S, smallest detectable difference) for every S: the curve to plot against `floor`."""
+    return [
+        (
+            num_seeds,
+            planned_detectable(
+                variances,
+                num_seeds=num_seeds,
+                num_queries=num_queries,
+                alpha=alpha,
+                power=power,
+                family_size=family_size,
+            ),
+        )
+        for num_seeds in seeds
+    ]
+
+
+def floor(
+    variances: Variances,
+    *,
+    num_queries: int,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    family_size: int = 1,
+) -> float:
+    """The difference that stays invisible on Q queries however many seeds are trained."""
+    z = float(stats.norm.isf(alpha / family_size / 2) + stats.norm.ppf(power))
+    return z * variances.difference / math.sqrt(num_queries)
+
+
+def seeds_needed(variances: Variances, goal: Goal, *, num_queries: int) -> float:
+    """The fewest seeds per system that reach the goal, infinite if the queries do not suffice."""
+    return _fewest(
+        lambda S: planned_power(variances, goal, num_seeds=S, num_queries=num_queries),
+        goal.power,
+        most=MOST_SEEDS,
+    )
+
+
+def queries_needed(variances: Variances, goal: Goal, *, num_seeds: int) -> float:
+    """The fewest queries that reach the goal, infinite if the seeds do not suffice."""
+    return _fewest(
+        lambda Q: planned_power(variances, goal, num_seeds=num_seeds, num_queries=Q),
+        goal.power,
+        most=MOST_QUERIES,
+    )
+
+
+def cheapest_design(
+    variances: Variances,
+    goal: Goal,
+    *,
+    seeds: Sequence[int],
+    most_queries: int,
+    training_cost: float,
+    query_cost: float,
+) -> Design:
+    """The design of least cost 2 S (training + Q x query) that reaches the goal."""
+    designs = []
+    for num_seeds in seeds:
+        needed = queries_needed(variances, goal, num_seeds=num_seeds)
+        if needed <= most_queries:
+            num_queries = int(needed)
+            designs.append(
+                Design(
+                    num_seeds=num_seeds,
+                    num_queries=num_queries,
+                    power=planned_power(
+                        variances, goal, num_seeds=num_seeds, num_queries=num_queries
+                    ),
+                    cost=2 * num_seeds * (training_cost + num_queries * query_cost),
+                )
+            )
+    if not designs:
+        raise BadInput(
+            f"no design with {min(seeds)}-{max(seeds)} seeds and at most {most_queries} queries "
+            f"finds a difference of {goal.delta:g} with power {goal.power:g}; without end of seeds "
+            f"{floor(variances, num_queries=most_queries, alpha=goal.alpha, power=goal.power):.2g} "
+            "could be found"
+        )
+    return min(designs, key=lambda design: (design.cost, design.num_seeds))
+
+
+def _fewest(power_of: Callable[[int], float], wanted: float, *, most: int) -> float:
+    """The smallest count from 2 whose power suffices; power never falls with the count."""
+    high = 2
+    while power_of(high) < wanted:
+        if high >= most:
+            return math.inf
+        high = min(2 * high, most)
+    low = high // 2 if high > 2 else 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power_of(middle) >= wanted else (middle, high)
+    return high

@@ -1,0 +1,245 @@
+"""Is system A better than system B: three scopes of one comparison, in closed form.
+
+Scope `queries` keeps the trained runs fixed and draws new queries (the customary paired t-test).
+Scope `seeds` keeps the queries and draws new training runs (Welch's t-test on the seed means).
+Scope `both` draws both, and is the one that answers a question about methods. It is Clark's (1973)
+quasi-F for subjects x items, with a Satterthwaite degree of freedom; on balanced data its standard
+error equals that of a crossed REML fit. Seeds are nested in systems: seed 1 of A and seed 1 of B
+share nothing, unless the sweep says otherwise (`paired_scope_test`).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from rank_core.errors import BadInput, unknown
+
+Floats = NDArray[np.float64]
+
+SCOPES = ("queries", "seeds", "both")
+
+_ROUNDING = 16 * np.finfo(np.float64).eps
+"""A difference below this share of the largest score is rounding, not a difference."""
+
+
+@dataclass(frozen=True)
+class ScopeTest:
+    """Difference of the grand means A - B and its three two-sided p-values.
+
+    With one seed on either side everything that needs seed variance is NaN. `variance_*` are
+    variances of the difference: `variance_queries` (V_q) contains query x system and residual,
+    `variance_seeds_*` (V_s) seed and residual, `variance_error_*` (V_e) the residual alone. In a
+    paired test the parts of the one table of differences stand under `_a`; `_b` is 0.
+    """
+
+    delta: float
+    p_queries: float
+    p_seeds: float
+    p_both: float
+    se_queries: float
+    se_seeds: float
+    se_both: float
+    df_queries: float
+    df_seeds: float
+    df_both: float
+    variance_queries: float
+    variance_seeds_a: float
+    variance_seeds_b: float
+    variance_error_a: float
+    variance_error_b: float
+
+    @property
+    def zero_variance(self) -> bool:
+        """Whether every query has the same difference, so that the p-value is 0 or 1 by decree."""
+        return self.se_queries == 0
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Standard errors, degrees of freedom and p-values of many comparisons, elementwise."""
+
+    se_queries: Floats
+    se_seeds: Floats
+    se_both: Floats
+    df_queries: Floats
+    df_seeds: Floats
+    df_both: Floats
+    p_queries: Floats
+    p_seeds: Floats
+    p_both: Floats
+
+
+def scope_test(score_A_SQ: Floats, score_B_SQ: Floats) -> ScopeTest:
+    """Compare two systems measured on the same queries, each with its own seeds; S may differ."""
+    score_A_SQ, score_B_SQ = _checked(score_A_SQ), _checked(score_B_SQ)
+    if score_A_SQ.shape[1] != score_B_SQ.shape[1]:
+        raise BadInput(
+            "both systems need the same queries, "
+            f"got {score_A_SQ.shape[1]} and {score_B_SQ.shape[1]} columns"
+        )
+    scale = float(max(np.abs(score_A_SQ).max(), np.abs(score_B_SQ).max()))
+    delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
+    seeds = [seed_variances(score_SQ, scale=scale) for score_SQ in (score_A_SQ, score_B_SQ)]
+    return _test(
+        delta_Q,
+        variance_seeds=(seeds[0][0], seeds[1][0]),
+        variance_error=(seeds[0][1], seeds[1][1]),
+        num_seeds=(len(score_A_SQ), len(score_B_SQ)),
+        scale=scale,
+    )
+
+
+def paired_scope_test(score_A_SQ: Floats, score_B_SQ: Floats) -> ScopeTest:
+    """Compare two systems whose row s shares its randomness: initialisation, order, negatives.
+
+    Only for a sweep that declares this; equal seed numbers alone pair nothing.
+    """
+    score_A_SQ, score_B_SQ = _checked(score_A_SQ), _checked(score_B_SQ)
+    if score_A_SQ.shape != score_B_SQ.shape:
+        raise BadInput(
+            "paired seeds need the same seeds and queries on both sides, "
+            f"got the shapes {score_A_SQ.shape} and {score_B_SQ.shape}"
+        )
+    scale = float(max(np.abs(score_A_SQ).max(), np.abs(score_B_SQ).max()))
+    delta_SQ = score_A_SQ - score_B_SQ
+    variance_seeds, variance_error = seed_variances(delta_SQ, scale=scale)
+    return _test(
+        delta_SQ.mean(axis=0),
+        variance_seeds=(variance_seeds,),
+        variance_error=(variance_error,),
+        num_seeds=(len(delta_SQ),),
+        scale=scale,
+    )
+
+
+def confidence_interval(
+    test: ScopeTest, level: float = 0.95, *, scope: str = "both"
+) -> tuple[float, float]:
+    """The two-sided interval of the difference; NaN where the scope is undefined."""
+    if scope not in SCOPES:
+        raise unknown("scope", scope, SCOPES)
+    if not 0 < level < 1:
+        raise BadInput(f"0 < level < 1 must hold, got level={level}")
+    se: float = getattr(test, f"se_{scope}")
+    df: float = getattr(test, f"df_{scope}")
+    half = float(stats.t.ppf((1 + level) / 2, df)) * se
+    return test.delta - half, test.delta + half
+
+
+def seed_variances(score_SQ: Floats, *, scale: float = 1.0) -> tuple[float, float]:
+    """V_s and V_e of one system: the variance of its mean over seeds, and the residual's share.
+
+    V_s = var_s(seed means) / S; V_e = MSE / (Q S). Both are NaN for one seed.
+    """
+    S, Q = score_SQ.shape
+    if S == 1:
+        return float("nan"), float("nan")
+    mean_S = score_SQ.mean(axis=1)
+    residual_SQ = score_SQ - mean_S[:, None] - score_SQ.mean(axis=0) + score_SQ.mean()
+    mean_square_error = float((residual_SQ**2).sum()) / ((S - 1) * (Q - 1))
+    variance_seeds = _without_rounding(float(mean_S.var(ddof=1)), scale) / S
+    return variance_seeds, _without_rounding(mean_square_error, scale) / (Q * S)
+
+
+def infer(
+    *,
+    delta: Any,
+    variance_queries: Any,
+    variance_seeds: tuple[Any, ...],
+    variance_error: tuple[Any, ...],
+    num_seeds: tuple[Any, ...],
+    num_queries: Any,
+) -> Inference:
+    """The three scopes from the variance parts, one part per system (one in all when paired).
+
+    V = V_q + sum of max(V_s - V_e, 0): V_q already contains the residual once. The degrees of
+    freedom keep the terms of a part cut at 0: they change without a jump where V_s crosses V_e,
+    and err on the safe side. Arguments may be arrays and broadcast.
+    """
+    V_q, Q = np.asarray(variance_queries, dtype=np.float64), np.asarray(num_queries)
+    parts = [
+        (np.asarray(V_s), np.asarray(V_e), np.asarray(S) - 1.0)
+        for V_s, V_e, S in zip(variance_seeds, variance_error, num_seeds, strict=True)
+    ]
+    V_seeds = sum((V_s for V_s, _, _ in parts), np.float64(0))
+    V_both = V_q + sum((np.maximum(V_s - V_e, 0) for V_s, V_e, _ in parts), np.float64(0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seeds_term = sum((V_s**2 / df for V_s, _, df in parts), np.float64(0))
+        error_term = sum((V_e**2 / (df * (Q - 1)) for _, V_e, df in parts), np.float64(0))
+        df_seeds = V_seeds**2 / seeds_term
+        df_both = V_both**2 / (V_q**2 / (Q - 1) + seeds_term + error_term)
+    # Without any variance the degrees of freedom are 0/0; the p-value does not use them.
+    df_seeds = np.where(V_seeds == 0, sum(df for _, _, df in parts), df_seeds)
+    df_queries = np.broadcast_to(Q - 1.0, V_q.shape)
+    df_both = np.where(V_both == 0, df_queries, df_both)
+    return Inference(
+        se_queries=np.sqrt(V_q),
+        se_seeds=np.sqrt(V_seeds),
+        se_both=np.sqrt(V_both),
+        df_queries=df_queries,
+        df_seeds=df_seeds,
+        df_both=df_both,
+        p_queries=two_sided_p(delta, np.sqrt(V_q), df_queries),
+        p_seeds=two_sided_p(delta, np.sqrt(V_seeds), df_seeds),
+        p_both=two_sided_p(delta, np.sqrt(V_both), df_both),
+    )
+
+
+def two_sided_p(delta: Any, se: Any, df: Any) -> Floats:
+    """Student's two-sided p; without variance 1 for no difference and 0 for a constant one."""
+    delta, se = np.abs(np.asarray(delta, dtype=np.float64)), np.asarray(se, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stats.t.sf(delta / se, df)
+    return np.where(se == 0, np.where(delta == 0, 1.0, 0.0), p)
+
+
+def _test(
+    delta_Q: Floats,
+    *,
+    variance_seeds: tuple[float, ...],
+    variance_error: tuple[float, ...],
+    num_seeds: tuple[int, ...],
+    scale: float,
+) -> ScopeTest:
+    Q = len(delta_Q)
+    delta = float(delta_Q.mean())
+    if abs(delta) <= _ROUNDING * scale:
+        delta = 0.0
+    variance_queries = _without_rounding(float(delta_Q.var(ddof=1)), scale) / Q
+    found = infer(
+        delta=delta,
+        variance_queries=variance_queries,
+        variance_seeds=variance_seeds,
+        variance_error=variance_error,
+        num_seeds=num_seeds,
+        num_queries=Q,
+    )
+    return ScopeTest(
+        delta=delta,
+        variance_queries=variance_queries,
+        variance_seeds_a=variance_seeds[0],
+        variance_seeds_b=variance_seeds[1] if len(variance_seeds) > 1 else 0.0,
+        variance_error_a=variance_error[0],
+        variance_error_b=variance_error[1] if len(variance_error) > 1 else 0.0,
+        **{name: float(value) for name, value in vars(found).items()},
+    )
+
+
+def _without_rounding(variance: float, scale: float) -> float:
+    """A sample variance, or 0 where it is only the rounding of equal numbers."""
+    return 0.0 if variance <= (_ROUNDING * scale) ** 2 else variance
+
+
+def _checked(score_SQ: Floats) -> Floats:
+    score_SQ = np.asarray(score_SQ, dtype=np.float64)
+    if score_SQ.ndim != 2 or score_SQ.shape[0] < 1 or score_SQ.shape[1] < 2:
+        raise BadInput(
+            "scores must be seeds x queries with at least 1 seed and 2 queries, "
+            f"got the shape {score_SQ.shape}"
+        )
+    if not np.isfinite(score_SQ).all():
+        raise BadInput("scores must be finite, got NaN or infinity")
+    return score_SQ

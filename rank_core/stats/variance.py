@@ -1,0 +1,153 @@
+"""Where the variance of a sweep comes from: seeds, queries, and what is left.
+
+A score is mu_m + query + (query x system) + seed in system + residual. Every component is given as
+a standard deviation in units of the measure, with a chi-square interval: three seeds know their
+own standard deviation no better than within a factor of [0.5, 6.3].
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from rank_core.errors import unknown
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.power import check_probability, detectable_effect
+from rank_core.stats.scopes import Floats, ScopeTest, scope_test, seed_variances
+
+
+@dataclass(frozen=True)
+class Component:
+    """A standard deviation and its interval; NaN where one seed cannot tell."""
+
+    sd: float
+    low: float
+    high: float
+    df: float
+
+
+@dataclass(frozen=True)
+class SweepComponents:
+    """The components of one measure pooled over the cells of a sweep.
+
+    `seed` (sigma_S) is between training runs, `residual` (sigma_E) between training runs on one
+    query, `difference` (sigma_D) between the true per-query differences of two systems.
+    """
+
+    measure: str
+    baseline: str
+    seed: Component
+    residual: Component
+    difference: Component
+    num_cells: int
+    num_queries: int
+
+
+def chi_square_factors(df: float, level: float = 0.95) -> tuple[float, float]:
+    """What to multiply an estimated standard deviation with to get its interval."""
+    check_probability("level", level)
+    low = math.sqrt(df / stats.chi2.ppf((1 + level) / 2, df))
+    return low, math.sqrt(df / stats.chi2.ppf((1 - level) / 2, df))
+
+
+def cell_components(score_SQ: Floats, level: float = 0.95) -> tuple[Component, Component]:
+    """sigma_S and sigma_E of one cell."""
+    S, Q = score_SQ.shape
+    V_s, V_e = seed_variances(score_SQ)
+    return (
+        _component(S * V_s, df=S - 1, level=level, noise=S * V_e),
+        _component(Q * S * V_e, df=(S - 1) * (Q - 1), level=level),
+    )
+
+
+def difference_component(score_A_SQ: Floats, score_B_SQ: Floats, level: float = 0.95) -> Component:
+    """sigma_D of a pair of systems: how much their true difference varies between queries."""
+    test, Q = scope_test(score_A_SQ, score_B_SQ), score_A_SQ.shape[1]
+    noise = Q * (test.variance_error_a + test.variance_error_b)
+    return _component(Q * test.variance_queries, df=Q - 1, level=level, noise=noise)
+
+
+def sweep_components(matrix: ScoreMatrix, *, baseline: str, level: float = 0.95) -> SweepComponents:
+    """The components pooled over all cells with two seeds or more.
+
+    sigma_D is pooled over the comparisons with `baseline`; they share their queries, so its degrees
+    of freedom stay those of one comparison.
+    """
+    if baseline not in matrix.cells:
+        raise unknown("baseline", baseline, matrix.cells)
+    check_probability("level", level)
+    Q = len(matrix.query_ids)
+    parts = {cell: seed_variances(matrix.scores[cell]) for cell in matrix.cells}
+    seeded = [cell for cell in matrix.cells if len(matrix.scores[cell]) > 1]
+    df_K = np.array([len(matrix.scores[cell]) - 1 for cell in seeded], dtype=np.float64)
+    S_K = df_K + 1
+    df = float(df_K.sum())
+    means_K = S_K * np.array([parts[cell][0] for cell in seeded])
+    errors_K = Q * S_K * np.array([parts[cell][1] for cell in seeded])
+    mean_square_seeds = float(means_K @ df_K) / df if df else math.nan
+    mean_square_error = float(errors_K @ df_K) / df if df else math.nan
+    pairs = [
+        scope_test(matrix.scores[cell], matrix.scores[baseline])
+        for cell in seeded
+        if cell != baseline and baseline in seeded
+    ]
+    total = [Q * test.variance_queries for test in pairs]
+    noise = [Q * (test.variance_error_a + test.variance_error_b) for test in pairs]
+    return SweepComponents(
+        measure=matrix.measure,
+        baseline=baseline,
+        seed=_component(mean_square_seeds, df=df, level=level, noise=mean_square_error / Q),
+        residual=_component(mean_square_error, df=df * (Q - 1), level=level),
+        difference=_component(
+            float(np.mean(total)) if pairs else math.nan,
+            df=Q - 1,
+            level=level,
+            noise=float(np.mean(noise)) if pairs else math.nan,
+        ),
+        num_cells=len(matrix.cells),
+        num_queries=Q,
+    )
+
+
+def detectable_difference(
+    test: ScopeTest, *, alpha: float = 0.05, power: float = 0.8, family_size: int = 1
+) -> float:
+    """The smallest true difference this very comparison would find (scope `both`).
+
+    The family enters as Bonferroni, alpha / family_size: what Holm asks of the smallest p.
+    """
+    return test.se_both * detectable_effect(test.df_both, alpha=alpha / family_size, power=power)
+
+
+def false_positive_sentence(rates: list[float], *, alpha: float = 0.05) -> str:
+    """What the seed variance of this sweep does to the customary test, in one sentence.
+
+    `rates` are the predicted false-positive rates of the comparisons; NaN (one seed) is left out.
+    """
+    known = sorted(rate for rate in rates if not math.isnan(rate))
+    if not known:
+        return (
+            "How often the queries-only test would call two equal methods different cannot be "
+            "told from one seed per system."
+        )
+    middle = float(np.median(known))
+    span = f", {known[0]:.1%} to {known[-1]:.1%}" if known[-1] > known[0] else ""
+    return (
+        f"With the seed variance of this sweep the queries-only test would call two equal methods "
+        f"different in {middle:.1%} of sweeps instead of {alpha:.1%} "
+        f"(median of {len(known)} comparison{'s' if len(known) > 1 else ''}{span})."
+    )
+
+
+def _component(mean_square: float, *, df: float, level: float, noise: float = 0.0) -> Component:
+    """sqrt(mean square - noise), the interval of the mean square carried through; never below 0."""
+    if df == 0 or math.isnan(mean_square) or math.isnan(noise):
+        return Component(sd=math.nan, low=math.nan, high=math.nan, df=float(df))
+    low, high = chi_square_factors(df, level)
+    return Component(
+        sd=math.sqrt(max(mean_square - noise, 0)),
+        low=math.sqrt(max(mean_square * low**2 - noise, 0)),
+        high=math.sqrt(max(mean_square * high**2 - noise, 0)),
+        df=float(df),
+    )

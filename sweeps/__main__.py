@@ -1,0 +1,40 @@
+"""`python -m sweeps`: what can be done with a sweep's folder after its command has ended."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from rank_core.errors import BadInput, unknown
+from sweeps import report
+from sweeps.commands import mlflow_sync, ui
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "report": report.main,
+    "ui": ui,
+    "mlflow-sync": mlflow_sync,
+}
+USAGE = """usage: python -m sweeps COMMAND DIR
+
+  report DIR       aggregate seeds, test differences, write DIR/report and print the table
+  ui DIR           open the sweep's MLflow view on this machine (Ctrl-C ends it)
+  mlflow-sync DIR  send what MLflow has not taken yet
+
+DIR is a sweep's folder, for example results/window_stride.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one command; returns the exit code."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0 if argv else 2
+    try:
+        if argv[0] not in COMMANDS:
+            raise unknown("command", argv[0], COMMANDS)
+        return COMMANDS[argv[0]](argv[1:])
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""The command line that all sweeps share."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from rank_core.config import setting_types
+from rank_core.errors import BadInput, unknown
+
+DEFAULT_NUM_SEEDS = 3
+LISTS = ("evaluation.measures",)  # settings whose own value is a list, not a grid
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for, checked as far as it can be without reading any data."""
+
+    collection: str | None
+    backbone: str | None
+    model: str | None
+    seeds: tuple[int, ...]
+    storage: str
+    tracking_uri: str | None
+    num_workers: int
+    cpus_per_worker: int
+    gpus_per_worker: float | None
+    dry_run: bool
+    smoke_test: bool
+    settings: dict[str, str]  # dotted setting: one value
+    grids: dict[str, list[str]]  # dotted setting: several values
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad usage is bad input like any other: one message, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; `{self.prog} --help` lists what is known")
+
+
+def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
+    """The options of one command."""
+    parser = _Parser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
+    add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
+    add("--model", metavar="NAME", help="an entry of MODELS")
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument("--seeds", metavar="1,2,3", help="the seeds of every cell")
+    seeds.add_argument("--num-seeds", metavar="N", type=int, help="seeds 1 .. N (default 3)")
+    add(
+        "--storage", metavar="DIR|URI", default="results", help="where results go (default results)"
+    )
+    add("--tracking-uri", metavar="URI", help="MLflow; default sqlite in the storage; none: off")
+    add("--num-workers", metavar="N", type=int, default=1, help="workers of one trial (default 1)")
+    add(
+        "--cpus-per-worker",
+        metavar="N",
+        type=int,
+        default=1,
+        help="threads of a worker (default 1)",
+    )
+    add("--gpus-per-worker", metavar="X", type=float, help="default 1 where there are GPUs, else 0")
+    add("--dry-run", action="store_true", help="print the plan and launch nothing")
+    add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
+    add("settings", nargs="*", metavar="section.setting=value", help="swept settings take a,b,c")
+    # Settings may stand before, between and after the flags.
+    arguments = parser.parse_intermixed_args(list(argv))
+    settings, grids = _settings(arguments.settings)
+    _at_least_one("--num-workers", arguments.num_workers)
+    _at_least_one("--cpus-per-worker", arguments.cpus_per_worker)
+    gpus = arguments.gpus_per_worker
+    if gpus is not None and (gpus < 0 or (gpus > 1 and gpus != int(gpus))):
+        raise BadInput(f"--gpus-per-worker must be 0, a fraction or a whole number, got {gpus}")
+    return Options(
+        collection=_folder(arguments.collection),
+        backbone=_folder(arguments.backbone),
+        model=arguments.model,
+        seeds=_seeds(arguments.seeds, arguments.num_seeds, arguments.smoke_test),
+        storage=arguments.storage,
+        tracking_uri=arguments.tracking_uri,
+        num_workers=arguments.num_workers,
+        cpus_per_worker=arguments.cpus_per_worker,
+        gpus_per_worker=gpus,
+        dry_run=arguments.dry_run,
+        smoke_test=arguments.smoke_test,
+        settings=settings,
+        grids=grids,
+    )
+
+
+def _folder(name: str | None) -> str | None:
+    """Folders as absolute paths: trials run in other working directories."""
+    return os.path.abspath(name) if name is not None and os.path.isdir(name) else name
+
+
+def _at_least_one(flag: str, value: int) -> None:
+    if value < 1:
+        raise BadInput(f"{flag} >= 1 must hold, got {value}")
+
+
+def _seeds(listed: str | None, number: int | None, smoke_test: bool) -> tuple[int, ...]:
+    if listed is None:
+        number = number if number is not None else (2 if smoke_test else DEFAULT_NUM_SEEDS)
+        _at_least_one("--num-seeds", number)
+        return tuple(range(1, number + 1))
+    try:
+        seeds = tuple(int(part) for part in listed.split(","))
+    except ValueError:
+        raise BadInput(f"--seeds must be whole numbers such as 1,2,3, got {listed!r}") from None
+    if len(set(seeds)) < len(seeds):
+        raise BadInput(f"--seeds must differ from each other, got {listed}")
+    return seeds
+
+
+def _settings(words: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    settings: dict[str, str] = {}
+    grids: dict[str, list[str]] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise BadInput(f"a setting is written section.setting=value, got {word!r}")
+        if name not in setting_types():
+            raise unknown("setting", name, setting_types())
+        if name == "seed":
+            raise BadInput("seeds are given by --seeds or --num-seeds, not by seed=")
+        if name in settings or name in grids:
+            raise BadInput(f"a setting is given once, got {name} twice")
+        if "," in value and name not in LISTS:
+            grids[name] = value.split(",")
+        else:
+            settings[name] = value
+    return settings, grids

@@ -1,0 +1,121 @@
+"""The plan as a person reads it, and as `sweep.json` keeps it for the report."""
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from rank_core.data.trec import write_qrels
+from rank_core.models import model_class
+from rank_core.scorer import evaluated_queries, first_stage_means
+from sweeps.cost import trial_cost
+from sweeps.monitor import duration
+from sweeps.plan import Plan
+from sweeps.tracking.redact import redact_text
+
+ALPHA, CORRECTION = 0.05, "holm"
+SPLITS = ("dev", "test")
+
+
+def plan_text(plan: Plan, *, finished: int) -> str:
+    """The plan: what runs, what each cell reads and sees, what was left out and why."""
+    collection, base = plan.inputs.collection, plan.base
+    queries = {name: len(split.queries) for name, split in collection.splits.items()}
+    number = len(plan.cells) * len(plan.seeds)
+    evaluated = {name: len(evaluated_queries(collection, name, base.evaluation)) for name in SPLITS}
+    lines = [
+        plan.experiment.question,
+        "",
+        f"collection  {collection.name} ({collection.content_hash}): "
+        f"{len(collection.documents):,} documents, queries "
+        + ", ".join(f"{name} {count:,}" for name, count in queries.items())
+        + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}",
+        f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
+        f"up to {plan.inputs.backbone.max_input_tokens} tokens",
+        f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
+        + (f", of which {finished} are done already" if finished else ""),
+        "",
+        f"{'cell':<24}{'chunks':>8}{'(max)':>7}{'tokens/doc':>12}{'seen':>8}{'cost':>8}",
+    ]
+    costs = [trial_cost(cell.config, plan.inputs, cell.chunks) for cell in plan.cells]
+    for cell, cost in zip(plan.cells, costs, strict=True):
+        chunks = cell.chunks
+        lines.append(
+            f"{cell.label:<24}{chunks.chunks_per_document:>8.1f}{chunks.max_chunks:>7}"
+            f"{chunks.tokens_per_document:>12,.0f}{chunks.coverage:>8.0%}"
+            f"{cost / costs[0]:>7.1f}x" + ("  (baseline)" if cell is plan.cells[0] else "")
+        )
+    lines += [f"left out    {item.label}: {item.reason}" for item in plan.removed]
+    return "\n".join(lines)
+
+
+def estimate_text(plan: Plan, missing_cost: float, speed: float, slots: int) -> str:
+    """The time a plan will take at a measured speed."""
+    seconds = missing_cost / speed / slots
+    return (
+        f"estimate    {missing_cost / 1e6:,.1f} M encoder tokens (a training token counts 3) at "
+        f"{speed:,.0f} tokens/s on {slots} slot(s) of this machine: about {duration(seconds)}"
+    )
+
+
+def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
+    """What the report needs to know of the sweep beside its tables."""
+    collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
+    swept = plan.experiment.swept
+    cells = []
+    for cell in plan.cells:
+        settings = cell.config.settings()
+        cells.append(
+            {
+                "cell": cell.cell,
+                "label": cell.label,
+                "group": model_class(cell.config.model.name).label,
+                "settings": {name: settings[name] for name in ("model.name", *swept)},
+                "coverage": cell.chunks.coverage,
+                "encoder_tokens_per_document": cell.chunks.tokens_per_document,
+            }
+        )
+    return {
+        "schema_version": 1,
+        "sweep": plan.experiment.name,
+        "question": plan.experiment.question,
+        "split": "test",
+        "measures": list(base.evaluation.measures),
+        "primary": base.evaluation.measures[0],
+        "baseline": plan.cells[0].cell,
+        "alpha": ALPHA,
+        "correction": CORRECTION,
+        "paired_seeds": base.training.paired_seeds,
+        "swept": list(swept),
+        "seeds": list(plan.seeds),
+        "collection": {
+            "name": collection.name,
+            "content_hash": collection.content_hash,
+            "num_documents": len(collection.documents),
+            "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
+        },
+        "backbone": {"name": backbone.name, "content_hash": backbone.content_hash},
+        "cells": cells,
+        "first_stage": first_stage_means(collection, "test", base.evaluation),
+        "command": redact_text(shlex.join(["python", f"sweeps/{plan.experiment.name}.py", *argv])),
+    }
+
+
+def write_description(folder: Path, plan: Plan, description: dict[str, Any]) -> None:
+    """`sweep.json` and `qrels/<split>.qrels` of the queries that are evaluated."""
+    unfinished = folder / "sweep.json.unfinished"
+    unfinished.write_text(json.dumps(description, indent=1))
+    os.replace(unfinished, folder / "sweep.json")
+    (folder / "qrels").mkdir(exist_ok=True)
+    for name in SPLITS:
+        qrels = plan.inputs.collection.splits[name].qrels
+        query_ids = evaluated_queries(plan.inputs.collection, name, plan.base.evaluation)
+        judged = {query_id: qrels[query_id] for query_id in query_ids}
+        write_qrels(folder / "qrels" / f"{name}.qrels", judged)
+
+
+def say(text: str) -> None:
+    """A paragraph on standard output, at once."""
+    print(text, file=sys.stdout, flush=True)

@@ -1,0 +1,31 @@
+"""What a sweep file states: its question, its grid, its baseline."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rank_core.backbones import Backbone
+from rank_core.config import TrialConfig
+
+Settings = Mapping[str, Any]
+"""Dotted settings and their values: one point of a grid."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points of a sweep and the one that all others are compared with."""
+
+    points: tuple[Settings, ...]
+    baseline: Settings
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One sweep. `grid` says which points suit a base configuration and its backbone; `label` and
+    `group` name a cell in tables."""
+
+    name: str
+    question: str
+    swept: tuple[str, ...]
+    grid: Callable[[TrialConfig, Backbone], Grid]
+    label: Callable[[TrialConfig], str]

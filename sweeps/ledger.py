@@ -1,0 +1,111 @@
+"""`trials.parquet`: a row per trial ever launched, kept by the driver alone.
+
+The store decides what is finished; the ledger remembers attempts, reasons and costs.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sweeps.plan import Plan, Trial
+from sweeps.store import RESULT, Store
+
+FILE = "trials.parquet"
+COSTS = ("train_seconds", "eval_seconds", "peak_memory_bytes", "encoder_tokens", "padding_share")
+TERMINAL = ("done", "collapsed", "diverged")
+"""A diverged trial would diverge again: it is a result, not a gap to fill."""
+
+
+class Ledger:
+    """The rows by trial name; every change is on disk before it returns."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        path = store.pull_file(FILE)
+        rows = pd.read_parquet(path).to_dict("records") if path.exists() else []
+        self.rows: dict[str, dict[str, Any]] = {
+            f"{row['cell']}-seed{row['seed']}": _without_nan(row) for row in rows
+        }
+
+    def plan(self, plan: Plan, finished: set[str]) -> list[Trial]:
+        """Takes in a plan and returns the trials that still have to run."""
+        missing = []
+        for trial in plan.trials():
+            row = self._row(trial)
+            if trial.name in finished:
+                self._read_result(trial.name)
+            elif row["status"] != "diverged":
+                row["status"], row["stop_reason"] = "planned", ""
+                missing.append(trial)
+        self.save()
+        return missing
+
+    def started(self, trial: Trial) -> int:
+        """Counts an attempt and returns its number."""
+        row = self._row(trial)
+        row["status"], row["attempts"] = "running", row["attempts"] + 1
+        self.save()
+        return int(row["attempts"])
+
+    def finished(self, trial: Trial) -> None:
+        """Takes over the result that is in the store."""
+        self.store.pull({trial.name})
+        self._read_result(trial.name)
+        self.save()
+
+    def lost(self, trial: Trial, status: str, reason: str) -> None:
+        """Records that a trial failed, diverged, or was interrupted before it was done."""
+        row = self._row(trial)
+        row["status"], row["stop_reason"] = status, reason
+        self.save()
+
+    def status(self, trial: Trial) -> str:
+        """The trial's status now."""
+        return str(self._row(trial)["status"])
+
+    def save(self) -> None:
+        """Writes all rows, atomically. Trials that never started are not in the table."""
+        launched = [row for row in self.rows.values() if row["attempts"] > 0]
+        columns = dict.fromkeys(key for row in self.rows.values() for key in row)
+        table = pd.DataFrame(launched, columns=list(columns))
+        path = self.store.folder / FILE
+        unfinished = path.with_suffix(".unfinished")
+        table.to_parquet(unfinished, index=False)
+        os.replace(unfinished, path)
+        self.store.push(FILE)
+
+    def _row(self, trial: Trial) -> dict[str, Any]:
+        if trial.name not in self.rows:
+            settings = trial.config.settings()
+            swept = ("model.name", *trial.swept)
+            self.rows[trial.name] = {
+                "cell": trial.cell.cell,
+                "seed": trial.seed,
+                "status": "planned",
+                "stop_reason": "",
+                "attempts": 0,
+                **{name: settings[name] for name in swept},
+                **dict.fromkeys(COSTS, float("nan")),
+            }
+        return self.rows[trial.name]
+
+    def _read_result(self, name: str) -> None:
+        result = json.loads((self.store.folder / "runs" / name / RESULT).read_text())
+        row = self.rows[name]
+        row["status"], row["stop_reason"] = result["status"], "completed"
+        row["attempts"] = max(1, row["attempts"])
+        row |= {cost: float(result[cost]) for cost in COSTS}
+
+
+def per_query_table(folder: Path, names: list[str]) -> pd.DataFrame:
+    """The per-query values of finished trials, one below the other."""
+    tables = [pd.read_parquet(folder / "runs" / name / "per_query.parquet") for name in names]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """Settings that a row does not have come back from a table as NaN."""
+    return {key: value for key, value in row.items() if key in COSTS or value == value}

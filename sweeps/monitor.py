@@ -1,0 +1,126 @@
+"""Follows a running sweep: keeps the ledger, writes the outbox, tells the person watching."""
+
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from sweeps.ledger import Ledger
+from sweeps.plan import Trial
+from sweeps.recorder import Recorder
+
+HEARTBEAT_SECONDS = 30.0
+
+
+@dataclass
+class Monitor:
+    """One per sweep, in the driver. `cost` gives each trial's expected encoder tokens."""
+
+    ledger: Ledger
+    recorder: Recorder
+    trials: list[Trial]  # those that this command launches
+    cost: dict[str, float]
+    primary: str
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+
+    def __post_init__(self) -> None:
+        self.by_name = {trial.name: trial for trial in self.trials}
+        self.running: dict[str, str] = {}  # trial name: what it is doing
+        self.ended: dict[str, str] = {}  # trial name: status
+        self.start = self.last_line = time.monotonic()
+
+    def started(self, name: str) -> None:
+        """A trial begins, or begins again."""
+        trial = self.by_name[name]
+        attempt = self.ledger.started(trial)
+        self.running[name] = "starting"
+        self.recorder.started(trial, attempt)
+        if attempt > 1:
+            self._say(f"{self._title(trial)}: attempt {attempt}")
+
+    def news(self, name: str, report: dict[str, Any]) -> None:
+        """A report of a running trial."""
+        trial = self.by_name[name]
+        if report["status"] == "running":
+            news = report["news"]
+            self.running[name] = f"step {news['step']}/{news['num_steps']}"
+            self.recorder.news(trial, news)
+            self._heartbeat()
+        elif name not in self.ended:
+            self._ended(trial, report)
+
+    def died(self, name: str, reason: str) -> None:
+        """A trial's process died more often than it is tried again."""
+        if name not in self.ended:
+            self._ended(self.by_name[name], {"status": "failed", "reason": reason})
+
+    def interrupted(self) -> None:
+        """The driver stops early: what runs now counts as not run."""
+        for name in list(self.running):
+            self.ledger.lost(self.by_name[name], "planned", "interrupted")
+            self.recorder.lost(self.by_name[name], "KILLED", "interrupted")
+
+    def _ended(self, trial: Trial, report: dict[str, Any]) -> None:
+        status = report["status"]
+        self.running.pop(trial.name, None)
+        self.ended[trial.name] = status
+        if "result" in report:
+            self.ledger.finished(trial)
+            self.recorder.finished(trial, report["result"])
+            result = report["result"]
+            seconds = result["train_seconds"] + result["eval_seconds"]
+            value = f"dev {self.primary} {result['dev'][self.primary]:.3f}"
+            detail = f"{value}  {seconds:.0f} s" + ("  COLLAPSED" if status == "collapsed" else "")
+        else:
+            self.ledger.lost(trial, status, report["reason"])
+            self.recorder.lost(trial, "FAILED", report["reason"])
+            detail = f"{status.upper()}: {report['reason'].splitlines()[0]}"
+            if "traceback" in report:
+                self._keep_traceback(trial, report["traceback"])
+        self._say(f"{self._title(trial):<28} {detail}")
+
+    def _keep_traceback(self, trial: Trial, text: str) -> None:
+        folder: Path = self.ledger.store.folder / "failures"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{trial.name}.txt").write_text(text)
+        self.ledger.store.push("failures")
+
+    def _heartbeat(self) -> None:
+        if time.monotonic() - self.last_line < HEARTBEAT_SECONDS:
+            return
+        now = ", ".join(
+            f"{self._title(self.by_name[name])} {state}" for name, state in self.running.items()
+        )
+        self._say(f"running: {now}")
+
+    def _title(self, trial: Trial) -> str:
+        return f"{trial.cell.label} seed {trial.seed}"
+
+    def _say(self, text: str) -> None:
+        failed = sum(status not in ("done", "collapsed") for status in self.ended.values())
+        lost = f", {failed} failed" if failed else ""
+        done = f"[{len(self.ended):>{len(str(len(self.trials)))}}/{len(self.trials)}{lost}]"
+        print(f"{done} {text}{self._remaining()}", file=self.out, flush=True)
+        self.last_line = time.monotonic()
+
+    def _remaining(self) -> str:
+        """The time left, from the cost of what is done; empty before there is anything to go by."""
+        done = sum(self.cost[name] for name in self.ended)
+        total = sum(self.cost.values())
+        if not done or len(self.ended) == len(self.trials):
+            return ""
+        elapsed = time.monotonic() - self.start
+        return f"  (about {duration(elapsed * (total - done) / done)} left)"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"

@@ -1,0 +1,200 @@
+"""From an experiment and the user's options to the trials that will run, and those that won't."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rank_core import tiny
+from rank_core.config import TrialConfig, setting_types
+from rank_core.errors import BadInput
+from rank_core.evaluate import parse_measure
+from rank_core.inputs import Inputs, cell_of, load_inputs
+from rank_core.models import check_model, model_class
+from sweeps.command_line import Options
+from sweeps.cost import ChunkStatistics, chunk_statistics
+from sweeps.experiment import Experiment, Settings
+
+SMOKE = {
+    "training.max_steps": 2,
+    "training.batch_size": 4,
+    "evaluation.depth": 5,
+    "evaluation.max_dev_queries": 4,
+    "evaluation.max_test_queries": 8,
+}
+SMOKE_POINTS = 2
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A configuration that will run with every seed."""
+
+    cell: str
+    label: str
+    config: TrialConfig  # its seed means nothing
+    chunks: ChunkStatistics
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A point of the grid that is not run, and why."""
+
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A cell with a seed."""
+
+    cell: PlannedCell
+    seed: int
+    swept: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The trial's folder under `runs/`."""
+        return f"{self.cell.cell}-seed{self.seed}"
+
+    @property
+    def config(self) -> TrialConfig:
+        """The whole configuration."""
+        return self.cell.config.override({"seed": self.seed})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All trials of a sweep. The first cell is the baseline."""
+
+    experiment: Experiment
+    base: TrialConfig
+    inputs: Inputs
+    cells: tuple[PlannedCell, ...]
+    removed: tuple[Removed, ...]
+    seeds: tuple[int, ...]
+
+    def trials(self) -> Iterator[Trial]:
+        """Seed by seed: however early a sweep ends, its cells have (almost) equally many seeds."""
+        for seed in self.seeds:
+            for cell in self.cells:
+                yield Trial(cell, seed, self.experiment.swept)
+
+
+def make_plan(experiment: Experiment, options: Options) -> Plan:
+    """Everything that can be known before a launch; raises `BadInput` for what can never run."""
+    base = base_config(experiment, options)
+    for measure in base.evaluation.measures:
+        parse_measure(measure)
+    model_class(base.model.name)
+    inputs = load_inputs(base.collection, base.model.backbone)
+    grid = experiment.grid(base, inputs.backbone)
+    points = _restricted(grid.points, experiment, options)
+    if options.smoke_test:
+        points = points[:SMOKE_POINTS]
+    baseline = _cell(experiment, base, inputs, grid.baseline)
+    cells, removed = _feasible(experiment, base, inputs, baseline, points)
+    return Plan(experiment, base, inputs, tuple(cells), tuple(removed), options.seeds)
+
+
+def base_config(experiment: Experiment, options: Options) -> TrialConfig:
+    """The settings that all cells share: defaults, then the backbone's, then the user's."""
+    named = {
+        "collection": options.collection,
+        "model.backbone": options.backbone,
+        "model.name": options.model,
+    }
+    chosen: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    for name in chosen.keys() & (options.settings.keys() | options.grids.keys()):
+        flag = f"--{name.rpartition('.')[2]}".replace("--name", "--model")
+        raise BadInput(f"a setting is given once, got {flag} and {name}=")
+    for name in options.grids:
+        if name not in experiment.swept:
+            raise BadInput(
+                f"only swept settings take several values, got {name}; "
+                f"swept by {experiment.name}: {', '.join(experiment.swept)}"
+            )
+    # Swept settings are values of points; several points may share one.
+    chosen |= {k: v for k, v in options.settings.items() if k not in experiment.swept}
+    backbone = chosen.get("model.backbone", TrialConfig().model.backbone)
+    defaults = tiny.SETTINGS if backbone == "tiny" else {}
+    smoke = SMOKE if options.smoke_test else {}
+    return TrialConfig().override({**defaults, **smoke, **chosen})
+
+
+def _restricted(
+    points: tuple[Settings, ...], experiment: Experiment, options: Options
+) -> list[Settings]:
+    """The experiment's points, or the product of the values the user gave for swept settings with
+    the experiment's own values for the others."""
+    given = {name: [value] for name, value in options.settings.items() if name in experiment.swept}
+    given |= options.grids
+    if not given:
+        return list(points)
+    parsed = {name: [_typed(name, value) for value in values] for name, values in given.items()}
+    axes = []
+    for name in experiment.swept:
+        own = list(dict.fromkeys(point[name] for point in points if name in point))
+        axes.append(parsed.get(name, own))
+    product = itertools.product(*axes)
+    return [dict(zip(experiment.swept, values, strict=True)) for values in product]
+
+
+def _typed(name: str, value: str) -> Any:
+    kind = setting_types()[name]
+    try:
+        return kind(value)
+    except ValueError:
+        raise BadInput(f"{name} takes values of type {kind.__name__}, got {value!r}") from None
+
+
+def _feasible(
+    experiment: Experiment,
+    base: TrialConfig,
+    inputs: Inputs,
+    baseline: PlannedCell,
+    points: list[Settings],
+) -> tuple[list[PlannedCell], list[Removed]]:
+    """The baseline and the points that can run and differ from each other; the others and why."""
+    cells, removed = [baseline], []
+    for point in points:
+        name = ", ".join(f"{setting}={value}" for setting, value in point.items())
+        try:
+            cell = _cell(experiment, base, inputs, point)
+        except BadInput as error:
+            removed.append(Removed(name, str(error)))
+            continue
+        twin = next((other for other in cells if _equivalent(cell, other)), None)
+        if twin is None:
+            cells.append(cell)
+        else:
+            removed.append(Removed(name, f"cuts every document as {twin.label} does"))
+    if len(cells) == 1:
+        reasons = "; ".join(dict.fromkeys(item.reason for item in removed))
+        raise BadInput(f"no point of the grid can run: {reasons}")
+    return cells, removed
+
+
+def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
+    """True where both read the same chunks of every document with the same model, or where every
+    document is one chunk, so that FirstP and the chunked models are the same function."""
+    if cell.cell == other.cell:
+        return True
+    if cell.chunks.signature != other.chunks.signature:
+        return False
+    if cell.config.model == other.config.model:
+        return True
+    models = (model_class(cell.config.model.name), model_class(other.config.model.name))
+    return cell.chunks.max_chunks == 1 and all(model.one_chunk_is_firstp for model in models)
+
+
+def _cell(
+    experiment: Experiment, base: TrialConfig, inputs: Inputs, point: Settings
+) -> PlannedCell:
+    config = base.override(point)
+    check_model(config, inputs.backbone)
+    return PlannedCell(
+        cell=cell_of(config, inputs),
+        label=experiment.label(config),
+        config=config,
+        chunks=chunk_statistics(config, inputs),
+    )

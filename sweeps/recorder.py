@@ -1,0 +1,110 @@
+"""Writes what a sweep's trials report into the tracking outbox, under MLflow's names."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sweeps.plan import Plan, Trial
+from sweeps.store import Store
+from sweeps.tracking.names import metric_name, run_name
+from sweeps.tracking.outbox import Outbox
+
+MEBIBYTE = 2**20
+
+
+class Recorder:
+    """The driver's hand on the outbox. One MLflow run per trial will come of it."""
+
+    def __init__(self, outbox: Outbox, store: Store, plan: Plan) -> None:
+        self.outbox, self.store, self.plan = outbox, store, plan
+
+    def started(self, trial: Trial, attempt: int) -> None:
+        """Opens the trial's run, or its next attempt."""
+        config, inputs = trial.config, self.plan.inputs
+        settings = config.settings()
+        values = [settings[name] for name in self.plan.experiment.swept]
+        if config.model.name != self.plan.base.model.name:
+            values.insert(0, config.model.name)
+        tags = {
+            "config.id": trial.cell.label,
+            "config.hash": trial.cell.cell,
+            "collection": inputs.collection.name,
+            "collection.hash": inputs.collection.content_hash,
+            "backbone.hash": inputs.backbone.content_hash,
+            "stage": "final",
+            **git_state(),
+        }
+        params = {name: _text(value) for name, value in settings.items()}
+        self.outbox.open_trial(
+            trial.name, name=run_name(values, trial.seed), params=params, tags=tags
+        )
+        numbers = {
+            f"hp/{name.rpartition('.')[2]}": float(settings[name])
+            for name in self.plan.experiment.swept
+            if isinstance(settings[name], int | float)
+        }
+        self.outbox.metrics(trial.name, numbers, step=0)
+
+    def news(self, trial: Trial, news: Mapping[str, Any]) -> None:
+        """Curve points, and dev measures where the trial has validated."""
+        for point in news["curve"]:
+            values = {
+                "train/loss": point["loss"],
+                "train/learning_rate": point["learning_rate"],
+                "train/gradient_norm": point["gradient_norm"],
+            }
+            self.outbox.metrics(trial.name, values, step=point["step"])
+        if news["dev"]:
+            dev = {f"dev/{metric_name(name)}": value for name, value in news["dev"].items()}
+            self.outbox.metrics(trial.name, dev, step=news["step"])
+
+    def finished(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Final measures, costs and small artifacts, in one record."""
+        finals = {f"test/{metric_name(name)}": value for name, value in result["test"].items()}
+        finals |= {f"best/dev_{metric_name(name)}": v for name, v in result["dev"].items()}
+        finals |= {
+            "best/step": result["best_step"],
+            "cost/train_seconds": result["train_seconds"],
+            "cost/eval_seconds": result["eval_seconds"],
+            "cost/peak_memory_mib": result["peak_memory_bytes"] / MEBIBYTE,
+            "cost/encoder_tokens": result["encoder_tokens"],
+            "cost/padding_share": result["padding_share"],
+        }
+        tags = {f"version.{name}": text for name, text in result["versions"].items()}
+        tags["stop.reason"] = "collapsed" if result["status"] == "collapsed" else "completed"
+        folder = self.store.folder / "runs" / trial.name
+        artifacts: list[tuple[Path | str, str]] = [
+            (folder / "config.json", "config"),
+            (folder / "per_query.parquet", "eval"),
+            (folder / "dev.run.gz", "runs"),
+            (folder / "test.run.gz", "runs"),
+        ]
+        self.outbox.finish(trial.name, "FINISHED", finals, tags, artifacts)
+
+    def lost(self, trial: Trial, status: Any, reason: str) -> None:
+        """Ends the attempt of a trial without a result."""
+        self.outbox.finish(trial.name, status, {}, {"stop.reason": reason[:500]})
+
+
+@lru_cache(maxsize=1)
+def git_state() -> dict[str, str]:
+    """Commit and cleanliness of the code, where it runs from a checkout."""
+    here = os.path.dirname(__file__)
+    try:
+        sha = _git(here, "rev-parse", "HEAD")
+        return {"git.sha": sha, "git.dirty": str(bool(_git(here, "status", "--porcelain")))}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+def _git(folder: str, *words: str) -> str:
+    command = ["git", "-C", folder, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
+
+
+def _text(value: Any) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)

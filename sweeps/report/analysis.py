@@ -1,0 +1,137 @@
+"""The numbers of a report: every cell against the baseline, on every measure."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from rank_core.stats.compare import Comparison, compare
+from rank_core.stats.matrix import ScoreMatrix, score_matrix
+from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test
+from rank_core.table import ResultCell, ResultRow, caption
+from sweeps.report.load import LOST, Sweep
+from sweeps.report.summary import CellSummary, summarize
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A sweep with its comparisons; `tests` holds the variance parts behind each comparison."""
+
+    sweep: Sweep
+    cells: list[CellSummary]
+    comparisons: list[Comparison]
+    tests: dict[tuple[str, str], ScopeTest]  # by (measure, system)
+    rows: list[ResultRow]
+    paired: bool  # whether the tests used the declared pairing of seeds
+
+    @property
+    def baseline(self) -> CellSummary:
+        return next(one for one in self.cells if one.cell.cell == self.sweep.baseline)
+
+    @property
+    def primary(self) -> list[Comparison]:
+        """The comparisons on the primary measure, in the order of the cells."""
+        return [one for one in self.comparisons if one.measure == self.sweep.primary]
+
+    @property
+    def undecided(self) -> list[Comparison]:
+        """Primary comparisons in which a side has one seed: nothing is known about new runs."""
+        return [one for one in self.primary if math.isnan(one.p_both)]
+
+    @property
+    def caption(self) -> str:
+        """How to read the table, with what limits it in this sweep."""
+        text = caption(
+            self.rows,
+            split=self.sweep.split,
+            alpha=self.sweep.alpha,
+            baselines=(self.sweep.baseline,) if self.comparisons else (),
+            paired_seeds=self.paired,
+            collapsed=sum(len(one.seeds("collapsed")) for one in self.cells),
+            failed=sum(len(one.seeds(*LOST)) for one in self.cells),
+        )
+        if self.undecided:
+            text += (
+                " Where a system has one seed, p is not defined (—) and letters are conditional "
+                "on that one training run."
+            )
+        if self.sweep.paired_seeds and not self.paired:
+            text += (
+                " The sweep declares its seeds as paired, but the systems do not have the same "
+                "finished seeds: they are compared as unpaired, which is the safe side."
+            )
+        return text
+
+
+def analyse(sweep: Sweep) -> Analysis:
+    """Compare whatever finished; without a finished baseline there is no comparison."""
+    cells = summarize(sweep)
+    scored = [one.cell.cell for one in cells if one.num_used]
+    matrices = [
+        score_matrix(sweep.scores, measure=measure, cells=scored)
+        for measure in sweep.measures
+        if scored
+    ]
+    paired = sweep.paired_seeds and all(len(set(matrix.seeds.values())) == 1 for matrix in matrices)
+    comparisons: list[Comparison] = []
+    tests: dict[tuple[str, str], ScopeTest] = {}
+    for matrix in matrices:
+        if sweep.baseline not in scored:
+            break
+        found = compare(
+            matrix,
+            baseline=sweep.baseline,
+            correction=sweep.correction,
+            alpha=sweep.alpha,
+            paired_seeds=paired,
+        )
+        comparisons += found
+        tests |= _scope_tests(matrix, found, paired=paired)
+    return Analysis(
+        sweep=sweep,
+        cells=cells,
+        comparisons=comparisons,
+        tests=tests,
+        rows=_rows(sweep, cells, comparisons),
+        paired=paired,
+    )
+
+
+def _scope_tests(
+    matrix: ScoreMatrix, comparisons: list[Comparison], *, paired: bool
+) -> dict[tuple[str, str], ScopeTest]:
+    test = paired_scope_test if paired else scope_test
+    return {
+        (matrix.measure, one.system): test(matrix.scores[one.system], matrix.scores[one.baseline])
+        for one in comparisons
+    }
+
+
+def _rows(sweep: Sweep, cells: list[CellSummary], comparisons: list[Comparison]) -> list[ResultRow]:
+    """The rows of the table; cells of one group stand together, groups in order of appearance."""
+    by_place = {(one.system, one.measure): one for one in comparisons}
+    groups = list(dict.fromkeys(one.cell.group for one in cells))
+    return [
+        ResultRow(
+            label=one.cell.label,
+            group=one.cell.group,
+            cell=one.cell.cell,
+            is_baseline=one.cell.cell == sweep.baseline,
+            seeds_used=one.num_used,
+            seeds_launched=one.num_launched,
+            cells=tuple(
+                ResultCell(
+                    measure=measure,
+                    mean=one.mean(measure),
+                    sd_seeds=_deviation(list(one.seed_means[measure].values())),
+                    comparison=by_place.get((one.cell.cell, measure)),
+                )
+                for measure in sweep.measures
+            ),
+        )
+        for one in sorted(cells, key=lambda one: groups.index(one.cell.group))
+    ]
+
+
+def _deviation(values: list[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")

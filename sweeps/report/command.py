@@ -1,0 +1,15 @@
+"""`python -m sweeps report DIR`: write the report of a sweep again from what is on disk."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from sweeps.report.build import write_report
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the report of the named sweep folder and print what it found; exit code 0."""
+    parser = argparse.ArgumentParser(prog="sweeps report", description=main.__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of one sweep")
+    print(write_report(parser.parse_args(argv).folder).text, end="")
+    return 0

@@ -1,0 +1,137 @@
+"""The report in sentences: the answer, how far the customary test can be trusted, what is lost."""
+
+import math
+
+from rank_core.stats.compare import Comparison
+from rank_core.stats.results import CORRECTION_NAMES
+from sweeps.report.analysis import Analysis
+from sweeps.report.summary import losses
+
+_NAMED = 3
+"""How many systems a sentence names before it says how many more there are."""
+
+
+def conclusions(analysis: Analysis) -> list[str]:
+    """One sentence or two for each: the answer, the customary test, the fate of the trials."""
+    return [
+        answer(analysis),
+        *([customary_test(analysis)] if analysis.primary else []),
+        *(losses(analysis.cells) or [_all_finished(analysis)]),
+    ]
+
+
+def answer(analysis: Analysis) -> str:
+    """What the sweep says about its question, on the primary measure."""
+    sweep, label = analysis.sweep, analysis.baseline.cell.label
+    if not analysis.baseline.num_used:
+        return (
+            f"No comparison is possible: the baseline {label} has no finished seed. "
+            f"{_best(analysis)}"
+        ).strip()
+    if not analysis.primary:
+        return (
+            f"No comparison is possible: only the baseline {label} has a finished seed "
+            f"({sweep.primary} {analysis.baseline.mean(sweep.primary):.3f})."
+        )
+    decided = [one for one in analysis.primary if not math.isnan(one.p_both)]
+    if not decided:
+        return _conditional_answer(analysis)
+    text = _decided_answer(analysis, decided)
+    if analysis.undecided:
+        names = _names([sweep.label(one.system) for one in analysis.undecided])
+        text += f" One seed cannot decide about {names}."
+    return text
+
+
+def _decided_answer(analysis: Analysis, decided: list[Comparison]) -> str:
+    sweep = analysis.sweep
+    significant = [one for one in decided if one.p_both_adjusted < sweep.alpha]
+    better = sorted((one for one in significant if one.delta > 0), key=lambda one: -one.delta)
+    worse = sorted((one for one in significant if one.delta < 0), key=lambda one: one.delta)
+    where = f"On {sweep.primary} ({sweep.split}, {decided[0].num_queries} queries)"
+    rule = (
+        f"with queries and training runs random (alpha = {sweep.alpha:g}, "
+        f"{CORRECTION_NAMES[sweep.correction]} over {decided[0].family_size})"
+    )
+    baseline = sweep.label(sweep.baseline)
+    if not significant:
+        highest = max(decided, key=lambda one: one.delta)
+        return (
+            f"{where} no cell can be told from {baseline} {rule}; the highest is "
+            f"{_difference(analysis, highest)}."
+        )
+    parts = []
+    for found, word in ((better, "better"), (worse, "worse")):
+        if found:
+            verb = "is" if len(found) == 1 else "are"
+            named = _names([_difference(analysis, one) for one in found])
+            parts.append(f"{len(found)} of {len(decided)} {verb} {word} than {baseline}: {named}")
+        else:
+            parts.append(f"none is {word}")
+    return f"{where}, {rule}, {'; '.join(parts)}."
+
+
+def _conditional_answer(analysis: Analysis) -> str:
+    """With one seed the runs are part of the claim, and the sentence says so."""
+    sweep = analysis.sweep
+    marked = [one for one in analysis.primary if one.p_queries_adjusted < sweep.alpha]
+    return (
+        f"With one seed per cell nothing is known about retraining, so these letters are "
+        f"conditional on one training run: with only the queries random, {len(marked)} of "
+        f"{len(analysis.primary)} cells differ from {sweep.label(sweep.baseline)} on "
+        f"{sweep.primary}. {_best(analysis)}"
+    )
+
+
+def _best(analysis: Analysis) -> str:
+    primary = analysis.sweep.primary
+    scored = [one for one in analysis.cells if one.num_used]
+    if not scored:
+        return "No cell has a score."
+    best = max(scored, key=lambda one: one.mean(primary))
+    return f"The highest {primary} is {best.mean(primary):.3f}, of {best.cell.label}."
+
+
+def _difference(analysis: Analysis, one: Comparison) -> str:
+    level = f"{100 * (1 - analysis.sweep.alpha):g} %"
+    return (
+        f"{analysis.sweep.label(one.system)} ({one.delta:+.3f}, "
+        f"{level} interval {one.ci_low:+.3f} to {one.ci_high:+.3f})"
+    )
+
+
+def customary_test(analysis: Analysis) -> str:
+    """What the predicted false-positive rate of the queries-only test is here."""
+    rates = sorted(
+        one.predicted_false_positive_rate
+        for one in analysis.primary
+        if not math.isnan(one.predicted_false_positive_rate)
+    )
+    if not rates:
+        return (
+            "How often the customary test (queries random, runs fixed) is wrong cannot be "
+            "predicted from one seed; launch at least three."
+        )
+    middle = rates[(len(rates) - 1) // 2]
+    over = "1 comparison" if len(rates) == 1 else f"{len(rates)} comparisons"
+    spread = f"median of {over}, at most {_percent(rates[-1])}" if len(rates) > 1 else over
+    return (
+        f"The customary test (queries random, runs fixed) would call two equally good methods "
+        f"different in {_percent(middle)} of cases here instead of "
+        f"{_percent(analysis.sweep.alpha)} ({spread})."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
+def _all_finished(analysis: Analysis) -> str:
+    count = sum(one.num_used for one in analysis.cells)
+    return f"All {count} trials finished; none failed, diverged or collapsed."
+
+
+def _names(names: list[str]) -> str:
+    if len(names) > _NAMED:
+        names = [*names[:_NAMED], f"{len(names) - _NAMED} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,206 @@
+"""What a sweep left on disk, read and checked: its description, its trials, its scores."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rank_core.errors import BadInput
+
+FILES = ("sweep.json", "trials.parquet", "per_query.parquet")
+REQUIRED = ("sweep", "question", "split", "measures", "primary", "baseline", "cells")
+USED = ("done", "collapsed")
+"""Trials whose scores count: a collapsed seed is a result of its configuration."""
+LOST = ("failed", "diverged")
+STATUSES = (*USED, *LOST, "running", "planned")
+TRIAL_COLUMNS = ("cell", "seed", "status")
+SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration over its seeds, as the sweep declared it."""
+
+    cell: str
+    label: str
+    group: str
+    settings: Mapping[str, Any]
+    coverage: float | None  # share of the document tokens that some chunk shows to the encoder
+    encoder_tokens_per_document: float | None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep on disk. `scores` holds the reported split and used trials only."""
+
+    name: str
+    question: str
+    split: str
+    measures: tuple[str, ...]
+    primary: str
+    baseline: str
+    alpha: float
+    correction: str
+    paired_seeds: bool
+    swept: tuple[str, ...]
+    seeds: tuple[int, ...]
+    cells: tuple[Cell, ...]
+    collection: Mapping[str, Any]
+    backbone: Mapping[str, Any]
+    first_stage: Mapping[str, float]
+    versions: Mapping[str, str]
+    command: str
+    trials: pd.DataFrame
+    scores: pd.DataFrame
+
+    def label(self, cell: str) -> str:
+        """The name of a cell in tables and plots."""
+        return next(one.label for one in self.cells if one.cell == cell)
+
+    def settings_of(self, cell: str) -> Mapping[str, Any]:
+        """The settings of a cell that its sweep changes or names."""
+        return next(one.settings for one in self.cells if one.cell == cell)
+
+
+def load_sweep(folder: Path) -> Sweep:
+    """The sweep in `folder`, or a `BadInput` that names the file and the rule it breaks."""
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if missing:
+        raise BadInput(
+            f"a sweep folder holds {', '.join(FILES)}; {folder} has no {', '.join(missing)}"
+        )
+    described = _description(folder / "sweep.json")
+    cells = _cells(folder / "sweep.json", described)
+    trials = _trials(folder / "trials.parquet", cells)
+    measures = tuple(described["measures"])
+    scores = _scores(
+        folder / "per_query.parquet", trials, split=described["split"], measures=measures
+    )
+    return Sweep(
+        name=described["sweep"],
+        question=described["question"],
+        split=described["split"],
+        measures=measures,
+        primary=described["primary"],
+        baseline=described["baseline"],
+        alpha=float(described.get("alpha", 0.05)),
+        correction=described.get("correction", "holm"),
+        paired_seeds=bool(described.get("paired_seeds", False)),
+        swept=tuple(described.get("swept") or ()),
+        seeds=tuple(described.get("seeds") or sorted(int(seed) for seed in set(trials["seed"]))),
+        cells=cells,
+        collection=described.get("collection") or {},
+        backbone=described.get("backbone") or {},
+        first_stage=described.get("first_stage") or {},
+        versions=described.get("versions") or {},
+        command=described.get("command") or "",
+        trials=trials,
+        scores=scores,
+    )
+
+
+def _description(path: Path) -> dict[str, Any]:
+    """`sweep.json` with its required keys present and its names known."""
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
+    if not isinstance(described, dict):
+        raise BadInput(f"{path}: must hold one JSON object, got {type(described).__name__}")
+    missing = [key for key in REQUIRED if not described.get(key)]
+    if missing:
+        raise BadInput(f"{path}: must name {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
+    if described["primary"] not in described["measures"]:
+        raise BadInput(
+            f"{path}: primary must be one of measures ({', '.join(described['measures'])}), "
+            f"got {described['primary']!r}"
+        )
+    alpha = described.get("alpha", 0.05)
+    if not 0 < alpha < 1:
+        raise BadInput(f"{path}: 0 < alpha < 1 must hold, got alpha={alpha}")
+    return described
+
+
+def _cells(path: Path, described: Mapping[str, Any]) -> tuple[Cell, ...]:
+    labels = [one.get("label") or one["cell"] for one in described["cells"]]
+    cells = tuple(
+        Cell(
+            cell=one["cell"],
+            # Two cells under one label would be one line to a reader: the cell's name tells them
+            # apart, because a finished sweep is no moment to refuse.
+            label=label if labels.count(label) == 1 else f"{label} ({one['cell']})",
+            group=one.get("group") or "",
+            settings=one.get("settings") or {},
+            coverage=one.get("coverage"),
+            encoder_tokens_per_document=one.get("encoder_tokens_per_document"),
+        )
+        for one, label in zip(described["cells"], labels, strict=True)
+    )
+    names = [one.cell for one in cells]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInput(f"{path}: each cell must appear once, found twice: {', '.join(twice)}")
+    if described["baseline"] not in names:
+        raise BadInput(
+            f"{path}: baseline must be one of cells, got {described['baseline']!r}; "
+            f"known: {', '.join(names)}"
+        )
+    return cells
+
+
+def _table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
+    table = pd.read_parquet(path)
+    missing = [name for name in required if name not in table.columns]
+    if missing:
+        raise BadInput(
+            f"{path}: must have the columns {', '.join(required)}; missing: {', '.join(missing)}; "
+            f"found: {', '.join(map(str, table.columns))}"
+        )
+    return table
+
+
+def _trials(path: Path, cells: tuple[Cell, ...]) -> pd.DataFrame:
+    """One row per launched or planned trial, in the order of the cells, then of the seeds."""
+    trials = _table(path, TRIAL_COLUMNS)
+    order = {one.cell: position for position, one in enumerate(cells)}
+    for column, known in (("cell", list(order)), ("status", list(STATUSES))):
+        strange = sorted({str(value) for value in trials[column]} - set(known))
+        if strange:
+            raise BadInput(f"{path}: unknown {column} {strange[0]!r}; known: {', '.join(known)}")
+    twice = trials[trials.duplicated(["cell", "seed"])]
+    if len(twice):
+        raise BadInput(
+            f"{path}: a trial (cell, seed) must have one row; "
+            f"{twice['cell'].iloc[0]} seed {twice['seed'].iloc[0]} has more"
+        )
+    ranked = trials.assign(_position=trials["cell"].map(order)).sort_values(["_position", "seed"])
+    return ranked.drop(columns="_position").reset_index(drop=True)
+
+
+def _scores(
+    path: Path, trials: pd.DataFrame, *, split: str, measures: tuple[str, ...]
+) -> pd.DataFrame:
+    """The per-query scores of the used trials; every used trial must have every measure."""
+    scores = _table(path, SCORE_COLUMNS)
+    used = trials[trials["status"].isin(USED)]
+    if len(used) and split not in set(scores["split"]):
+        found = ", ".join(sorted({str(one) for one in scores["split"]})) or "no rows"
+        raise BadInput(f"{path}: must hold the split {split!r}; found: {found}")
+    trial_keys = pd.MultiIndex.from_frame(used[["cell", "seed"]])
+    chosen = scores[
+        (scores["split"] == split)
+        & scores["measure"].isin(measures)
+        & pd.MultiIndex.from_frame(scores[["cell", "seed"]]).isin(trial_keys)
+    ]
+    present = set(zip(chosen["cell"], chosen["seed"], chosen["measure"], strict=True))
+    for cell, seed in trial_keys:
+        for measure in measures:
+            if (cell, seed, measure) not in present:
+                raise BadInput(
+                    f"{path}: every done or collapsed trial must have {measure} on {split}; "
+                    f"{cell} seed {seed} has none"
+                )
+    return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)

@@ -1,0 +1,201 @@
+"""The page `index.html`: one file that needs nothing else, to read, to print, to mail."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from rank_core.table import ResultCell, ResultRow
+from sweeps.report.analysis import Analysis
+from sweeps.report.conclusions import conclusions
+from sweeps.report.forest import forest_plot
+from sweeps.report.heatmap import heat_map
+from sweeps.report.notation import letter, p_text, signed
+from sweeps.report.strip import strip_plot
+
+_TEMPLATES = Path(__file__).parent
+_UNDEFINED = "—"
+
+
+def page(analysis: Analysis) -> str:
+    """The whole page as HTML text."""
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sweep = analysis.sweep
+    sentences = conclusions(analysis)
+    return environment.get_template("template.html").render(
+        sweep=sweep,
+        analysis=analysis,
+        answer=sentences[0],
+        notes=sentences[1:],
+        facts=_facts(analysis),
+        others=[one for one in sweep.measures if one != sweep.primary],
+        rows=[_row(analysis, row) for row in analysis.rows],
+        columns=_cost_columns(analysis),
+        intervals=any(one.num_used > 1 for one in analysis.cells),
+        level=f"{100 * (1 - sweep.alpha):g} %",
+        figures=_figures(analysis),
+        trials=_trials(analysis),
+        origins=_origins(analysis),
+    )
+
+
+def _facts(analysis: Analysis) -> list[str]:
+    """The line under the title: what was measured on what."""
+    sweep = analysis.sweep
+    facts = [f"sweep {sweep.name}"]
+    if "name" in sweep.collection:
+        documents = sweep.collection.get("num_documents")
+        size = f" ({documents:,} documents)" if isinstance(documents, int) else ""
+        facts.append(f"collection {sweep.collection['name']}{size}")
+    facts.append(f"{sweep.scores['query_id'].nunique()} queries of split {sweep.split}")
+    if "name" in sweep.backbone:
+        facts.append(f"backbone {sweep.backbone['name']}")
+    cells, trials = len(sweep.cells), sum(one.num_launched for one in analysis.cells)
+    facts.append(f"{cells} cell{'s' * (cells != 1)}, {trials} trial{'s' * (trials != 1)} launched")
+    return facts
+
+
+def _figures(analysis: Analysis) -> dict[str, Markup | None]:
+    sweep = analysis.sweep
+    by_cell = {one.system: one for one in analysis.primary}
+    tests = {
+        system: test
+        for (measure, system), test in analysis.tests.items()
+        if measure == sweep.primary
+    }
+    drawn = {
+        "heat": heat_map(sweep, analysis.cells, by_cell),
+        "strip": strip_plot(sweep, analysis.cells),
+        "forest": forest_plot(sweep, analysis.primary, tests),
+    }
+    return {name: None if text is None else Markup(text) for name, text in drawn.items()}
+
+
+def _row(analysis: Analysis, row: ResultRow) -> dict[str, Any]:
+    """One line of the table, rounded for reading."""
+    alpha, primary = analysis.sweep.alpha, analysis.sweep.primary
+    cells = {one.measure: one for one in row.cells}
+    one = cells[primary].comparison
+    summary = next(found for found in analysis.cells if found.cell.cell == row.cell)
+    means = [other.mean(primary) for other in analysis.cells if other.num_used]
+    return {
+        "label": row.label,
+        "group": row.group,
+        "is_baseline": row.is_baseline,
+        "seeds": summary.used_of_launched,
+        "lost": row.seeds_used < row.seeds_launched or bool(summary.seeds("collapsed")),
+        "collapsed": len(summary.seeds("collapsed")),
+        "primary": _score(cells[primary], alpha),
+        "best": summary.num_used > 0 and round(summary.mean(primary), 3) == round(max(means), 3),
+        "difference": "" if one is None else signed(one.delta),
+        "interval": ""
+        if one is None
+        else (
+            _UNDEFINED
+            if math.isnan(one.ci_low)
+            else f"{signed(one.ci_low)} to {signed(one.ci_high)}"
+        ),
+        "gain": ""
+        if one is None
+        else (
+            _UNDEFINED
+            if math.isnan(one.relative_gain)
+            else f"{signed(100 * one.relative_gain, 1)} %"
+        ),
+        "queries": "" if one is None else f"{one.wins}/{one.ties}/{one.losses}",
+        "p": "" if one is None else p_text(one.p_both_adjusted),
+        "others": [_score(cell, alpha) for name, cell in cells.items() if name != primary],
+        "costs": [_cost(summary.cell, name) for name, _ in _cost_columns(analysis)],
+    }
+
+
+def _score(cell: ResultCell, alpha: float) -> dict[str, str]:
+    if math.isnan(cell.mean):
+        return {"mean": _UNDEFINED, "deviation": "", "letter": ""}
+    deviation = "" if math.isnan(cell.sd_seeds) else f"± {cell.sd_seeds:.3f}"
+    return {"mean": f"{cell.mean:.3f}", "deviation": deviation, "letter": letter(cell, alpha)}
+
+
+def _cost_columns(analysis: Analysis) -> list[tuple[str, str]]:
+    """What reading costs, where the sweep recorded it: (attribute, heading)."""
+    return [
+        (name, heading)
+        for name, heading in (
+            ("coverage", "document read"),
+            ("encoder_tokens_per_document", "tokens / document"),
+        )
+        if any(getattr(one, name) is not None for one in analysis.sweep.cells)
+    ]
+
+
+def _cost(cell: Any, name: str) -> str:
+    value = getattr(cell, name)
+    if value is None:
+        return _UNDEFINED
+    return f"{value:.0%}" if name == "coverage" else f"{value:,.0f}"
+
+
+def _trials(analysis: Analysis) -> list[dict[str, str]]:
+    """The ledger for reading: one line per trial, lost ones marked."""
+    sweep = analysis.sweep
+    lines = []
+    for trial in sweep.trials.to_dict("records"):
+        summary = next(one for one in analysis.cells if one.cell.cell == trial["cell"])
+        score = summary.seed_means[sweep.primary].get(int(trial["seed"]))
+        peak = _number(trial, "peak_memory_bytes")
+        lines.append(
+            {
+                "label": summary.cell.label,
+                "seed": str(trial["seed"]),
+                "status": str(trial["status"]),
+                "mark": "" if trial["status"] == "done" else "lost",
+                "score": _UNDEFINED if score is None else f"{score:.3f}",
+                "attempts": _whole(_number(trial, "attempts")),
+                "reason": _text(trial.get("stop_reason")),
+                "train": _whole(_number(trial, "train_seconds")),
+                "evaluate": _whole(_number(trial, "eval_seconds")),
+                "peak": _UNDEFINED if peak is None else f"{peak / 2**30:.1f}",
+            }
+        )
+    return lines
+
+
+def _number(trial: dict[Any, Any], name: str) -> float | None:
+    """A number of the ledger; None where the column or the value is missing."""
+    try:
+        value = float(trial.get(name, math.nan))
+    except TypeError:  # None and NA: a trial that never ran has no seconds
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _text(value: object) -> str:
+    """A text of the ledger; parquet turns an absent one into NaN or None."""
+    return value if isinstance(value, str) else ""
+
+
+def _whole(value: float | None) -> str:
+    return _UNDEFINED if value is None else f"{value:,.0f}"
+
+
+def _origins(analysis: Analysis) -> list[tuple[str, str]]:
+    """What a repetition has to match: contents and versions."""
+    sweep = analysis.sweep
+    contents = [
+        (f"{kind} {described.get('name', '')}".strip(), str(described["content_hash"]))
+        for kind, described in (("collection", sweep.collection), ("backbone", sweep.backbone))
+        if "content_hash" in described
+    ]
+    return [
+        ("seeds", ", ".join(map(str, sweep.seeds))),
+        *contents,
+        *((name, str(version)) for name, version in sweep.versions.items()),
+    ]

@@ -1,0 +1,173 @@
+"""The strip plot: every seed of every cell as a dot, so that nothing hides behind a mean."""
+
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sweeps.report.figure import BLUE, GREY, INK, ORANGE, new_figure, style, svg, width_for
+from sweeps.report.load import LOST, Sweep
+from sweeps.report.summary import CellSummary
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The part of the axis that is drawn; a value outside is drawn at the edge with its number."""
+
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+def strip_plot(sweep: Sweep, cells: list[CellSummary]) -> str:
+    """The primary measure of each seed, with the mean and its interval over training runs."""
+    with style():
+        figure = new_figure(width_for([one.cell.label for one in cells]), 1.4 + 0.32 * len(cells))
+        axes = figure.add_subplot()
+        shown = _range(sweep, cells)
+        _references(axes, sweep, cells, shown)
+        for row, cell in enumerate(cells):
+            _row(axes, row, cell, sweep, shown)
+        axes.set_xlim(shown.low, shown.high)
+        axes.set_ylim(len(cells) - 0.4, -1.05)
+        axes.set_yticks(range(len(cells)), [one.cell.label for one in cells])
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel(f"{sweep.primary} on {sweep.split} (mean over queries)")
+        axes.grid(axis="x", color="#e6e6e6", linewidth=0.7)
+        axes.set_axisbelow(True)
+        _legend(figure, axes, cells)
+        return svg(figure, name="strip", description=f"{sweep.primary} of every seed of every cell")
+
+
+def _range(sweep: Sweep, cells: list[CellSummary]) -> _Range:
+    """Room for the seeds that did not collapse; far values would press these into one line."""
+    values = [
+        value
+        for one in cells
+        for seed, value in one.seed_means[sweep.primary].items()
+        if one.fates[seed] != "collapsed"
+    ]
+    if not values:
+        values = [value for one in cells for value in one.seed_means[sweep.primary].values()] or [
+            0.0,
+            1.0,
+        ]
+    low, high = min(values), max(values)
+    spread = max(high - low, 0.01)
+    return _Range(low - 0.35 * spread, high + 0.25 * spread)
+
+
+def _references(axes: Axes, sweep: Sweep, cells: list[CellSummary], shown: _Range) -> None:
+    """Vertical lines for the baseline's mean and the first stage."""
+    baseline = next(one for one in cells if one.cell.cell == sweep.baseline)
+    if baseline.num_used:
+        axes.axvline(baseline.mean(sweep.primary), color=INK, linewidth=1, linestyle=(0, (5, 3)))
+    value = sweep.first_stage.get(sweep.primary)
+    if value is None:
+        return
+    if shown.holds(value):
+        axes.axvline(value, color=GREY, linewidth=1.2, linestyle=":")
+        axes.annotate(
+            f"first stage {value:.3f}",
+            (value, -0.72),
+            color=GREY,
+            fontsize=8,
+            ha="left" if value < (shown.low + shown.high) / 2 else "right",
+            va="center",
+            xytext=(3 if value < (shown.low + shown.high) / 2 else -3, 0),
+            textcoords="offset points",
+        )
+    else:
+        left = value < shown.low
+        axes.annotate(
+            f"◂ first stage {value:.3f}" if left else f"first stage {value:.3f} ▸",
+            (shown.low if left else shown.high, -0.72),
+            color=GREY,
+            fontsize=8,
+            ha="left" if left else "right",
+            va="center",
+        )
+
+
+def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
+    """One cell: dots of its seeds, mean, interval, and at the right what became of its seeds."""
+    for seed, value in cell.seed_means[sweep.primary].items():
+        collapsed = cell.fates[seed] == "collapsed"
+        if shown.holds(value):
+            face = "none" if collapsed else BLUE
+            edge = ORANGE if collapsed else BLUE
+            axes.plot(value, row, "o", mfc=face, mec=edge, ms=5, alpha=1 if collapsed else 0.65)
+    interval = cell.interval(sweep.primary, sweep.alpha)
+    if interval is not None:
+        axes.plot(interval, (row, row), color=INK, linewidth=1.2, zorder=1, solid_capstyle="butt")
+    if cell.num_used and shown.holds(cell.mean(sweep.primary)):
+        axes.plot(cell.mean(sweep.primary), row, "|", color=INK, ms=13, mew=2)
+    _beyond(axes, row, cell, sweep, shown)
+    axes.annotate(
+        _fate(cell),
+        (1.01, row),
+        xycoords=axes.get_yaxis_transform(),
+        fontsize=8,
+        color=ORANGE if cell.seeds(*LOST, "collapsed") else GREY,
+        va="center",
+    )
+
+
+def _beyond(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
+    """Seeds and a mean outside the axis, as numbers at the edge they lie beyond."""
+    named = [(f"{one:.3f}", one) for one in cell.seed_means[sweep.primary].values()]
+    if cell.num_used:
+        mean = cell.mean(sweep.primary)
+        named.append((f"mean {mean:.3f}", mean))
+    low = [words for words, value in named if value < shown.low]
+    high = [words for words, value in named if value > shown.high]
+    for words, edge, side in ((low, shown.low, "left"), (high, shown.high, "right")):
+        if words:
+            text = ", ".join(words)
+            axes.annotate(
+                f"◂ {text}" if side == "left" else f"{text} ▸",
+                (edge, row),
+                color=ORANGE,
+                fontsize=8,
+                ha=side,
+                va="center",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+            )
+
+
+def _fate(cell: CellSummary) -> str:
+    """`2/3 seeds, 1 failed`: used / launched, and what became of the others."""
+    counts = [
+        f"{len(cell.seeds(status))} {word}"
+        for status, word in (
+            ("failed", "failed"),
+            ("diverged", "diverged"),
+            ("collapsed", "collapsed"),
+            ("running", "running"),
+            ("planned", "not run"),
+        )
+        if cell.seeds(status)
+    ]
+    return ", ".join([f"{cell.used_of_launched} seeds", *counts])
+
+
+def _legend(figure: Figure, axes: Axes, cells: list[CellSummary]) -> None:
+    """The marks that occur."""
+    axes.plot([], [], "o", mfc=BLUE, mec=BLUE, alpha=0.65, ms=5, ls="none", label="one seed")
+    if any(one.seeds("collapsed") for one in cells):
+        axes.plot([], [], "o", mfc="none", mec=ORANGE, ms=5, ls="none", label="collapsed seed")
+    axes.plot([], [], "|", color=INK, ms=11, mew=2, ls="none", label="mean")
+    if any(one.num_used > 1 for one in cells):
+        axes.plot([], [], color=INK, linewidth=1.2, label="interval of the mean over runs")
+    axes.plot([], [], color=INK, linewidth=1, linestyle=(0, (5, 3)), label="baseline mean")
+    figure.legend(
+        loc="outside upper left",
+        ncols=5,
+        frameon=False,
+        fontsize=8,
+        handletextpad=0.4,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+    )

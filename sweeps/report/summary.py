@@ -1,0 +1,101 @@
+"""Each cell in numbers: its mean per seed, and what became of every seed it was given."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from sweeps.report.load import USED, Cell, Sweep
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """A cell with its scores and the fate of its seeds."""
+
+    cell: Cell
+    seed_means: Mapping[str, Mapping[int, float]]  # {measure: {used seed: mean over queries}}
+    fates: Mapping[int, str]  # {seed: status}; a declared seed without a trial is `planned`
+
+    def seeds(self, *statuses: str) -> list[int]:
+        """The seeds that ended in one of `statuses`."""
+        return [seed for seed, status in self.fates.items() if status in statuses]
+
+    @property
+    def num_used(self) -> int:
+        return len(self.seeds(*USED))
+
+    @property
+    def num_launched(self) -> int:
+        return len(self.fates) - len(self.seeds("planned"))
+
+    @property
+    def used_of_launched(self) -> str:
+        """Seeds with scores / seeds that were started."""
+        return f"{self.num_used}/{self.num_launched}"
+
+    def mean(self, measure: str) -> float:
+        """The mean over seeds of the means over queries; NaN without a used seed."""
+        values = list(self.seed_means[measure].values())
+        return float(np.mean(values)) if values else float("nan")
+
+    def interval(self, measure: str, alpha: float) -> tuple[float, float] | None:
+        """Student's interval of the mean, runs random and queries fixed; None below 2 seeds."""
+        values = np.array(list(self.seed_means[measure].values()))
+        if len(values) < 2:
+            return None
+        error = values.std(ddof=1) / np.sqrt(len(values))
+        half = float(stats.t.ppf(1 - alpha / 2, len(values) - 1) * error)
+        return float(values.mean()) - half, float(values.mean()) + half
+
+
+def summarize(sweep: Sweep) -> list[CellSummary]:
+    """One summary per declared cell, in the order the sweep declares them."""
+    means = sweep.scores.groupby(["measure", "cell", "seed"], sort=True)["value"].mean()
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for (measure, cell, seed), value in means.items():
+        found.setdefault((measure, cell), {})[int(seed)] = float(value)
+    return [
+        CellSummary(
+            cell=cell,
+            seed_means={one: found.get((one, cell.cell), {}) for one in sweep.measures},
+            fates=_fates(sweep, cell.cell),
+        )
+        for cell in sweep.cells
+    ]
+
+
+def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
+    trials = sweep.trials[sweep.trials["cell"] == cell]
+    known = {
+        int(seed): str(one) for seed, one in zip(trials["seed"], trials["status"], strict=True)
+    }
+    return {seed: known.get(seed, "planned") for seed in sorted({*known, *sweep.seeds})}
+
+
+def losses(cells: list[CellSummary]) -> list[str]:
+    """A sentence for each way in which seeds went wrong or missing, naming cell and seeds."""
+    sentences = []
+    for statuses, words in (
+        (("failed",), "failed, not in any mean"),
+        (("diverged",), "diverged, not in any mean"),
+        (("collapsed",), "collapsed, counted in the means as a result of the configuration"),
+        (("running",), "still running, not in any mean"),
+        (("planned",), "declared but never started"),
+    ):
+        named = [
+            f"{one.cell.label} ({_seeds(lost)})" for one in cells if (lost := one.seeds(*statuses))
+        ]
+        count = sum(len(one.seeds(*statuses)) for one in cells)
+        if named:
+            trials = "1 trial" if count == 1 else f"{count} trials"
+            sentences.append(f"{trials} {words}: {', '.join(named)}.")
+    without = [one.cell.label for one in cells if not one.num_used]
+    if without:
+        cell_words = "1 cell has" if len(without) == 1 else f"{len(without)} cells have"
+        sentences.append(f"{cell_words} no finished seed and no score: {', '.join(without)}.")
+    return sentences
+
+
+def _seeds(seeds: list[int]) -> str:
+    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))

@@ -1,0 +1,103 @@
+"""The Ray cluster a sweep runs on, what a trial takes of it, and the refusal of what cannot run."""
+
+import logging
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from rank_core.errors import BadInput
+from sweeps.command_line import Options
+from sweeps.store import Store
+
+BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # `ray up` leaves it on the head
+OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
+DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one trial takes, and how many run side by side."""
+
+    num_workers: int
+    cpus: float  # of a worker
+    gpus: float  # of a worker
+    threads: int  # of a worker
+    slots: int
+
+
+def connect(num_workers: int) -> None:
+    """Joins the cluster this command was submitted to, or starts Ray on this machine alone."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # At its default of 2 s every trial of several workers would end seven seconds late.
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    address = os.environ.get("RAY_ADDRESS") or ("auto" if BOOTSTRAP.expanduser().exists() else None)
+    if address:
+        ray.init(address=address, **quiet)
+        return
+    ray.init(
+        address="local",
+        object_store_memory=OBJECT_STORE_BYTES,
+        # Ray Train asks the dashboard which placement groups to free; other trials need none.
+        include_dashboard=num_workers > 1,
+        **quiet,
+    )
+
+
+def trial_resources(options: Options) -> Resources:
+    """What a trial takes; raises `BadInput` for what this cluster could never schedule."""
+    total = ray.cluster_resources()
+    cpus, gpus = total.get("CPU", 0.0), total.get("GPU", 0.0)
+    gpus_per_worker = options.gpus_per_worker
+    if gpus_per_worker is None:
+        gpus_per_worker = 1.0 if gpus else 0.0
+    n = options.num_workers
+    # A driver's sliver of a core must fit beside workers that would take every core.
+    cpus_per_worker = options.cpus_per_worker - (0.1 if n > 1 else 0.0)
+    fits = [cpus / (n * cpus_per_worker + (DRIVER_CPU if n > 1 else 0.0))]
+    if gpus_per_worker:
+        fits.append(gpus / (n * gpus_per_worker))
+    slots = int(min(fits))
+    if slots < 1:
+        raise BadInput(
+            f"a trial needs {n} worker(s) with {options.cpus_per_worker} CPU and "
+            f"{gpus_per_worker:g} GPU each; the cluster has {cpus:g} CPU and {gpus:g} GPU in all. "
+            "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or add nodes"
+        )
+    return Resources(n, cpus_per_worker, gpus_per_worker, options.cpus_per_worker, slots)
+
+
+def check_nodes(store: Store) -> None:
+    """Refuses a storage folder that some node does not share with the driver."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) < 2 or not store.is_local:
+        return
+    probe = store.folder / f".shared-{uuid.uuid4().hex[:8]}"
+    probe.write_text("seen")
+    try:
+        on_node = {
+            node["NodeManagerHostname"]: _sees.options(
+                resources={f"node:{node['NodeManagerAddress']}": 0.001}
+            ).remote(str(probe))
+            for node in nodes
+        }
+        blind = [host for host, seen in on_node.items() if not ray.get(seen, timeout=60)]
+    finally:
+        probe.unlink()
+    if blind:
+        raise BadInput(
+            f"--storage must be seen by every node (a shared folder, or a URI such as s3://), but "
+            f"{store.storage} is not the same folder on {', '.join(blind)}"
+        )
+
+
+@ray.remote(num_cpus=0)
+def _sees(path: str) -> bool:
+    return os.path.exists(path)

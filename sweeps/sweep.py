@@ -1,0 +1,168 @@
+"""A sweep from the command line to the tested table."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from rank_core.errors import BadInput
+from sweeps.command_line import Options, parse
+from sweeps.cost import measured_speed, trial_cost
+from sweeps.describe import estimate_text, manifest, plan_text, say, write_description
+from sweeps.experiment import Experiment
+from sweeps.ledger import Ledger, per_query_table
+from sweeps.monitor import Monitor
+from sweeps.plan import Plan, Trial, make_plan
+from sweeps.recorder import Recorder
+from sweeps.report import Report, write_report
+from sweeps.store import Store
+from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.redact import redact_text
+from sweeps.tracking.uploader import Uploader
+from sweeps.tracking.uri import check_tracking_uri
+
+DONE, BAD_INPUT, FAILED_TRIALS, INTERRUPTED = 0, 2, 3, 130
+DRAIN_SECONDS = 60.0
+
+
+def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int:
+    """Runs one command line; returns the exit code."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    try:
+        options = parse(argv, prog=f"{experiment.name}.py", description=doc or "")
+        return _sweep(experiment, options, list(argv))
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
+    store = Store(options.storage, experiment.name)
+    tracking_uri = options.tracking_uri or default_tracking_uri(store)
+    check_tracking_uri(tracking_uri)
+    plan = make_plan(experiment, options)
+    if options.dry_run:
+        _dry_run(plan, store, options)
+        return DONE
+    store.open()
+    with _only_driver(store):
+        ledger = Ledger(store)
+        missing = ledger.plan(plan, store.finished())
+        done = len(plan.cells) * len(plan.seeds) - len(missing)
+        say(plan_text(plan, finished=done) + "\n")
+        description = manifest(plan, argv) | {
+            "experiment": experiment_name(plan, store),
+            "tracking_uri": redact_text(tracking_uri),
+        }
+        write_description(store.folder, plan, description)
+        outbox = Outbox(store.folder / "outbox", experiment_name(plan, store).removeprefix("rank/"))
+        uploader = Uploader(outbox.folder, tracking_uri, experiment_name(plan, store))
+        uploader.start()
+        try:
+            if missing:
+                _launch(plan, missing, store, ledger, Recorder(outbox, store, plan), options)
+            else:
+                say("nothing to launch: every trial is done already")
+            report = _finish(plan, store, ledger)
+        finally:
+            pending = uploader.close(DRAIN_SECONDS)
+        if pending:
+            say(
+                f"warning: MLflow has not taken {pending} records; they are safe in "
+                f"{outbox.folder}. Send them later: python -m sweeps mlflow-sync {store.folder}"
+            )
+        say(report.text if report else "no trial has finished: there is nothing to report")
+        lost = [t for t in plan.trials() if ledger.status(t) not in ("done", "collapsed")]
+        return FAILED_TRIALS if lost else DONE
+
+
+def default_tracking_uri(store: Store) -> str:
+    """A database beside the sweeps; for a remote storage, in its mirror on this machine."""
+    return f"sqlite:///{store.folder.parent.absolute() / 'mlflow.db'}"
+
+
+def experiment_name(plan: Plan, store: Store) -> str:
+    """MLflow's name of the sweep: other storages and collections are other experiments."""
+    collection = Path(plan.inputs.collection.name).name
+    return f"rank/{plan.experiment.name}-{collection}-{store.identity}"
+
+
+@contextmanager
+def _only_driver(store: Store) -> Iterator[None]:
+    """Two drivers on one store would run every trial twice and overwrite each other's ledger."""
+    lock = FileLock(store.folder / ".driver.lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise BadInput(
+            f"one command at a time may drive a sweep; another one is running on {store.folder}"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _dry_run(plan: Plan, store: Store, options: Options) -> None:
+    """Prints the plan, with the time measured on this machine; launches and writes nothing."""
+    finished = store.finished()
+    missing = [trial for trial in plan.trials() if trial.name not in finished]
+    say(plan_text(plan, finished=len(plan.cells) * len(plan.seeds) - len(missing)))
+    cost = sum(trial_cost(t.config, plan.inputs, t.cell.chunks) for t in missing)
+    threads = options.num_workers * options.cpus_per_worker
+    slots = max(1, (os.cpu_count() or 1) // threads)
+    speed = measured_speed(plan.cells[-1].config, plan.inputs)
+    say(estimate_text(plan, cost, speed, slots))
+
+
+def _launch(
+    plan: Plan,
+    missing: list[Trial],
+    store: Store,
+    ledger: Ledger,
+    recorder: Recorder,
+    options: Options,
+) -> None:
+    import ray
+
+    from sweeps.resources import check_nodes, connect, trial_resources
+    from sweeps.runner import run_trials
+
+    cost = {t.name: trial_cost(t.config, plan.inputs, t.cell.chunks) for t in missing}
+    monitor = Monitor(ledger, recorder, missing, cost, plan.base.evaluation.measures[0])
+    try:
+        connect(options.num_workers)
+        resources = trial_resources(options)
+        check_nodes(store)
+        say(f"{len(missing)} trials on {resources.slots} slot(s)")
+        run_trials(missing, store=store, resources=resources, monitor=monitor)
+    except KeyboardInterrupt:
+        monitor.interrupted()
+        raise
+    finally:
+        ray.shutdown()
+
+
+def _finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
+    """Tables and report of what is done; None where nothing is."""
+    finished = store.finished()
+    names = [trial.name for trial in plan.trials() if trial.name in finished]
+    if not names:
+        return None
+    store.pull(set(names))
+    everything = sorted(finished & ledger.rows.keys())
+    table = per_query_table(store.folder, everything)
+    path = store.folder / "per_query.parquet"
+    unfinished = path.with_suffix(".unfinished")
+    table.to_parquet(unfinished, index=False)
+    unfinished.replace(path)
+    report = write_report(store.folder)
+    store.push("sweep.json", "qrels", "per_query.parquet", "report")
+    return report

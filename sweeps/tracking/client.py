@@ -1,0 +1,80 @@
+"""A connection to MLflow that fails fast and initialises a new sqlite file once."""
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from rank_core.errors import BadInput
+from sweeps.tracking.uri import is_server
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+CLIENT_ENVIRONMENT = {
+    # The defaults block a single call on a dead server for four minutes; we retry ourselves.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+
+
+def connect(tracking_uri: str) -> "MlflowClient":
+    """A client for `tracking_uri`; a sqlite file is created and initialised first."""
+    os.environ.update(CLIENT_ENVIRONMENT)
+    from mlflow import MlflowClient
+
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if is_server(tracking_uri):
+        return MlflowClient(tracking_uri=tracking_uri)
+    if not tracking_uri.startswith("sqlite:"):
+        client = MlflowClient(tracking_uri=tracking_uri)
+        client.search_experiments(max_results=1)
+        return client
+    database = sqlite_file(tracking_uri)
+    database.parent.mkdir(parents=True, exist_ok=True)
+    # Processes that initialise one new file at the same time can break it for good.
+    with FileLock(f"{database}.lock"):
+        client = MlflowClient(tracking_uri=tracking_uri)
+        client.search_experiments(max_results=1)
+    return client
+
+
+def sqlite_file(tracking_uri: str) -> Path:
+    """The file of a sqlite URI, absolute."""
+    return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
+
+
+def artifact_root(tracking_uri: str, folder: Path) -> Path | None:
+    """Where artifacts go: a server decides itself; otherwise beside the database or in `folder`.
+
+    Without it MLflow would write to `mlruns` in whatever the current directory is.
+    """
+    if is_server(tracking_uri):
+        return None
+    if tracking_uri.startswith("sqlite:"):
+        return sqlite_file(tracking_uri).parent / "artifacts"
+    return folder.absolute() / "artifacts"
+
+
+def ensure_experiment(client: "MlflowClient", name: str, artifacts: Path | None) -> str:
+    """The id of experiment `name`, created if it is new."""
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        location = None if artifacts is None else (artifacts / name).as_uri()
+        try:
+            return str(client.create_experiment(name, artifact_location=location))
+        except MlflowException as error:
+            # Somebody else created it in between; every other refusal stays an error.
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(name)
+    if found is None or found.lifecycle_stage != "active":
+        raise BadInput(f"experiment {name} was deleted in MLflow; restore it there to go on")
+    return str(found.experiment_id)

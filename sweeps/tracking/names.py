@@ -1,0 +1,68 @@
+"""Measures under names that MLflow accepts: `nDCG@10` -> `ndcg_cut_10`."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import ir_measures
+
+from rank_core.errors import BadInput, unknown
+
+# trec_eval's words where it has them: {ir_measures name: (without cutoff, before a cutoff)}.
+_TREC_EVAL = {
+    "nDCG": ("ndcg", "ndcg_cut"),
+    "AP": ("map", "map_cut"),
+    "RR": ("recip_rank", "recip_rank"),
+    "R": ("recall", "recall"),
+    "P": ("p", "p"),
+    "Rprec": ("rprec", "rprec"),
+    "Bpref": ("bpref", "bpref"),
+    "Success": ("success", "success"),
+    "Judged": ("judged", "judged"),
+}
+
+
+def metric_name(measure: str) -> str:
+    """The metric name of a measure in ir_measures spelling; different measures never share one.
+
+    `R(rel=2)@100` becomes `recall_100_rel2`. Text values and unusual signs are escaped with `:`.
+    """
+    try:
+        parsed = ir_measures.parse_measure(measure)
+        str(parsed)  # refuses a setting that the measure does not have
+    except NameError:
+        raise unknown("measure", measure, ir_measures.measures.registry) from None
+    except (ValueError, SyntaxError, KeyError, AssertionError, TypeError) as error:
+        raise BadInput(
+            "a measure must be in ir_measures spelling, as in R(rel=2)@100, "
+            f"got {measure!r}: {error}"
+        ) from None
+    name = str(parsed.NAME)
+    settings = dict(parsed.params)
+    cutoff = settings.pop("cutoff", None)
+    # A name outside trec_eval keeps its own letters: `alpha_nDCG` and `alpha_DCG` stay apart.
+    plain, before_cutoff = _TREC_EVAL.get(name, (name, name))
+    parts = [plain if cutoff is None else f"{before_cutoff}_{cutoff}"]
+    parts += [f"{key}{_value(settings[key])}" for key in sorted(settings)]
+    return "_".join(parts)
+
+
+def run_name(swept: Iterable[Any], seed: int) -> str:
+    """The swept values and the seed in at most 20 characters: `512 256 3e-05 #97`.
+
+    MLflow's table cuts longer names, and the seed at the end is what tells neighbours apart.
+    """
+    ending = f"#{seed}"
+    words = (f"{value:g}" if isinstance(value, float) else str(value) for value in swept)
+    room = 20 - len(ending) - 1
+    text = " ".join(words)
+    if len(text) > room:
+        text = text[: max(0, room - 1)].rstrip() + "…"
+    return f"{text} {ending}".strip()
+
+
+def _value(value: object) -> str:
+    """A setting's value in legal letters; numbers as they are, everything else behind a colon."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return re.sub(r"\+", "", repr(value))
+    return ":" + re.sub(r"[^A-Za-z0-9.-]", lambda sign: f":{ord(sign[0]):x}:", str(value))

@@ -1,0 +1,141 @@
+"""The table that gets quoted, as an experiment of its own: one run per configuration."""
+
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeps.tracking.client import artifact_root, connect, ensure_experiment
+from sweeps.tracking.projection import age
+from sweeps.tracking.redact import redact, redact_text
+from sweeps.tracking.uri import NONE, check_tracking_uri
+from sweeps.tracking.views import EXPERIMENT_TAGS, layout_of, summary_view_tags
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_log = logging.getLogger("sweeps.tracking")
+
+
+@dataclass(frozen=True)
+class MeasureSummary:
+    """One measure of a configuration over its seeds; the rest compares it with the baseline."""
+
+    mean: float
+    std: float
+    n: int  # seeds
+    delta: float | None = None  # of the means; None for the baseline itself
+    p_both_adjusted: float | None = None  # over seeds and queries, corrected for all comparisons
+    significant: bool | None = None
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One configuration. `measures` has metric names (`ndcg_cut_10`), the primary one first."""
+
+    config_id: str
+    config_hash: str
+    measures: Mapping[str, MeasureSummary]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+def log_summary(tracking_uri: str, experiment: str, rows: Iterable[SummaryRow]) -> int:
+    """Write `rows` to `experiment` (`rank/<sweep>/summary`); the number of runs written.
+
+    A configuration keeps its run (tag `config.hash`), and values that are there already are not
+    written again. A store that is away costs a warning, never the report.
+    """
+    check_tracking_uri(tracking_uri)
+    if tracking_uri == NONE:
+        return 0
+    written = 0
+    rows = list(rows)
+    try:
+        client = connect(tracking_uri)
+        root = artifact_root(tracking_uri, Path.cwd())
+        experiment_id = ensure_experiment(client, experiment, root)
+        for row in rows:
+            _write(client, experiment_id, row)
+            written += 1
+        _write_view(client, experiment_id, rows)
+    except Exception as error:
+        _log.warning(
+            "the summary in MLflow has %d of %d configurations (%s); the report is complete, "
+            "making it again writes the rest",
+            written,
+            len(rows),
+            redact_text(str(error))[:300],
+        )
+    return written
+
+
+def _write(client: "MlflowClient", experiment_id: str, row: SummaryRow) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    found = client.search_runs(
+        [experiment_id], filter_string=f"tags.`config.hash` = '{row.config_hash}'"
+    )
+    if found:
+        run = min(found, key=age)
+    else:
+        run = client.create_run(
+            experiment_id, tags={"config.hash": row.config_hash}, run_name=row.config_id[:40]
+        )
+    now = time.time_ns() // 1_000_000
+    there = run.data.metrics
+    new = {name: value for name, value in _metrics(row).items() if there.get(name) != value}
+    params = {str(name): str(value) for name, value in redact(row.params).items()}
+    client.log_batch(
+        run.info.run_id,
+        params=[Param(name, text) for name, text in params.items() if name not in run.data.params],
+    )
+    client.log_batch(
+        run.info.run_id,
+        metrics=[Metric(name, value, now, 0) for name, value in new.items()],
+        tags=[RunTag(name, text) for name, text in _tags(row).items()],
+    )
+    if run.info.status != "FINISHED":
+        client.set_terminated(run.info.run_id, "FINISHED")
+
+
+def _metrics(row: SummaryRow) -> dict[str, float]:
+    """The finite numbers of a row; MLflow turns infinities into 1.8e308."""
+    values: dict[str, float | None] = {}
+    for name, summary in row.measures.items():
+        values |= {
+            f"agg/{name}_mean": summary.mean,
+            f"agg/{name}_std": summary.std,
+            f"agg/{name}_n": summary.n,
+            f"delta/{name}": summary.delta,
+            f"p_both_adjusted/{name}": summary.p_both_adjusted,
+        }
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if value is not None and math.isfinite(value)
+    }
+
+
+def _tags(row: SummaryRow) -> dict[str, str]:
+    tags = {name: str(value) for name, value in redact(row.tags).items()}
+    tags |= {"config.hash": row.config_hash, "config.id": row.config_id}
+    for name, summary in row.measures.items():
+        if summary.significant is not None:
+            tags[f"significant.{name}"] = "yes" if summary.significant else "no"
+    return tags
+
+
+def _write_view(client: "MlflowClient", experiment_id: str, rows: list[SummaryRow]) -> None:
+    tags = dict(EXPERIMENT_TAGS)
+    metrics = list(dict.fromkeys(name for row in rows for name in _metrics(row)))
+    params = dict.fromkeys(name for row in rows for name in row.params)
+    swept = [name for name in params if len({str(row.params.get(name)) for row in rows}) > 1]
+    layout = layout_of(metrics, swept)
+    if layout is not None:
+        tags |= summary_view_tags(layout)
+    for name, value in tags.items():
+        client.set_experiment_tag(experiment_id, name, value)

@@ -1,0 +1,59 @@
+"""What can be a tracking URI; decided from its text alone, before anything is launched."""
+
+from urllib.parse import urlsplit
+
+from rank_core.errors import BadInput
+from sweeps.tracking.redact import redact_text
+
+NONE = "none"
+"""The tracking URI that keeps the outbox and uploads nothing."""
+
+_CHOICES = "sqlite:///FILE, http(s)://HOST:PORT, postgresql://USER@HOST/DATABASE, none"
+
+
+def check_tracking_uri(uri: str) -> None:
+    """Raise `BadInput` if `uri` cannot be a tracking URI. The network is not touched."""
+    if uri == NONE:
+        return
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError as error:
+        raise _bad(uri, f"it is no URL ({error})") from None
+    scheme = parts.scheme.partition("+")[0]
+    if scheme == "sqlite":
+        _check_sqlite(uri)
+    elif scheme in ("http", "https"):
+        if not parts.hostname or port == 0 or any(letter.isspace() for letter in uri):
+            raise _bad(uri, "a server needs a host, as in http://127.0.0.1:5000")
+    elif scheme == "postgresql":
+        if not parts.hostname or not parts.path.strip("/"):
+            raise _bad(uri, "a PostgreSQL URI needs a host and a database")
+    elif scheme == "file":
+        raise _bad(uri, "MLflow no longer writes file stores; use a sqlite file")
+    elif not scheme:
+        raise _bad(uri, "a folder is no tracking store; use a sqlite file in it")
+    else:
+        raise _bad(uri, f"unknown kind {scheme!r}")
+
+
+def _check_sqlite(uri: str) -> None:
+    prefix, file = uri[: len("sqlite:///")], uri[len("sqlite:///") :].partition("?")[0]
+    if prefix != "sqlite:///":
+        raise _bad(uri, "sqlite takes three slashes, or four before an absolute path")
+    if not file or file.endswith("/"):
+        raise _bad(uri, "no file is named")
+    if file.startswith(":memory:"):
+        raise _bad(uri, "a database in memory is lost with the process")
+
+
+def _bad(uri: str, found: str) -> BadInput:
+    return BadInput(
+        f"the tracking URI must be one of the known forms, got {redact_text(uri)!r}: {found}; "
+        f"known: {_CHOICES}"
+    )
+
+
+def is_server(uri: str) -> bool:
+    """Whether `uri` names an MLflow server, not a database."""
+    return uri.startswith(("http://", "https://"))

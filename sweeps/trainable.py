@@ -1,0 +1,105 @@
+"""What runs inside a trial's process. Imports neither mlflow nor optuna.
+
+One worker: a plain Tune function, its process reused by the next trial. Several: the same
+`run_trial` in every worker of a Ray Train group.
+"""
+
+import os
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rank_core.config import TrialConfig
+from rank_core.errors import BadInput, Diverged
+from rank_core.trial import TrialResult, run_trial
+from sweeps.store import Store
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def run_in_tune(config: dict[str, Any]) -> None:
+    """A Tune trial that computes in its own process."""
+    from ray import tune
+
+    _run(config["work"], tune.report, publishes=True)
+
+
+def run_in_train(config: dict[str, Any]) -> None:
+    """A Tune trial that drives a Ray Train group and computes nothing itself."""
+    from ray import train, tune
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    work = config["work"]
+    trial_id = tune.get_context().get_trial_id()
+    scratch = tempfile.mkdtemp(prefix="ranksweep-train-")
+    resources = {"CPU": work["cpus"]}
+    if work["gpus"]:
+        resources["GPU"] = work["gpus"]
+    try:
+        TorchTrainer(
+            _train_worker,
+            train_loop_config=work,
+            torch_config=TorchConfig(backend="nccl" if work["gpus"] else "gloo"),
+            scaling_config=train.ScalingConfig(
+                num_workers=work["num_workers"],
+                use_gpu=bool(work["gpus"]),
+                resources_per_worker=resources,
+            ),
+            run_config=train.RunConfig(
+                name=f"train-{trial_id}",
+                storage_path=scratch,
+                callbacks=[TuneReportCallback()],  # type: ignore[list-item]
+                failure_config=train.FailureConfig(
+                    max_failures=0,
+                    controller_failure_limit=3,  # type: ignore[call-arg]
+                ),
+            ),
+        ).fit()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _train_worker(work: dict[str, Any]) -> None:
+    from ray import train
+    from ray.train.torch import get_device
+
+    if work["gpus"]:
+        torch.cuda.set_device(get_device())
+    _run(work, train.report, publishes=train.get_context().get_world_rank() == 0)
+
+
+def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
+    """Runs the trial and reports its progress; ends with a report that has a `status`.
+
+    A trial that cannot succeed (bad settings, a diverging loss, a bug) ends with a reason instead
+    of an exception, so that nothing tries it again. Only a dying process is tried again.
+    """
+    # Ray and `ray submit` set the thread count of a process by rules of their own.
+    torch.set_num_threads(max(1, int(work["threads"])))
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    workdir = Path(tempfile.mkdtemp(prefix="ranksweep-trial-"))
+    try:
+        config = TrialConfig().override(work["settings"])
+        for news in run_trial(config, workdir):
+            if isinstance(news, TrialResult):
+                if publishes:
+                    Store(work["storage"], work["sweep"]).publish(workdir, work["name"])
+                # Store addresses are content: by now the trial is safe, whoever dies next.
+                report({"status": news.status, "result": asdict(news), "pid": os.getpid()})
+            else:
+                report({"status": "running", "news": asdict(news)})
+    except (BadInput, Diverged) as error:
+        status = "diverged" if isinstance(error, Diverged) else "failed"
+        report({"status": status, "reason": str(error)})
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        report({"status": "failed", "reason": reason, "traceback": traceback.format_exc()})
+    finally:
+        shutil.rmtree(workdir, ignore_errors=True)

@@ -1,0 +1,51 @@
+"""Which window and stride should a reranker of long documents use, and is the difference real?
+
+Paper: Boytsov et al. 2022, Table 8 (window/stride of PARADE on MS MARCO, 35/25 to 300/200).
+Cells: every (window, stride) pair that fits the backbone, and FirstP over the longest window that
+fits as the baseline; seeds are nested in cells.
+Size: 7 pairs x 3 seeds and the baseline; a pair costs about as much as its encoder tokens per
+document (`--dry-run` prints them). With the embedded backbone: 4 pairs, a few minutes on two cores.
+Expected: chunked models far above FirstP where relevant text starts late; among the pairs small
+differences, most of them within the luck of a seed.
+"""
+
+import sys
+
+from rank_core.backbones import Backbone
+from rank_core.config import TrialConfig
+from rank_core.models import model_class
+from sweeps.experiment import Experiment, Grid
+from sweeps.sweep import main
+
+PAPER_PAIRS = ((35, 25), (75, 50), (150, 50), (150, 75), (150, 100), (300, 200), (477, 477))
+SMALL_PAIRS = ((32, 24), (48, 32), (64, 48), (96, 64))  # for a backbone of about 100 tokens
+
+
+def grid(base: TrialConfig, backbone: Backbone) -> Grid:
+    """The paper's pairs, or smaller ones where the backbone reads less than the paper's did."""
+    longest = backbone.max_window(base.chunking.max_query_tokens)
+    pairs = PAPER_PAIRS if longest >= 300 else SMALL_PAIRS
+    first = {"model.name": "firstp", "chunking.window": longest, "chunking.stride": longest}
+    return Grid(
+        points=tuple({"chunking.window": w, "chunking.stride": s} for w, s in pairs),
+        baseline=first,
+    )
+
+
+def label(config: TrialConfig) -> str:
+    """`MaxP 150/75`; FirstP has no stride."""
+    model, chunking = model_class(config.model.name), config.chunking
+    stride = "" if model.first_chunk_only else f"/{chunking.stride}"
+    return f"{model.label} {chunking.window}{stride}"
+
+
+EXPERIMENT = Experiment(
+    name="window_stride",
+    question="Which window and stride, and is the difference real or one lucky seed?",
+    swept=("chunking.window", "chunking.stride"),
+    grid=grid,
+    label=label,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=__doc__))

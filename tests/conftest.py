@@ -1,0 +1,92 @@
+"""What every test runs on: a random two-layer BERT, a small collection, a cache of its own."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+# pytest puts this folder on the path, and tests/rank_core must not stand for the package.
+sys.path.insert(0, str(Path(__file__).parents[1]))
+# Read when huggingface_hub is first imported: no test may reach the network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from rank_core.backbones import Backbone, resolve_backbone
+from rank_core.config import TrialConfig
+from rank_core.tiny import train_tokenizer
+
+WORDS = (
+    "amber birch cedar delta ember flint grove heron ivory jade kelp larch maple north otter "
+    "pearl quartz raven slate thorn umber violet willow yarrow zephyr lantern harbour meadow"
+).split()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_machine(tmp_path_factory: pytest.TempPathFactory):
+    """An empty cache, and one thread, so that numbers do not depend on the machine's load."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RANKSWEEP_CACHE", str(tmp_path_factory.mktemp("ranksweep-cache")))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("TOKENIZERS_PARALLELISM", "false")
+        torch.set_num_threads(1)
+        yield
+
+
+@pytest.fixture(scope="session")
+def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with random weights, large enough that every token moves the score."""
+    folder = tmp_path_factory.mktemp("backbone")
+    tokenizer = train_tokenizer([" ".join(WORDS), "lanterns at the northern harbour"], 150)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        intermediate_size=64,
+        max_position_embeddings=131,
+        initializer_range=0.2,
+        **sizes,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def backbone(backbone_folder: Path) -> Backbone:
+    return resolve_backbone(str(backbone_folder))
+
+
+@pytest.fixture(scope="session")
+def collection_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 documents of 20 to 250 words; 8 queries a split, each with 2 relevant of 6 candidates."""
+    folder, rng = tmp_path_factory.mktemp("collections") / "woods", np.random.default_rng(3)
+    sizes = {f"d{i:02}": 20 + 230 * i // 19 for i in range(20)}
+    for split in ("train", "dev", "test"):
+        (folder / split).mkdir(parents=True)
+        lines: dict[str, list[str]] = {"queries.tsv": [], "qrels.trec": [], "bm25.run": []}
+        for q in (f"{split}-{i}" for i in range(8)):
+            chosen = rng.choice(list(sizes), 6, replace=False)
+            lines["queries.tsv"].append(f"{q}\t{' '.join(rng.choice(WORDS, 4))}")
+            lines["qrels.trec"] += [f"{q} 0 {d} {grade}" for grade, d in enumerate(chosen[:3])]
+            ranked = enumerate(rng.permutation(chosen))
+            lines["bm25.run"] += [f"{q} Q0 {d} {i + 1} {10 - i} bm25" for i, d in ranked]
+        for name, rows in lines.items():
+            (folder / split / name).write_text("\n".join(rows) + "\n")
+    texts = {doc_id: " ".join(rng.choice(WORDS, size)) for doc_id, size in sizes.items()}
+    records = [json.dumps({"doc_id": doc_id, "text": text}) for doc_id, text in texts.items()]
+    (folder / "docs.jsonl").write_text("\n".join(records) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_trial(backbone_folder: Path, collection_folder: Path) -> TrialConfig:
+    """A trial of two steps that takes a fraction of a second."""
+    sizes = {"chunking.window": 40, "chunking.stride": 20, "chunking.max_document_tokens": 120}
+    inputs = {"collection": str(collection_folder), "model.backbone": str(backbone_folder)}
+    rates = {"training.backbone_learning_rate": 1e-3, "training.head_learning_rate": 1e-2}
+    return TrialConfig().override({"training.batch_size": 4} | inputs | sizes | rates)

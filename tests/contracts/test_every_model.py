@@ -1,0 +1,260 @@
+"""Laws that hold for every entry of `MODELS`, so also for one that is added tomorrow."""
+
+import copy
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import AutoModel, BertConfig
+
+from rank_core.backbones import load_tokenizer
+from rank_core.batches import Chunk, PairEncoder, tokenize_queries
+from rank_core.config import Chunking, Model, Training, TrialConfig
+from rank_core.models import MODELS, build_model
+from rank_core.optimise import build_optimizer
+from rank_core.rerank import rerank
+
+CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)
+SHORT, LONG = 13, 55  # tokens: one chunk, and five of which the last is shorter
+MULTI_CHUNK = sorted(name for name, model in MODELS.items() if not model.first_chunk_only)
+SAME_ON_ONE_CHUNK = sorted(set(MODELS) - {"parade-transformer"})
+ORDER_FREE = ["maxp", "sump", "avgp", "parade-avg", "parade-max", "parade-attn"]
+
+every_model = pytest.mark.parametrize("name", sorted(MODELS))
+
+
+def tokens(seed, size):
+    return np.random.default_rng(seed).integers(5, 100, size).astype(np.int32)
+
+
+QUERY = tokens(0, 6)
+DOCUMENTS = {f"d{size}": tokens(size, size) for size in (0, 1, SHORT, 20, 21, 34, LONG, 60, 90)}
+
+
+@pytest.fixture(scope="module")
+def models(backbone):
+    """Every model over the same encoder and head, in evaluation mode."""
+    built = {}
+    for name in MODELS:
+        config = TrialConfig(model=Model(name, backbone=str(backbone.folder)))
+        built[name] = build_model(config, backbone, init_seed=1).eval()
+    for model in built.values():
+        model.head.load_state_dict(built["maxp"].head.state_dict())
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():  # of a trained size: at its initial 0.02 it hardly looks around
+        for parameter in built["parade-transformer"].aggregator.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return built
+
+
+@pytest.fixture
+def pairs_for(backbone):
+    """The pair encoder of a model, over DOCUMENTS."""
+
+    def build(name, chunking=CHUNKING, documents=DOCUMENTS):
+        return PairEncoder(documents, chunking, MODELS[name].first_chunk_only, backbone)
+
+    return build
+
+
+def scores(model, pairs, documents):
+    """score_B of documents given by id or as lists of chunks."""
+    chunks = [pairs.chunks(QUERY, d) if isinstance(d, str) else d for d in documents]
+    with torch.inference_mode():
+        return model(pairs.collate(chunks))
+
+
+def chunks_of(*texts):
+    return [Chunk(QUERY, text) for text in texts]
+
+
+@every_model
+def test_a_score_does_not_depend_on_the_neighbours_in_the_batch(name, models, pairs_for):
+    pairs, doc_ids = pairs_for(name), list(DOCUMENTS)
+    together = scores(models[name], pairs, doc_ids)
+    alone = torch.cat([scores(models[name], pairs, [doc_id]) for doc_id in doc_ids])
+    assert_close(together, alone, atol=1e-5, rtol=0)
+    assert_close(scores(models[name], pairs, doc_ids[::-1]), alone.flip(0), atol=1e-5, rtol=0)
+    assert alone.std() > 0.05, "documents that score alike would hide a dependence"
+
+
+@every_model
+def test_limits_beyond_the_end_of_a_document_change_nothing(name, models, pairs_for):
+    # FirstP refuses max_chunks, so only the token limit moves there.
+    many = 0 if MODELS[name].first_chunk_only else 50
+    wide = Chunking(window=20, stride=10, max_document_tokens=5000, max_chunks=many)
+    short_ids = [doc_id for doc_id, text in DOCUMENTS.items() if len(text) <= 60]
+    assert torch.equal(
+        scores(models[name], pairs_for(name), short_ids),
+        scores(models[name], pairs_for(name, wide), short_ids),
+    )
+
+
+@pytest.mark.parametrize("name", SAME_ON_ONE_CHUNK)
+def test_models_agree_on_documents_of_one_chunk(name, models, pairs_for):
+    doc_ids = ["d1", f"d{SHORT}", "d20"]
+    expected = scores(models["firstp"], pairs_for("firstp"), doc_ids)
+    assert_close(scores(models[name], pairs_for(name), doc_ids), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["firstp", *ORDER_FREE])
+def test_n_identical_chunks_score_like_one_and_sum_to_n_times_one(name, models, pairs_for):
+    pairs, text = pairs_for(name), tokens(5, 20)
+    one = scores(models[name], pairs, [chunks_of(text)])
+    many = scores(models[name], pairs, [chunks_of(*[text] * 4)])
+    assert one.abs() > 0.05
+    assert_close(many, one * 4 if name == "sump" else one, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ORDER_FREE)
+def test_the_order_of_the_chunks_does_not_matter(name, models, pairs_for):
+    texts = [tokens(i, 20) for i in range(4)]
+    shuffled = [chunks_of(*order) for order in permutations(texts)]
+    score_B = scores(models[name], pairs_for(name), shuffled)
+    assert_close(score_B, score_B[:1].expand_as(score_B), atol=1e-5, rtol=0)
+
+
+def test_parade_transformer_reads_the_order_of_the_chunks(models, pairs_for):
+    texts = [tokens(i, 20) for i in range(3)]
+    shuffled = [chunks_of(*order) for order in permutations(texts)]
+    score_B = scores(models["parade-transformer"], pairs_for("maxp"), shuffled)
+    gap_BB = (score_B[:, None] - score_B).abs() + torch.eye(len(score_B))
+    assert gap_BB.min() > 1e-3
+
+
+@pytest.mark.parametrize("name", MULTI_CHUNK)
+def test_changing_any_one_chunk_changes_the_score(name, models, pairs_for):
+    model, pairs = models[name], pairs_for(name)
+    candidates = [tokens(100 + i, 20) for i in range(60)]
+    by_score = scores(models["maxp"], pairs, [chunks_of(text) for text in candidates]).argsort()
+    # The newcomer is the best chunk, so that MaxP must notice it wherever it is.
+    *texts, best = (candidates[i] for i in [*by_score[:5].tolist(), int(by_score[-1])])
+    documents = [texts, *([*texts[:j], best, *texts[j + 1 :]] for j in range(len(texts)))]
+    before, *after = scores(model, pairs, [chunks_of(*texts) for texts in documents])
+    assert len(after) == 5
+    for j, score in enumerate(after):
+        assert (score - before).abs() > 1e-3, f"chunk {j} is not read"
+
+
+def test_firstp_reads_the_first_chunk_only(models, pairs_for):
+    changed = DOCUMENTS[f"d{LONG}"].copy()
+    changed[20:] = 5
+    pairs = pairs_for("firstp", documents=DOCUMENTS | {"changed": changed})
+    before, after = scores(models["firstp"], pairs, [f"d{LONG}", "changed"])
+    assert_close(before, after, atol=1e-6, rtol=0)
+    changed[19] += 1
+    assert (scores(models["firstp"], pairs, ["changed"]) - after).abs() > 1e-3
+
+
+def test_parade_transformer_reads_its_score_where_it_wrote_c(models, pairs_for):
+    model, pairs = copy.deepcopy(models["parade-transformer"]), pairs_for("maxp")
+    before = scores(model, pairs, list(DOCUMENTS))
+    with torch.no_grad():  # at random: LayerNorm hides a constant shift
+        model.special_2H[0] += torch.randn(32, generator=torch.Generator().manual_seed(1))
+    assert (scores(model, pairs, list(DOCUMENTS)) - before).abs().min() > 1e-2
+
+
+def test_the_gradient_of_maxp_reaches_the_best_chunk_only(models):
+    mask_BP = torch.tensor([[True] * 4, [True, True, False, False], [True, False, False, False]])
+    cls_BPH = torch.randn(3, 4, 32, generator=torch.Generator().manual_seed(2))
+    cls_BPH = (cls_BPH * mask_BP[:, :, None]).requires_grad_()
+    models["maxp"].aggregate(cls_BPH, mask_BP).sum().backward()
+    chunk_score_BP = models["maxp"].head(cls_BPH).squeeze(-1).masked_fill(~mask_BP, -torch.inf)
+    best_BP = torch.zeros_like(mask_BP).scatter_(1, chunk_score_BP.argmax(1, keepdim=True), True)
+    assert torch.equal(cls_BPH.grad.abs().sum(-1) > 0, best_BP)
+
+
+@every_model
+def test_a_gradient_reaches_every_parameter(name, models, pairs_for):
+    model = copy.deepcopy(models[name]).train()
+    chunks = [pairs_for(name).chunks(QUERY, doc_id) for doc_id in ("d34", f"d{LONG}")]
+    weight_B = torch.tensor([1.0, -0.3])
+    (model(pairs_for(name).collate(chunks)) * weight_B).sum().backward()
+    without = {n for n, p in model.trainable() if p.grad is None or not p.grad.abs().sum() > 0}
+    # A softmax does not change when a constant is added to all keys.
+    assert {n for n in without if not n.endswith("self.key.bias")} == set()
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@every_model
+def test_every_parameter_has_exactly_one_learning_rate(name, models):
+    training = Training(
+        backbone_learning_rate=1e-5, head_learning_rate=2e-4, aggregator_learning_rate=3e-3
+    )
+    optimizer = build_optimizer(models[name], training)
+    rates = [(id(p), group["lr"]) for group in optimizer.param_groups for p in group["params"]]
+    expected = {
+        id(parameter): {"encoder": 1e-5, "head": 2e-4}.get(part.partition(".")[0], 3e-3)
+        for part, parameter in models[name].named_parameters()
+    }
+    assert len(rates) == len(expected)
+    assert dict(rates) == expected
+    aggregated = name in ("parade-attn", "parade-transformer")
+    assert (3e-3 in expected.values()) == aggregated
+
+
+@every_model
+def test_inputs_at_the_edge_get_a_finite_score(name, models, pairs_for, backbone):
+    tokenizer = load_tokenizer(backbone.folder)
+    [query] = tokenize_queries(tokenizer, ["amber birch " * 100], CHUNKING.max_query_tokens)
+    assert len(query) == CHUNKING.max_query_tokens
+    pairs, nothing = pairs_for(name), np.zeros(0, dtype=np.int32)
+    for some in (query, QUERY[:1], nothing):
+        chunks = [pairs.chunks(some, doc_id) for doc_id in ("d0", "d1", f"d{LONG}", "d90")]
+        with torch.inference_mode():
+            assert models[name](pairs.collate(chunks)).isfinite().all()
+
+
+@every_model
+def test_saved_weights_give_the_same_scores(name, models, pairs_for, backbone, tmp_path):
+    torch.save(models[name].state_dict(), tmp_path / "weights.pt")
+    config = TrialConfig(model=Model(name, backbone=str(backbone.folder)))
+    other = build_model(config, backbone, init_seed=2).eval()
+    expected = scores(models[name], pairs_for(name), list(DOCUMENTS))
+    assert not torch.equal(scores(other, pairs_for(name), list(DOCUMENTS)), expected)
+    other.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    assert torch.equal(scores(other, pairs_for(name), list(DOCUMENTS)), expected)
+
+
+@every_model
+def test_bf16_scores_stay_close_to_fp32(name, models, pairs_for):
+    queries, run = {"q": QUERY}, {"q": dict.fromkeys(DOCUMENTS, 0.0)}
+    exact, rounded = (
+        rerank(
+            models[name],
+            pairs_for(name),
+            queries=queries,
+            candidates=run,
+            depth=100,
+            batch_tokens=500,
+            autocast=autocast,
+        )["q"]
+        for autocast in (None, torch.bfloat16)
+    )
+    assert exact != rounded
+    for doc_id, score in exact.items():
+        num_added = 5 if name == "sump" else 1  # chunks, each with a rounding error of its own
+        assert rounded[doc_id] == pytest.approx(score, abs=2e-2 * num_added)
+
+
+# Published for BERT-base with its pooler, which ranking does not use and we do not build:
+# 109,482,240 for BERT and 769 for the head.
+POOLER = 768 * 768 + 768
+ONE_SCORE = 109_483_009 - POOLER
+# The published RAND-L2 aggregator is a whole 2-layer BertModel beside C and SEP (2 x 768); chunk
+# vectors enter it as embeddings, so its word table and its pooler are dead weight we do not build.
+WORD_TABLE = 30_522 * 768
+SIZES = dict.fromkeys(MODELS, ONE_SCORE) | {
+    "parade-attn": ONE_SCORE + 768,  # one vector
+    "parade-transformer": 148_088_065 - POOLER - WORD_TABLE - POOLER,
+}
+
+
+@every_model
+def test_a_model_over_bert_base_has_the_published_number_of_parameters(name, backbone):
+    with torch.device("meta"):
+        encoder = AutoModel.from_config(BertConfig(), add_pooling_layer=False)
+        model = MODELS[name](encoder, backbone, Model(name))
+    assert sum(parameter.numel() for parameter in model.parameters()) == SIZES[name]

@@ -1,0 +1,169 @@
+"""The crossed bootstrap by weights: identities, known variances, and shared weights."""
+
+import numpy as np
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.stats.bootstrap import (
+    CrossedWeights,
+    average_gain,
+    best_of,
+    crossed_weights,
+    interval,
+    relative_gain,
+    replicated_means,
+    seed_weights,
+)
+from rank_core.stats.matrix import ScoreMatrix
+
+
+def sweep(seed=0, *, S=4, Q=80, gain=0.05, sigma_S=0.01):
+    rng = np.random.default_rng(seed)
+    query_Q = rng.uniform(0.2, 0.8, Q)
+    scores = {
+        name: query_Q + shift + rng.normal(0, sigma_S, (S, 1)) + rng.normal(0, 0.05, (S, Q))
+        for name, shift in {"firstp": 0.0, "maxp": gain, "sump": 0.0}.items()
+    }
+    return ScoreMatrix(
+        measure="AP",
+        cells=tuple(scores),
+        query_ids=tuple(map(str, range(Q))),
+        seeds={cell: tuple(range(S)) for cell in scores},
+        scores=scores,
+    )
+
+
+def unit_weights(matrix):
+    """The one replicate that weights everything equally."""
+    Q = len(matrix.query_ids)
+    return CrossedWeights(
+        np.full((1, Q), 1 / Q),
+        {cell: np.full((1, len(own)), 1 / len(own)) for cell, own in matrix.seeds.items()},
+    )
+
+
+def rng(seed=1):
+    return np.random.default_rng(seed)
+
+
+def test_equal_weights_give_back_the_data():
+    matrix = sweep()
+    mean_B = replicated_means(matrix, "maxp", unit_weights(matrix))
+    assert mean_B[0] == pytest.approx(matrix.scores["maxp"].mean(), rel=1e-12)
+
+
+def test_a_replicate_is_the_mean_over_drawn_seeds_and_drawn_queries():
+    matrix = sweep(S=3, Q=5)
+    weights = crossed_weights(matrix, rng=rng(), num_replicates=1)
+    drawn_Q = np.repeat(np.arange(5), np.rint(weights.queries_BQ[0] * 5).astype(int))
+    drawn_S = np.repeat(np.arange(3), np.rint(weights.seeds["maxp"][0] * 3).astype(int))
+    expected = matrix.scores["maxp"][np.ix_(drawn_S, drawn_Q)].mean()
+    assert replicated_means(matrix, "maxp", weights)[0] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("stretched", [False, True])
+def test_weights_sum_to_one(stretched):
+    weights = crossed_weights(sweep(), rng=rng(), num_replicates=50, stretched=stretched)
+    np.testing.assert_allclose(weights.queries_BQ.sum(axis=1), 1)
+    np.testing.assert_allclose(weights.seeds["maxp"].sum(axis=1), 1)
+
+
+def test_stretched_weights_give_the_unbiased_seed_variance_back():
+    value_S = np.array([0.1, 0.25, 0.3])
+    for stretched, divisor in ((False, 3), (True, 2)):
+        weight_BS = seed_weights(
+            {"a": (1, 2, 3)}, rng=rng(), num_replicates=200_000, stretched=stretched
+        )["a"]
+        expected = ((value_S - value_S.mean()) ** 2).sum() / divisor / 3
+        assert (weight_BS @ value_S).var() == pytest.approx(expected, rel=0.02)
+
+
+def test_seeds_are_shared_by_the_cells_only_when_declared_paired():
+    matrix = sweep()
+    apart = crossed_weights(matrix, rng=rng(), num_replicates=20).seeds
+    paired = crossed_weights(matrix, rng=rng(), num_replicates=20, paired_seeds=True).seeds
+    assert not np.array_equal(apart["firstp"], apart["maxp"])
+    np.testing.assert_array_equal(paired["firstp"], paired["maxp"])
+    with pytest.raises(BadInput, match="same seeds in every cell"):
+        seed_weights({"a": (1, 2), "b": (1, 3)}, rng=rng(), paired_seeds=True)
+
+
+def test_the_same_generator_gives_the_same_interval():
+    first, second = (
+        relative_gain(
+            matrix,
+            system="maxp",
+            baseline="firstp",
+            weights=crossed_weights(matrix, rng=rng(3), num_replicates=200),
+        )
+        for matrix in (sweep(), sweep())
+    )
+    assert first == second
+
+
+def test_a_relative_gain_is_the_ratio_of_means_with_an_interval_around_it():
+    matrix = sweep()
+    weights = crossed_weights(matrix, rng=rng())
+    found = relative_gain(matrix, system="maxp", baseline="firstp", weights=weights)
+    expected = matrix.scores["maxp"].mean() / matrix.scores["firstp"].mean() - 1
+    assert found.estimate == pytest.approx(expected, rel=1e-12)
+    assert 0 < found.low < found.estimate < found.high
+    assert found.p < 0.01
+    null = relative_gain(matrix, system="sump", baseline="firstp", weights=weights)
+    assert null.low < 0 < null.high and null.p > 0.05
+
+
+def test_an_average_gain_is_the_unweighted_mean_of_the_columns():
+    matrices = [sweep(0), sweep(5, Q=30)]
+    weights = [crossed_weights(matrix, rng=rng(9)) for matrix in matrices]
+    found = average_gain(matrices, system="maxp", baseline="firstp", weights=weights)
+    gains = [m.scores["maxp"].mean() / m.scores["firstp"].mean() - 1 for m in matrices]
+    assert found.estimate == pytest.approx(np.mean(gains), rel=1e-12)
+    assert found.low < found.estimate < found.high
+
+
+def test_columns_that_share_their_runs_are_less_certain_than_independent_ones():
+    first = sweep(0, sigma_S=0.05)
+    second = sweep(0, sigma_S=0.05)
+    shared = crossed_weights(first, rng=rng(1))
+    arguments = {"system": "maxp", "baseline": "firstp"}
+    together = average_gain([first, second], weights=[shared, shared], **arguments)
+    apart = average_gain(
+        [first, second], weights=[shared, crossed_weights(second, rng=rng(2))], **arguments
+    )
+    assert together.high - together.low > 1.2 * (apart.high - apart.low)
+
+
+def test_the_best_of_k_starts_at_the_mean_and_ends_at_the_best_seed():
+    matrix = sweep()
+    weights = crossed_weights(matrix, rng=rng(), num_replicates=300)
+    own_S = matrix.scores["maxp"].mean(axis=1)
+    values = [best_of(matrix, cell="maxp", k=k, weights=weights).estimate for k in (1, 2, 3, 200)]
+    assert values[0] == pytest.approx(own_S.mean(), rel=1e-12)
+    assert values[-1] == pytest.approx(own_S.max(), rel=1e-9)
+    assert values == sorted(values)
+
+
+def test_a_bootstrap_p_is_two_sided_and_never_zero():
+    assert interval(1.0, np.ones(99)).p == pytest.approx(2 / 100)
+    assert interval(-1.0, -np.ones(99)).p == pytest.approx(2 / 100)
+    assert interval(0.0, np.linspace(-1, 1, 100)).p == 1
+
+
+def test_what_has_no_answer_is_refused():
+    matrix = sweep()
+    weights = crossed_weights(matrix, rng=rng(), num_replicates=10)
+    with pytest.raises(BadInput, match="unknown cell 'max'"):
+        relative_gain(matrix, system="max", baseline="firstp", weights=weights)
+    matrix.scores["firstp"][:] = 0
+    with pytest.raises(BadInput, match="baseline above 0"):
+        relative_gain(matrix, system="maxp", baseline="firstp", weights=weights)
+    with pytest.raises(BadInput, match="every matrix needs its weights"):
+        average_gain([], system="maxp", baseline="firstp", weights=[])
+    with pytest.raises(BadInput, match="k >= 1"):
+        best_of(matrix, cell="maxp", k=0, weights=weights)
+    wide = crossed_weights(matrix, rng=rng(), num_replicates=100, stretched=True)
+    with pytest.raises(BadInput, match="not stretched"):
+        best_of(matrix, cell="maxp", k=2, weights=wide)
+    with pytest.raises(BadInput, match="num_replicates >= 1"):
+        crossed_weights(matrix, rng=rng(), num_replicates=0)

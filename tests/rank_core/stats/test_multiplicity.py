@@ -1,0 +1,60 @@
+"""Corrections against R's p.adjust, scipy and their defining laws."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rank_core.errors import BadInput
+from rank_core.stats.multiplicity import CORRECTIONS, benjamini_hochberg, holm
+
+
+@pytest.mark.parametrize(
+    ("correction", "expected"),
+    [
+        ("holm", [0.03, 0.06, 0.06, 0.02]),
+        ("bh", [0.02, 0.04, 0.04, 0.02]),
+        ("none", [0.01, 0.04, 0.03, 0.005]),
+    ],
+)
+def test_corrections_reproduce_p_adjust(correction, expected):
+    adjusted = CORRECTIONS[correction]([0.01, 0.04, 0.03, 0.005])
+    np.testing.assert_allclose(adjusted, expected, rtol=1e-12)
+
+
+def test_holm_of_the_permtest_sample_has_its_published_values():
+    # t-test p-values of the sample; the family has three comparisons.
+    np.testing.assert_allclose(holm([0.2, 0.1436, 5.6e-6]), [0.2872, 0.2872, 1.68e-5], rtol=1e-9)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_an_untested_comparison_stays_nan_and_counts_in_the_family(correction):
+    adjust = CORRECTIONS[correction]
+    with_nan = adjust([0.01, float("nan"), 0.02])
+    assert np.isnan(with_nan[1])
+    np.testing.assert_array_equal(with_nan[[0, 2]], adjust([0.01, 1.0, 0.02])[[0, 2]])
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_order_does_not_matter_and_nothing_gets_smaller_or_exceeds_one(correction):
+    rng = np.random.default_rng(1)
+    p = rng.uniform(size=30) ** 2
+    adjusted = CORRECTIONS[correction](p)
+    order = rng.permutation(30)
+    np.testing.assert_array_equal(CORRECTIONS[correction](p[order]), adjusted[order])
+    assert (adjusted >= p).all() and (adjusted <= 1).all()
+
+
+def test_benjamini_hochberg_is_never_stricter_than_holm():
+    p = np.random.default_rng(2).uniform(size=50) ** 3
+    assert (benjamini_hochberg(p) <= holm(p)).all()
+    np.testing.assert_array_equal(benjamini_hochberg(p), stats.false_discovery_control(p))
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_an_empty_family_has_no_adjusted_values(correction):
+    assert CORRECTIONS[correction]([]).shape == (0,)
+
+
+def test_a_number_that_is_no_probability_is_refused():
+    with pytest.raises(BadInput, match=r"\[0, 1\]"):
+        holm([0.5, 1.5])

@@ -1,0 +1,148 @@
+"""Permutation tests against exact enumeration, the book's example and their own laws."""
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rank_core.errors import BadInput
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.permutation import max_t, randomised_tukey, sign_flip
+
+# Sakai (2018), Table 5.1: three systems on twenty topics, in tenths.
+SAKAI = {
+    "X": "7 3 2 6 4 4 0 7 1 3 5 4 0 6 5 3 1 5 2 1",
+    "Y": "5 1 0 2 4 3 0 5 3 3 4 4 1 4 2 1 1 6 3 2",
+    "Z": "0 0 2 1 3 3 1 2 4 4 4 3 3 2 2 2 1 5 4 3",
+}
+
+
+def of(scores):
+    """{cell: values per query} with one seed."""
+    return ScoreMatrix(
+        measure="nDCG@10",
+        cells=tuple(scores),
+        query_ids=tuple(map(str, range(len(next(iter(scores.values())))))),
+        seeds={cell: (1,) for cell in scores},
+        scores={cell: np.array([values], dtype=float) for cell, values in scores.items()},
+    )
+
+
+def sakai():
+    return of({name: np.array(text.split(), dtype=float) / 10 for name, text in SAKAI.items()})
+
+
+def noise(seed, *, num_cells=4, Q=40, effects=(0, 0, 0, 0)):
+    rng = np.random.default_rng(seed)
+    query_Q = rng.uniform(0, 1, Q)
+    return of({f"cell{k}": query_Q + effects[k] + rng.normal(0, 0.1, Q) for k in range(num_cells)})
+
+
+def rng(seed=1):
+    return np.random.default_rng(seed)
+
+
+def test_the_randomised_tukey_test_gives_the_book_s_example():
+    found = randomised_tukey(sakai(), rng=rng(), num_permutations=20_000)
+    assert [(c.system, c.baseline) for c in found] == [("X", "Y"), ("X", "Z"), ("Y", "Z")]
+    # Three standard errors of 20,000 permutations are .010, the book's own simulation adds some.
+    assert [c.p_adjusted for c in found] == pytest.approx([0.302, 0.106, 0.890], abs=0.012)
+
+
+def test_blocking_by_query_finds_more_than_the_unblocked_test():
+    values = [row[0] for row in sakai().scores.values()]
+    unblocked = stats.tukey_hsd(*values).pvalue[0, 2]
+    blocked = randomised_tukey(sakai(), rng=rng(), num_permutations=4000)[1].p_adjusted
+    assert unblocked == pytest.approx(0.196, abs=5e-4)
+    assert blocked < 0.13
+
+
+def test_sign_flips_agree_with_scipy_s_exact_permutation_test():
+    delta_Q = np.array([0.1, -0.02, 0.07, 0.05, -0.04, 0.11, 0.03, 0.09, -0.06, 0.02])
+    exact = stats.permutation_test(
+        (delta_Q,), np.mean, permutation_type="samples", n_resamples=np.inf
+    ).pvalue
+    found = sign_flip(delta_Q[:, None], rng=rng(), num_permutations=40_000)
+    assert found[0] == pytest.approx(exact, abs=3 * np.sqrt(exact / 40_000))
+
+
+def test_max_t_agrees_with_the_enumeration_of_all_permutations():
+    matrix = of(
+        {"a": [0.1, 0.5, 0.3, 0.7], "b": [0.3, 0.6, 0.4, 0.75], "c": [0.213, 0.31, 0.47, 0.59]}
+    )
+    score_QK = np.stack([matrix.scores[cell][0] for cell in "abc"], axis=1)
+
+    def absolute_t(table_QK):
+        return np.abs([stats.ttest_rel(table_QK[:, k], table_QK[:, 0]).statistic for k in (1, 2)])
+
+    observed = absolute_t(score_QK)
+    assert np.isfinite(observed).all()
+    drawn = np.array(
+        [
+            absolute_t(np.take_along_axis(score_QK, np.array(orders), axis=1))
+            for orders in product(permutations(range(3)), repeat=4)
+        ]
+    )
+    first, second = np.argsort(-observed)
+    step_1 = (drawn.max(axis=1) >= observed[first] - 1e-9).mean()
+    step_2 = max(step_1, (drawn[:, second] >= observed[second] - 1e-9).mean())
+    found = max_t(matrix, baseline="a", rng=rng(), num_permutations=20_000)
+    expected = np.empty(2)
+    expected[[first, second]] = step_1, step_2
+    assert [c.p_adjusted for c in found] == pytest.approx(expected, abs=0.012)
+    assert [c.statistic for c in found] == pytest.approx(observed)
+    assert [c.p for c in found] == pytest.approx((drawn >= observed - 1e-9).mean(axis=0), abs=0.012)
+
+
+def test_two_cells_make_max_t_a_plain_permutation_test():
+    matrix = noise(3, num_cells=2, effects=(0, 0.03))
+    (found,) = max_t(matrix, baseline="cell0", rng=rng(), num_permutations=10_000)
+    assert found.p == found.p_adjusted
+    expected = stats.ttest_rel(matrix.scores["cell1"][0], matrix.scores["cell0"][0])
+    assert found.statistic == pytest.approx(abs(expected.statistic), rel=1e-9)
+    assert found.p == pytest.approx(expected.pvalue, abs=0.02)
+
+
+def test_adjusted_values_are_monotone_in_the_statistic_and_never_zero():
+    found = max_t(
+        noise(4, effects=(0, 0.5, 0.05, 0.0)), baseline="cell0", rng=rng(), num_permutations=500
+    )
+    by_statistic = sorted(found, key=lambda c: -c.statistic)
+    adjusted = [c.p_adjusted for c in by_statistic]
+    assert adjusted == sorted(adjusted)
+    assert adjusted[0] == pytest.approx(1 / 501)
+    assert all(c.p_adjusted >= c.p for c in found)
+
+
+def test_the_step_down_maximum_is_never_stricter_than_bonferroni_by_more_than_chance():
+    found = max_t(noise(5, effects=(0, 0.04, 0.05, 0.0)), baseline="cell0", rng=rng())
+    for comparison in found:
+        assert comparison.p_adjusted <= 3 * comparison.p + 0.02
+
+
+def test_equal_systems_and_a_constant_gap_give_no_nan():
+    values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    matrix = of({"a": values, "same": values, "above": [value + 0.1 for value in values]})
+    found = {c.system: c for c in max_t(matrix, baseline="a", rng=rng(), num_permutations=200)}
+    assert (found["same"].statistic, found["same"].p_adjusted) == (0, 1)
+    assert np.isinf(found["above"].statistic)
+    assert 0 < found["above"].p_adjusted < 0.5
+
+
+def test_the_same_generator_gives_the_same_values_in_any_chunking(monkeypatch):
+    first = max_t(noise(6), baseline="cell0", rng=rng(), num_permutations=50)
+    assert max_t(noise(6), baseline="cell0", rng=rng(), num_permutations=50) == first
+    monkeypatch.setattr("rank_core.stats.permutation._CHUNK", 1000)
+    assert max_t(noise(6), baseline="cell0", rng=rng(), num_permutations=50) == first
+
+
+def test_what_cannot_be_permuted_is_refused():
+    with pytest.raises(BadInput, match="unknown baseline"):
+        max_t(noise(7), baseline="firstp", rng=rng())
+    with pytest.raises(BadInput, match="two cells or more, got a"):
+        randomised_tukey(of({"a": [0.1, 0.2]}), rng=rng())
+    with pytest.raises(BadInput, match="num_permutations >= 1"):
+        max_t(noise(7), baseline="cell0", rng=rng(), num_permutations=0)
+    with pytest.raises(BadInput, match="num_permutations >= 1"):
+        sign_flip(np.ones((3, 1)), rng=rng(), num_permutations=0)

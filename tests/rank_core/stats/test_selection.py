@@ -1,0 +1,95 @@
+"""The luck of the winner: known expectations, and a correction that takes it out."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.selection import expected_luck, expected_maximum, selected_gain
+
+
+def sweep(seed, *, K=6, S=3, Q=100, effects=None):
+    rng = np.random.default_rng(seed)
+    query_Q = rng.uniform(0.2, 0.8, Q)
+    effects = effects or [0.0] * (K + 1)
+    scores = {
+        f"cell{k}": query_Q
+        + effects[k]
+        + rng.normal(0, 0.05, Q)
+        + rng.normal(0, 0.005, (S, 1))
+        + rng.normal(0, 0.08, (S, Q))
+        for k in range(K + 1)
+    }
+    return ScoreMatrix(
+        measure="AP",
+        cells=tuple(scores),
+        query_ids=tuple(map(str, range(Q))),
+        seeds={cell: tuple(range(S)) for cell in scores},
+        scores=scores,
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_candidates", "expected"),
+    [(1, 0.0), (2, 1 / math.sqrt(math.pi)), (6, 1.26721), (18, 1.82003), (48, 2.23312)],
+)
+def test_the_expected_maximum_of_equals(num_candidates, expected):
+    assert expected_maximum(num_candidates) == pytest.approx(expected, abs=5e-6)
+
+
+@pytest.mark.parametrize(("num_candidates", "expected"), [(6, 71), (18, 102), (48, 125)])
+def test_the_expected_luck_of_the_published_simulation(num_candidates, expected):
+    # 200 queries, three seeds: V of one configuration from its three components.
+    single = 0.05**2 / 200 + 0.005**2 / 3 + 0.08**2 / 600
+    luck = expected_luck([math.sqrt(2 * single)] * 5, num_candidates=num_candidates)
+    assert 1e4 * luck == pytest.approx(expected, abs=0.6)
+
+
+def test_single_seeds_bring_no_standard_error_to_the_luck():
+    assert expected_luck([0.01, math.nan], num_candidates=6) == pytest.approx(
+        expected_luck([0.01], num_candidates=6)
+    )
+    assert math.isnan(expected_luck([math.nan], num_candidates=6))
+
+
+def test_among_equals_the_correction_takes_most_of_the_gain_away():
+    found = [
+        selected_gain(
+            sweep(seed), baseline="cell0", rng=np.random.default_rng(seed), num_replicates=200
+        )
+        for seed in range(60)
+    ]
+    naive = np.mean([gain.naive for gain in found])
+    corrected = np.mean([gain.corrected for gain in found])
+    assert naive > 0.005
+    assert abs(corrected) < 0.35 * naive
+
+
+def test_a_winner_that_is_really_better_keeps_its_gain():
+    effects = [0.0] * 6 + [0.1]
+    found = selected_gain(sweep(1, effects=effects), baseline="cell0", rng=np.random.default_rng(1))
+    assert found.winner == "cell6"
+    assert found.corrected == pytest.approx(found.naive, abs=0.01)
+    assert found.luck == found.naive - found.corrected
+    assert found.num_candidates == 6 and 0 < found.num_replicates < 2000
+
+
+def test_the_same_generator_gives_the_same_correction():
+    first, second = (
+        selected_gain(sweep(2), baseline="cell0", rng=np.random.default_rng(5)) for _ in range(2)
+    )
+    assert first == second
+
+
+def test_what_cannot_be_corrected_is_refused():
+    rng = np.random.default_rng(0)
+    with pytest.raises(BadInput, match="two seeds of every cell, got one of cell0"):
+        selected_gain(sweep(3, S=1), baseline="cell0", rng=rng)
+    with pytest.raises(BadInput, match="a cell beside the baseline"):
+        selected_gain(sweep(3, K=0), baseline="cell0", rng=rng)
+    with pytest.raises(BadInput, match="unknown baseline"):
+        selected_gain(sweep(3), baseline="cell9", rng=rng)
+    with pytest.raises(BadInput, match="num_candidates >= 1"):
+        expected_maximum(0)

@@ -1,0 +1,137 @@
+"""Variance components against the worked example, planted truth, and the chi-square facts."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.scopes import scope_test
+from rank_core.stats.variance import (
+    cell_components,
+    chi_square_factors,
+    detectable_difference,
+    difference_component,
+    false_positive_sentence,
+    sweep_components,
+)
+
+A = np.array(
+    [
+        [0.50, 0.30, 0.70, 0.90, 0.10, 0.60, 0.42, 0.77],
+        [0.58, 0.37, 0.75, 0.97, 0.17, 0.70, 0.50, 0.80],
+        [0.44, 0.26, 0.66, 0.83, 0.03, 0.52, 0.38, 0.70],
+    ]
+)
+B = np.array(
+    [
+        [0.41, 0.29, 0.60, 0.85, 0.05, 0.55, 0.30, 0.70],
+        [0.46, 0.32, 0.68, 0.89, 0.12, 0.57, 0.37, 0.79],
+        [0.36, 0.21, 0.55, 0.77, 0.00, 0.50, 0.27, 0.64],
+    ]
+)
+
+SIGMA_D, SIGMA_S, SIGMA_E = 0.08, 0.01, 0.05
+
+
+def planted(seed, *, num_cells=8, S=5, Q=300):
+    rng = np.random.default_rng(seed)
+    query_Q = rng.uniform(0.2, 0.8, Q)
+    scores = {
+        f"cell{number}": query_Q
+        + rng.normal(0, SIGMA_D / math.sqrt(2), Q)
+        + rng.normal(0, SIGMA_S, (S, 1))
+        + rng.normal(0, SIGMA_E, (S, Q))
+        for number in range(num_cells)
+    }
+    return ScoreMatrix(
+        measure="AP",
+        cells=tuple(scores),
+        query_ids=tuple(map(str, range(Q))),
+        seeds={cell: tuple(range(S)) for cell in scores},
+        scores=scores,
+    )
+
+
+@pytest.mark.parametrize(
+    ("df", "level", "low", "high"),
+    [(2, 0.95, 0.52, 6.28), (4, 0.95, 0.60, 2.87), (9, 0.95, 0.69, 1.83), (36, 0.95, 0.81, 1.30)],
+)
+def test_what_a_few_seeds_know_of_their_standard_deviation(df, level, low, high):
+    assert chi_square_factors(df, level) == pytest.approx((low, high), abs=0.005)
+
+
+def test_the_worked_example_has_the_components_of_the_mixed_model():
+    seed_A, residual_A = cell_components(A)
+    seed_B, residual_B = cell_components(B)
+    assert (seed_A.sd**2 + seed_B.sd**2) / 2 == pytest.approx(0.00358736, rel=1e-3)
+    assert (residual_A.sd**2 + residual_B.sd**2) / 2 == pytest.approx(0.00025060, rel=1e-3)
+    assert difference_component(A, B).sd ** 2 == pytest.approx(7.146825e-4, rel=1e-6)
+
+
+def test_the_interval_of_a_component_follows_its_chi_square():
+    seed, residual = cell_components(A)
+    low, high = chi_square_factors(14)
+    assert (seed.df, residual.df) == (2, 14)
+    assert (residual.low, residual.high) == pytest.approx((residual.sd * low, residual.sd * high))
+    assert seed.low < seed.sd < seed.high
+
+
+def test_pooled_components_find_what_was_planted():
+    found = sweep_components(planted(1), baseline="cell0")
+    for component, truth in (
+        (found.seed, SIGMA_S),
+        (found.residual, SIGMA_E),
+        (found.difference, SIGMA_D),
+    ):
+        assert component.low < truth < component.high
+        assert component.sd == pytest.approx(truth, rel=0.25)
+    assert (found.seed.df, found.difference.df, found.num_cells) == (32, 299, 8)
+
+
+def test_pooling_narrows_the_interval_of_the_seed_component():
+    matrix = planted(2)
+    pooled = sweep_components(matrix, baseline="cell0").seed
+    single, _ = cell_components(matrix.scores["cell0"])
+    assert pooled.high / pooled.low < single.high / max(single.low, 1e-9)
+
+
+def test_one_seed_has_no_components_and_is_left_out_of_the_pool():
+    matrix = planted(3)
+    cells = matrix.scores | {"cell1": matrix.scores["cell1"][:1]}
+    seed, residual = cell_components(cells["cell1"])
+    assert math.isnan(seed.sd) and math.isnan(residual.sd)
+    mixed = sweep_components(dataclasses.replace(matrix, scores=cells), baseline="cell0")
+    assert mixed.seed.df == 28 and mixed.difference.sd > 0
+    single = {cell: score_SQ[:1] for cell, score_SQ in matrix.scores.items()}
+    nothing = sweep_components(dataclasses.replace(matrix, scores=single), baseline="cell0")
+    assert math.isnan(nothing.seed.sd) and math.isnan(nothing.difference.high)
+
+
+def test_a_component_below_its_noise_is_zero():
+    rng = np.random.default_rng(4)
+    score_SQ = rng.normal(0, 0.05, (3, 50))
+    score_SQ -= score_SQ.mean(axis=1, keepdims=True)
+    seed, _ = cell_components(score_SQ)
+    assert (seed.sd, seed.low) == (0, 0)
+
+
+def test_an_unknown_baseline_is_refused():
+    with pytest.raises(BadInput, match="unknown baseline"):
+        sweep_components(planted(5), baseline="cell99")
+
+
+def test_the_detectable_difference_grows_with_the_family_and_needs_seeds():
+    test = scope_test(A, B)
+    assert detectable_difference(test) > 2.8 * test.se_both
+    assert detectable_difference(test, family_size=5) > detectable_difference(test)
+    assert math.isnan(detectable_difference(scope_test(A[:1], B)))
+
+
+def test_the_false_positive_sentence_has_the_median_and_leaves_single_seeds_out():
+    text = false_positive_sentence([0.10, math.nan, 0.12, 0.30])
+    assert "in 12.0% of sweeps instead of 5.0%" in text
+    assert "median of 3 comparisons, 10.0% to 30.0%" in text
+    assert "cannot be told from one seed" in false_positive_sentence([math.nan])

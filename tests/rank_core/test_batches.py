@@ -1,0 +1,97 @@
+"""Layout of encoder inputs, and batches under a token budget."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rank_core.backbones import load_tokenizer
+from rank_core.batches import Chunk, PairEncoder, token_budget_batches, tokenize_queries
+from rank_core.config import Chunking
+
+
+def ids(*numbers):
+    return np.asarray(numbers, dtype=np.int32)
+
+
+@pytest.fixture
+def pairs(backbone):
+    documents = {"long": ids(*range(20, 27)), "short": ids(30), "empty": ids()}
+    chunking = Chunking(window=4, stride=3, max_document_tokens=7)
+    return PairEncoder(documents, chunking, False, backbone)
+
+
+def test_a_chunk_is_laid_out_as_cls_query_sep_text_sep(pairs):
+    query = ids(10, 11)
+    batch = pairs.collate([pairs.chunks(query, "long"), pairs.chunks(query, "short")])
+    assert batch.input_ids_CL.tolist() == [
+        [2, 10, 11, 3, 20, 21, 22, 23, 3],
+        [2, 10, 11, 3, 23, 24, 25, 26, 3],
+        [2, 10, 11, 3, 30, 3, 0, 0, 0],
+    ]
+    assert batch.attention_mask_CL.tolist() == [[1] * 9, [1] * 9, [1] * 6 + [0] * 3]
+    assert batch.token_type_ids_CL.tolist() == [
+        [0, 0, 0, 0, 1, 1, 1, 1, 1],
+        [0, 0, 0, 0, 1, 1, 1, 1, 1],
+        [0, 0, 0, 0, 1, 1, 0, 0, 0],
+    ]
+    assert batch.doc_C.tolist() == [0, 0, 1] and batch.num_docs == 2
+
+
+def test_an_empty_document_is_one_chunk_without_text(pairs):
+    [chunk] = pairs.chunks(ids(10), "empty")
+    assert len(chunk) == 4
+    assert pairs.collate([[chunk]]).input_ids_CL.tolist() == [[2, 10, 3, 3]]
+
+
+def test_the_layout_is_that_of_the_tokenizers_own_pairs(backbone_folder, pairs):
+    # The tests' tokenizer adds no special tokens itself, so they are written out here.
+    tokenizer = load_tokenizer(backbone_folder)
+    query, text = "amber birch", "cedar delta ember"
+    [query_ids, text_ids] = tokenize_queries(tokenizer, [query, text], 32)
+    [row] = pairs.layout([Chunk(query_ids, text_ids)])[0].tolist()
+    assert tokenizer.convert_ids_to_tokens(row) == tokenizer.tokenize(
+        f"[CLS] {query} [SEP] {text} [SEP]"
+    )
+
+
+def test_firstp_reads_the_first_chunk_only(pairs, backbone):
+    first = PairEncoder(pairs.tokens, pairs.chunking, True, backbone)
+    assert [chunk.text.tolist() for chunk in first.chunks(ids(1), "long")] == [[20, 21, 22, 23]]
+
+
+def test_a_backbone_without_segments_gets_no_token_types(pairs, backbone):
+    for num_segments in (0, 1):
+        other = replace(pairs, backbone=replace(backbone, num_segments=num_segments))
+        assert other.collate([other.chunks(ids(1), "long")]).token_type_ids_CL is None
+
+
+def test_a_query_is_cut_to_its_limit_and_not_padded(backbone_folder):
+    tokenizer = load_tokenizer(backbone_folder)
+    long, short = tokenize_queries(tokenizer, ["amber " * 50, "amber"], 32)
+    assert len(long) == 32 and set(long) == set(short) and len(short) == 1
+    assert short.dtype == np.int32
+    assert tokenize_queries(tokenizer, [], 32) == []
+
+
+@pytest.mark.parametrize("budget", [1, 50, 64, 500, 10**6])
+def test_batches_cover_every_item_once_within_the_budget(budget):
+    lengths = np.random.default_rng(1).integers(1, 60, 200).tolist()
+    batches = list(token_budget_batches(lengths, budget))
+    assert sorted(i for batch in batches for i in batch) == list(range(200))
+    for batch in batches:
+        padded = len(batch) * max(lengths[i] for i in batch)
+        assert padded <= budget or len(batch) == 1
+    longest = [max(lengths[i] for i in batch) for batch in batches]
+    assert longest == sorted(longest, reverse=True)
+
+
+def test_batches_are_filled_up_to_the_budget():
+    assert list(token_budget_batches([3, 5, 4, 1], 10)) == [[1, 2], [0, 3]]
+    assert list(token_budget_batches([], 10)) == []
+
+
+def test_batches_of_inputs_are_ordinary_tensors(pairs):
+    batch = pairs.collate([pairs.chunks(ids(10), "long")])
+    assert batch.input_ids_CL.dtype == batch.attention_mask_CL.dtype == torch.int64

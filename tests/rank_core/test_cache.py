@@ -1,0 +1,88 @@
+"""Folders built once, however many processes want them and however they end."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rank_core.cache import cache_root, cached_directory
+
+ROOT = Path(__file__).parents[2]
+BUILDER = """
+import os, sys, time
+from rank_core.cache import cached_directory
+def build(folder):
+    (folder / "part").write_text("half")
+    print("building", flush=True)
+    time.sleep(float(sys.argv[1]))
+    (folder / "part").write_text("whole")
+print((cached_directory("kind", "key", build) / "part").read_text(), flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def start(seconds):
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_the_environment_says_where_the_cache_is(root, monkeypatch):
+    assert cache_root() == root
+    monkeypatch.delenv("RANKSWEEP_CACHE")
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert cache_root() == Path("/somewhere/.cache/ranksweep")
+
+
+def test_a_folder_is_built_once(root):
+    built = []
+
+    def build(folder):
+        built.append(folder)
+        (folder / "part").write_text("x")
+
+    first = cached_directory("kind", "key", build)
+    assert cached_directory("kind", "key", build) == first == root / "kind" / "key"
+    assert len(built) == 1 and built[0] != first
+    assert cached_directory("kind", "other", build) != first
+    assert len(built) == 2
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_build_that_fails_leaves_nothing_to_trust(root, error):
+    def fail(folder):
+        (folder / "part").write_text("half")
+        raise error("half way")
+
+    with pytest.raises(error, match="half way"):
+        cached_directory("kind", "key", fail)
+    assert [path for path in (root / "kind").iterdir() if path.is_dir()] == []
+    cached_directory("kind", "key", lambda folder: (folder / "part").touch())
+    assert (root / "kind" / "key" / "part").exists()
+
+
+def test_several_processes_build_a_folder_once():
+    builders = [start(0.3) for _ in range(4)]
+    output = "".join(builder.communicate(timeout=60)[0] for builder in builders)
+    assert output.count("building") == 1
+    assert output.count("whole") == 4
+    assert all(builder.returncode == 0 for builder in builders)
+
+
+def test_what_a_killed_builder_left_is_removed_and_built_anew(root):
+    killed = start(600)
+    assert killed.stdout.readline() == "building\n"
+    waiting = start(0)
+    time.sleep(0.1)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=60)
+    assert waiting.communicate(timeout=60)[0] == "building\nwhole\n"
+    assert [path.name for path in (root / "kind").iterdir() if path.is_dir()] == ["key"]

@@ -1,0 +1,84 @@
+"""Chunk counts of the papers, and the laws of cutting without loss."""
+
+import pytest
+
+from rank_core.chunks import Span, chunk_spans, document_spans
+from rank_core.config import Chunking
+from rank_core.rerank import Work
+
+# (window, stride): chunks of a document of 1431 tokens, encoder tokens beside a query of 32.
+PUBLISHED = {
+    (35, 25): (57, 3990),
+    (75, 50): (29, 3190),
+    (150, 25): (53, 9805),
+    (150, 50): (27, 4995),
+    (150, 75): (19, 3515),
+    (150, 100): (14, 2590),
+    (300, 200): (7, 2345),
+    (477, 477): (3, 1536),
+}
+LENGTHS = [*range(0, 200), 477, 478, 1000, 1430, 1431, 1432]
+SHAPES = [(1, 1), (2, 1), (7, 7), (20, 10), (20, 1), (50, 33), *PUBLISHED]
+
+
+@pytest.mark.parametrize(("window", "stride"), PUBLISHED)
+def test_the_longest_document_has_the_published_number_of_chunks(window, stride):
+    num_chunks, encoder_tokens = PUBLISHED[window, stride]
+    spans = document_spans("d", 5000, Chunking(window=window, stride=stride))
+    assert len(spans) == num_chunks
+    work = Work()
+    work.add([end - start + 32 + 3 for start, end in spans])
+    assert work.padded_tokens == encoder_tokens == num_chunks * (window + 35)
+    assert work.tokens <= encoder_tokens
+
+
+@pytest.mark.parametrize(("window", "stride"), SHAPES)
+def test_cutting_loses_nothing_and_repeats_no_chunk(window, stride):
+    for length in LENGTHS:
+        spans = chunk_spans(length, window, stride)
+        assert spans[0].start == 0 and spans[-1].end == length
+        assert all(end - start == window for start, end in spans[:-1])
+        for before, after in zip(spans, spans[1:], strict=False):
+            assert after.start - before.start == stride
+            assert after.start <= before.end, "no token is left out"
+            assert after.end > before.end, "no chunk lies inside another"
+        assert {t for span in spans for t in range(*span)} == set(range(length))
+
+
+def test_an_empty_document_has_one_empty_chunk():
+    assert chunk_spans(0, 150, 75) == (Span(0, 0),)
+    assert document_spans("d", 0, Chunking()) == (Span(0, 0),)
+
+
+def test_a_document_as_long_as_the_window_is_one_chunk():
+    assert chunk_spans(150, 150, 75) == (Span(0, 150),)
+    assert chunk_spans(151, 150, 75) == (Span(0, 150), Span(75, 151))
+
+
+def test_the_token_limit_cuts_before_chunking():
+    chunking = Chunking(window=10, stride=10, max_document_tokens=25)
+    assert document_spans("d", 1000, chunking) == (Span(0, 10), Span(10, 20), Span(20, 25))
+    assert document_spans("d", 25, chunking) == document_spans("d", 26, chunking)
+
+
+@pytest.mark.parametrize("overflow", ["first", "first-last-sampled"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 9])
+def test_a_limit_on_chunks_keeps_that_many_in_document_order(overflow, limit):
+    everything = chunk_spans(100, 20, 10)
+    chunking = Chunking(window=20, stride=10, max_chunks=limit, overflow=overflow)
+    kept = document_spans("d", 100, chunking)
+    assert len(everything) == 9 and len(kept) == limit
+    assert list(kept) == sorted(set(kept)) and set(kept) <= set(everything)
+    assert kept[0] == everything[0]
+    if overflow == "first":
+        assert kept == everything[:limit]
+    elif limit > 1:
+        assert kept[-1] == everything[-1]
+
+
+def test_the_sampled_chunks_depend_on_the_document_alone():
+    chunking = Chunking(window=10, stride=10, max_chunks=6, overflow="first-last-sampled")
+    samples = {f"d{i}": document_spans(f"d{i}", 1000, chunking) for i in range(20)}
+    assert len(set(samples.values())) == 20, "documents are sampled independently"
+    again = {doc_id: document_spans(doc_id, 1000, chunking) for doc_id in reversed(samples)}
+    assert again == samples

@@ -1,0 +1,200 @@
+"""Settings: changed only by `override`, refused with the law, told apart by the fingerprint."""
+
+import dataclasses
+
+import pytest
+
+from rank_core.config import (
+    Chunking,
+    Evaluation,
+    Model,
+    Training,
+    TrialConfig,
+    setting_types,
+)
+from rank_core.errors import BadInput
+
+OTHER = {
+    "collection": "elsewhere",
+    "model.name": "sump",
+    "model.backbone": "bert-base-uncased",
+    "model.dropout": 0.2,
+    "chunking.window": 151,
+    "chunking.stride": 74,
+    "chunking.max_chunks": 4,
+    "chunking.max_document_tokens": 1000,
+    "chunking.max_query_tokens": 31,
+    "chunking.overflow": "first-last-sampled",
+    "training.num_epochs": 2,
+    "training.max_steps": 9,
+    "training.batch_size": 8,
+    "training.micro_batch_size": 2,
+    "training.backbone_learning_rate": 2e-5,
+    "training.head_learning_rate": 2e-4,
+    "training.aggregator_learning_rate": 2e-4,
+    "training.weight_decay": 0.0,
+    "training.schedule": "linear",
+    "training.warmup": 0.1,
+    "training.margin": 2.0,
+    "training.gradient_clip": 0.0,
+    "training.validate_every": 7,
+    "training.precision": "bf16",
+    "training.paired_seeds": True,
+    "evaluation.measures": ("RR@10",),
+    "evaluation.depth": 50,
+    "evaluation.max_dev_queries": 5,
+    "evaluation.max_test_queries": 5,
+    "evaluation.batch_tokens": 4096,
+    "seed": 2,
+}
+NO_PART_OF_A_CELL = {"seed", "training.micro_batch_size"}
+NAMED_BY_CONTENT = {"collection", "model.backbone"}
+
+
+def fingerprint(config, collection_hash="c", backbone_hash="b"):
+    return config.fingerprint(collection_hash=collection_hash, backbone_hash=backbone_hash)
+
+
+def test_the_table_of_other_values_covers_every_setting():
+    assert list(OTHER) == list(setting_types()) == list(TrialConfig().settings())
+    changed = TrialConfig().override(OTHER).settings()
+    assert changed == OTHER
+    assert all(changed[name] != value for name, value in TrialConfig().settings().items())
+
+
+def test_override_changes_a_copy_and_leaves_the_rest():
+    base = TrialConfig()
+    changed = base.override({"chunking.window": 75, "chunking.stride": 50, "seed": 4})
+    assert (changed.chunking.window, changed.chunking.stride, changed.seed) == (75, 50, 4)
+    assert base == TrialConfig()
+    assert changed.training == base.training and changed.chunking.max_query_tokens == 32
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        changed.chunking.window = 3
+
+
+@pytest.mark.parametrize("name", sorted(set(OTHER) - NO_PART_OF_A_CELL - NAMED_BY_CONTENT))
+def test_a_setting_that_can_change_numbers_names_another_cell(name):
+    assert fingerprint(TrialConfig().override({name: OTHER[name]})) != fingerprint(TrialConfig())
+
+
+@pytest.mark.parametrize("name", sorted(NO_PART_OF_A_CELL | NAMED_BY_CONTENT))
+def test_a_setting_that_changes_no_number_keeps_the_cell(name):
+    assert fingerprint(TrialConfig().override({name: OTHER[name]})) == fingerprint(TrialConfig())
+
+
+def test_the_contents_of_collection_and_backbone_name_another_cell():
+    config = TrialConfig()
+    three = {
+        fingerprint(config),
+        fingerprint(config, collection_hash="x"),
+        fingerprint(config, backbone_hash="x"),
+    }
+    assert len(three) == 3
+    assert all(len(name) == 12 and int(name, 16) >= 0 for name in three)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        TrialConfig(training=Training(margin=1)),  # an int where a float is meant
+        TrialConfig(evaluation=Evaluation(measures=["nDCG@10", "RR@10"])),
+        TrialConfig().override({"training.margin": "1", "training.batch_size": 16.0}),
+        TrialConfig().override({}),
+    ],
+)
+def test_equal_settings_name_the_same_cell_however_they_were_written(same):
+    assert fingerprint(same) == fingerprint(TrialConfig())
+
+
+def test_random_streams_move_with_what_shapes_the_model_and_nothing_else():
+    base = TrialConfig().training_hash()
+    for name, value in OTHER.items():
+        moved = TrialConfig().override({name: value}).training_hash() != base
+        shapes = name.startswith(("model.", "chunking.", "training."))
+        assert moved == (
+            shapes and name not in ("training.micro_batch_size", "training.paired_seeds")
+        ), name
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("chunking.window", "200", 200),
+        ("training.margin", "0.5", 0.5),
+        ("training.margin", "2", 2.0),
+        ("training.backbone_learning_rate", "3e-5", 3e-5),
+        ("training.paired_seeds", "True", True),
+        ("training.paired_seeds", "no", False),
+        ("training.paired_seeds", "0", False),
+        ("model.name", "sump", "sump"),
+        ("evaluation.measures", "AP,nDCG@20", ("AP", "nDCG@20")),
+        ("evaluation.measures", ["AP"], ("AP",)),
+        ("chunking.window", 200.0, 200),
+    ],
+)
+def test_a_value_is_parsed_to_the_type_of_its_setting(name, text, value):
+    parsed = TrialConfig().override({name: text}).settings()[name]
+    assert parsed == value and type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("chunking.windw", "chunking.window"),
+        ("training.learning_rate", "learning_rate"),
+        ("seeds", "seed"),
+        ("model", "model"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_nearest_known_one(name, near):
+    with pytest.raises(BadInput, match=f"unknown setting '{name}'; did you mean .*{near}") as error:
+        TrialConfig().override({name: 1})
+    assert "known: chunking.max_chunks" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "law"),
+    [
+        ({"chunking.stride": 0}, r"0 < chunking.stride <= chunking.window.*stride=0"),
+        ({"chunking.stride": 151}, r"chunking.stride=151, chunking.window=150"),
+        ({"chunking.window": -1}, r"chunking.window=-1"),
+        ({"chunking.max_chunks": -1}, r"chunking.max_chunks >= 0 .*=-1"),
+        ({"chunking.max_document_tokens": 0}, r"chunking.max_document_tokens >= 1"),
+        ({"chunking.max_query_tokens": 0}, r"chunking.max_query_tokens >= 1"),
+        ({"chunking.overflow": "last"}, r"'last'.*known: first, first-last-sampled"),
+        ({"chunking.window": "wide"}, r"chunking.window must be a whole number, got 'wide'"),
+        ({"chunking.window": "150.5"}, r"must be a whole number"),
+        ({"chunking.window": 150.5}, r"must be a whole number"),
+        ({"chunking.window": True}, r"must be a whole number"),
+        ({"chunking.window": None}, r"must be a whole number"),
+        ({"model.dropout": 1.0}, r"0 <= model.dropout < 1"),
+        ({"model.dropout": -0.1}, r"model.dropout=-0.1"),
+        ({"model.dropout": "nan"}, r"must be a number"),
+        ({"training.num_epochs": 0}, r"training.num_epochs > 0"),
+        ({"training.batch_size": 0}, r"training.batch_size > 0"),
+        ({"training.micro_batch_size": 0}, r"training.micro_batch_size > 0"),
+        ({"training.backbone_learning_rate": 0}, r"training.backbone_learning_rate > 0"),
+        ({"training.head_learning_rate": -1e-5}, r"training.head_learning_rate > 0"),
+        ({"training.head_learning_rate": "inf"}, r"training.head_learning_rate"),
+        ({"training.weight_decay": -1}, r"training.weight_decay >= 0"),
+        ({"training.warmup": 1.1}, r"0 <= training.warmup <= 1"),
+        ({"training.schedule": "cosine"}, r"'cosine'.*known: constant, linear, one-cycle"),
+        ({"training.precision": "fp8"}, r"'fp8'.*known: auto, bf16, fp16, fp32"),
+        ({"training.paired_seeds": "maybe"}, r"must be true or false, got 'maybe'"),
+        ({"evaluation.measures": ()}, r"at least one measure"),
+        ({"evaluation.depth": 0}, r"evaluation.depth >= 1"),
+        ({"evaluation.batch_tokens": 0}, r"evaluation.batch_tokens >= 1"),
+        ({"evaluation.max_dev_queries": -1}, r"evaluation.max_dev_queries >= 0"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_a_bad_value_is_refused_with_the_law_and_the_value(settings, law):
+    with pytest.raises(BadInput, match=law):
+        TrialConfig().override(settings)
+
+
+def test_a_setting_built_directly_obeys_the_same_laws():
+    with pytest.raises(BadInput, match=r"0 < chunking.stride <= chunking.window"):
+        Chunking(window=10, stride=20)
+    with pytest.raises(BadInput, match=r"model.dropout < 1"):
+        Model(dropout=2)

@@ -1,0 +1,191 @@
+"""Collections from a folder: what is read, what the hash covers, and every way to be refused."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from rank_core.data.local import load_folder
+from rank_core.data.trec import write_run
+from rank_core.errors import BadInput
+
+DOCUMENTS = [
+    {"doc_id": "d1", "title": "Cats", "text": "cats sleep a lot", "url": "ignored"},
+    {"doc_id": "d2", "text": "dogs bark", "title": None},
+    {"doc_id": "d3", "text": "dogs and cats"},
+]
+SPLITS = {
+    "train": ("t1\tsleeping cats\n", "t1 0 d1 1\n"),
+    "dev": ("v1\tbarking dogs\nv2\tnobody judged this\n", "v1 0 d2 2\nv1 0 d3 0\n"),
+    "test": ("e1\tcats\ne2\tzebras\n", "e2 0 d3 0\ne1 0 d3 1\n"),
+}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "pets"
+    folder.mkdir()
+    (folder / "docs.jsonl").write_text("\n".join(map(json.dumps, DOCUMENTS)))
+    for name, (queries, qrels) in SPLITS.items():
+        (folder / name).mkdir()
+        (folder / name / "queries.tsv").write_text(queries)
+        (folder / name / "qrels.trec").write_text(qrels)
+    return folder
+
+
+def test_a_folder_is_read_with_titles_splits_and_judged_queries(folder):
+    collection = load_folder(folder)
+    assert collection.name == "pets"
+    assert collection.documents == {
+        "d1": "Cats\ncats sleep a lot",
+        "d2": "dogs bark",
+        "d3": "dogs and cats",
+    }
+    assert list(collection.splits) == ["train", "dev", "test"]
+    assert collection.splits["dev"].queries == {"v1": "barking dogs"}
+    assert collection.splits["dev"].qrels == {"v1": {"d2": 2, "d3": 0}}
+    assert list(collection.splits["test"].qrels) == list(collection.splits["test"].queries)
+
+
+def test_without_a_run_file_bm25_over_all_documents_is_the_first_stage(folder):
+    splits = load_folder(folder).splits
+    assert list(splits["dev"].candidates["v1"]) == ["d2", "d3"]
+    assert splits["test"].candidates["e2"] == {}  # no document matches, the query stays
+    assert sorted(splits["test"].candidates["e1"]) == ["d1", "d3"]
+
+
+def test_a_run_file_is_the_first_stage_of_its_split(folder):
+    write_run(folder / "dev" / "my.run.gz", {"v1": {"d1": 1.0, "d3": 2.0}, "v2": {"d1": 1.0}}, "t")
+    splits = load_folder(folder).splits
+    assert list(splits["dev"].candidates) == ["v1"]
+    assert list(splits["dev"].candidates["v1"].items()) == [("d3", 2.0), ("d1", 1.0)]
+    assert sorted(splits["test"].candidates["e1"]) == ["d1", "d3"]  # still BM25
+
+
+def test_a_made_first_stage_hashes_like_the_same_run_in_the_folder(folder):
+    made = load_folder(folder)
+    for name, split in made.splits.items():
+        write_run(folder / name / "bm25.top100.run", split.candidates, tag="bm25")
+    assert load_folder(folder) == made
+
+
+def test_the_hash_does_not_depend_on_the_compression_or_the_place(folder):
+    plain = load_folder(folder)
+    path = folder / "docs.jsonl"
+    for time in (0, 12345):
+        content = gzip.compress(
+            path.read_bytes() if path.exists() else content_of(folder), mtime=time
+        )
+        (folder / "docs.jsonl.gz").write_bytes(content)
+        path.unlink(missing_ok=True)
+        assert load_folder(folder).content_hash == plain.content_hash
+    moved = load_folder(folder.rename(folder.with_name("moved")))
+    assert (moved.name, moved.content_hash) == ("moved", plain.content_hash)
+    assert re.fullmatch("[0-9a-f]{16}", plain.content_hash)
+
+
+def content_of(folder):
+    return gzip.decompress((folder / "docs.jsonl.gz").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("docs.jsonl", "bark", "barkk"),
+        ("train/queries.tsv", "sleeping", "waking"),
+        ("dev/qrels.trec", "d2 2", "d2 1"),
+        ("test/x.run", "1.5", "1.25"),
+    ],
+)
+def test_a_change_of_any_file_changes_the_hash_in_the_same_process(folder, name, old, new):
+    (folder / "test" / "x.run").write_text("e1 Q0 d1 1 1.5 t\n")
+    before = load_folder(folder)
+    assert load_folder(folder) is before  # cached until a file changes
+    (folder / name).write_text((folder / name).read_text().replace(old, new))
+    assert load_folder(folder).content_hash != before.content_hash
+
+
+BAD_FILES = [
+    (
+        "docs.jsonl",
+        '{"doc_id": "d1", "text": "x"}\n{"doc_id": ',
+        ":2: a line must be one JSON object",
+    ),
+    ("docs.jsonl", '["d1", "x"]', ":1: a line must be one JSON object, found list"),
+    ("docs.jsonl", '{"doc_id": "d1"}', ":1: a document must have doc_id and text, found doc_id"),
+    ("docs.jsonl", '{"id": "d1", "text": "x"}', "must have doc_id and text, found id, text"),
+    ("docs.jsonl", "{}", "must have doc_id and text, found no field"),
+    ("docs.jsonl", '{"doc_id": 7, "text": "x"}', ":1: doc_id must be a text, found 7"),
+    ("docs.jsonl", '{"doc_id": "d1", "text": null}', ":1: text must be a text, found null"),
+    ("docs.jsonl", '{"doc_id": "d1", "text": "x", "title": []}', "title must be a text, found []"),
+    ("docs.jsonl", '{"doc_id": "d 1", "text": "x"}', "without white space, found 'd 1'"),
+    ("docs.jsonl", '{"doc_id": "d1", "text": " \\n"}', "must not be empty, found document 'd1'"),
+    ("docs.jsonl", '{"doc_id": "d1", "text": "\\ud800"}', "half of a surrogate pair"),
+    (
+        "docs.jsonl",
+        '{"doc_id": "d1", "text": "x"}\n\n{"doc_id": "d1", "text": "y"}',
+        ":3: a doc_id may occur once, found 'd1' in lines 1 and 3",
+    ),
+    ("docs.jsonl", "\n", "must hold at least one document"),
+    ("docs.jsonl", b'{"doc_id": "d1", "text": "\xff"}', ":1: text must be UTF-8, found byte 0xff"),
+    ("dev/queries.tsv", "v1\tx\nv1\ty\n", ":2: a query_id may occur once, found 'v1'"),
+    ("dev/queries.tsv", "v1\t \n", ":1: a query must not be empty"),
+    ("dev/queries.tsv", "v1\tx\ne1\ty\n", "may be in one split only, found 'e1' in"),
+    ("dev/qrels.trec", "v1 0 d2 1\nv9 0 d2 1\n", ":2: a query must be in queries.tsv, found 'v9'"),
+    (
+        "dev/qrels.trec",
+        "v1 0 d2 1\n\nv1 0 d9 1\n",
+        ":3: a document must be in the documents, found",
+    ),
+    ("dev/qrels.trec", "v1 0 d2 0\nv1 0 d3 -1\n", "must judge a document relevant (above 0)"),
+    ("dev/qrels.trec", "", "must judge a document relevant (above 0)"),
+    ("dev/x.run", "v1 Q0 d1 1 1 t\nt1 Q0 d1 1 1 t\n", ":2: a query must be in queries.tsv"),
+    ("dev/x.run", "v1 Q0 d1 1 1 t\nv1 Q0 d4 2 1 t\n", ":2: a document must be in the documents"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD_FILES)
+def test_bad_content_is_refused_with_its_file_and_line(folder, name, content, message):
+    content = content if isinstance(content, bytes) else content.encode()
+    (folder / name).write_bytes(content)
+    with pytest.raises(BadInput, match=re.escape(message)) as caught:
+        load_folder(folder)
+    assert str(folder / name) in str(caught.value)
+
+
+def test_everything_that_is_missing_is_named_in_one_error(folder):
+    for name in ("docs.jsonl", "dev/qrels.trec", "test/queries.tsv", "test/qrels.trec"):
+        (folder / name).unlink()
+    (folder / "test").rmdir()
+    with pytest.raises(BadInput) as caught:
+        load_folder(folder)
+    assert (
+        "pets lacks docs.jsonl (or docs.jsonl.gz), dev/qrels.trec, test/queries.tsv, "
+        "test/qrels.trec; a collection folder holds"
+    ) in str(caught.value)
+
+
+def test_two_files_for_one_thing_are_refused_by_name(folder):
+    write_run(folder / "dev" / "a.run", {"v1": {"d1": 1.0}}, tag="t")
+    write_run(folder / "dev" / "b.run.gz", {"v1": {"d1": 1.0}}, tag="t")
+    with pytest.raises(
+        BadInput, match=r"dev: a split may have one run file, found a.run and b.run"
+    ):
+        load_folder(folder)
+    (folder / "dev" / "b.run.gz").unlink()
+    (folder / "docs.jsonl.gz").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"found docs\.jsonl and docs\.jsonl\.gz; remove"):
+        load_folder(folder)
+
+
+def test_an_absent_folder_and_a_file_are_refused(folder):
+    with pytest.raises(BadInput, match="absent must be a folder, found nothing"):
+        load_folder(folder / "absent")
+    with pytest.raises(BadInput, match=r"docs\.jsonl must be a folder, found a file"):
+        load_folder(folder / "docs.jsonl")

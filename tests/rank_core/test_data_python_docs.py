@@ -1,0 +1,177 @@
+"""`python-docs`: laws of its construction, checked on the collection this interpreter gives."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rank_core.data import python_docs
+from rank_core.data.python_docs import (
+    FIRST_POSITION,
+    MAX_BODY_WORDS,
+    MAX_LENGTH,
+    assign_roles,
+    load_python_docs,
+    training_passages,
+    without_near_duplicates,
+)
+from rank_core.data.stdlib_docstrings import DocstringPair
+from rank_core.data.trec import read_lines
+from rank_core.errors import BadInput
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("RANKSWEEP_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def collection(cache):
+    return load_python_docs()
+
+
+@pytest.fixture(scope="module")
+def passages(collection, cache):
+    return read_records(cache, "passages")
+
+
+def read_records(cache, name):
+    (path,) = cache.glob(f"collections/*/{name}.jsonl.gz")
+    return [json.loads(line) for _, line in read_lines(path)]
+
+
+def test_the_collection_is_large_enough_to_measure_with(collection):
+    assert collection.name == "python-docs"
+    assert len(collection.splits["test"].queries) >= 350
+    assert len(collection.splits["train"].queries) >= 350
+    assert len(collection.splits["dev"].queries) >= 80
+    num_queries = sum(len(split.queries) for split in collection.splits.values())
+    assert len(collection.documents) == num_queries
+
+
+def test_every_query_has_one_relevant_document_of_its_own(collection):
+    relevant = []
+    for split in collection.splits.values():
+        for judged in split.qrels.values():
+            assert list(judged.values()) == [1]
+            relevant += judged
+    assert sorted(relevant) == sorted(collection.documents)
+
+
+def test_the_relevant_passage_starts_after_the_first_position_and_is_whole(
+    collection, passages, cache
+):
+    body_of = {row["doc_id"]: row["body"] for row in passages if row["doc_id"]}
+    spans = read_records(cache, "spans")
+    assert len(spans) == len(collection.documents)
+    for span in spans:
+        words = collection.documents[span["doc_id"]].split()
+        end = span["word_start"] + span["num_words"]
+        assert " ".join(words[span["word_start"] : end]) == body_of[span["doc_id"]]
+        assert FIRST_POSITION <= span["word_start"] < FIRST_POSITION + MAX_BODY_WORDS
+        assert len(words) == max(MAX_LENGTH, end)
+
+
+def test_no_document_holds_the_answer_of_another_query(collection, passages):
+    answers = {row["doc_id"]: row["body"] for row in passages if row["split"] != "pool"}
+    everything = "\n".join(collection.documents.values())
+    for doc_id, body in answers.items():
+        assert everything.count(body) == 1
+        assert body in collection.documents[doc_id]
+
+
+def test_queries_are_the_summaries_of_their_split(collection, passages):
+    for name, split in collection.splits.items():
+        assert sorted(split.queries.values()) == sorted(
+            row["summary"] for row in passages if row["split"] == name
+        )
+    assert len({row["passage_id"] for row in passages}) == len(passages)
+
+
+def test_training_passages_leave_dev_and_test_out(collection, passages):
+    for_training = training_passages()
+    kept_out = {row["body"] for row in passages if row["split"] in ("dev", "test")}
+    assert not kept_out & {body for _, body in for_training}
+    assert len(for_training) == len(passages) - len(kept_out)
+    assert set(collection.splits["train"].queries.values()) < {
+        summary for summary, _ in for_training
+    }
+
+
+def test_the_first_stage_finds_much_and_leaves_room_above(collection):
+    split = collection.splits["test"]
+    assert max(map(len, split.candidates.values())) == 100
+    ranks = []
+    for query_id, judged in split.qrels.items():
+        ranked = list(split.candidates[query_id])
+        (doc_id,) = judged
+        ranks.append(ranked.index(doc_id) + 1 if doc_id in ranked else None)
+    found = [rank for rank in ranks if rank]
+    assert 0.5 < len(found) / len(ranks) < 0.9
+    assert 0.1 < sum(1 / rank for rank in found) / len(ranks) < 0.5
+
+
+def pair(name, body):
+    return DocstringPair(name, f"Summary of {name}.", body)
+
+
+def test_the_later_of_two_bodies_that_share_most_words_is_left_out():
+    pairs = [
+        pair("a", "one two three four"),
+        pair("b", "unrelated words"),
+        pair("c", "four three TWO five"),  # 3 of 4 words are in a
+        pair("d", "four five six two"),  # 2 of 4 are in a; c, which is nearer, is gone
+        pair("e", "before one two three four and after"),  # contains a
+    ]
+    assert [kept.name for kept in without_near_duplicates(pairs)] == ["a", "b", "d"]
+
+
+def test_roles_are_disjoint_complete_and_always_the_same():
+    pairs = [pair(f"n{number}", f"body {number}") for number in range(90)]
+    pool, queries = assign_roles(pairs)
+    assert (pool, queries) == assign_roles(pairs)
+    assert len(pool) == 30
+    assert sorted([*pool, *(query.pair for query in queries)]) == sorted(pairs)
+    counts = [sum(query.split == name for query in queries) for name in ("train", "dev", "test")]
+    assert counts == [27, 6, 27]
+    assert len({query.query_id for query in queries}) == 60
+    assert len({query.doc_id for query in queries}) == 60
+    assert [query.query_id[1:] for query in queries] != [query.doc_id[1:] for query in queries]
+
+
+def test_an_interpreter_without_docstrings_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
+    monkeypatch.setattr(python_docs, "collect_pairs", lambda: [pair("a", "one two three four")])
+    with pytest.raises(BadInput, match="at least 300 usable ones, found 1 in"):
+        load_python_docs()
+    assert list(tmp_path.glob("collections/*/*")) == []
+
+
+@pytest.mark.slow
+def test_two_processes_that_build_at_once_end_with_one_good_folder(collection, tmp_path):
+    script = (
+        "from rank_core.data import load_collection; "
+        "print(load_collection('python-docs').content_hash)"
+    )
+    builders = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env=os.environ | {"RANKSWEEP_CACHE": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    hashes = [builder.communicate(timeout=300)[0].strip() for builder in builders]
+    assert hashes == [collection.content_hash] * 2
+    folders = [path for path in (tmp_path / "collections").iterdir() if path.is_dir()]
+    assert len(folders) == 1

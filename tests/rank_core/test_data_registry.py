@@ -1,0 +1,64 @@
+"""Collections by name or folder, and what importing them costs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rank_core import data
+from rank_core.data import COLLECTIONS, load_collection
+from rank_core.errors import BadInput
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_folder_is_loaded_by_its_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "mine"
+    for number, name in enumerate(("train", "dev", "test")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "queries.tsv").write_text(f"q{number}\tword\n")
+        (folder / name / "qrels.trec").write_text(f"q{number} 0 d 1\n")
+    (folder / "docs.jsonl").write_text(json.dumps({"doc_id": "d", "text": "word"}))
+    assert load_collection(str(folder)).name == "mine"
+    monkeypatch.chdir(tmp_path)
+    assert load_collection("mine").documents == {"d": "word"}
+
+
+@pytest.mark.parametrize("name", ["python-doc", "", "no/such/folder"])
+def test_an_unknown_name_is_refused_with_the_known_ones_and_the_folder_layout(name):
+    with pytest.raises(BadInput) as caught:
+        load_collection(name)
+    message = str(caught.value)
+    assert message.startswith(f"unknown collection {name!r}")
+    assert ", ".join(sorted(COLLECTIONS)) in message
+    assert "docs.jsonl or docs.jsonl.gz" in message
+
+
+def test_all_public_names_exist():
+    assert all(hasattr(data, name) for name in data.__all__)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "data",
+        "data.trec",
+        "data.local",
+        "data.python_docs",
+        "data.stdlib_docstrings",
+        "first_stage",
+    ],
+)
+def test_each_module_can_be_imported_first_and_without_heavy_packages(module):
+    heavy = "bm25s, Stemmer, pandas, scipy, torch, transformers, ray"
+    script = (
+        f"import rank_core.{module}, sys; "
+        f"print([name for name in '{heavy}'.split(', ') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

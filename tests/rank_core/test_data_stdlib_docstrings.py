@@ -1,0 +1,85 @@
+"""Pairs from the standard library: the cut of one docstring, and the collection as a whole."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rank_core.data import stdlib_docstrings
+from rank_core.data.stdlib_docstrings import collect_pairs, pair_of
+
+BODY = "one two three four five six seven eight nine ten eleven twelve"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "pair"),
+    [
+        (f"Do a thing.\n\n{BODY}", ("Do a thing.", BODY)),
+        (f"Do a\n    thing.\n    \n    {BODY}", ("Do a thing.", BODY)),
+        (f"Do a thing.  Then {BODY}.", ("Do a thing.", f"Then {BODY}.")),
+        (f"Do it, e.g. A thing.\n\n{BODY}", ("Do it, e.g. A thing.", BODY)),
+        (f"find(sub[, start]) -> int\n\nDo a thing.\n\n{BODY}", ("Do a thing.", BODY)),
+        (f"Do a thing.\n\n{BODY[:-7]}", None),  # 11 words are too few
+        (f"Do it.\n\n{BODY}", None),  # a summary of 2 words is too short
+        (f"{'long ' * 31}sentence.\n\n{BODY}", None),
+        ("", None),
+        ("f(x) -> y", None),
+    ],
+)
+def test_a_docstring_is_cut_after_its_first_sentence(docstring, pair):
+    assert pair_of(docstring) == pair
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return collect_pairs()
+
+
+def test_the_standard_library_gives_many_distinct_pairs(pairs):
+    assert len(pairs) > 1500
+    assert [pair.name for pair in pairs] == sorted({pair.name for pair in pairs})
+    assert len({pair.summary.lower() for pair in pairs}) == len(pairs)
+    assert len({pair.body.lower() for pair in pairs}) == len(pairs)
+    for pair in pairs:
+        assert len(pair.body.split()) >= 12
+        assert pair.summary == " ".join(pair.summary.split())
+        assert pair.body == " ".join(pair.body.split())
+
+
+def test_well_known_docstrings_are_among_the_pairs(pairs):
+    by_name = {pair.name: pair for pair in pairs}
+    makedirs = by_name["os.makedirs"]
+    assert makedirs.summary.startswith("Super-mkdir; create a leaf directory")
+    assert makedirs.body.startswith("Works like mkdir, except that any intermediate path segment")
+    assert "http.cookies.BaseCookie.load" in by_name  # a method, in a module of a package
+    assert not [name for name in by_name if name.split(".")[0] in stdlib_docstrings.SKIPPED]
+
+
+def test_the_pairs_do_not_depend_on_the_calling_process(pairs, monkeypatch, tmp_path):
+    (tmp_path / "argparse.py").write_text('raise SystemExit("a module of the current folder")')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")  # would drop all docstrings
+    assert collect_pairs() == pairs
+
+
+def test_collecting_imports_nothing_into_the_calling_process():
+    script = (
+        "import sys; from rank_core.data.stdlib_docstrings import collect_pairs; "
+        "before = set(sys.modules); collect_pairs(); print(len(set(sys.modules) - before))"
+    )
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 20  # what subprocess itself needs
+    assert done.stderr == ""
+
+
+def test_a_collector_that_dies_is_reported_with_its_output(monkeypatch, tmp_path):
+    script = tmp_path / "dies.py"
+    script.write_text("raise SystemExit('no such luck')")
+    monkeypatch.setattr(stdlib_docstrings, "__file__", str(script))
+    with pytest.raises(RuntimeError, match="ended with 1: no such luck"):
+        collect_pairs()

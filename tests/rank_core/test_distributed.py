@@ -1,0 +1,134 @@
+"""Two gloo processes, started by hand, against one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rank_core import distributed
+from rank_core.data.trec import read_run
+from rank_core.trial import run_trial
+
+ROOT = Path(__file__).parents[2]
+START = """
+import json, sys, torch
+from pathlib import Path
+from torch import distributed as dist
+rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+"""
+COLLECTIVES = """
+from rank_core import distributed
+parameters = [torch.nn.Parameter(torch.zeros(2, 3)), torch.nn.Parameter(torch.zeros(4))]
+parameters[0].grad = torch.full((2, 3), 10.0 ** rank)
+if rank == 1:
+    parameters[1].grad = torch.arange(4.0)  # rank 0 had no pair
+distributed.sum_gradients(iter(parameters))
+print(json.dumps({
+    "world": distributed.world(),
+    "gradients": [parameter.grad.tolist() for parameter in parameters],
+    "sums": distributed.sum_numbers([1.0 + rank, 10.0]),
+    "gathered": distributed.gather({"rank": rank}),
+}))
+"""
+TRIAL = """
+from rank_core.config import TrialConfig
+from rank_core.trial import run_trial
+config = TrialConfig().override(json.loads(sys.argv[3]))
+*progress, result = run_trial(config, folder / str(rank))
+losses = [point.loss for news in progress for point in news.curve]
+print(json.dumps([losses, result.dev, result.test, result.encoder_tokens]))
+"""
+
+
+def run_two(code, folder, *arguments):
+    """What the last line of each of two workers says."""
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", START + code, str(rank), str(folder), *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [worker.communicate(timeout=120)[0] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()  # a worker waits for a dead one
+    assert [worker.returncode for worker in workers] == [0, 0]
+    return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+def centred(run):
+    """{(query_id, doc_id): score less the query's mean}: the loss cannot see a constant, so its
+    gradient is rounding, which Adam turns into steps."""
+    return {
+        (query_id, doc_id): score - sum(scores.values()) / len(scores)
+        for query_id, scores in run.items()
+        for doc_id, score in scores.items()
+    }
+
+
+def test_a_single_process_is_a_world_of_its_own():
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.ones(2)
+    distributed.sum_gradients([parameter])
+    assert distributed.world() == (0, 1)
+    assert parameter.grad.tolist() == [1, 1]
+    assert distributed.sum_numbers([1.5]) == [1.5]
+    assert distributed.gather("x") == ["x"]
+
+
+def test_workers_add_up_gradients_and_numbers_in_rank_order(tmp_path):
+    first, second = run_two(COLLECTIVES, tmp_path)
+    assert (first.pop("world"), second.pop("world")) == ([0, 2], [1, 2])
+    expected = {
+        "gradients": [[[11.0] * 3] * 2, [0.0, 1.0, 2.0, 3.0]],
+        "sums": [3.0, 20.0],
+        "gathered": [{"rank": 0}, {"rank": 1}],
+    }
+    assert first == second == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "batch_size"),
+    [
+        ("parade-transformer", 3),  # shares of two and one pair
+        pytest.param("maxp", 4, marks=pytest.mark.slow),
+        pytest.param("firstp", 1, marks=pytest.mark.slow),  # one worker has no pair
+    ],
+)
+def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batch_size):
+    config = small_trial.override(
+        {
+            "model.name": model,
+            "model.dropout": 0.0,
+            "training.precision": "fp32",
+            "training.batch_size": batch_size,
+            "training.max_steps": 5,
+            "training.num_epochs": 3,
+            "training.backbone_learning_rate": 1e-4,
+            "training.head_learning_rate": 1e-4,
+            "evaluation.max_dev_queries": 7,  # shares of four and three
+        }
+        | ({"chunking.stride": 40} if model == "firstp" else {})
+    )
+    *progress, result = run_trial(config, tmp_path / "one")
+    two, other = run_two(TRIAL, tmp_path, json.dumps(config.settings()))
+    assert two == other
+    losses, dev, test, encoder_tokens = two
+    alone = [point.loss for news in progress for point in news.curve]
+    assert len(alone) == 5 and losses == pytest.approx(alone, abs=1e-4)
+    assert encoder_tokens == result.encoder_tokens
+    for split in ("dev", "test"):
+        runs = [read_run(tmp_path / name / f"{split}.run.gz") for name in ("one", "0")]
+        assert list(runs[0]) == list(runs[1])
+        assert centred(runs[1]) == pytest.approx(centred(runs[0]), abs=1e-4)
+    assert dev == pytest.approx(result.dev) and test == pytest.approx(result.test)
+    assert not (tmp_path / "1").exists(), "rank 0 writes"

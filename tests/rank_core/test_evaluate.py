@@ -1,0 +1,91 @@
+"""Measures per query, by hand."""
+
+from math import log2
+
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.evaluate import mean_values, parse_measure, per_query
+from rank_core.rerank import ordered
+
+QRELS = {
+    "q1": {"a": 2, "b": 1, "c": 0},
+    "q2": {"a": 1},
+    "missed": {"z": 1},
+    "empty": {"z": 1},
+    "nothing-relevant": {"a": 0},
+}
+RUN = {
+    "q1": {"c": 3.0, "a": 2.0, "unjudged": 1.0, "b": 0.5},
+    "q2": {f"x{i:02}": 20.0 - i for i in range(10)} | {"a": 1.0},  # relevant at rank 11
+    "empty": {},
+    "nothing-relevant": {"a": 1.0},
+}
+NDCG_Q1 = (2 / log2(3) + 1 / log2(5)) / (2 / log2(2) + 1 / log2(3))
+
+
+def values(measures, run=RUN, qrels=QRELS):
+    table = per_query(qrels, run, measures)
+    assert list(table.columns) == ["query_id", "measure", "value"]
+    return {(row.query_id, row.measure): row.value for row in table.itertuples()}
+
+
+def test_values_are_those_computed_by_hand():
+    found = values(["nDCG@10", "RR@10", "RR", "P@2", "AP(rel=2)"])
+    assert found["q1", "nDCG@10"] == pytest.approx(NDCG_Q1)
+    assert found["q1", "RR@10"] == pytest.approx(1 / 2)
+    assert found["q1", "P@2"] == pytest.approx(1 / 2)
+    assert found["q1", "AP(rel=2)"] == pytest.approx(1 / 2)
+    assert found["q2", "nDCG@10"] == found["q2", "RR@10"] == 0
+    assert found["q2", "RR"] == pytest.approx(1 / 11)
+
+
+def test_every_judged_query_has_a_row_and_what_was_not_found_counts_0():
+    found = values(["nDCG@10", "RR@10"])
+    assert set(found) == {(q, m) for q in QRELS for m in ("nDCG@10", "RR@10")}
+    for query_id in ("missed", "empty", "nothing-relevant"):
+        assert found[query_id, "nDCG@10"] == found[query_id, "RR@10"] == 0
+
+
+@pytest.mark.parametrize("run", [{}, {"q1": {}}, {q: {} for q in QRELS}])
+def test_a_run_without_any_document_is_worth_0_everywhere(run):
+    assert set(values(["nDCG@10", "RR@10", "AP"], run).values()) == {0.0}
+    assert len(values(["nDCG@10", "RR@10", "AP"], run)) == 3 * len(QRELS)
+
+
+def test_queries_that_are_not_judged_are_not_measured():
+    assert {query_id for query_id, _ in values(["RR@10"], RUN | {"other": {"a": 1.0}})} == set(
+        QRELS
+    )
+
+
+def test_the_order_of_ties_is_that_of_the_run_in_every_measure():
+    tied = ordered({"c": 1.0, "b": 1.0, "a": 1.0, "d": 1.0})
+    for place, doc_id in enumerate("abcd", start=1):
+        found = values(["RR@10", "nDCG@10", "AP"], {"q": tied}, {"q": {doc_id: 1}})
+        assert found["q", "RR@10"] == found["q", "AP"] == pytest.approx(1 / place)
+        assert found["q", "nDCG@10"] == pytest.approx(1 / log2(place + 1))
+
+
+def test_a_measure_keeps_the_name_it_was_asked_by():
+    assert {name for _, name in values(["MRR@10", "nDCG@10"])} == {"MRR@10", "nDCG@10"}
+
+
+def test_the_mean_is_over_all_judged_queries():
+    means = mean_values(per_query(QRELS, RUN, ["nDCG@10", "RR@10"]))
+    assert means == pytest.approx({"nDCG@10": NDCG_Q1 / 5, "RR@10": 0.5 / 5})
+
+
+@pytest.mark.parametrize("name", ["nDGC@10", "ndcg at 10", "", "AP(relevance=2)", "nDCG@ten"])
+def test_an_unknown_measure_is_refused_with_the_known_ones(name):
+    with pytest.raises(BadInput, match=r"spelled as ir_measures does .*known: .*nDCG.*RR") as error:
+        parse_measure(name)
+    assert repr(name) in str(error.value)
+
+
+def test_rows_come_in_the_same_order_whatever_the_order_of_the_run():
+    table = per_query(QRELS, RUN, ["RR@10", "nDCG@10"])
+    other = per_query(
+        dict(reversed(QRELS.items())), dict(reversed(RUN.items())), ["RR@10", "nDCG@10"]
+    )
+    assert table.equals(other)

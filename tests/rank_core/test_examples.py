@@ -1,0 +1,102 @@
+"""Training pairs: who is drawn, and that a draw depends on its own seed, epoch and query alone."""
+
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from rank_core.data import Split
+from rank_core.errors import BadInput
+from rank_core.examples import training_pairs, training_queries
+
+SPLIT = Split(
+    queries={q: q for q in ("both", "graded", "unjudged", "no-negative", "only-zero")},
+    qrels={
+        "both": {"a": 1, "b": 0, "far": 1},
+        "graded": {"a": 2, "b": 1, "c": 0, "spam": -2},
+        "no-negative": {"a": 1, "b": 1},
+        "only-zero": {"a": 0},
+    },
+    candidates={
+        "both": {"a": 3.0, "b": 2.0, "c": 1.0, "d": 0.5},
+        "graded": {"b": 3.0, "spam": 2.0, "c": 1.5, "a": 1.0},
+        "unjudged": {"a": 1.0},
+        "no-negative": {"a": 2.0, "b": 1.0},
+        "only-zero": {"a": 1.0, "b": 0.5},
+    },
+)
+TOKENS = {query_id: np.arange(3, dtype=np.int32) for query_id in SPLIT.queries}
+
+
+def many(num_queries=30):
+    """Queries with five relevant documents and ten others each, told apart by their tokens."""
+    query_ids = [f"q{i}" for i in range(num_queries)]
+    split = Split(
+        queries={q: q for q in query_ids},
+        qrels={q: {f"{q}+{i}": 1 for i in range(5)} for q in query_ids},
+        candidates={q: {f"{q}-{i}": 10.0 - i for i in range(10)} for q in query_ids},
+    )
+    tokens = {q: np.asarray([i], dtype=np.int32) for i, q in enumerate(query_ids)}
+    return training_queries(split, tokens, depth=100)
+
+
+def drawn(queries, number, order_seed=1, negatives_seed=2):
+    pairs = training_pairs(queries, order_seed=order_seed, negatives_seed=negatives_seed)
+    return [(int(p.query[0]), p.positive, p.negative) for p in islice(pairs, number)]
+
+
+def test_a_query_needs_a_relevant_document_and_a_candidate_that_is_not():
+    usable = {q.query_id: q for q in training_queries(SPLIT, TOKENS, depth=100)}
+    assert set(usable) == {"both", "graded"}
+    assert usable["both"].positives == ("a", "far"), "also when the first stage missed it"
+    assert usable["both"].negatives == ("b", "c", "d"), "unjudged candidates are not relevant"
+    assert usable["graded"].positives == ("a", "b")
+    assert usable["graded"].negatives == ("spam", "c")
+
+
+def test_negatives_come_from_the_first_candidates():
+    [query, _] = training_queries(SPLIT, TOKENS, depth=2)
+    assert query.negatives == ("b",)
+
+
+def test_training_without_a_usable_query_is_refused():
+    with pytest.raises(BadInput, match="none of the 5 training queries has both"):
+        training_queries(SPLIT, TOKENS, depth=1)
+
+
+def test_an_epoch_is_every_query_once_in_an_order_of_its_own():
+    rows = drawn(many(), 90)
+    epochs = [[query for query, _, _ in rows[i : i + 30]] for i in (0, 30, 60)]
+    assert all(sorted(epoch) == list(range(30)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_pairs_belong_to_their_query_and_every_document_has_its_turn():
+    rows = drawn(many(2), 2000)
+    for query, positive, negative in rows:
+        assert positive.startswith(f"q{query}+") and negative.startswith(f"q{query}-")
+    positives = Counter(positive for _, positive, _ in rows)
+    negatives = Counter(negative for _, _, negative in rows)
+    assert len(positives) == 10 and min(positives.values()) > 130  # 200 expected
+    assert len(negatives) == 20 and min(negatives.values()) > 55  # 100 expected
+
+
+def test_a_draw_does_not_depend_on_what_was_drawn_before():
+    queries = many()
+    whole = {(i // 30, row[0]): row for i, row in enumerate(drawn(queries, 90))}
+    some = {(i // 10, row[0]): row for i, row in enumerate(drawn(queries[:10], 30))}
+    other_order = {
+        (i // 30, row[0]): row for i, row in enumerate(drawn(queries, 90, order_seed=99))
+    }
+    assert some == {key: whole[key] for key in some}
+    assert other_order == whole
+
+
+def test_each_seed_moves_its_own_stream_only():
+    base = drawn(many(), 60)
+    assert drawn(many(), 60) == base
+    other_negatives = drawn(many(), 60, negatives_seed=3)
+    assert [row[0] for row in other_negatives] == [row[0] for row in base]
+    assert sum(a != b for a, b in zip(other_negatives, base, strict=True)) > 50
+    assert [row[0] for row in drawn(many(), 60, order_seed=3)] != [row[0] for row in base]

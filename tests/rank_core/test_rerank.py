@@ -1,0 +1,166 @@
+"""Reranking against a plain loop over one pair at a time, and the order it promises."""
+
+import numpy as np
+import pytest
+import torch
+
+from rank_core import rerank as rerank_module
+from rank_core.backbones import load_tokenizer
+from rank_core.batches import PairEncoder, tokenize_queries
+from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.inputs import load_inputs
+from rank_core.models import MODELS, build_model
+from rank_core.rerank import Work, ordered, rerank
+
+CHUNKING = Chunking(window=40, stride=20, max_document_tokens=150, max_query_tokens=8)
+POOL = {
+    "firstp": lambda score_P: score_P[0],
+    "maxp": torch.max,
+    "sump": torch.sum,
+    "avgp": torch.mean,
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(collection_folder, backbone_folder):
+    return load_inputs(str(collection_folder), str(backbone_folder))
+
+
+@pytest.fixture(scope="module")
+def queries(inputs):
+    texts = inputs.collection.splits["dev"].queries
+    tokenizer = load_tokenizer(inputs.backbone.folder)
+    tokens = tokenize_queries(tokenizer, list(texts.values()), CHUNKING.max_query_tokens)
+    return dict(zip(texts, tokens, strict=True))
+
+
+def ranker(name, inputs):
+    config = TrialConfig(model=Model(name, backbone=str(inputs.backbone.folder)))
+    return build_model(config, inputs.backbone, init_seed=3)
+
+
+def run_of(model, inputs, queries, **changes):
+    first = type(model).first_chunk_only
+    settings = {
+        "queries": queries,
+        "candidates": inputs.collection.splits["dev"].candidates,
+        "depth": 5,
+        "batch_tokens": 400,
+    }
+    pairs = PairEncoder(inputs.tokens, CHUNKING, first, inputs.backbone)
+    return rerank(model, pairs, **settings | changes)
+
+
+def score_one_pair(model, name, query, document, backbone):
+    """One document's score, chunk by chunk without padding or batching."""
+    starts, document = [0], document[:150]
+    while starts[-1] + 40 < len(document):
+        starts.append(starts[-1] + 20)
+    cls = []
+    for start in starts:
+        chunk = document[start : start + 40]
+        ids = [backbone.cls_id, *query, backbone.sep_id, *chunk, backbone.sep_id]
+        types = [0] * (len(query) + 2) + [1] * (len(chunk) + 1)
+        output = model.encoder(
+            input_ids=torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            token_type_ids=torch.tensor([types]),
+        )
+        cls.append(output.last_hidden_state[0, 0])
+    cls_PH = torch.stack(cls)
+    if name in POOL:
+        return float(POOL[name](cls_PH @ model.head.weight[0] + model.head.bias))
+    return float(model.aggregate(cls_PH[None], torch.ones(1, len(cls_PH), dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_scores_are_those_of_a_plain_loop(name, inputs, queries):
+    model = ranker(name, inputs)
+    run = run_of(model, inputs, queries)
+    assert list(run) == list(queries)
+    candidates = inputs.collection.splits["dev"].candidates
+    with torch.no_grad():
+        for query_id, ranked in run.items():
+            expected = {
+                doc_id: score_one_pair(
+                    model, name, queries[query_id], inputs.tokens[doc_id], inputs.backbone
+                )
+                for doc_id in list(candidates[query_id])[:5]
+            }
+            assert ranked == pytest.approx(expected, abs=1e-5)
+            assert list(ranked) == sorted(ranked, key=ranked.__getitem__, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["maxp", "parade-transformer"])
+def test_the_batch_budget_does_not_change_scores(name, inputs, queries, monkeypatch):
+    model = ranker(name, inputs)
+    expected = run_of(model, inputs, queries)
+    for batch_tokens, chunks_at_once in ((1, 4096), (10**6, 4096), (400, 1), (90, 17)):
+        monkeypatch.setattr(rerank_module, "CHUNKS_AT_ONCE", chunks_at_once)
+        run = run_of(model, inputs, queries, batch_tokens=batch_tokens)
+        for query_id in expected:
+            assert run[query_id] == pytest.approx(expected[query_id], abs=1e-5)
+
+
+def test_a_score_does_not_depend_on_the_other_queries(inputs, queries):
+    model = ranker("maxp", inputs)
+    together = run_of(model, inputs, queries)
+    for query_id, query in queries.items():
+        [alone] = run_of(model, inputs, {query_id: query}).values()
+        assert alone == pytest.approx(together[query_id], abs=1e-5)
+
+
+def test_depth_takes_the_first_candidates(inputs, queries):
+    candidates = inputs.collection.splits["dev"].candidates
+    run = run_of(ranker("maxp", inputs), inputs, queries, depth=2)
+    assert {q: set(docs) for q, docs in run.items()} == {
+        q: set(list(candidates[q])[:2]) for q in run
+    }
+
+
+def test_a_query_without_candidates_keeps_an_empty_list(inputs, queries):
+    model, [first, second, *_] = ranker("maxp", inputs), queries
+    some = {first: {"d01": 1.0}, second: {}}
+    run = run_of(model, inputs, queries, candidates=some)
+    assert list(run) == list(queries)
+    assert {query_id for query_id, ranked in run.items() if ranked} == {first}
+    assert run_of(model, inputs, queries, candidates={}) == {q: {} for q in queries}
+    assert run_of(model, inputs, {}) == {}
+
+
+def test_scoring_switches_dropout_off_and_counts_what_was_read(inputs, queries):
+    model, work = ranker("maxp", inputs).train(), Work()
+    first = run_of(model, inputs, queries, work=work)
+    assert run_of(model.train(), inputs, queries) == first
+    pairs = PairEncoder(inputs.tokens, CHUNKING, False, inputs.backbone)
+    real = sum(
+        len(chunk)
+        for query_id, ranked in first.items()
+        for doc_id in ranked
+        for chunk in pairs.chunks(queries[query_id], doc_id)
+    )
+    assert work.tokens == real <= work.padded_tokens < 1.2 * real
+
+
+def test_ties_are_broken_by_doc_id_with_strictly_falling_scores():
+    below = float(np.nextafter(np.float32(1), np.float32(0)))
+    result = ordered({"c": 1.0, "a": 1.0, "low": -2.0, "b": 1.0, "next": below, "top": 3.0})
+    assert list(result) == ["top", "a", "b", "c", "next", "low"]
+    values = list(result.values())
+    assert values[1] == 1.0 and values[-1] == -2.0
+    assert all(a > b for a, b in zip(values, values[1:], strict=False))
+    assert values == np.asarray(values, dtype=np.float32).tolist()
+    assert values[1:5] == pytest.approx([1.0] * 4, abs=1e-6)
+
+
+def test_scores_that_differ_only_beyond_float32_are_ties():
+    assert list(ordered({"b": 1.0 + 1e-12, "a": 1.0})) == ["a", "b"]
+    zeros = list(ordered({"b": 0.0, "a": -0.0, "c": 0.0}).items())
+    assert [doc_id for doc_id, _ in zeros] == ["a", "b", "c"]
+    assert zeros[0][1] > zeros[1][1] > zeros[2][1]
+
+
+def test_the_order_does_not_depend_on_the_order_of_the_candidates():
+    scores = {f"d{i}": float(i % 3) for i in range(12)}
+    assert ordered(dict(reversed(scores.items()))) == ordered(scores)
+    assert list(ordered(dict(reversed(scores.items())))) == list(ordered(scores))

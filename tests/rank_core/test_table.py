@@ -1,0 +1,271 @@
+"""The results table in its three formats, and the caption that explains it."""
+
+import csv
+import dataclasses
+import io
+import re
+
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.stats.compare import Comparison
+from rank_core.table import (
+    ResultCell,
+    ResultRow,
+    caption,
+    render_csv,
+    render_latex,
+    render_markdown,
+)
+
+NAN = float("nan")
+
+
+def comparison(system, *, delta=0.02, p_queries=0.001, p_both=0.2, **changes):
+    settings = dict(
+        measure="nDCG@10",
+        system=system,
+        baseline="firstp",
+        delta=delta,
+        relative_gain=delta / 0.4,
+        p_queries=p_queries,
+        p_seeds=0.1,
+        p_both=p_both,
+        p_both_adjusted=p_both,
+        df_both=6.5,
+        se_both=0.01,
+        ci_low=delta - 0.02,
+        ci_high=delta + 0.02,
+        num_seeds_system=3,
+        num_seeds_baseline=3,
+        num_queries=43,
+        family_size=2,
+        correction="holm",
+        mean_system=0.4 + delta,
+        mean_baseline=0.4,
+        wins=30,
+        ties=3,
+        losses=10,
+        p_queries_adjusted=p_queries,
+        predicted_false_positive_rate=0.12,
+    )
+    return Comparison(**(settings | changes))
+
+
+def row(label, mean, *comparisons, group="", used=3, launched=3, measure="nDCG@10", cell=None):
+    first, others = (comparisons[0], comparisons[1:]) if comparisons else (None, ())
+    cells = (ResultCell(measure, mean, 0.004, first, others),)
+    return ResultRow(label, group, cell or label, not comparisons, used, launched, cells)
+
+
+BASE = row("firstp", 0.4)
+
+
+def lines_of(text):
+    return [[part.strip() for part in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
+
+
+def test_a_markdown_row_shows_the_whole_comparison_rounded():
+    text = render_markdown([BASE, row("maxp", 0.42041, comparison("maxp", delta=0.02041))])
+    assert lines_of(text)[1] == [
+        "maxp",
+        "3/3",
+        "**0.420**<sup>a</sup> ± 0.004",
+        "+5.1 %",
+        "30/3/10",
+        "[0.000, 0.040]",
+        ".200",
+    ]
+    assert lines_of(text)[0] == ["firstp", "3/3", "0.400 ± 0.004", "", "", "", ""]
+    assert text.splitlines()[0] == (
+        "| system | seeds | nDCG@10 | gain | W/T/L | 95 % CI of Δ | p |"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "letter"),
+    [
+        ({"p_queries": 0.2, "p_both": 0.3}, ""),
+        ({"p_queries": 0.049, "p_both": 0.3}, "a"),
+        ({"p_queries": 0.001, "p_both": 0.04}, "A"),
+        ({"p_queries": 0.001, "p_both": 0.3, "delta": -0.02}, "a↓"),
+        ({"p_queries": 0.001, "p_both": 0.01, "delta": -0.02}, "A↓"),
+        ({"p_queries": 0.2, "p_both": 0.3, "delta": -0.02}, ""),
+        ({"p_queries": 0.001, "p_both": NAN}, "a"),
+    ],
+)
+def test_the_letter_says_which_test_and_which_direction(changes, letter):
+    text = render_markdown([BASE, row("maxp", 0.42, comparison("maxp", **changes))])
+    assert "".join(re.findall("<sup>(.*?)</sup>", text)) == letter
+
+
+def test_letters_use_the_adjusted_values():
+    adjusted = comparison("maxp", p_queries=0.01, p_both=0.02)
+    adjusted = dataclasses.replace(adjusted, p_queries_adjusted=0.06, p_both_adjusted=0.07)
+    assert "<sup>" not in render_markdown([BASE, row("maxp", 0.42, adjusted)])
+
+
+def test_a_stricter_alpha_takes_letters_away_and_renames_the_interval():
+    rows = [BASE, row("maxp", 0.42, comparison("maxp", p_queries=0.02, p_both=0.04))]
+    assert "<sup>A</sup>" in render_markdown(rows)
+    strict = render_markdown(rows, alpha=0.01)
+    assert "<sup>" not in strict and "99 % CI of Δ" in strict
+
+
+def test_every_baseline_has_its_own_letter_in_the_given_order():
+    first = comparison("parade", p_both=0.01)
+    second = comparison("parade", baseline="maxp", p_both=0.3)
+    rows = [BASE, row("maxp", 0.41), row("parade", 0.42, first, second)]
+    assert "<sup>Ab</sup>" in render_markdown(rows)
+    assert "<sup>aB</sup>" in render_markdown(rows, baselines=["maxp", "firstp"])
+    assert "(a/A: firstp; b/B: maxp)" in caption(rows, split="test")
+
+
+def test_bold_marks_all_means_that_are_best_after_rounding_and_no_nan():
+    rows = [row("x", 0.41049), row("y", 0.4104), row("z", 0.40951), row("lost", NAN)]
+    text = render_markdown(rows)
+    assert re.findall(r"\*\*(.*?)\*\*", text) == ["0.410", "0.410", "0.410"]
+    assert re.findall(r"\*\*(.*?)\*\*", render_markdown(rows, digits=4)) == ["0.4105"]
+    assert "| lost | 3/3 | — ± 0.004 |" in text
+
+
+def test_undefined_numbers_are_dashes_and_tiny_ones_keep_their_sign_honest():
+    single = comparison("maxp", p_both=NAN, ci_low=NAN, ci_high=NAN, relative_gain=NAN)
+    assert lines_of(render_markdown([BASE, row("maxp", 0.42, single)]))[1][3:] == [
+        "—",
+        "30/3/10",
+        "—",
+        "—",
+    ]
+    tiny = comparison("maxp", delta=-0.00001, ci_low=-0.0301, ci_high=-0.00004, p_both=0.0004)
+    assert lines_of(render_markdown([BASE, row("maxp", 0.4, tiny)]))[1][5:] == [
+        "[−0.030, 0.000]",
+        "<.001",
+    ]
+
+
+def test_a_group_has_its_own_line_where_it_starts():
+    rows = [
+        row("bm25", 0.3),
+        row("bert", 0.4, group="FirstP"),
+        row("electra", 0.42, group="FirstP"),
+        row("max", 0.43, group="SplitP"),
+    ]
+    first_column = [line[0] for line in lines_of(render_markdown(rows))]
+    assert first_column == ["bm25", "*FirstP*", "bert", "electra", "*SplitP*", "max"]
+    latex = render_latex(rows)
+    assert latex.count(r"\multicolumn{7}{l}{\textit{") == 2
+    assert latex.count(r"\midrule") == 3
+
+
+def test_lost_seeds_are_shown_beside_the_system():
+    text = render_markdown([row("maxp", 0.4, used=3, launched=5)])
+    assert "| maxp | 3/5 |" in text
+
+
+def test_markdown_escapes_what_would_break_the_table():
+    assert r"| a\|b\_c |" in render_markdown([row("a|b_c", 0.4)])
+
+
+def test_latex_escapes_every_special_character_of_labels_and_caption():
+    text = render_latex([row("a_b & 50% $x^2 #{1}~\\", 0.4)], caption="100 % Δ")
+    assert r"a\_b \& 50\% \$x\textasciicircum{}2 \#\{1\}\textasciitilde{}\textbackslash{} &" in text
+    assert r"\caption{100 \% $\Delta$}" in text
+
+
+def test_a_latex_label_cannot_become_the_argument_of_the_line_before():
+    text = render_latex([BASE, row("[maxp]*", 0.4)])
+    assert "\n{[}maxp]{*} & 3/3" in text
+
+
+def test_latex_is_a_balanced_booktabs_table_with_equal_columns():
+    rows = [BASE, row("maxp", 0.42, comparison("maxp"), group="SplitP")]
+    text = render_latex(rows, caption=caption(rows, split="test"), label="tab:main")
+    assert text.isascii()
+    assert [text.count(rule) for rule in (r"\toprule", r"\bottomrule")] == [1, 1]
+    unescaped = text.replace(r"\{", "").replace(r"\}", "")
+    assert unescaped.count("{") == unescaped.count("}")
+    body = [
+        line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line
+    ]
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {6}
+    assert r"\begin{tabular}{lcrrrrr}" in text and r"\label{tab:main}" in text
+
+
+def test_latex_keeps_the_width_of_absent_letters():
+    rows = [
+        BASE,
+        row("maxp", 0.42, comparison("maxp", p_both=0.01)),
+        row("sump", 0.38, comparison("sump", p_both=0.01, delta=-0.02)),
+    ]
+    superscripts = re.findall(r"\$\^\{(.*?)\}\$", render_latex(rows))
+    assert superscripts == [
+        r"\hphantom{\mathrm{A}\downarrow}",
+        r"\mathrm{A}\hphantom{\downarrow}",
+        r"\mathrm{A}\downarrow",
+    ]
+    without = [BASE, row("maxp", 0.42, comparison("maxp", p_queries=0.5, p_both=0.5))]
+    assert "hphantom" not in render_latex(without)
+
+
+def test_csv_holds_every_field_unrounded_and_reads_back():
+    found = comparison("maxp", delta=1 / 3, p_both=1e-30)
+    rows = [BASE, row("maxp", 2 / 3, found, group="SplitP", used=2, launched=5)]
+    base, system = csv.DictReader(io.StringIO(render_csv(rows)))
+    assert float(system["delta"]) == 1 / 3 and float(system["mean"]) == 2 / 3
+    assert float(system["p_both"]) == 1e-30
+    assert (system["group"], system["seeds_used"], system["seeds_launched"]) == ("SplitP", "2", "5")
+    assert set(base) >= {field.name for field in dataclasses.fields(Comparison)}
+    assert (base["is_baseline"], base["delta"], base["mean"]) == ("True", "", "0.4")
+
+
+def test_csv_has_one_line_per_comparison():
+    rows = [row("parade", 0.42, comparison("parade"), comparison("parade", baseline="maxp"))]
+    read = list(csv.DictReader(io.StringIO(render_csv(rows))))
+    assert [line["baseline"] for line in read] == ["firstp", "maxp"]
+
+
+def test_the_caption_names_everything_a_reader_needs():
+    rows = [
+        row("FirstP", 0.4, cell="firstp"),
+        row("MaxP", 0.42, comparison("maxp"), used=4, launched=5),
+    ]
+    text = caption(rows, split="test", alpha=0.01, collapsed=1, failed=1, tie_policy="by doc_id")
+    for part in (
+        "Split test",
+        "S = 3-4 seeds",
+        "Q = 43 queries",
+        "(a/A: FirstP)",
+        "alpha = 0.01",
+        "Holm over a family of 2",
+        "99 %",
+        "nested in systems",
+        "Ties: by doc_id",
+        "7 of 8 launched trials used; 1 failed, 1 collapsed (collapsed trials are kept)",
+    ):
+        assert part in text, part
+
+
+def test_the_caption_follows_the_seed_pairing_and_warns_of_single_seeds():
+    rows = [BASE, row("maxp", 0.42, comparison("maxp", num_seeds_system=1))]
+    text = caption(rows, split="test", paired_seeds=True)
+    assert "paired across systems" in text and "it is that one run" in text
+    assert "one run" not in caption([BASE, row("maxp", 0.4, comparison("maxp"))], split="test")
+
+
+def test_the_caption_of_a_table_without_comparisons_mentions_no_test():
+    text = caption([BASE], split="dev")
+    assert text.startswith("Split dev, S = 3 seeds") and "Letters" not in text
+
+
+def test_rows_of_unequal_measures_and_an_empty_table_are_refused():
+    with pytest.raises(BadInput, match=r"got RR@10 for maxp"):
+        render_markdown([BASE, row("maxp", 0.4, measure="RR@10")])
+    with pytest.raises(BadInput, match="at least one row"):
+        render_latex([])
+
+
+def test_more_baselines_than_letters_are_refused():
+    many = [comparison("maxp", baseline=f"b{i}") for i in range(27)]
+    with pytest.raises(BadInput, match="at most 26 baselines"):
+        render_markdown([row("maxp", 0.4, *many)])

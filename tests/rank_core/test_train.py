@@ -1,0 +1,212 @@
+"""The training loop: the same numbers whatever ran before and however a batch is split."""
+
+from math import ceil
+
+import pytest
+import torch
+
+from rank_core.batches import PairEncoder
+from rank_core.config import Training
+from rank_core.errors import Diverged
+from rank_core.inputs import load_inputs
+from rank_core.losses import pairwise_margin
+from rank_core.models import build_model
+from rank_core.rerank import Work
+from rank_core.scorer import Scorer
+from rank_core.train import Streams, num_training_steps, train
+from rank_core.examples import training_pairs, training_queries
+
+STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
+
+
+@pytest.fixture(scope="module")
+def start(small_trial):
+    """Builds what training starts from: `start(settings)` -> (model, pairs, queries, training)."""
+
+    def build(settings=None):
+        config = small_trial.override(settings or {})
+        inputs = load_inputs(config.collection, config.model.backbone)
+        model = build_model(config, inputs.backbone, init_seed=5)
+        scorer = Scorer(config, inputs, model, None)
+        split = inputs.collection.splits["train"]
+        tokens = scorer.tokenize(split, sorted(split.queries))
+        return model, scorer.pairs, training_queries(split, tokens, 100), config.training
+
+    return build
+
+
+def trained(parts, streams=STREAMS):
+    """(model, its curve) after training."""
+    model, pairs, queries, training = parts
+    records = train(model, pairs, queries, training, streams=streams, autocast=None, work=Work())
+    return model, [point for record in records for point in record.curve]
+
+
+def losses(curve):
+    return [point.loss for point in curve]
+
+
+def test_steps_are_whole_batches_over_all_epochs_and_at_least_one():
+    assert num_training_steps(Training(batch_size=16), 100) == 6
+    assert num_training_steps(Training(batch_size=16, num_epochs=4), 100) == 25
+    assert num_training_steps(Training(batch_size=16), 5) == 1
+    assert num_training_steps(Training(batch_size=16, max_steps=3), 100) == 3
+    assert num_training_steps(Training(batch_size=16, max_steps=30), 100) == 6
+
+
+def test_the_first_loss_is_the_mean_over_the_pairs_of_the_first_batch(start):
+    model, pairs, queries, training = start({"model.dropout": 0.0})
+    stream = training_pairs(queries, order_seed=2, negatives_seed=3)
+    total = 0.0
+    for pair, _ in zip(stream, range(4), strict=False):
+        documents = [pairs.chunks(pair.query, d) for d in (pair.positive, pair.negative)]
+        with torch.no_grad():
+            positive_N, negative_N = model(pairs.collate(documents)).chunk(2)
+        total += float(pairwise_margin(positive_N, negative_N, 1.0))
+    _, curve = trained((model, pairs, queries, training))
+    assert curve[0].loss == pytest.approx(total / 4, abs=1e-5)
+
+
+def test_training_lowers_the_loss(start):
+    settings = {"training.num_epochs": 20, "model.dropout": 0.0, "training.batch_size": 8}
+    _, curve = trained(start(settings))
+    assert len(curve) == 20
+    assert sum(losses(curve)[-3:]) < 0.5 * sum(losses(curve)[:3])
+
+
+@pytest.mark.parametrize(
+    ("settings", "validated", "num_records"),
+    [
+        ({}, [2], 1),  # once, at the end of the epoch
+        ({"training.num_epochs": 3}, [2, 4, 6], 3),
+        ({"training.num_epochs": 3, "training.validate_every": 4}, [4, 6], 2),
+        ({"training.num_epochs": 3, "training.max_steps": 1}, [1], 1),
+        ({"training.num_epochs": 12, "training.validate_every": 100}, [24], 2),  # news at 20
+    ],
+)
+def test_records_say_when_to_validate_and_lose_no_step(start, settings, validated, num_records):
+    model, pairs, queries, training = start(settings)
+    assert len(queries) == 8
+    records = list(
+        train(model, pairs, queries, training, streams=STREAMS, autocast=None, work=Work())
+    )
+    assert [record.step for record in records if record.validate] == validated
+    assert len(records) == num_records
+    steps = [point.step for record in records for point in record.curve]
+    assert steps == list(range(1, validated[-1] + 1))
+    assert {record.num_steps for record in records} == {validated[-1]}
+
+
+def test_the_same_streams_give_the_same_numbers_whatever_was_drawn_before(start):
+    expected_model, expected = trained(start())
+    torch.manual_seed(12345)
+    torch.rand(1000)
+    model, curve = trained(start())
+    assert losses(curve) == losses(expected)
+    for a, b in zip(model.parameters(), expected_model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("stream", ["order", "negatives", "dropout"])
+def test_every_stream_of_a_trial_matters(start, stream):
+    settings = {"training.num_epochs": 2}
+    _, expected = trained(start(settings))
+    moved = Streams(**{**vars(STREAMS), stream: 99})
+    assert losses(trained(start(settings), moved)[1]) != losses(expected)
+
+
+def test_validation_between_steps_does_not_move_the_training(start):
+    _, expected = trained(start({"training.num_epochs": 2}))
+    model, pairs, queries, training = start({"training.num_epochs": 2})
+    points = []
+    for record in train(
+        model, pairs, queries, training, streams=STREAMS, autocast=None, work=Work()
+    ):
+        points += record.curve
+        model.eval()
+        torch.rand(100)
+    assert losses(points) == losses(expected)
+
+
+@pytest.mark.parametrize("name", ["maxp", "parade-transformer"])
+def test_sixteen_micro_batches_of_one_pair_equal_one_batch_of_sixteen(start, name):
+    settings = {
+        "model.name": name,
+        "model.dropout": 0.0,
+        "training.batch_size": 16,
+        "training.num_epochs": 6,
+        "training.backbone_learning_rate": 1e-5,
+        "training.head_learning_rate": 1e-4,
+        "training.warmup": 0.0,
+    }
+    ends = []
+    for size in (16, 1):
+        model, *others = start(settings | {"training.micro_batch_size": size})
+        # Some gradients cancel to nothing but rounding, which Adam blows up to a full step; in
+        # double precision it is too small for that.
+        ends.append(trained((model.double(), *others)))
+    (whole, curve), (split, split_curve) = ends
+    assert len(curve) == 3
+    assert losses(split_curve) == pytest.approx(losses(curve), abs=1e-6)
+    norms = [[point.gradient_norm for point in some] for some in (curve, split_curve)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+    untrained = dict(start(settings)[0].named_parameters())
+    moved = 0.0
+    for (part, a), b in zip(whole.named_parameters(), split.parameters(), strict=True):
+        assert (a - b).abs().max() <= 1e-6, part
+        moved = max(moved, float((a - untrained[part]).abs().max()))
+    assert moved > 1e-4
+
+
+def test_the_curve_tells_rate_and_norm_before_clipping(start):
+    settings = {"training.num_epochs": 5, "training.warmup": 0.4, "model.dropout": 0.0}
+    _, free = trained(start(settings | {"training.gradient_clip": 0.0}))
+    _, clipped = trained(start(settings | {"training.gradient_clip": 1e-3}))
+    rates = [point.learning_rate for point in free]
+    assert rates == pytest.approx([1e-3 * min(1, (step + 1) / ceil(4)) for step in range(10)])
+    assert free[0].gradient_norm == clipped[0].gradient_norm > 1e-3
+
+
+def test_clipping_limits_the_step(start):
+    # With plain AdamW a scale of the gradient cancels, so the limit shows beside epsilon only.
+    settings = {"training.max_steps": 1, "model.dropout": 0.0, "training.warmup": 0.0}
+    before = start(settings)[0].head.weight.detach()
+    free, clipped = (
+        trained(start(settings | {"training.gradient_clip": clip}))[0].head.weight.detach()
+        for clip in (0.0, 1e-12)
+    )
+    assert float((free - before).abs().max()) == pytest.approx(1e-2, rel=0.05)
+    assert (clipped - before).abs().max() < 1e-4
+
+
+def test_a_loss_that_is_no_number_ends_the_trial_with_its_step(start):
+    settings = {
+        "training.num_epochs": 4,
+        "training.backbone_learning_rate": 1e30,
+        "training.warmup": 0.0,
+    }
+    with pytest.raises(Diverged, match=r"loss must be finite, got (nan|inf) at step 2; lower the"):
+        trained(start(settings))
+
+
+def test_an_infinite_loss_ends_the_trial_at_its_first_step(start):
+    model, *others = start()
+    with torch.no_grad():
+        model.head.weight.fill_(torch.inf)
+    with pytest.raises(Diverged, match="at step 1;"):
+        trained((model, *others))
+
+
+def test_the_work_counts_the_tokens_of_both_documents(start):
+    model, pairs, queries, training = start({"training.max_steps": 1})
+    work = Work()
+    list(train(model, pairs, queries, training, streams=STREAMS, autocast=None, work=work))
+    stream = training_pairs(queries, order_seed=2, negatives_seed=3)
+    drawn = [pair for pair, _ in zip(stream, range(4), strict=False)]
+    assert work.tokens == sum(
+        len(chunk)
+        for pair in drawn
+        for doc_id in (pair.positive, pair.negative)
+        for chunk in pairs.chunks(pair.query, doc_id)
+    )
+    assert isinstance(pairs, PairEncoder) and work.padded_tokens >= work.tokens

@@ -1,0 +1,235 @@
+"""A whole trial: its files, its checkpoint, and numbers that depend on its settings alone."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from rank_core import trial
+from rank_core.config import TrialConfig
+from rank_core.data import load_collection
+from rank_core.data.trec import read_run
+from rank_core.errors import BadInput, Diverged
+from rank_core.evaluate import per_query
+from rank_core.trial import Progress, TrialResult, run_trial, trial_streams
+
+ROOT = Path(__file__).parents[2]
+MEASURED = ("train_seconds", "eval_seconds", "peak_memory_bytes")
+RUN_ONE = """
+import json, sys, torch
+from pathlib import Path
+from rank_core.config import TrialConfig
+from rank_core.trial import run_trial
+torch.set_num_threads(1)
+list(run_trial(TrialConfig().override(json.loads(sys.argv[1])), Path(sys.argv[2])))
+"""
+
+
+def finish(config, folder):
+    """The progress and the result of a trial that ends well."""
+    *progress, result = run_trial(config, folder)
+    assert isinstance(result, TrialResult)
+    assert all(isinstance(news, Progress) for news in progress)
+    return progress, result
+
+
+def numbers(folder):
+    """All that a trial found, without what the clock and the memory say."""
+    result = json.loads((folder / "result.json").read_text())
+    return {name: value for name, value in result.items() if name not in MEASURED}
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in ("per_query.parquet", "test.run.gz")}
+
+
+def scores(folder):
+    run = read_run(folder / "test.run.gz")
+    return {(q, doc_id): score for q, ranked in run.items() for doc_id, score in ranked.items()}
+
+
+@pytest.fixture(scope="module")
+def done(small_trial, tmp_path_factory):
+    """(folder, progress, result) of a trial of three epochs."""
+    folder = tmp_path_factory.mktemp("trials") / "done"
+    config = small_trial.override({"training.num_epochs": 3, "evaluation.max_test_queries": 5})
+    return folder, *finish(config, folder)
+
+
+def test_a_trial_leaves_its_files_and_they_agree(done, small_trial):
+    folder, progress, result = done
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json",
+        "dev.run.gz",
+        "per_query.parquet",
+        "result.json",
+        "test.run.gz",
+    ]
+    settings = json.loads((folder / "config.json").read_text())
+    config = TrialConfig().override(settings)
+    assert config == small_trial.override(
+        {"training.num_epochs": 3, "evaluation.max_test_queries": 5}
+    )
+    written = json.loads((folder / "result.json").read_text())
+    assert written == vars(result) and written["status"] == "done"
+    assert result.cell.startswith("maxp-w40-s20-") and result.seed == 1
+    assert result.peak_memory_bytes > 10**7 and 0 <= result.padding_share < 0.5
+    assert 0 < result.train_seconds < 60 and 0 < result.eval_seconds < 60
+    steps = [point.step for news in progress for point in news.curve]
+    assert steps == list(range(1, 7)) and progress[-1].num_steps == 6
+
+
+def test_the_table_is_what_the_runs_are_worth(done, collection_folder):
+    folder, _, result = done
+    table = pd.read_parquet(folder / "per_query.parquet")
+    assert list(table.columns) == ["cell", "seed", "split", "query_id", "measure", "value"]
+    assert set(table.cell) == {result.cell} and set(table.seed) == {1}
+    assert table.groupby("split").query_id.nunique().to_dict() == {"dev": 8, "test": 5}
+    collection = load_collection(str(collection_folder))
+    for split, means in (("dev", result.dev), ("test", result.test)):
+        run = read_run(folder / f"{split}.run.gz")
+        qrels = {query_id: collection.splits[split].qrels[query_id] for query_id in run}
+        again = per_query(qrels, run, ["nDCG@10", "RR@10"])
+        columns = ["query_id", "measure", "value"]
+        pd.testing.assert_frame_equal(
+            table[table.split == split][columns].reset_index(drop=True), again
+        )
+        assert means == pytest.approx(again.groupby("measure").value.mean().to_dict())
+
+
+def test_the_best_checkpoint_on_dev_is_the_one_that_is_tested(small_trial, tmp_path, monkeypatch):
+    dev_values, weights = iter([0.2, 0.9, 0.9, 0.1]), defaultdict(list)
+    score_split, mean = trial.Scorer.run, trial.mean_values
+
+    def run(self, name):
+        weights[name].append(self.model.head.weight.detach().clone())
+        return score_split(self, name)
+
+    def mean_values(table):
+        value = next(dev_values, None)  # the last call is about test
+        return mean(table) if value is None else {"nDCG@10": value, "RR@10": 1 - value}
+
+    monkeypatch.setattr(trial.Scorer, "run", run)
+    monkeypatch.setattr(trial, "mean_values", mean_values)
+    config = small_trial.override({"training.num_epochs": 2, "training.validate_every": 1})
+    progress, result = finish(config, tmp_path)
+    assert [news.dev["nDCG@10"] for news in progress] == [0.2, 0.9, 0.9, 0.1]
+    assert result.best_step == 2 and result.dev == {"nDCG@10": 0.9, "RR@10": pytest.approx(0.1)}
+    assert len(weights["test"]) == 1, "test is read once, at the end"
+    assert torch.equal(weights["test"][0], weights["dev"][1])
+    assert not torch.equal(weights["dev"][1], weights["dev"][3])
+
+
+def test_the_same_trial_gives_the_same_numbers_in_every_process(small_trial, tmp_path):
+    folders = [tmp_path / name for name in ("first", "other", "again", "fresh")]
+    other = small_trial.override({"model.name": "parade-attn", "seed": 3, "chunking.stride": 30})
+    fresh = subprocess.Popen(
+        [sys.executable, "-c", RUN_ONE, json.dumps(small_trial.settings()), str(folders[3])],
+        cwd=ROOT,
+    )
+    for config, folder in zip((small_trial, other, small_trial), folders, strict=False):
+        finish(config, folder)
+    assert fresh.wait(timeout=300) == 0
+    assert numbers(folders[0]) == numbers(folders[2]) == numbers(folders[3])
+    assert contents(folders[0]) == contents(folders[2]) == contents(folders[3])
+    assert contents(folders[0]) != contents(folders[1])
+
+
+def test_a_seed_changes_the_numbers_and_keeps_the_cell(small_trial, tmp_path):
+    results = [
+        finish(small_trial.override({"seed": seed}), tmp_path / str(seed))[1] for seed in (1, 2)
+    ]
+    assert results[0].cell == results[1].cell
+    assert scores(tmp_path / "1") != scores(tmp_path / "2")
+
+
+def test_a_backbone_at_another_place_gives_the_same_trial(small_trial, backbone_folder, tmp_path):
+    copied = shutil.copytree(backbone_folder, tmp_path / "copied")
+    finish(small_trial, tmp_path / "here")
+    finish(small_trial.override({"model.backbone": str(copied)}), tmp_path / "there")
+    assert numbers(tmp_path / "here") == numbers(tmp_path / "there")
+    assert contents(tmp_path / "here") == contents(tmp_path / "there")
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_size_of_a_micro_batch_changes_no_number(small_trial, tmp_path, dropout):
+    rates = {"training.backbone_learning_rate": 1e-5, "training.head_learning_rate": 1e-5}
+    for size in (4, 1):
+        config = small_trial.override(
+            rates | {"training.micro_batch_size": size, "model.dropout": dropout}
+        )
+        progress, result = finish(config, tmp_path / str(size))
+        losses = [point.loss for news in progress for point in news.curve]
+        expected = (result.cell, pytest.approx(losses, abs=1e-4)) if size == 4 else expected
+        assert (result.cell, losses) == expected
+    assert scores(tmp_path / "1") == pytest.approx(scores(tmp_path / "4"), abs=1e-3)
+
+
+def test_evaluating_less_does_not_move_the_training(small_trial, done, tmp_path):
+    less = {"training.num_epochs": 3, "evaluation.max_test_queries": 2, "evaluation.depth": 3}
+    progress, _ = finish(small_trial.override(less | {"evaluation.depth": 6}), tmp_path)
+    losses = [[p.loss for news in some for p in news.curve] for some in (progress, done[1])]
+    assert losses[0] == losses[1]
+    assert set(read_run(tmp_path / "test.run.gz")) == {"test-0", "test-1"}
+
+
+@pytest.mark.parametrize("max_steps", [1, 4])
+def test_a_trial_that_leaves_the_numbers_fails_loudly(small_trial, tmp_path, max_steps):
+    # With one step the loss was still a number; the weights after it are not.
+    wild = {
+        "training.backbone_learning_rate": 1e30,
+        "training.warmup": 0.0,
+        "training.num_epochs": 2,
+        "training.max_steps": max_steps,
+    }
+    with pytest.raises(Diverged):
+        finish(small_trial.override(wild), tmp_path)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_trial_that_is_stopped_leaves_no_result(small_trial, tmp_path):
+    running = run_trial(small_trial.override({"training.num_epochs": 3}), tmp_path)
+    assert next(running).step == 2
+    running.close()
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_model_that_tells_no_candidates_apart_is_called_collapsed(
+    small_trial, collection_folder, tmp_path
+):
+    folder = shutil.copytree(collection_folder, tmp_path / "alike")
+    records = [json.loads(line) for line in (folder / "docs.jsonl").read_text().splitlines()]
+    lines = [json.dumps(record | {"text": "amber birch"}) for record in records]
+    (folder / "docs.jsonl").write_text("\n".join(lines))
+    _, result = finish(small_trial.override({"collection": str(folder)}), tmp_path / "trial")
+    assert result.status == "collapsed"
+
+
+def test_settings_that_do_not_fit_are_refused_before_training(small_trial, tmp_path):
+    with pytest.raises(BadInput, match=r"chunking.window <= 96 must hold"):
+        next(run_trial(small_trial.override({"chunking.window": 200}), tmp_path))
+
+
+def test_paired_seeds_share_order_and_negatives_and_nothing_else():
+    wide, narrow = ({"chunking.window": 150}, {"chunking.window": 100})
+    apart = [trial_streams(TrialConfig().override(cell)) for cell in (wide, narrow)]
+    assert set(vars(apart[0]).values()).isdisjoint(vars(apart[1]).values())
+    paired = [
+        vars(trial_streams(TrialConfig().override(cell | {"training.paired_seeds": True})))
+        for cell in (wide, narrow)
+    ]
+    shared = {name for name in paired[0] if paired[0][name] == paired[1][name]}
+    assert shared == {"order", "negatives"}
+    other_seed = trial_streams(TrialConfig(seed=2).override({"training.paired_seeds": True}))
+    assert set(vars(other_seed).values()).isdisjoint(paired[0].values())
+
+
+def test_evaluation_settings_do_not_move_the_streams():
+    evaluation = {"evaluation.depth": 7, "evaluation.batch_tokens": 1}
+    assert trial_streams(TrialConfig().override(evaluation)) == trial_streams(TrialConfig())

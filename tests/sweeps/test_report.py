@@ -1,0 +1,288 @@
+"""The report of a sweep: what it says, what it never hides, and the files it writes."""
+
+import csv
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from test_report_inputs import EIGHTEEN, FIVE, write_sweep
+
+from rank_core.errors import BadInput
+from rank_core.stats.compare import compare
+from rank_core.stats.matrix import score_matrix
+from sweeps.report import Report, main, write_report
+
+COLUMNS = (
+    "measure, system, baseline, delta, relative_gain, p_queries, p_seeds, p_both, "
+    "p_both_adjusted, df_both, se_both, ci_low, ci_high, num_seeds_system, num_seeds_baseline, "
+    "num_queries, family_size, correction"
+).split(", ")
+FILES = ["comparisons.csv", "index.html", "results.json", "table.csv", "table.md", "table.tex"]
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Five cells, three seeds each, a clear effect."""
+    return write_report(write_sweep(tmp_path_factory.mktemp("healthy"), effect=0.08))
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Eighteen cells in which everything that can go wrong went wrong once."""
+    fates = {(3, 2): "failed", (5, 1): "collapsed", (9, 3): "running", (10, 3): "planned"}
+    fates |= {(7, 1): "failed", (7, 2): "failed", (7, 3): "diverged"}
+    folder = tmp_path_factory.mktemp("damaged")
+    return write_report(write_sweep(folder, kinds=EIGHTEEN, fates=fates, num_queries=60))
+
+
+def _page(report: Report) -> str:
+    return (report.folder / "index.html").read_text(encoding="utf-8")
+
+
+def _results(report: Report) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads((report.folder / "results.json").read_text(), parse_constant=refuse)
+
+
+def _section(page: str, heading: str) -> str:
+    """The part of the page below one heading."""
+    return page.split(f"<h2>{heading}</h2>")[1].split("<h2>")[0]
+
+
+def test_the_comparisons_are_those_of_the_statistics_unrounded(healthy: Report) -> None:
+    lines = list(csv.DictReader((healthy.folder / "comparisons.csv").open()))
+    scores = pd.read_parquet(healthy.folder.parent / "per_query.parquet")
+    scores = scores[scores["split"] == "test"]
+    cells = list(dict.fromkeys(scores["cell"]))
+    expected = [
+        one
+        for measure in ("nDCG@10", "RR@10")
+        for one in compare(score_matrix(scores, measure=measure, cells=cells), baseline=cells[0])
+    ]
+    assert list(lines[0]) == COLUMNS
+    assert healthy.comparisons == expected
+    assert [line["system"] for line in lines] == [one.system for one in expected]
+    assert [float(line["p_both_adjusted"]) for line in lines] == [
+        one.p_both_adjusted for one in expected
+    ]
+
+
+def test_every_file_is_written_and_nothing_temporary_stays(healthy: Report) -> None:
+    assert sorted(path.name for path in healthy.folder.iterdir()) == FILES
+    assert sorted(path.name for path in healthy.folder.parent.iterdir()) == [
+        "per_query.parquet",
+        "report",
+        "sweep.json",
+        "trials.parquet",
+    ]
+
+
+def test_the_same_sweep_gives_the_same_bytes(healthy: Report) -> None:
+    before = {name: (healthy.folder / name).read_bytes() for name in FILES}
+    again = write_report(healthy.folder.parent)
+    assert {name: (again.folder / name).read_bytes() for name in FILES} == before
+    assert again.text == healthy.text
+
+
+def test_the_page_needs_no_other_file_and_no_network(healthy: Report) -> None:
+    page = _page(healthy)
+    assert not re.findall(r"<(?:script|link|img|iframe|object)\b|@import|\bsrc=", page)
+    assert not re.findall(r'(?:href="|url\()(?!#|data:image/png;base64,)', page)
+
+
+def test_ids_of_figures_do_not_clash(healthy: Report) -> None:
+    page = _page(healthy)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    clips = [one for one in ids if not one.endswith(("-DejaVuSans", "_1"))]
+    assert len(clips) == len(set(clips))
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', page)) <= set(ids)
+
+
+def test_the_answer_names_the_better_cells_with_their_interval(healthy: Report) -> None:
+    best = max(
+        (one for one in healthy.comparisons if one.measure == "nDCG@10"), key=lambda one: one.delta
+    )
+    answer = " ".join(healthy.text.split())
+    assert "better than FirstP: MaxP 128/64" in answer
+    assert f"({best.delta:+.3f}, 95 % interval {best.ci_low:+.3f} to {best.ci_high:+.3f})" in answer
+    assert "Holm over 4" in answer and "none is worse" in answer
+    assert "All 15 trials finished" in answer
+
+
+def test_without_a_difference_the_answer_claims_none(tmp_path: Path) -> None:
+    report = write_report(write_sweep(tmp_path, effect=0.0, num_queries=40))
+    assert all(one.p_both_adjusted > 0.05 for one in report.comparisons)
+    assert "no cell can be told from FirstP" in " ".join(report.text.split())
+
+
+def test_a_worse_cell_is_called_worse(tmp_path: Path) -> None:
+    report = write_report(write_sweep(tmp_path, effect=-0.12))
+    text = " ".join(report.text.split())
+    assert "none is better" in text and "worse than FirstP: MaxP 128/64 (-0." in text
+    assert re.search(r"MaxP 128/64 .* A↓", report.text)
+
+
+def test_the_predicted_false_positive_rate_of_the_customary_test_is_told(tmp_path: Path) -> None:
+    report = write_report(write_sweep(tmp_path, seed_deviation=0.03))
+    rates = sorted(
+        one.predicted_false_positive_rate for one in report.comparisons if one.measure == "nDCG@10"
+    )
+    text = " ".join(report.text.split())
+    assert rates[-1] > 0.2
+    assert f"different in {100 * rates[1]:.0f} % of cases here instead of 5 %" in text
+    assert f"at most {100 * rates[-1]:.0f} %" in text
+
+
+def test_lost_seeds_are_counted_and_named(damaged: Report) -> None:
+    text = " ".join(damaged.text.split())
+    for sentence in (
+        "3 trials failed, not in any mean: MaxP 75/25 (seed 2), MaxP 100/50 (seeds 1, 2).",
+        "1 trial diverged, not in any mean: MaxP 100/50 (seed 3).",
+        "1 trial collapsed, counted in the means as a result of the configuration: MaxP 75/75 "
+        "(seed 1).",
+        "1 trial still running, not in any mean: MaxP 100/100 (seed 3).",
+        "1 trial declared but never started: MaxP 150/25 (seed 3).",
+        "1 cell has no finished seed and no score: MaxP 100/50.",
+    ):
+        assert sentence in text
+        assert sentence in _page(damaged)
+
+
+def test_a_cell_with_a_missing_seed_is_compared_with_the_others(damaged: Report) -> None:
+    by_system = {
+        one.system: one
+        for one in damaged.comparisons
+        if one.measure == damaged.comparisons[0].measure
+    }
+    (lost,) = [one for name, one in by_system.items() if name.startswith("maxp-w75-s25-")]
+    assert (lost.num_seeds_system, lost.num_seeds_baseline) == (2, 3)
+    assert re.search(r"MaxP 75/25 +2/3 ", damaged.text)
+    assert not [name for name in by_system if name.startswith("maxp-w100-s50-")]
+    assert lost.family_size == len(by_system) == 16
+
+
+def test_a_collapsed_seed_counts_in_the_mean(damaged: Report) -> None:
+    (cell,) = [one for one in _results(damaged)["cells"] if one["label"] == "MaxP 75/75"]
+    per_seed = cell["measures"]["nDCG@10"]["per_seed"]
+    assert cell["fates"]["1"] == "collapsed"
+    assert per_seed["1"] < 0.1 < per_seed["2"]
+    assert cell["measures"]["nDCG@10"]["mean"] == pytest.approx(sum(per_seed.values()) / 3)
+    assert "3/3, 1 collapsed" in _page(damaged)
+
+
+def test_the_ledger_shows_every_trial_with_its_stop_reason(damaged: Report) -> None:
+    ledger = _section(_page(damaged), "Trials")
+    assert ledger.count("<tr") == 1 + 18 * 3
+    assert ledger.count("CUDA out of memory after 3 attempts") == 3
+    assert "nan" not in ledger and "None" not in ledger
+    assert len(_results(damaged)["ledger"]) == 18 * 3
+
+
+def test_undefined_numbers_are_null_in_json_and_empty_in_csv(damaged: Report) -> None:
+    (cell,) = [one for one in _results(damaged)["cells"] if one["label"] == "MaxP 100/50"]
+    assert cell["measures"]["nDCG@10"] == {"mean": None, "per_seed": {}}
+    assert "nan" not in (damaged.folder / "comparisons.csv").read_text()
+
+
+def test_the_terminal_gets_no_line_beyond_its_width(damaged: Report) -> None:
+    lines = [line for line in damaged.text.splitlines() if not line.startswith("Report: ")]
+    assert max(map(len, lines)) <= 80
+    assert damaged.text.endswith(f"Report: {damaged.folder / 'index.html'}\n")
+
+
+def test_without_a_finished_baseline_there_is_a_report_and_no_comparison(tmp_path: Path) -> None:
+    fates = {(0, seed): "failed" for seed in (1, 2, 3)}
+    report = write_report(write_sweep(tmp_path, fates=fates, num_queries=20))
+    assert report.comparisons == []
+    assert "No comparison is possible: the baseline FirstP has no finished seed" in report.text
+    assert (report.folder / "comparisons.csv").read_text() == ",".join(COLUMNS) + "\n"
+    assert "<h2>Differences</h2>" not in _page(report)
+    assert "MaxP 128/64" in (report.folder / "table.md").read_text()
+
+
+def test_a_sweep_in_which_nothing_finished_still_has_its_ledger(tmp_path: Path) -> None:
+    fates = {(cell, seed): "failed" for cell in range(5) for seed in (1, 2, 3)}
+    report = write_report(write_sweep(tmp_path, fates=fates))
+    text = " ".join(report.text.split())
+    assert "15 trials failed" in text and "No cell has a score." in text
+    assert _section(_page(report), "Trials").count("CUDA out of memory") == 15
+
+
+def test_one_seed_makes_the_letters_conditional(tmp_path: Path) -> None:
+    report = write_report(write_sweep(tmp_path, seeds=(1,), num_queries=40))
+    assert all(math.isnan(one.p_both) for one in report.comparisons)
+    assert "conditional on one training run" in " ".join(report.text.split())
+    line = next(csv.DictReader((report.folder / "comparisons.csv").open()))
+    assert line["p_both"] == line["ci_low"] == "" and line["p_queries"] != ""
+    caption = "letters are conditional on that one training run"
+    assert caption in _page(report) and caption in (report.folder / "table.md").read_text()
+
+
+def test_one_cell_alone_is_reported_without_comparison(tmp_path: Path) -> None:
+    report = write_report(write_sweep(tmp_path, kinds=FIVE[:1], num_queries=20))
+    assert report.comparisons == []
+    assert "only the baseline FirstP has a finished seed" in " ".join(report.text.split())
+    assert "<h2>Window and stride</h2>" not in _page(report)
+
+
+def test_a_sweep_of_something_else_has_no_heat_map(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=20, swept=["model.name"], optional=False)
+    page = _page(write_report(folder))
+    assert "<h2>Window and stride</h2>" not in page
+    assert "first stage" not in page and "<pre>" not in page
+
+
+def test_the_heat_map_takes_first_p_as_reference_and_not_as_a_place(healthy: Report) -> None:
+    heat = _section(_page(healthy), "Window and stride")
+    drawn = re.findall(r"<!-- (.*?) -->", heat)
+    assert drawn.count("FirstP") == 1 and "no stride" in drawn and "baseline" in drawn
+    assert "stride (tokens)" in drawn and "window (tokens)" in drawn
+
+
+def test_paired_seeds_that_do_not_match_are_compared_as_unpaired(tmp_path: Path) -> None:
+    whole = write_report(write_sweep(tmp_path / "a", num_queries=40, paired_seeds=True))
+    fates = {(1, 2): "failed"}
+    holed = write_report(
+        write_sweep(tmp_path / "b", num_queries=40, paired_seeds=True, fates=fates)
+    )
+    assert _results(whole)["seeds_compared_as_paired"] is True
+    assert _results(holed)["seeds_compared_as_paired"] is False
+    assert "they are compared as unpaired" in _page(holed)
+    assert "they are compared as unpaired" not in _page(whole)
+
+
+def test_words_of_the_sweep_cannot_break_the_page(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=20, question='Is <b>"this"</b> & that safe?')
+    page = _page(write_report(folder))
+    assert "<h1>Is &lt;b&gt;&#34;this&#34;&lt;/b&gt; &amp; that safe?</h1>" in page
+
+
+def test_two_cells_under_one_label_are_told_apart(tmp_path: Path) -> None:
+    kinds = [("FirstP", 64, 64), ("FirstP", 128, 128), ("MaxP", 64, 64)]
+    report = write_report(write_sweep(tmp_path, kinds=kinds, num_queries=20))
+    assert "FirstP (firstp-w128-s128-000000000001)" in (report.folder / "table.csv").read_text()
+
+
+def test_the_command_prints_the_report_and_refuses_another_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_sweep(tmp_path / "sweep", num_queries=20)
+    assert main([str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("window_stride: Which window") and "index.html" in printed
+    with pytest.raises(BadInput, match=r"has no sweep\.json"):
+        main([str(tmp_path)])
+
+
+def test_a_report_needs_neither_ray_nor_mlflow() -> None:
+    code = "import sweeps.report, sys; print({'ray', 'mlflow', 'optuna'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

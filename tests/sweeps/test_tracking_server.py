@@ -1,0 +1,177 @@
+"""Against real MLflow servers on loopback, and several processes on one new database."""
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rank_core.errors import BadInput
+from sweeps.tracking.client import connect
+from sweeps.tracking.outbox import Outbox, pending
+from sweeps.tracking.server import local_server
+from sweeps.tracking.uploader import Uploader
+from sweeps.tracking.views import deep_link
+
+pytestmark = pytest.mark.slow
+
+TRIALS, STEPS = 6, 150
+
+
+def _points(uri: str) -> dict[str, list[tuple[int, float]]]:
+    client = connect(uri)
+    experiment = client.get_experiment_by_name("rank/ws")
+    runs = client.search_runs([experiment.experiment_id])
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert len({run.data.tags["rank.trial_key"] for run in runs}) == len(runs)
+    return {
+        run.info.run_name: sorted(
+            (point.step, point.value)
+            for point in client.get_metric_history(run.info.run_id, "train/loss")
+        )
+        for run in runs
+    }
+
+
+def _write_slowly(box: Outbox, pause_s: float) -> None:
+    for seed in range(TRIALS):
+        box.open_trial(str(seed), name=f"#{seed}", params={"seed": seed}, tags={"config.id": "c"})
+        for step in range(1, STEPS + 1):
+            box.metrics(str(seed), {"train/loss": 1 / step}, step)
+            time.sleep(pause_s)
+        box.finish(str(seed), "FINISHED", {"test/p_5": seed / 10}, {}, [])
+
+
+def _wait_for(condition, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tmp_path, caplog):
+    folder, store = tmp_path / "outbox", f"sqlite:///{tmp_path / 'mlflow.db'}"
+    box = Outbox(folder, "ws")
+    writer = threading.Thread(target=_write_slowly, args=(box, 0.01))
+    caplog.set_level(logging.WARNING, "sweeps.tracking")
+    with local_server(store) as (base, process):
+        port = int(base.rpartition(":")[2])
+        uploader = Uploader(folder, base, "rank/ws")
+        uploader.start()
+        writer.start()
+        state = folder / "state.json"
+        _wait_for(lambda: state.exists() and state.read_text().count("jsonl") >= 4)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    _wait_for(lambda: "takes nothing" in caplog.text)
+    writer.join()
+    with local_server(store, port):
+        assert uploader.close(60) == 0
+        over_http = _points(base)
+    expected = [(step, pytest.approx(1 / step)) for step in range(1, STEPS + 1)]
+    assert over_http == {f"#{seed}": expected for seed in range(TRIALS)}
+    assert caplog.text.count("takes nothing") == caplog.text.count("is back after") == 1
+
+
+UPLOAD = """
+import sys
+from pathlib import Path
+from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.uploader import Uploader
+folder, uri, number = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+box = Outbox(folder / number, "ws")
+uploader = Uploader(folder / number, uri, "rank/ws")
+uploader.start()
+box.open_trial(number, name=number, params={}, tags={})
+box.metrics(number, {"train/loss": 1.0}, 1)
+box.finish(number, "FINISHED", {}, {}, [])
+sys.exit(uploader.close(90))
+"""
+
+
+def test_four_processes_on_a_new_database_all_succeed(tmp_path):
+    uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", UPLOAD, str(tmp_path), uri, str(number)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(4)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, errors
+    assert "takes nothing" not in "".join(errors)
+    assert sorted(_points(uri)) == ["0", "1", "2", "3"]
+
+
+SERVE = """
+import sys
+from sweeps.tracking.ui import serve
+sys.exit(serve(sys.argv[1], "rank/ws"))
+"""
+
+
+def test_serve_prints_a_link_that_answers_and_ends_its_server(tmp_path):
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    box = Outbox(tmp_path / "outbox", "ws")
+    _write_slowly(box, 0)
+    uploader = Uploader(box.folder, uri, "rank/ws")
+    uploader.start()
+    assert uploader.close(60) == 0
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, uri], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        link = process.stdout.readline().strip()
+        base = link.partition("/#/")[0]
+        assert link == deep_link(base, uploader.experiment_id)
+        assert len(_points(base)) == TRIALS
+    finally:
+        process.terminate()
+        status = process.wait(30)
+    assert status == 0
+    with pytest.raises(Exception, match="refused"):
+        connect(base).search_experiments()
+
+
+def test_a_port_in_use_is_refused(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(BadInput, match=f"port must be free, got {port}"):
+            with local_server(f"sqlite:///{tmp_path / 'mlflow.db'}", port):
+                pytest.fail("a server started on a port in use")
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_the_link_shows_groups_and_the_metric_column_in_a_browser(tmp_path):
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    with local_server(store) as (base, _):
+        box = Outbox(tmp_path / "outbox", "ws")
+        _write_slowly(box, 0)
+        uploader = Uploader(box.folder, base, "rank/ws")
+        uploader.start()
+        assert uploader.close(60) == 0 == pending(box.folder)
+        page = _rendered(deep_link(base, uploader.experiment_id), tmp_path / "profile")
+    assert "test/p_5" in page
+    assert "Group: c" in page
+    assert "Configurations (mean over seeds)" in page
+
+
+def _rendered(link: str, profile: Path) -> str:
+    options = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync "
+        "--window-size=1600,1000 --virtual-time-budget=15000 --dump-dom"
+    ).split()
+    command = ["chromium", *options, f"--user-data-dir={profile}", link]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
