@@ -38,6 +38,15 @@ DROPOUTS = (
     "embedding_dropout",
     "mlp_dropout",
 )
+VOCABULARY_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+)
 CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 
@@ -85,6 +94,12 @@ def resolve_backbone(name: str) -> Backbone:
 @lru_cache(maxsize=4)
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer in a backbone's folder."""
+    # transformers makes up a tokenizer of five tokens where there are no files.
+    if not any((folder / name).exists() for name in VOCABULARY_FILES):
+        raise BadInput(
+            f"a backbone folder must hold its tokenizer, one of {', '.join(VOCABULARY_FILES)}; "
+            f"{folder} has none"
+        )
     return AutoTokenizer.from_pretrained(folder)
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
@@ -74,7 +76,9 @@ class Training:
     num_epochs: int = 1  # passes over the training queries
     max_steps: int = 0  # 0: no limit
     batch_size: int = 16  # pairs of one optimiser step, over all workers
-    micro_batch_size: int = 4  # pairs of one forward pass; changes no number but memory
+    # Pairs of one forward pass: a matter of memory, no part of the cell. Without dropout it changes
+    # no number; with dropout it draws other masks from the same stream.
+    micro_batch_size: int = 4
     backbone_learning_rate: float = 1e-5
     head_learning_rate: float = 1e-4
     aggregator_learning_rate: float = 1e-4
@@ -94,10 +98,16 @@ class Training:
         )
         for name in positive.split():
             value = getattr(self, name)
-            _require(value > 0, f"training.{name} > 0 must hold, got training.{name}={value}")
+            _require(
+                0 < value < math.inf,
+                f"training.{name} > 0 must hold and be finite, got training.{name}={value}",
+            )
         for name in ("max_steps", "weight_decay", "gradient_clip", "validate_every"):
             value = getattr(self, name)
-            _require(value >= 0, f"training.{name} >= 0 must hold, got training.{name}={value}")
+            _require(
+                0 <= value < math.inf,
+                f"training.{name} >= 0 must hold and be finite, got training.{name}={value}",
+            )
         _require(0 <= self.warmup <= 1, f"0 <= training.warmup <= 1 must hold, got {self.warmup}")
         _choice("training.schedule", self.schedule, SCHEDULES)
         _choice("training.precision", self.precision, PRECISIONS)
@@ -114,7 +124,10 @@ class Evaluation:
     batch_tokens: int = 8192  # encoder tokens of one scoring batch
 
     def __post_init__(self) -> None:
-        _require(len(self.measures) > 0, "evaluation.measures must name at least one measure")
+        _require(
+            len(self.measures) > 0 and all(self.measures),
+            f"evaluation.measures must name at least one measure, got {self.measures}",
+        )
         for name, least in (
             ("depth", 1),
             ("max_dev_queries", 0),
@@ -168,7 +181,9 @@ class TrialConfig:
                 flat.update({f"{name}.{leaf}": item for leaf, item in value.items()})
             else:
                 flat[name] = value
-        return flat
+        # 1 and 1.0 are the same setting and must name the same cell.
+        types = setting_types()
+        return {k: float(v) if types[k] is float else v for k, v in flat.items()}
 
     def fingerprint(self, *, collection_hash: str, backbone_hash: str) -> str:
         """12 hex digits that name the cell: all settings but the seed, and the inputs' contents."""
@@ -179,10 +194,10 @@ class TrialConfig:
         del settings["seed"], settings["training.micro_batch_size"]
         return _hash([NUMERICS_VERSION, settings])
 
-    def training_hash(self) -> str:
+    def training_hash(self, *, backbone_hash: str) -> str:
         """12 hex digits over what shapes the trained model; names the cell's random streams, which
         must not move when only the evaluation changes."""
-        settings = self.settings()
+        settings = self.settings() | {"model.backbone": backbone_hash}
         del settings["training.micro_batch_size"], settings["training.paired_seeds"]
         shaping = ("model.", "chunking.", "training.")
         return _hash({name: value for name, value in settings.items() if name.startswith(shaping)})
@@ -208,7 +223,8 @@ def setting_types() -> dict[str, Any]:
 def _parse(name: str, value: Any, kind: Any) -> Any:
     """`value` as `kind`; strings come from a command line."""
     if kind == tuple[str, ...]:
-        return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+        # A comma inside brackets belongs to a measure: AP(rel=2,judged_only=True).
+        return tuple(re.split(r",(?![^(]*\))", value)) if isinstance(value, str) else tuple(value)
     if kind is bool and isinstance(value, str):
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if value.lower() not in words:

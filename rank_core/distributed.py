@@ -27,10 +27,12 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """
     if world()[1] == 1:
         return
+    parameters = list(parameters)
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat)
-    for p, part in zip(parameters, flat.split([g.numel() for g in gradients]), strict=True):
+    parts = flat.split([gradient.numel() for gradient in gradients])
+    for p, part in zip(parameters, parts, strict=True):
         p.grad = part.view_as(p)
 
 

@@ -15,13 +15,21 @@ def parse_measure(name: str) -> Any:
     import ir_measures
 
     try:
-        return ir_measures.parse_measure(name)
+        measure = ir_measures.parse_measure(name)
     except (NameError, ValueError, TypeError, SyntaxError) as error:
         known = ", ".join(sorted(ir_measures.measures.registry))
         raise BadInput(
             f"a measure is spelled as ir_measures does (nDCG@10, RR@10, AP(rel=2)), got {name!r} "
             f"({error}); known: {known}"
         ) from None
+    strange = sorted(measure.params.keys() - measure.SUPPORTED_PARAMS.keys())
+    if strange:
+        raise BadInput(
+            f"a measure is spelled as ir_measures does (nDCG@10, RR@10, AP(rel=2)), got {name!r}: "
+            f"{measure.NAME} has no {', '.join(strange)}; "
+            f"known: {', '.join(measure.SUPPORTED_PARAMS)}"
+        )
+    return measure
 
 
 def per_query(qrels: Qrels, run: Run, measures: Sequence[str]) -> "pd.DataFrame":

@@ -8,7 +8,7 @@ import csv
 import dataclasses
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 
@@ -49,6 +49,7 @@ class _Shown:
 
     mean: str
     bold: bool
+    hollow: bool  # not told from the best of its column
     letters: tuple[str, ...]  # one per baseline, "" without a difference
     sd_seeds: str
     plain: tuple[str, ...]  # gain, W/T/L, interval, p
@@ -61,16 +62,22 @@ def render_markdown(
     digits: int = 3,
     baselines: Sequence[str] = (),
     caption: str = "",
+    tied: Mapping[str, Collection[str]] | None = None,
 ) -> str:
-    """A markdown table; letters stand as superscripts behind the mean."""
+    """A markdown table; letters stand as superscripts behind the mean.
+
+    `tied` names, per measure, the cells that no test tells from the best one: italic, the best
+    itself is bold.
+    """
 
     def cell(shown: _Shown, slots: Sequence[str]) -> list[str]:
         letters = "".join(shown.letters)
-        mean = f"**{shown.mean}**" if shown.bold else shown.mean
+        mean = f"*{shown.mean}*" if shown.hollow else shown.mean
+        mean = f"**{shown.mean}**" if shown.bold else mean
         mean += f"<sup>{letters}</sup>" if letters else ""
         return [f"{mean} ± {shown.sd_seeds}", *shown.plain]
 
-    header, body = _layout(rows, alpha, digits, baselines, cell, _escape_markdown)
+    header, body = _layout(rows, alpha, digits, baselines, cell, _escape_markdown, tied or {})
     lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2)]
     for group, row in body:
         lines.append([f"*{_escape_markdown(group)}*"] + [""] * (len(header) - 1) if group else row)
@@ -86,18 +93,23 @@ def render_latex(
     baselines: Sequence[str] = (),
     caption: str = "",
     label: str = "",
+    tied: Mapping[str, Collection[str]] | None = None,
 ) -> str:
-    """A booktabs table; absent letters keep their width, so the means of a column stay aligned."""
+    """A booktabs table; absent letters keep their width, so the means of a column stay aligned.
+
+    `tied` is that of `render_markdown`.
+    """
 
     def cell(shown: _Shown, slots: Sequence[str]) -> list[str]:
         parts = [_latex_letter(*pair) for pair in zip(shown.letters, slots, strict=True)]
         mean = _escape_latex(shown.mean)
-        mean = rf"\textbf{{{mean}}}" if shown.bold else mean
+        face = "textbf" if shown.bold else "textit" if shown.hollow else ""
+        mean = rf"\{face}{{{mean}}}" if face else mean
         mean += f"$^{{{''.join(parts)}}}$" if any(parts) else ""
         plain = [_escape_latex(text) for text in shown.plain]
         return [rf"{mean} $\pm$ {_escape_latex(shown.sd_seeds)}", *plain]
 
-    header, body = _layout(rows, alpha, digits, baselines, cell, _escape_latex)
+    header, body = _layout(rows, alpha, digits, baselines, cell, _escape_latex, tied or {})
     lines = [r"\begin{table}", r"\centering"]
     lines += [rf"\caption{{{_escape_latex(caption)}}}"] if caption else []
     lines += [rf"\label{{{label}}}"] if label else []
@@ -141,13 +153,25 @@ def _layout(
     baselines: Sequence[str],
     cell: Callable[[_Shown, Sequence[str]], list[str]],
     escape: Callable[[str], str],
+    tied: Mapping[str, Collection[str]],
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """The header and the body: (group, []) where a group starts, ("", texts) for a system."""
     measures = _measures(rows)
     names = baselines_in_order(rows, baselines)
     columns = [
-        [_shown(row.cells[i], rows, i, alpha=alpha, digits=digits, names=names) for row in rows]
-        for i in range(len(measures))
+        [
+            _shown(
+                row.cells[i],
+                rows,
+                i,
+                alpha=alpha,
+                digits=digits,
+                names=names,
+                hollow=row.cell in tied.get(measure, ()),
+            )
+            for row in rows
+        ]
+        for i, measure in enumerate(measures)
     ]
     # The widest letter of every baseline in a column: what an absent letter must make room for.
     slots = [
@@ -178,6 +202,7 @@ def _shown(
     alpha: float,
     digits: int,
     names: Sequence[str],
+    hollow: bool,
 ) -> _Shown:
     means = [round(row.cells[column].mean, digits) for row in rows]
     best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
@@ -195,6 +220,7 @@ def _shown(
     return _Shown(
         mean=_number(cell.mean, digits),
         bold=round(cell.mean, digits) == best,
+        hollow=hollow,
         letters=tuple(_letter(by_baseline.get(name), i, alpha) for i, name in enumerate(names)),
         sd_seeds=_number(cell.sd_seeds, digits),
         plain=plain,

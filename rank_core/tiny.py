@@ -8,6 +8,7 @@ teaches a small encoder to rank in seconds instead of hours.
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -28,7 +29,7 @@ from rank_core.seeding import derive, generator
 class Recipe:
     """How the tiny backbone is made; any change makes another one."""
 
-    version: int = 2
+    version: int = 3
     vocabulary: int = 3000
     hidden: int = 64
     layers: int = 2
@@ -75,16 +76,25 @@ def tiny_folder() -> Path:
 
 
 def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """A lower-casing WordPiece tokenizer learned from `texts`."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    """A lower-casing WordPiece tokenizer whose vocabulary is drawn from `texts`.
+
+    The library's own trainer gives another vocabulary in every process (ties fall as its hash maps
+    happen to be ordered), which would give every machine another backbone; ours is a function of
+    the texts.
+    """
+    tokenizer = Tokenizer(
+        models.WordPiece(vocab={token: i for i, token in enumerate(SPECIAL)}, unk_token="[UNK]")
+    )
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.train_from_iterator(
-        texts,
-        trainers.WordPieceTrainer(
-            vocab_size=vocabulary, special_tokens=SPECIAL, show_progress=False
-        ),
+    words: Counter[str] = Counter()
+    for text in texts:
+        normal = tokenizer.normalizer.normalize_str(text)
+        words.update(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal))
+    tokens = [*SPECIAL, *_word_pieces(words, vocabulary - len(SPECIAL))]
+    tokenizer.model = models.WordPiece(
+        vocab={token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -94,6 +104,22 @@ def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFas
         sep_token="[SEP]",
         mask_token="[MASK]",
     )
+
+
+def _word_pieces(words: Counter[str], size: int) -> list[str]:
+    """Every character, alone and within a word, then the most frequent words, beginnings and
+    endings; a word counts in full, a part of it only if it does something for other words too."""
+    pieces: Counter[str] = Counter()
+    letters: set[str] = set()
+    for word, count in words.items():
+        letters.update(word)
+        pieces[word] += count
+        for cut in range(2, len(word) - 1):
+            pieces[word[:cut]] += 1
+            pieces[f"##{word[cut:]}"] += 1
+    alphabet = sorted(letters) + [f"##{letter}" for letter in sorted(letters)]
+    ranked = sorted(pieces.keys() - set(alphabet), key=lambda piece: (-pieces[piece], piece))
+    return (alphabet + ranked)[:size]
 
 
 def matched_bert(vocabulary: int) -> BertModel:

@@ -58,8 +58,10 @@ def open_token_store(
 
 def tokenizer_hash(tokenizer: Any) -> str:
     """16 hex digits that name what the tokenizer does to a text."""
-    state = tokenizer.backend_tokenizer.to_str()
-    return hashlib.sha256(state.encode()).hexdigest()[:16]
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    # We never truncate or pad here, whatever limits the tokenizer's files bring along.
+    del state["truncation"], state["padding"]
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
 
 
 def tokenize(tokenizer: Any, texts: list[str]) -> list[list[int]]:

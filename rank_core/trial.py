@@ -1,6 +1,5 @@
 """One trial, start to end: data, chunks, training, the best checkpoint on dev, runs, measures."""
 
-import gc
 import json
 import os
 import time
@@ -74,7 +73,8 @@ def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialRe
     reset_peak_memory()
     inputs = load_inputs(config.collection, config.model.backbone)
     check_model(config, inputs.backbone)
-    streams, device = trial_streams(config), trial_device()
+    backbone_hash = inputs.backbone.content_hash
+    streams, device = trial_streams(config, backbone_hash), trial_device()
     autocast = autocast_type(config.training.precision, device)
     model = build_model(config, inputs.backbone, init_seed=streams.init).to(device)
     scorer = Scorer(config, inputs, model, autocast)
@@ -120,16 +120,13 @@ def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialRe
     )
     if distributed.world()[0] == 0:
         _write(workdir, config, result, scorer, {"dev": best.run, "test": test_run})
-    # A reused process starts its next trial with an empty memory.
-    del model, scorer, best
-    gc.collect()
     yield result
 
 
-def trial_streams(config: TrialConfig) -> Streams:
+def trial_streams(config: TrialConfig, backbone_hash: str) -> Streams:
     """The trial's random streams. Order and negatives are shared by all cells of a seed when the
     seeds are paired; otherwise seed 1 of one cell has nothing in common with seed 1 of another."""
-    own = config.training_hash()
+    own = config.training_hash(backbone_hash=backbone_hash)
     shared = "" if config.training.paired_seeds else own
     return Streams(
         init=derive(config.seed, "init", own),

@@ -4,13 +4,14 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rank_core.config import setting_types
 from rank_core.errors import BadInput, unknown
 
 DEFAULT_NUM_SEEDS = 3
 LISTS = ("evaluation.measures",)  # settings whose own value is a list, not a grid
+FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,23 @@ class Options:
     grids: dict[str, list[str]]  # dotted setting: several values
 
 
+class _Once(argparse.Action):
+    """A flag given twice contradicts itself, like a setting given twice."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given = vars(namespace).setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"a flag is given once, got {option_string} twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class _Parser(argparse.ArgumentParser):
     """Bad usage is bad input like any other: one message, exit code 2."""
 
@@ -44,6 +62,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     parser = _Parser(
         prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.register("action", None, _Once)
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
     add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
@@ -132,5 +151,5 @@ def _settings(words: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]
         if "," in value and name not in LISTS:
             grids[name] = value.split(",")
         else:
-            settings[name] = value
+            settings[name] = str(_folder(value)) if name in FOLDERS else value
     return settings, grids

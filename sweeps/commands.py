@@ -39,5 +39,11 @@ def _description(folder: Path) -> dict[str, Any]:
         raise BadInput(
             f"DIR must be a sweep's folder, which holds sweep.json; found none in {folder}"
         )
-    sweep: dict[str, Any] = json.loads(path.read_text())
+    try:
+        sweep: dict[str, Any] = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
+    missing = [key for key in ("tracking_uri", "experiment") if key not in sweep]
+    if missing:
+        raise BadInput(f"{path}: must name tracking_uri and experiment; missing: {missing[0]}")
     return sweep

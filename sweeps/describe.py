@@ -105,15 +105,20 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
 
 def write_description(folder: Path, plan: Plan, description: dict[str, Any]) -> None:
     """`sweep.json` and `qrels/<split>.qrels` of the queries that are evaluated."""
-    unfinished = folder / "sweep.json.unfinished"
-    unfinished.write_text(json.dumps(description, indent=1))
-    os.replace(unfinished, folder / "sweep.json")
+    write_json(folder / "sweep.json", description)
     (folder / "qrels").mkdir(exist_ok=True)
     for name in SPLITS:
         qrels = plan.inputs.collection.splits[name].qrels
         query_ids = evaluated_queries(plan.inputs.collection, name, plan.base.evaluation)
         judged = {query_id: qrels[query_id] for query_id in query_ids}
         write_qrels(folder / "qrels" / f"{name}.qrels", judged)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """`content` at `path`, whole or not at all."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished.write_text(json.dumps(content, indent=1))
+    os.replace(unfinished, path)
 
 
 def say(text: str) -> None:

@@ -33,6 +33,7 @@ class Ledger:
     def plan(self, plan: Plan, finished: set[str]) -> list[Trial]:
         """Takes in a plan and returns the trials that still have to run."""
         missing = []
+        self.store.pull({trial.name for trial in plan.trials()} & finished)
         for trial in plan.trials():
             row = self._row(trial)
             if trial.name in finished:

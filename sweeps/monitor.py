@@ -11,6 +11,7 @@ from sweeps.plan import Trial
 from sweeps.recorder import Recorder
 
 HEARTBEAT_SECONDS = 30.0
+ENOUGH_TO_TELL = 0.1  # share of the work after which the time left can be foretold
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Monitor:
     def started(self, name: str) -> None:
         """A trial begins, or begins again."""
         trial = self.by_name[name]
+        self.ended.pop(name, None)  # its process died between its last report and its end
         attempt = self.ledger.started(trial)
         self.running[name] = "starting"
         self.recorder.started(trial, attempt)
@@ -108,7 +110,7 @@ class Monitor:
         """The time left, from the cost of what is done; empty before there is anything to go by."""
         done = sum(self.cost[name] for name in self.ended)
         total = sum(self.cost.values())
-        if not done or len(self.ended) == len(self.trials):
+        if done < ENOUGH_TO_TELL * total or len(self.ended) == len(self.trials):
             return ""
         elapsed = time.monotonic() - self.start
         return f"  (about {duration(elapsed * (total - done) / done)} left)"

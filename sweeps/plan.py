@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rank_core import tiny
@@ -87,6 +87,7 @@ def make_plan(experiment: Experiment, options: Options) -> Plan:
         parse_measure(measure)
     model_class(base.model.name)
     inputs = load_inputs(base.collection, base.model.backbone)
+    _check_room(base, inputs, options.num_workers)
     grid = experiment.grid(base, inputs.backbone)
     points = _restricted(grid.points, experiment, options)
     if options.smoke_test:
@@ -121,6 +122,23 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     return TrialConfig().override({**defaults, **smoke, **chosen})
 
 
+def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
+    """Refuses queries that leave no room for a document, and workers that would have no pair."""
+    backbone, asked = inputs.backbone, base.chunking.max_query_tokens
+    if backbone.max_window(asked) < 1:
+        raise BadInput(
+            f"chunking.max_query_tokens <= {asked + backbone.max_window(asked) - 1} must hold for "
+            f"backbone {backbone.name} ({backbone.max_input_tokens} positions less 3 special "
+            f"tokens and a chunk), got chunking.max_query_tokens={asked}"
+        )
+    if num_workers > base.training.batch_size:
+        raise BadInput(
+            "--num-workers <= training.batch_size must hold, because the workers share the pairs "
+            f"of a step; got {num_workers} workers and training.batch_size="
+            f"{base.training.batch_size}"
+        )
+
+
 def _restricted(
     points: tuple[Settings, ...], experiment: Experiment, options: Options
 ) -> list[Settings]:
@@ -141,6 +159,8 @@ def _restricted(
 
 def _typed(name: str, value: str) -> Any:
     kind = setting_types()[name]
+    if kind is bool:
+        return value  # bool("false") is true; `override` knows the words
     try:
         return kind(value)
     except ValueError:
@@ -176,12 +196,18 @@ def _feasible(
 
 def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
     """True where both read the same chunks of every document with the same model, or where every
-    document is one chunk, so that FirstP and the chunked models are the same function."""
+    document is one chunk, so that FirstP and the chunked models are the same function; and where
+    they are trained and evaluated alike."""
     if cell.cell == other.cell:
         return True
+    ours, theirs = cell.config, other.config
+    chunking = replace(theirs.chunking, max_query_tokens=ours.chunking.max_query_tokens)
+    model = replace(ours.model, name=theirs.model.name)
+    if replace(ours, chunking=chunking, model=model) != theirs:
+        return False
     if cell.chunks.signature != other.chunks.signature:
         return False
-    if cell.config.model == other.config.model:
+    if ours.model.name == theirs.model.name:
         return True
     models = (model_class(cell.config.model.name), model_class(other.config.model.name))
     return cell.chunks.max_chunks == 1 and all(model.one_chunk_is_firstp for model in models)

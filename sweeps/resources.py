@@ -1,5 +1,6 @@
 """The Ray cluster a sweep runs on, what a trial takes of it, and the refusal of what cannot run."""
 
+import json
 import logging
 import os
 import uuid
@@ -53,8 +54,7 @@ def connect(num_workers: int) -> None:
 
 def trial_resources(options: Options) -> Resources:
     """What a trial takes; raises `BadInput` for what this cluster could never schedule."""
-    total = ray.cluster_resources()
-    cpus, gpus = total.get("CPU", 0.0), total.get("GPU", 0.0)
+    cpus, gpus = _capacity("CPU"), _capacity("GPU")
     gpus_per_worker = options.gpus_per_worker
     if gpus_per_worker is None:
         gpus_per_worker = 1.0 if gpus else 0.0
@@ -72,6 +72,22 @@ def trial_resources(options: Options) -> Resources:
             "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or add nodes"
         )
     return Resources(n, cpus_per_worker, gpus_per_worker, options.cpus_per_worker, slots)
+
+
+def _capacity(resource: str) -> float:
+    """What the cluster has now, or, where that is more, what its autoscaler may start for us.
+
+    An autoscaled cluster may have no worker at all before a trial asks for one.
+    """
+    path = BOOTSTRAP.expanduser()
+    config = json.loads(path.read_text()) if path.exists() else {}
+    head = config.get("head_node_type")
+    startable = 0.0
+    for name, node in config.get("available_node_types", {}).items():
+        limit = config["max_workers"]
+        count = 1 if name == head else min(node.get("max_workers", limit), limit)
+        startable += count * node["resources"].get(resource, 0)
+    return max(float(ray.cluster_resources().get(resource, 0.0)), startable)
 
 
 def check_nodes(store: Store) -> None:

@@ -24,6 +24,8 @@ class Store:
 
     def __init__(self, storage: str, sweep: str) -> None:
         self.storage, self.sweep = storage, sweep
+        if not storage:
+            raise BadInput("--storage must be a folder or a URI such as s3://bucket/path, got ''")
         try:
             self.fs, root = fsspec.core.url_to_fs(storage)
         except (ImportError, ValueError) as error:
@@ -32,6 +34,8 @@ class Store:
                 f"{error}"
             ) from None
         self.is_local = isinstance(self.fs, LocalFileSystem)
+        if self.is_local:
+            self.storage = os.path.abspath(root)  # trials run in other working directories
         self.root = f"{os.path.abspath(root) if self.is_local else root.rstrip('/')}/{sweep}"
         mirror = cache_root() / "mirrors" / f"{derive(0, self.root):016x}"
         self.folder = Path(self.root) if self.is_local else mirror

@@ -1,5 +1,6 @@
 """A sweep from the command line to the tested table."""
 
+import json
 import logging
 import os
 import sys
@@ -12,14 +13,14 @@ from filelock import FileLock, Timeout
 from rank_core.errors import BadInput
 from sweeps.command_line import Options, parse
 from sweeps.cost import measured_speed, trial_cost
-from sweeps.describe import estimate_text, manifest, plan_text, say, write_description
+from sweeps.describe import estimate_text, manifest, plan_text, say, write_description, write_json
 from sweeps.experiment import Experiment
 from sweeps.ledger import Ledger, per_query_table
 from sweeps.monitor import Monitor
 from sweeps.plan import Plan, Trial, make_plan
 from sweeps.recorder import Recorder
 from sweeps.report import Report, write_report
-from sweeps.store import Store
+from sweeps.store import RESULT, Store
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.redact import redact_text
 from sweeps.tracking.uploader import Uploader
@@ -69,7 +70,7 @@ def _sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
             if missing:
                 _launch(plan, missing, store, ledger, Recorder(outbox, store, plan), options)
             else:
-                say("nothing to launch: every trial is done already")
+                say("nothing to launch: every trial has ended already")
             report = _finish(plan, store, ledger)
         finally:
             pending = uploader.close(DRAIN_SECONDS)
@@ -156,13 +157,26 @@ def _finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
     names = [trial.name for trial in plan.trials() if trial.name in finished]
     if not names:
         return None
-    store.pull(set(names))
     everything = sorted(finished & ledger.rows.keys())
+    store.pull(set(everything))
     table = per_query_table(store.folder, everything)
     path = store.folder / "per_query.parquet"
     unfinished = path.with_suffix(".unfinished")
     table.to_parquet(unfinished, index=False)
     unfinished.replace(path)
+    _note_versions(store.folder, names)
     report = write_report(store.folder)
     store.push("sweep.json", "qrels", "per_query.parquet", "report")
     return report
+
+
+def _note_versions(folder: Path, names: list[str]) -> None:
+    """Adds to `sweep.json` what the trials ran on; several kinds of machine are all named."""
+    kinds: dict[str, dict[str, None]] = {}
+    for name in names:
+        result = json.loads((folder / "runs" / name / RESULT).read_text())
+        for what, version in result["versions"].items():
+            kinds.setdefault(what, {})[version] = None
+    description = json.loads((folder / "sweep.json").read_text())
+    description["versions"] = {what: ", ".join(versions) for what, versions in kinds.items()}
+    write_json(folder / "sweep.json", description)

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 # pytest puts this folder on the path, and tests/rank_core must not stand for the package.
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -41,7 +42,7 @@ def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with random weights, large enough that every token moves the score."""
     folder = tmp_path_factory.mktemp("backbone")
     tokenizer = train_tokenizer([" ".join(WORDS), "lanterns at the northern harbour"], 150)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = BertConfig(
         vocab_size=len(tokenizer),
         intermediate_size=64,

@@ -5,6 +5,7 @@ from safetensors.torch import load_file
 
 from rank_core.backbones import Backbone, load_encoder
 from rank_core.chunks import chunk_spans
+from rank_core.cls_only import only_cls
 from rank_core.config import TrialConfig
 from rank_core.errors import BadInput, unknown
 from rank_core.models.parade import ParadeAttn, ParadeAvg, ParadeMax, ParadeTransformer
@@ -69,6 +70,7 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
         encoder = load_encoder(backbone, config.model.dropout)
+        only_cls(encoder)
         model = model_class(config.model.name)(encoder, backbone, config.model)
     # A backbone that was trained to rank passages brings its head along, as the papers continue
     # from a whole ranker that was trained on MS MARCO.

@@ -27,6 +27,7 @@ class ResultCell:
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
+        """All comparisons of this value, the first baseline's first."""
         return (() if self.comparison is None else (self.comparison,)) + self.others
 
 

@@ -1,14 +1,17 @@
 """The numbers of a report: every cell against the baseline, on every measure."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from rank_core.stats.compare import Comparison, compare
+from rank_core.stats.gain import GainInterval, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test
 from rank_core.table import ResultCell, ResultRow, caption
+from sweeps.report.leaders import tied_with_best
 from sweeps.report.load import LOST, Sweep
 from sweeps.report.summary import CellSummary, summarize
 
@@ -23,15 +26,24 @@ class Analysis:
     tests: dict[tuple[str, str], ScopeTest]  # by (measure, system)
     rows: list[ResultRow]
     paired: bool  # whether the tests used the declared pairing of seeds
+    matrices: Mapping[str, ScoreMatrix]  # {measure: scores of the cells with a used seed}
+    gains: Mapping[tuple[str, str], GainInterval]  # by (measure, system)
+    tied: Mapping[str, frozenset[str]]  # {measure: cells no test tells from the best}
 
     @property
     def baseline(self) -> CellSummary:
+        """The cell all others are compared with, finished or not."""
         return next(one for one in self.cells if one.cell.cell == self.sweep.baseline)
 
     @property
     def primary(self) -> list[Comparison]:
         """The comparisons on the primary measure, in the order of the cells."""
         return [one for one in self.comparisons if one.measure == self.sweep.primary]
+
+    @property
+    def primary_tests(self) -> dict[str, ScopeTest]:
+        """{system: its test on the primary measure}."""
+        return {one.system: self.tests[one.measure, one.system] for one in self.primary}
 
     @property
     def undecided(self) -> list[Comparison]:
@@ -50,6 +62,11 @@ class Analysis:
             collapsed=sum(len(one.seeds("collapsed")) for one in self.cells),
             failed=sum(len(one.seeds(*LOST)) for one in self.cells),
         )
+        if any(self.tied.values()):
+            text += (
+                " Italic: a mean that is not told from the best one (queries and runs random, "
+                "same correction over the comparisons with the best)."
+            )
         if self.undecided:
             text += (
                 " Where a system has one seed, p is not defined (—) and letters are conditional "
@@ -67,15 +84,17 @@ def analyse(sweep: Sweep) -> Analysis:
     """Compare whatever finished; without a finished baseline there is no comparison."""
     cells = summarize(sweep)
     scored = [one.cell.cell for one in cells if one.num_used]
-    matrices = [
-        score_matrix(sweep.scores, measure=measure, cells=scored)
+    matrices = {
+        measure: score_matrix(sweep.scores, measure=measure, cells=scored)
         for measure in sweep.measures
         if scored
-    ]
-    paired = sweep.paired_seeds and all(len(set(matrix.seeds.values())) == 1 for matrix in matrices)
+    }
+    paired = sweep.paired_seeds and all(
+        len(set(matrix.seeds.values())) == 1 for matrix in matrices.values()
+    )
     comparisons: list[Comparison] = []
     tests: dict[tuple[str, str], ScopeTest] = {}
-    for matrix in matrices:
+    for matrix in matrices.values():
         if sweep.baseline not in scored:
             break
         found = compare(
@@ -94,7 +113,36 @@ def analyse(sweep: Sweep) -> Analysis:
         tests=tests,
         rows=_rows(sweep, cells, comparisons),
         paired=paired,
+        matrices=matrices,
+        gains=_gains(sweep, matrices, comparisons, paired=paired),
+        tied={
+            measure: tied_with_best(
+                matrix, alpha=sweep.alpha, correction=sweep.correction, paired=paired
+            )
+            for measure, matrix in matrices.items()
+        },
     )
+
+
+def _gains(
+    sweep: Sweep,
+    matrices: Mapping[str, ScoreMatrix],
+    comparisons: list[Comparison],
+    *,
+    paired: bool,
+) -> dict[tuple[str, str], GainInterval]:
+    """The relative gains; all measures share the replicates, they come from the same runs."""
+    if not comparisons:
+        return {}
+    weights = gain_weights(matrices[sweep.primary], paired_seeds=paired)
+    found: dict[tuple[str, str], GainInterval] = {}
+    for measure, matrix in matrices.items():
+        df = {one.system: one.df_both for one in comparisons if one.measure == measure}
+        gains = gain_intervals(
+            matrix, baseline=sweep.baseline, df=df, weights=weights, level=1 - sweep.alpha
+        )
+        found |= {(measure, system): one for system, one in gains.items()}
+    return found
 
 
 def _scope_tests(

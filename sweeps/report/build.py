@@ -8,10 +8,16 @@ from pathlib import Path
 from rank_core.stats.compare import Comparison
 from rank_core.table import render_csv, render_latex, render_markdown
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.factors import grid_factors
+from sweeps.report.figure import Shown
+from sweeps.report.figures import figures
 from sweeps.report.load import load_sweep
 from sweeps.report.page import page
 from sweeps.report.results import comparisons_csv, results_json
 from sweeps.report.terminal import terminal_text
+from sweeps.report.trust import assess
+
+PLOTS = "plots"
 
 
 @dataclass(frozen=True)
@@ -36,33 +42,53 @@ def write_report(sweep_dir: Path) -> Report:
     )
 
 
-def _files(analysis: Analysis) -> dict[str, str]:
-    """{file name: contents}."""
+def _files(analysis: Analysis) -> dict[str, bytes]:
+    """{file name below the folder: contents}."""
     sweep, rows, caption = analysis.sweep, analysis.rows, analysis.caption
     baselines = (sweep.baseline,) if analysis.comparisons else ()
-    return {
+    trust, factors = assess(analysis), grid_factors(analysis)
+    shown = figures(analysis, trust)
+    texts = {
         "comparisons.csv": comparisons_csv(analysis.comparisons),
-        "table.md": render_markdown(rows, alpha=sweep.alpha, baselines=baselines, caption=caption),
+        "table.md": render_markdown(
+            rows, alpha=sweep.alpha, baselines=baselines, caption=caption, tied=analysis.tied
+        ),
         "table.tex": render_latex(
             rows,
             alpha=sweep.alpha,
             baselines=baselines,
             caption=caption,
             label=f"tab:{sweep.name}",
+            tied=analysis.tied,
         ),
         "table.csv": render_csv(rows),
-        "results.json": results_json(analysis),
-        "index.html": page(analysis),
+        "results.json": results_json(analysis, trust, factors),
+        "index.html": page(analysis, trust, factors, shown),
     }
+    return {name: text.encode() for name, text in texts.items()} | _plots(shown)
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
-    folder.mkdir(exist_ok=True)
+def _plots(shown: list[Shown]) -> dict[str, bytes]:
+    """Every figure of the page as two files, for slides and papers."""
+    files = {}
+    for one in shown:
+        files[f"{PLOTS}/{one.drawing.name}.svg"] = one.drawing.svg.encode()
+        files[f"{PLOTS}/{one.drawing.name}.png"] = one.drawing.png
+    return files
+
+
+def _write(folder: Path, files: dict[str, bytes]) -> None:
+    (folder / PLOTS).mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=".report-", dir=folder.parent))
     try:
-        for name, text in files.items():
-            (building / name).write_text(text, encoding="utf-8")
+        (building / PLOTS).mkdir()
+        for name, data in files.items():
+            (building / name).write_bytes(data)
         for name in files:
             (building / name).replace(folder / name)
     finally:
         shutil.rmtree(building)
+    # A plot that an older report drew and this one could not would contradict the page.
+    for path in sorted((folder / PLOTS).iterdir()):
+        if f"{PLOTS}/{path.name}" not in files and path.suffix in (".svg", ".png"):
+            path.unlink()

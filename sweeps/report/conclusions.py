@@ -16,6 +16,7 @@ def conclusions(analysis: Analysis) -> list[str]:
     return [
         answer(analysis),
         *([customary_test(analysis)] if analysis.primary else []),
+        *([below] if (below := below_first_stage(analysis)) else []),
         *(losses(analysis.cells) or [_all_finished(analysis)]),
     ]
 
@@ -119,6 +120,27 @@ def customary_test(analysis: Analysis) -> str:
         f"The customary test (queries random, runs fixed) would call two equally good methods "
         f"different in {_percent(middle)} of cases here instead of "
         f"{_percent(analysis.sweep.alpha)} ({spread})."
+    )
+
+
+def below_first_stage(analysis: Analysis) -> str:
+    """Which cells rank worse than the candidates they were given; "" if none does."""
+    sweep = analysis.sweep
+    first = sweep.first_stage.get(sweep.primary)
+    scored = [one for one in analysis.cells if one.num_used]
+    if first is None:
+        return ""
+    below = [one for one in scored if one.mean(sweep.primary) < first]
+    if not below:
+        return ""
+    if len(below) == len(scored):
+        who = "Every cell" if len(scored) > 1 else below[0].cell.label
+    else:
+        who = _names([one.cell.label for one in below])
+    verb = "lies" if len(below) in (1, len(scored)) else "lie"
+    return (
+        f"{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking made the "
+        "order of the candidates worse."
     )
 
 

@@ -5,9 +5,11 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
@@ -15,6 +17,8 @@ BLUE, ORANGE, GREY, INK = "#0072b2", "#d55e00", "#767676", "#222222"
 """Colours of Okabe and Ito, which colour-blind readers tell apart."""
 
 WIDTH = 7.4  # inches; the page shows a figure at its own size and scrolls it on a telephone
+
+_SVG_DPI, _PNG_DPI = 72, 160  # an SVG counts in points; a PNG should stand a slide
 
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib, so the outlines are the same everywhere
@@ -34,6 +38,37 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A finished figure, as files and as an element of a page."""
+
+    name: str
+    description: str
+    svg: str
+    png: bytes
+
+    @property
+    def inline(self) -> str:
+        """An `<svg>` element: no date, no outside reference, ids that start with `name`."""
+        text = self.svg[self.svg.index("<svg") :]
+        text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+        # Two figures on one page must not share an id, or one would draw the other's clip paths.
+        text = re.sub(r'\bid="', f'id="{self.name}-', text)
+        text = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{self.name}-", text)
+        label = html.escape(self.description)
+        return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure under its heading; an appendix is folded until a reader opens it."""
+
+    heading: str
+    drawing: Drawing
+    caption: str
+    appendix: bool = False
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """The look of the report's figures, whatever the user's matplotlibrc says."""
@@ -46,6 +81,7 @@ def style() -> Iterator[None]:
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches that no window or global state knows about."""
     figure = Figure(figsize=(width, height), layout="constrained")
+    figure.set_layout_engine("constrained", w_pad=0.07, h_pad=0.06)
     FigureCanvasSVG(figure)
     return figure
 
@@ -55,16 +91,15 @@ def width_for(labels: list[str]) -> float:
     return WIDTH + 0.07 * max(0, max(map(len, labels), default=0) - 16)
 
 
-def svg(figure: Figure, *, name: str, description: str) -> str:
-    """An `<svg>` element for a page: no date, no outside reference, ids that start with `name`."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # Two figures on one page must not share an id, or one would draw the other's clip paths.
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", text)
-    return text.replace(
-        "<svg ", f'<svg role="img" aria-label="{html.escape(description)}" ', 1
-    ).strip()
+def draw(figure: Figure, *, name: str, description: str) -> Drawing:
+    """The figure as text and as pixels; to be called inside `style()`."""
+    figure.set_dpi(_SVG_DPI)
+    figure.draw_without_rendering()
+    # The layout is solved by now; solving it again for each file would take as long as drawing.
+    figure.set_layout_engine("none")
+    text = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
+    pixels = io.BytesIO()
+    figure.set_dpi(_PNG_DPI)
+    FigureCanvasAgg(figure).print_png(pixels, metadata={"Software": None})
+    return Drawing(name, description, text.getvalue(), pixels.getvalue())

@@ -6,7 +6,17 @@ from matplotlib.axes import Axes
 
 from rank_core.stats.compare import Comparison
 from rank_core.stats.scopes import SCOPES, ScopeTest, confidence_interval
-from sweeps.report.figure import BLUE, GREY, INK, ORANGE, new_figure, style, svg, width_for
+from sweeps.report.figure import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    Drawing,
+    draw,
+    new_figure,
+    style,
+    width_for,
+)
 from sweeps.report.load import Sweep
 from sweeps.report.notation import p_text, signed
 
@@ -20,7 +30,7 @@ _LOOKS = {
 
 def forest_plot(
     sweep: Sweep, comparisons: list[Comparison], tests: dict[str, ScopeTest]
-) -> str | None:
+) -> Drawing | None:
     """Differences on the primary measure, best first; None without a comparison."""
     if not comparisons:
         return None
@@ -47,7 +57,7 @@ def forest_plot(
             colour, _, width, words = _LOOKS[scope]
             axes.plot([], [], color=colour, linewidth=width, label=words)
         figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=8)
-        return svg(figure, name="forest", description="differences with their intervals")
+        return draw(figure, name="forest", description="differences with their intervals")
 
 
 def _range(
@@ -70,6 +80,8 @@ def _range(
 def _row(axes: Axes, row: int, one: Comparison, test: ScopeTest, alpha: float) -> None:
     for scope in SCOPES:
         colour, shift, width, _ = _LOOKS[scope]
+        if math.isnan(one.p_both):  # the only line of its row stands in the middle
+            shift = 0.0
         low, high = confidence_interval(test, 1 - alpha, scope=scope)
         if math.isnan(low):
             continue

@@ -1,7 +1,7 @@
 """The heat map of window x stride: where reading in smaller or more overlapping pieces pays."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -12,12 +12,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from rank_core.stats.compare import Comparison
-from sweeps.report.figure import INK, WIDTH, new_figure, style, svg
-from sweeps.report.load import Cell, Sweep
+from sweeps.report.figure import INK, WIDTH, Drawing, draw, new_figure, style
+from sweeps.report.grid import Grid, grids_of, reads_one_chunk
+from sweeps.report.load import Sweep
 from sweeps.report.notation import shortened, signed
 from sweeps.report.summary import CellSummary
 
-WINDOW, STRIDE = "chunking.window", "chunking.stride"
 _SOFT = LinearSegmentedColormap.from_list("soft", colormaps["RdBu"]([0.25, 0.5, 0.75]))
 """Blue is better, red is worse; never so dark that black numbers are hard to read."""
 
@@ -31,33 +31,15 @@ class _Look:
     norm: Normalize
 
 
-@dataclass
-class _Grid:
-    """The cells that differ in window and stride only."""
-
-    title: str
-    cells: dict[tuple[int, int], CellSummary] = field(default_factory=dict)
-
-    @property
-    def windows(self) -> list[int]:
-        return sorted({window for window, _ in self.cells})
-
-    @property
-    def strides(self) -> list[int]:
-        return sorted({stride for _, stride in self.cells})
-
-
 def heat_map(
     sweep: Sweep, cells: list[CellSummary], comparisons: Mapping[str, Comparison]
-) -> str | None:
+) -> Drawing | None:
     """The primary measure and its difference to the baseline; None if the sweep has no such grid.
 
     `comparisons` maps a cell to its comparison on the primary measure.
     """
-    if not {WINDOW, STRIDE} <= set(sweep.swept):
-        return None
-    references = [one for one in cells if _reads_one_chunk(one.cell)]
-    grids = _grids([one for one in cells if not _reads_one_chunk(one.cell)])
+    references = [one for one in cells if reads_one_chunk(one.cell)]
+    grids = grids_of(sweep, cells)
     if not grids:
         return None
     largest = _largest(cells, comparisons)
@@ -82,7 +64,7 @@ def heat_map(
         if comparisons:
             _colour_bar(figure, look)
         _legend(figure, compared=bool(comparisons))
-        return svg(figure, name="heat", description=f"{sweep.primary} by window and stride")
+        return draw(figure, name="heat", description=f"{sweep.primary} by window and stride")
 
 
 def _largest(cells: list[CellSummary], comparisons: Mapping[str, Comparison]) -> float:
@@ -92,36 +74,7 @@ def _largest(cells: list[CellSummary], comparisons: Mapping[str, Comparison]) ->
     return max(deltas or [abs(one.delta) for one in comparisons.values()], default=0.0) or 0.001
 
 
-def _reads_one_chunk(cell: Cell) -> bool:
-    """FirstP cuts one chunk from the front: stride means nothing to it."""
-    return str(cell.settings.get("model.name", cell.group)).lower() == "firstp"
-
-
-def _grids(cells: list[CellSummary]) -> list[_Grid]:
-    """One grid per combination of the other settings."""
-    grids: dict[tuple[object, ...], _Grid] = {}
-    for one in cells:
-        settings = dict(one.cell.settings)
-        place = settings.pop(WINDOW, None), settings.pop(STRIDE, None)
-        if None in place:
-            continue
-        key: tuple[object, ...] = (
-            one.cell.group,
-            *(f"{k}={v}" for k, v in sorted(settings.items())),
-        )
-        # Two cells may differ in something that `settings` does not name.
-        while key in grids and place in grids[key].cells:
-            key = (*key, one.cell.label)
-        title = one.cell.group or ", ".join(map(str, key[1:]))
-        grids.setdefault(key, _Grid(title)).cells[place] = one
-    titles = [grid.title for grid in grids.values()]
-    for key, grid in grids.items():
-        if titles.count(grid.title) > 1:
-            grid.title = ", ".join(part for part in map(str, key) if part)
-    return list(grids.values())
-
-
-def _draw_grid(axes: Axes, grid: _Grid, look: _Look) -> None:
+def _draw_grid(axes: Axes, grid: Grid, look: _Look) -> None:
     """One panel, stride to the right and window upwards, in tokens."""
     for y, window in enumerate(grid.windows):
         for x, stride in enumerate(grid.strides):

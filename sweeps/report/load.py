@@ -18,6 +18,10 @@ LOST = ("failed", "diverged")
 STATUSES = (*USED, *LOST, "running", "planned")
 TRIAL_COLUMNS = ("cell", "seed", "status")
 SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
+SCREENING = 20
+"""From so many comparisons on, a sweep that declares nothing else is exploratory."""
+ROPE = 0.01
+"""A difference of a measure that practice does not notice, unless the sweep names another."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One sweep on disk. `scores` holds the reported split and used trials only."""
+    """One sweep on disk. `scores` holds the reported split and used trials only; `dev_scores` the
+    primary measure of these trials on split `dev`, empty where the sweep kept none."""
+
+    folder: Path
 
     name: str
     question: str
@@ -44,6 +51,7 @@ class Sweep:
     baseline: str
     alpha: float
     correction: str
+    rope: float  # differences up to this size are called practically equal
     paired_seeds: bool
     swept: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -55,6 +63,7 @@ class Sweep:
     command: str
     trials: pd.DataFrame
     scores: pd.DataFrame
+    dev_scores: pd.DataFrame
 
     def label(self, cell: str) -> str:
         """The name of a cell in tables and plots."""
@@ -74,12 +83,14 @@ def load_sweep(folder: Path) -> Sweep:
         )
     described = _description(folder / "sweep.json")
     cells = _cells(folder / "sweep.json", described)
-    trials = _trials(folder / "trials.parquet", cells)
+    trials = _trials(folder / "trials.parquet", cells, described.get("seeds"))
     measures = tuple(described["measures"])
+    table = _table(folder / "per_query.parquet", SCORE_COLUMNS)
     scores = _scores(
-        folder / "per_query.parquet", trials, split=described["split"], measures=measures
+        folder / "per_query.parquet", table, trials, split=described["split"], measures=measures
     )
     return Sweep(
+        folder=folder,
         name=described["sweep"],
         question=described["question"],
         split=described["split"],
@@ -87,7 +98,8 @@ def load_sweep(folder: Path) -> Sweep:
         primary=described["primary"],
         baseline=described["baseline"],
         alpha=float(described.get("alpha", 0.05)),
-        correction=described.get("correction", "holm"),
+        correction=described.get("correction") or _correction(len(cells) - 1),
+        rope=float(described.get("rope", ROPE)),
         paired_seeds=bool(described.get("paired_seeds", False)),
         swept=tuple(described.get("swept") or ()),
         seeds=tuple(described.get("seeds") or sorted(int(seed) for seed in set(trials["seed"]))),
@@ -99,6 +111,7 @@ def load_sweep(folder: Path) -> Sweep:
         command=described.get("command") or "",
         trials=trials,
         scores=scores,
+        dev_scores=_dev_scores(table, trials, described["primary"]),
     )
 
 
@@ -121,6 +134,8 @@ def _description(path: Path) -> dict[str, Any]:
     alpha = described.get("alpha", 0.05)
     if not 0 < alpha < 1:
         raise BadInput(f"{path}: 0 < alpha < 1 must hold, got alpha={alpha}")
+    if not described.get("rope", ROPE) > 0:
+        raise BadInput(f"{path}: rope > 0 must hold, got rope={described['rope']}")
     return described
 
 
@@ -162,14 +177,17 @@ def _table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
     return table
 
 
-def _trials(path: Path, cells: tuple[Cell, ...]) -> pd.DataFrame:
+def _trials(path: Path, cells: tuple[Cell, ...], seeds: list[int] | None) -> pd.DataFrame:
     """One row per launched or planned trial, in the order of the cells, then of the seeds."""
     trials = _table(path, TRIAL_COLUMNS)
     order = {one.cell: position for position, one in enumerate(cells)}
-    for column, known in (("cell", list(order)), ("status", list(STATUSES))):
-        strange = sorted({str(value) for value in trials[column]} - set(known))
-        if strange:
-            raise BadInput(f"{path}: unknown {column} {strange[0]!r}; known: {', '.join(known)}")
+    # A folder keeps the trials of every plan that ran in it; `sweep.json` describes the latest.
+    trials = trials[trials["cell"].isin(list(order))]
+    if seeds:
+        trials = trials[trials["seed"].isin(seeds)]
+    strange = sorted({str(value) for value in trials["status"]} - set(STATUSES))
+    if strange:
+        raise BadInput(f"{path}: unknown status {strange[0]!r}; known: {', '.join(STATUSES)}")
     twice = trials[trials.duplicated(["cell", "seed"])]
     if len(twice):
         raise BadInput(
@@ -181,19 +199,18 @@ def _trials(path: Path, cells: tuple[Cell, ...]) -> pd.DataFrame:
 
 
 def _scores(
-    path: Path, trials: pd.DataFrame, *, split: str, measures: tuple[str, ...]
+    path: Path, table: pd.DataFrame, trials: pd.DataFrame, *, split: str, measures: tuple[str, ...]
 ) -> pd.DataFrame:
     """The per-query scores of the used trials; every used trial must have every measure."""
-    scores = _table(path, SCORE_COLUMNS)
     used = trials[trials["status"].isin(USED)]
-    if len(used) and split not in set(scores["split"]):
-        found = ", ".join(sorted({str(one) for one in scores["split"]})) or "no rows"
+    if len(used) and split not in set(table["split"]):
+        found = ", ".join(sorted({str(one) for one in table["split"]})) or "no rows"
         raise BadInput(f"{path}: must hold the split {split!r}; found: {found}")
     trial_keys = pd.MultiIndex.from_frame(used[["cell", "seed"]])
-    chosen = scores[
-        (scores["split"] == split)
-        & scores["measure"].isin(measures)
-        & pd.MultiIndex.from_frame(scores[["cell", "seed"]]).isin(trial_keys)
+    chosen = table[
+        (table["split"] == split)
+        & table["measure"].isin(measures)
+        & pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(trial_keys)
     ]
     present = set(zip(chosen["cell"], chosen["seed"], chosen["measure"], strict=True))
     for cell, seed in trial_keys:
@@ -204,3 +221,19 @@ def _scores(
                     f"{cell} seed {seed} has none"
                 )
     return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
+
+
+def _dev_scores(table: pd.DataFrame, trials: pd.DataFrame, primary: str) -> pd.DataFrame:
+    """The development scores of the used trials: what a choice of a cell may look at."""
+    used = pd.MultiIndex.from_frame(trials.loc[trials["status"].isin(USED), ["cell", "seed"]])
+    chosen = table[
+        (table["split"] == "dev")
+        & (table["measure"] == primary)
+        & pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(used)
+    ]
+    return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
+
+
+def _correction(num_comparisons: int) -> str:
+    """What a sweep that declares no correction gets: many comparisons are a screening."""
+    return "bh" if num_comparisons >= SCREENING else "holm"

@@ -7,19 +7,22 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from rank_core.stats.compare import Comparison
 from rank_core.table import ResultCell, ResultRow
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
-from sweeps.report.forest import forest_plot
-from sweeps.report.heatmap import heat_map
+from sweeps.report.factors import GridFactors, factor_sentences
+from sweeps.report.figure import Shown
 from sweeps.report.notation import letter, p_text, signed
-from sweeps.report.strip import strip_plot
+from sweeps.report.trust import Trust
+from sweeps.report.trust_tables import collapsed_rows, component_rows, limit_rows
+from sweeps.report.trust_words import correction_note, trust_sentences
 
 _TEMPLATES = Path(__file__).parent
 _UNDEFINED = "—"
 
 
-def page(analysis: Analysis) -> str:
+def page(analysis: Analysis, trust: Trust, factors: list[GridFactors], shown: list[Shown]) -> str:
     """The whole page as HTML text."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -34,14 +37,19 @@ def page(analysis: Analysis) -> str:
         sweep=sweep,
         analysis=analysis,
         answer=sentences[0],
-        notes=sentences[1:],
+        notes=[*sentences[1:], *([note] if (note := correction_note(analysis)) else [])],
         facts=_facts(analysis),
         others=[one for one in sweep.measures if one != sweep.primary],
         rows=[_row(analysis, row) for row in analysis.rows],
         columns=_cost_columns(analysis),
-        intervals=any(one.num_used > 1 for one in analysis.cells),
         level=f"{100 * (1 - sweep.alpha):g} %",
-        figures=_figures(analysis),
+        trust=trust_sentences(analysis, trust),
+        components=component_rows(analysis, trust),
+        limits=limit_rows(analysis, trust),
+        collapsed=collapsed_rows(analysis, trust),
+        factors=factor_sentences(analysis, factors),
+        figures=[(one, Markup(one.drawing.inline)) for one in shown if not one.appendix],
+        appendix=[(one, Markup(one.drawing.inline)) for one in shown if one.appendix],
         trials=_trials(analysis),
         origins=_origins(analysis),
     )
@@ -63,29 +71,12 @@ def _facts(analysis: Analysis) -> list[str]:
     return facts
 
 
-def _figures(analysis: Analysis) -> dict[str, Markup | None]:
-    sweep = analysis.sweep
-    by_cell = {one.system: one for one in analysis.primary}
-    tests = {
-        system: test
-        for (measure, system), test in analysis.tests.items()
-        if measure == sweep.primary
-    }
-    drawn = {
-        "heat": heat_map(sweep, analysis.cells, by_cell),
-        "strip": strip_plot(sweep, analysis.cells),
-        "forest": forest_plot(sweep, analysis.primary, tests),
-    }
-    return {name: None if text is None else Markup(text) for name, text in drawn.items()}
-
-
 def _row(analysis: Analysis, row: ResultRow) -> dict[str, Any]:
     """One line of the table, rounded for reading."""
     alpha, primary = analysis.sweep.alpha, analysis.sweep.primary
     cells = {one.measure: one for one in row.cells}
     one = cells[primary].comparison
     summary = next(found for found in analysis.cells if found.cell.cell == row.cell)
-    means = [other.mean(primary) for other in analysis.cells if other.num_used]
     return {
         "label": row.label,
         "group": row.group,
@@ -94,7 +85,7 @@ def _row(analysis: Analysis, row: ResultRow) -> dict[str, Any]:
         "lost": row.seeds_used < row.seeds_launched or bool(summary.seeds("collapsed")),
         "collapsed": len(summary.seeds("collapsed")),
         "primary": _score(cells[primary], alpha),
-        "best": summary.num_used > 0 and round(summary.mean(primary), 3) == round(max(means), 3),
+        "best": _is_best(analysis, row, primary),
         "difference": "" if one is None else signed(one.delta),
         "interval": ""
         if one is None
@@ -103,21 +94,43 @@ def _row(analysis: Analysis, row: ResultRow) -> dict[str, Any]:
             if math.isnan(one.ci_low)
             else f"{signed(one.ci_low)} to {signed(one.ci_high)}"
         ),
-        "gain": ""
-        if one is None
-        else (
-            _UNDEFINED
-            if math.isnan(one.relative_gain)
-            else f"{signed(100 * one.relative_gain, 1)} %"
-        ),
+        "gain": "" if one is None else _gain(analysis, one),
+        "tied": row.cell in analysis.tied.get(primary, ()),
         "queries": "" if one is None else f"{one.wins}/{one.ties}/{one.losses}",
         "p": "" if one is None else p_text(one.p_both_adjusted),
-        "others": [_score(cell, alpha) for name, cell in cells.items() if name != primary],
+        "others": [
+            _score(cell, alpha)
+            | {
+                "best": _is_best(analysis, row, name),
+                "tied": row.cell in analysis.tied.get(name, ()),
+            }
+            for name, cell in cells.items()
+            if name != primary
+        ],
         "costs": [_cost(summary.cell, name) for name, _ in _cost_columns(analysis)],
     }
 
 
-def _score(cell: ResultCell, alpha: float) -> dict[str, str]:
+def _is_best(analysis: Analysis, row: ResultRow, measure: str) -> bool:
+    """Whether the mean is the highest of its column after rounding."""
+    means = {one.cell.cell: one.mean(measure) for one in analysis.cells if one.num_used}
+    return row.cell in means and round(means[row.cell], 3) == round(max(means.values()), 3)
+
+
+def _gain(analysis: Analysis, one: Comparison) -> dict[str, str]:
+    """The relative gain and its interval; empty where the baseline's mean is 0 or a seed is one."""
+    if math.isnan(one.relative_gain):
+        return {"gain": _UNDEFINED, "interval": ""}
+    found = analysis.gains.get((one.measure, one.system))
+    return {
+        "gain": f"{signed(100 * one.relative_gain, 1)} %",
+        "interval": ""
+        if found is None
+        else f"{signed(100 * found.low, 0)} to {signed(100 * found.high, 0)}",
+    }
+
+
+def _score(cell: ResultCell, alpha: float) -> dict[str, Any]:
     if math.isnan(cell.mean):
         return {"mean": _UNDEFINED, "deviation": "", "letter": ""}
     deviation = "" if math.isnan(cell.sd_seeds) else f"± {cell.sd_seeds:.3f}"

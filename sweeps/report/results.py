@@ -13,9 +13,12 @@ import numpy as np
 from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
+from sweeps.report.factors import GridFactors
 from sweeps.report.summary import CellSummary
+from sweeps.report.trust import Trust
+from sweeps.report.trust_words import trust_sentences
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
@@ -34,13 +37,17 @@ def comparisons_csv(comparisons: list[Comparison]) -> str:
     return out.getvalue()
 
 
-def results_json(analysis: Analysis) -> str:
+_NOT_RESULTS = ("folder", "cells", "trials", "scores", "dev_scores")
+"""Fields of a sweep that stand elsewhere in the results, or only on this disk."""
+
+
+def results_json(analysis: Analysis, trust: Trust, factors: list[GridFactors]) -> str:
     """Everything the page shows and the variance parts behind it; NaN is written as null."""
     sweep = analysis.sweep
     described = {
         field.name: getattr(sweep, field.name)
         for field in dataclasses.fields(sweep)
-        if field.name not in ("cells", "trials", "scores")
+        if field.name not in _NOT_RESULTS
     }
     results = {
         "schema_version": SCHEMA_VERSION,
@@ -53,6 +60,16 @@ def results_json(analysis: Analysis) -> str:
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
         ],
+        "relative_gains": [
+            {"measure": measure, "system": system, **dataclasses.asdict(one)}
+            for (measure, system), one in analysis.gains.items()
+        ],
+        "not_told_from_best": {measure: sorted(cells) for measure, cells in analysis.tied.items()},
+        "factor_tests": [dataclasses.asdict(one) for one in factors],
+        "trust": {
+            **dataclasses.asdict(trust),
+            "sentences": dict(trust_sentences(analysis, trust)),
+        },
         "ledger": sweep.trials.to_dict("records"),
     }
     return json.dumps(_plain(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

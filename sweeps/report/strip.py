@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps.report.figure import BLUE, GREY, INK, ORANGE, new_figure, style, svg, width_for
+from sweeps.report.figure import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    Drawing,
+    draw,
+    new_figure,
+    style,
+    width_for,
+)
 from sweeps.report.load import LOST, Sweep
 from sweeps.report.summary import CellSummary
 
@@ -21,7 +31,7 @@ class _Range:
         return self.low <= value <= self.high
 
 
-def strip_plot(sweep: Sweep, cells: list[CellSummary]) -> str:
+def strip_plot(sweep: Sweep, cells: list[CellSummary]) -> Drawing:
     """The primary measure of each seed, with the mean and its interval over training runs."""
     with style():
         figure = new_figure(width_for([one.cell.label for one in cells]), 1.4 + 0.32 * len(cells))
@@ -38,7 +48,9 @@ def strip_plot(sweep: Sweep, cells: list[CellSummary]) -> str:
         axes.grid(axis="x", color="#e6e6e6", linewidth=0.7)
         axes.set_axisbelow(True)
         _legend(figure, axes, cells)
-        return svg(figure, name="strip", description=f"{sweep.primary} of every seed of every cell")
+        return draw(
+            figure, name="strip", description=f"{sweep.primary} of every seed of every cell"
+        )
 
 
 def _range(sweep: Sweep, cells: list[CellSummary]) -> _Range:

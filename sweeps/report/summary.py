@@ -23,10 +23,12 @@ class CellSummary:
 
     @property
     def num_used(self) -> int:
+        """How many seeds have scores."""
         return len(self.seeds(*USED))
 
     @property
     def num_launched(self) -> int:
+        """How many seeds were started, whatever became of them."""
         return len(self.fates) - len(self.seeds("planned"))
 
     @property

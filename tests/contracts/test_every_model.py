@@ -151,9 +151,17 @@ def test_firstp_reads_the_first_chunk_only(models, pairs_for):
 def test_parade_transformer_reads_its_score_where_it_wrote_c(models, pairs_for):
     model, pairs = copy.deepcopy(models["parade-transformer"]), pairs_for("maxp")
     before = scores(model, pairs, list(DOCUMENTS))
-    with torch.no_grad():  # at random: LayerNorm hides a constant shift
-        model.special_2H[0] += torch.randn(32, generator=torch.Generator().manual_seed(1))
-    assert (scores(model, pairs, list(DOCUMENTS)) - before).abs().min() > 1e-2
+    noise = torch.randn(32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        model.special_2H[0] += noise  # at random: LayerNorm hides a constant shift
+        assert (scores(model, pairs, list(DOCUMENTS)) - before).abs().min() > 1e-2
+        # Where nothing is passed between places, the score is C's own and no chunk is in it.
+        for layer in model.aggregator.encoder.layer:
+            layer.attention.output.dense.weight.zero_()
+        own = scores(model, pairs, list(DOCUMENTS))
+        assert_close(own, own[:1].expand_as(own), atol=1e-6, rtol=0)
+        model.special_2H[0] -= noise
+        assert (scores(model, pairs, ["d1"]) - own[1]).abs() > 1e-2
 
 
 def test_the_gradient_of_maxp_reaches_the_best_chunk_only(models):

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from rank_core.backbones import load_encoder, load_tokenizer, resolve_backbone
-from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.config import Chunking, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models import check_model
 

@@ -1,5 +1,7 @@
 """Chunk counts of the papers, and the laws of cutting without loss."""
 
+from itertools import pairwise
+
 import pytest
 
 from rank_core.chunks import Span, chunk_spans, document_spans
@@ -38,7 +40,7 @@ def test_cutting_loses_nothing_and_repeats_no_chunk(window, stride):
         spans = chunk_spans(length, window, stride)
         assert spans[0].start == 0 and spans[-1].end == length
         assert all(end - start == window for start, end in spans[:-1])
-        for before, after in zip(spans, spans[1:], strict=False):
+        for before, after in pairwise(spans):
             assert after.start - before.start == stride
             assert after.start <= before.end, "no token is left out"
             assert after.end > before.end, "no chunk lies inside another"

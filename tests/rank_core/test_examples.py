@@ -85,7 +85,7 @@ def test_pairs_belong_to_their_query_and_every_document_has_its_turn():
 def test_a_draw_does_not_depend_on_what_was_drawn_before():
     queries = many()
     whole = {(i // 30, row[0]): row for i, row in enumerate(drawn(queries, 90))}
-    some = {(i // 10, row[0]): row for i, row in enumerate(drawn(queries[:10], 30))}
+    some = {(i // 10, row[0]): row for i, row in enumerate(drawn(queries[5:15], 30))}
     other_order = {
         (i // 30, row[0]): row for i, row in enumerate(drawn(queries, 90, order_seed=99))
     }

@@ -1,5 +1,7 @@
 """Reranking against a plain loop over one pair at a time, and the order it promises."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -148,7 +150,7 @@ def test_ties_are_broken_by_doc_id_with_strictly_falling_scores():
     assert list(result) == ["top", "a", "b", "c", "next", "low"]
     values = list(result.values())
     assert values[1] == 1.0 and values[-1] == -2.0
-    assert all(a > b for a, b in zip(values, values[1:], strict=False))
+    assert all(a > b for a, b in pairwise(values))
     assert values == np.asarray(values, dtype=np.float32).tolist()
     assert values[1:5] == pytest.approx([1.0] * 4, abs=1e-6)
 

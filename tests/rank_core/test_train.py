@@ -8,13 +8,13 @@ import torch
 from rank_core.batches import PairEncoder
 from rank_core.config import Training
 from rank_core.errors import Diverged
+from rank_core.examples import training_pairs, training_queries
 from rank_core.inputs import load_inputs
 from rank_core.losses import pairwise_margin
 from rank_core.models import build_model
 from rank_core.rerank import Work
 from rank_core.scorer import Scorer
 from rank_core.train import Streams, num_training_steps, train
-from rank_core.examples import training_pairs, training_queries
 
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
 
@@ -154,7 +154,7 @@ def test_sixteen_micro_batches_of_one_pair_equal_one_batch_of_sixteen(start, nam
     moved = 0.0
     for (part, a), b in zip(whole.named_parameters(), split.parameters(), strict=True):
         assert (a - b).abs().max() <= 1e-6, part
-        moved = max(moved, float((a - untrained[part]).abs().max()))
+        moved = max(moved, (a - untrained[part]).abs().max().item())
     assert moved > 1e-4
 
 

@@ -157,17 +157,19 @@ def test_a_backbone_at_another_place_gives_the_same_trial(small_trial, backbone_
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_the_size_of_a_micro_batch_changes_no_number(small_trial, tmp_path, dropout):
+def test_without_dropout_the_size_of_a_micro_batch_changes_no_number(small_trial, tmp_path):
+    # At small rates, because Adam enlarges the rounding of gradients that cancel.
     rates = {"training.backbone_learning_rate": 1e-5, "training.head_learning_rate": 1e-5}
+    cells, losses = [], []
     for size in (4, 1):
         config = small_trial.override(
-            rates | {"training.micro_batch_size": size, "model.dropout": dropout}
+            rates | {"training.micro_batch_size": size, "model.dropout": 0.0}
         )
         progress, result = finish(config, tmp_path / str(size))
-        losses = [point.loss for news in progress for point in news.curve]
-        expected = (result.cell, pytest.approx(losses, abs=1e-4)) if size == 4 else expected
-        assert (result.cell, losses) == expected
+        cells.append(result.cell)
+        losses.append([point.loss for news in progress for point in news.curve])
+    assert cells[0] == cells[1]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
     assert scores(tmp_path / "1") == pytest.approx(scores(tmp_path / "4"), abs=1e-3)
 
 
@@ -218,18 +220,20 @@ def test_settings_that_do_not_fit_are_refused_before_training(small_trial, tmp_p
 
 def test_paired_seeds_share_order_and_negatives_and_nothing_else():
     wide, narrow = ({"chunking.window": 150}, {"chunking.window": 100})
-    apart = [trial_streams(TrialConfig().override(cell)) for cell in (wide, narrow)]
+    apart = [trial_streams(TrialConfig().override(cell), "b") for cell in (wide, narrow)]
     assert set(vars(apart[0]).values()).isdisjoint(vars(apart[1]).values())
     paired = [
-        vars(trial_streams(TrialConfig().override(cell | {"training.paired_seeds": True})))
+        vars(trial_streams(TrialConfig().override(cell | {"training.paired_seeds": True}), "b"))
         for cell in (wide, narrow)
     ]
     shared = {name for name in paired[0] if paired[0][name] == paired[1][name]}
     assert shared == {"order", "negatives"}
-    other_seed = trial_streams(TrialConfig(seed=2).override({"training.paired_seeds": True}))
+    other_seed = trial_streams(TrialConfig(seed=2).override({"training.paired_seeds": True}), "b")
     assert set(vars(other_seed).values()).isdisjoint(paired[0].values())
 
 
 def test_evaluation_settings_do_not_move_the_streams():
     evaluation = {"evaluation.depth": 7, "evaluation.batch_tokens": 1}
-    assert trial_streams(TrialConfig().override(evaluation)) == trial_streams(TrialConfig())
+    assert trial_streams(TrialConfig().override(evaluation), "b") == trial_streams(
+        TrialConfig(), "b"
+    )

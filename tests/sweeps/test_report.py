@@ -17,6 +17,9 @@ from rank_core.errors import BadInput
 from rank_core.stats.compare import compare
 from rank_core.stats.matrix import score_matrix
 from sweeps.report import Report, main, write_report
+from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.load import load_sweep
+from sweeps.report.terminal import terminal_text
 
 COLUMNS = (
     "measure, system, baseline, delta, relative_gain, p_queries, p_seeds, p_both, "
@@ -25,11 +28,13 @@ COLUMNS = (
 ).split(", ")
 FILES = ["comparisons.csv", "index.html", "results.json", "table.csv", "table.md", "table.tex"]
 
+PLOTS = {"aa", "forest", "heat", "learning", "pareto", "power", "queries", "search", "strip"}
+
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Five cells, three seeds each, a clear effect."""
-    return write_report(write_sweep(tmp_path_factory.mktemp("healthy"), effect=0.08))
+    return write_report(write_sweep(tmp_path_factory.mktemp("healthy"), effect=0.08, outbox=True))
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +46,20 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return write_report(write_sweep(folder, kinds=EIGHTEEN, fates=fates, num_queries=60))
 
 
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look at words only: drawing takes most of a report's time."""
+    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+
+
 def _page(report: Report) -> str:
     return (report.folder / "index.html").read_text(encoding="utf-8")
+
+
+def _told(folder: Path) -> tuple[Analysis, str]:
+    """The analysis and the terminal's text in one line, without drawing anything."""
+    analysis = analyse(load_sweep(folder))
+    return analysis, " ".join(terminal_text(analysis, folder / "report" / "index.html").split())
 
 
 def _results(report: Report) -> Any:
@@ -76,8 +93,11 @@ def test_the_comparisons_are_those_of_the_statistics_unrounded(healthy: Report) 
 
 
 def test_every_file_is_written_and_nothing_temporary_stays(healthy: Report) -> None:
-    assert sorted(path.name for path in healthy.folder.iterdir()) == FILES
+    assert sorted(path.name for path in healthy.folder.iterdir() if path.is_file()) == FILES
+    assert {path.stem for path in (healthy.folder / "plots").glob("*.svg")} == PLOTS
+    assert {path.stem for path in (healthy.folder / "plots").glob("*.png")} == PLOTS
     assert sorted(path.name for path in healthy.folder.parent.iterdir()) == [
+        "outbox",
         "per_query.parquet",
         "report",
         "sweep.json",
@@ -118,24 +138,20 @@ def test_the_answer_names_the_better_cells_with_their_interval(healthy: Report) 
 
 
 def test_without_a_difference_the_answer_claims_none(tmp_path: Path) -> None:
-    report = write_report(write_sweep(tmp_path, effect=0.0, num_queries=40))
-    assert all(one.p_both_adjusted > 0.05 for one in report.comparisons)
-    assert "no cell can be told from FirstP" in " ".join(report.text.split())
+    analysis, text = _told(write_sweep(tmp_path, effect=0.0, num_queries=40))
+    assert all(one.p_both_adjusted > 0.05 for one in analysis.comparisons)
+    assert "no cell can be told from FirstP" in text
 
 
 def test_a_worse_cell_is_called_worse(tmp_path: Path) -> None:
-    report = write_report(write_sweep(tmp_path, effect=-0.12))
-    text = " ".join(report.text.split())
+    _, text = _told(write_sweep(tmp_path, effect=-0.12))
     assert "none is better" in text and "worse than FirstP: MaxP 128/64 (-0." in text
-    assert re.search(r"MaxP 128/64 .* A↓", report.text)
+    assert re.search(r"MaxP 128/64 3/3 0\.\d+ A↓", text)
 
 
 def test_the_predicted_false_positive_rate_of_the_customary_test_is_told(tmp_path: Path) -> None:
-    report = write_report(write_sweep(tmp_path, seed_deviation=0.03))
-    rates = sorted(
-        one.predicted_false_positive_rate for one in report.comparisons if one.measure == "nDCG@10"
-    )
-    text = " ".join(report.text.split())
+    analysis, text = _told(write_sweep(tmp_path, seed_deviation=0.03))
+    rates = sorted(one.predicted_false_positive_rate for one in analysis.primary)
     assert rates[-1] > 0.2
     assert f"different in {100 * rates[1]:.0f} % of cases here instead of 5 %" in text
     assert f"at most {100 * rates[-1]:.0f} %" in text
@@ -208,6 +224,7 @@ def test_without_a_finished_baseline_there_is_a_report_and_no_comparison(tmp_pat
     assert "MaxP 128/64" in (report.folder / "table.md").read_text()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_sweep_in_which_nothing_finished_still_has_its_ledger(tmp_path: Path) -> None:
     fates = {(cell, seed): "failed" for cell in range(5) for seed in (1, 2, 3)}
     report = write_report(write_sweep(tmp_path, fates=fates))
@@ -216,6 +233,7 @@ def test_a_sweep_in_which_nothing_finished_still_has_its_ledger(tmp_path: Path) 
     assert _section(_page(report), "Trials").count("CUDA out of memory") == 15
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_one_seed_makes_the_letters_conditional(tmp_path: Path) -> None:
     report = write_report(write_sweep(tmp_path, seeds=(1,), num_queries=40))
     assert all(math.isnan(one.p_both) for one in report.comparisons)
@@ -231,6 +249,7 @@ def test_one_cell_alone_is_reported_without_comparison(tmp_path: Path) -> None:
     assert report.comparisons == []
     assert "only the baseline FirstP has a finished seed" in " ".join(report.text.split())
     assert "<h2>Window and stride</h2>" not in _page(report)
+    assert "How far to trust this" not in _page(report)
 
 
 def test_a_sweep_of_something_else_has_no_heat_map(tmp_path: Path) -> None:
@@ -247,6 +266,7 @@ def test_the_heat_map_takes_first_p_as_reference_and_not_as_a_place(healthy: Rep
     assert "stride (tokens)" in drawn and "window (tokens)" in drawn
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_paired_seeds_that_do_not_match_are_compared_as_unpaired(tmp_path: Path) -> None:
     whole = write_report(write_sweep(tmp_path / "a", num_queries=40, paired_seeds=True))
     fates = {(1, 2): "failed"}
@@ -259,18 +279,21 @@ def test_paired_seeds_that_do_not_match_are_compared_as_unpaired(tmp_path: Path)
     assert "they are compared as unpaired" not in _page(whole)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_words_of_the_sweep_cannot_break_the_page(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, num_queries=20, question='Is <b>"this"</b> & that safe?')
     page = _page(write_report(folder))
     assert "<h1>Is &lt;b&gt;&#34;this&#34;&lt;/b&gt; &amp; that safe?</h1>" in page
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_two_cells_under_one_label_are_told_apart(tmp_path: Path) -> None:
     kinds = [("FirstP", 64, 64), ("FirstP", 128, 128), ("MaxP", 64, 64)]
     report = write_report(write_sweep(tmp_path, kinds=kinds, num_queries=20))
     assert "FirstP (firstp-w128-s128-000000000001)" in (report.folder / "table.csv").read_text()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_command_prints_the_report_and_refuses_another_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

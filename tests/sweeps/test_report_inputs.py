@@ -41,6 +41,7 @@ def write_sweep(
     effect: float = 0.02,  # of each further cell over the baseline, in steps of a quarter
     seed_deviation: float = 0.004,
     optional: bool = True,
+    outbox: bool = False,
     **changes: Any,
 ) -> Path:
     """A sweep whose scores look like nDCG@10: many zeros, few distinct values, hard queries."""
@@ -57,6 +58,8 @@ def write_sweep(
             status = fates.get((position, seed), "done")
             trials.append(_trial(name, window, stride, seed, status, rng))
             lift = effect * position / 4 + rng.normal(0, seed_deviation)
+            if outbox and status != "planned":
+                _write_curve(folder, name, seed, status)
             if status in ("done", "collapsed"):
                 rows += _scores(name, seed, difficulty + taste + lift, status == "collapsed", rng)
     described = _described(cells, seeds, num_queries, optional=optional) | changes
@@ -79,7 +82,8 @@ def _cell(name: str, group: str, window: int, stride: int, *, optional: bool) ->
         },
     }
     if optional:
-        cell |= {"coverage": 0.98, "encoder_tokens_per_document": 512.3}
+        tokens = window if group == "FirstP" else 512 * window / stride
+        cell |= {"coverage": 0.98, "encoder_tokens_per_document": tokens + 12.3}
     return cell
 
 
@@ -159,6 +163,27 @@ def _scores(
                 for number, one in enumerate(value)
             ]
     return rows
+
+
+def _write_curve(folder: Path, name: str, seed: int, status: str) -> None:
+    """One trial of the outbox: 60 steps of a falling loss, the dev measure every 20."""
+    rng = generator(seed, name)
+    lines: list[dict[str, Any]] = [{"kind": "trial", "trial_key": f"sweep-1/{name}-seed{seed}"}]
+    for step in range(1, 61):
+        if status == "diverged" and step > 35:
+            break
+        loss = 1.0 if status == "collapsed" else 0.25 + 0.75 * float(np.exp(-step / 15))
+        values = {"train/loss": loss * float(rng.uniform(0.8, 1.2))}
+        lines.append({"kind": "metrics", "step": step, "values": values})
+        if step % 20 == 0:
+            top = 0.05 if status == "collapsed" else 0.4 - 0.2 * float(np.exp(-step / 20))
+            values = {"dev/ndcg_cut_10": top + float(rng.normal(0, 0.004))}
+            lines.append({"kind": "metrics", "step": step, "values": values})
+    if status in ("done", "collapsed"):
+        lines.append({"kind": "finish", "metrics": {"best/step": 60.0}})
+    (folder / "outbox").mkdir(exist_ok=True)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "outbox" / f"{name}-seed{seed}.jsonl").write_text(text)
 
 
 def test_a_folder_without_a_sweep_is_refused_with_the_missing_files(tmp_path: Path) -> None:

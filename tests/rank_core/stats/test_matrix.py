@@ -73,9 +73,16 @@ def test_a_cell_named_twice_is_refused():
 
 
 def test_copies_of_one_seed_are_an_error_and_not_a_smaller_p():
-    copies = {"maxp": {1: [0.1, 0.5, 0.2], 2: [0.1, 0.4, 0.2], 3: [0.1, 0.5, 0.2]}}
-    with pytest.raises(BadInput, match="seed is not wired: seeds 1 and 3 of cell maxp"):
+    one, other = [0.1, 0.5, 0.2] * 10, [0.1, 0.4, 0.2] * 10
+    copies = {"maxp": {1: one, 2: other, 3: one}}
+    with pytest.raises(BadInput, match=r"seed is not wired.* seeds 1 and 3 of cell maxp"):
         score_matrix(long_table(copies), measure="nDCG@10", cells=["maxp"])
+
+
+def test_seeds_that_agree_on_a_handful_of_queries_are_let_through():
+    few = {"maxp": {1: [0.1, 0.5, 0.2], 2: [0.1, 0.5, 0.2]}}
+    matrix = score_matrix(long_table(few), measure="nDCG@10", cells=["maxp"])
+    assert matrix.scores["maxp"].shape == (2, 3)
 
 
 def test_seeds_that_agree_on_one_measure_only_are_let_through():

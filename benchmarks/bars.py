@@ -1,0 +1,66 @@
+"""Tables of a benchmark and the promises they are held to, as Markdown and JSON."""
+
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A promise of the statistics and whether this run of the benchmark keeps it."""
+
+    law: str
+    found: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table of the benchmark with its bars."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str | int | float]]
+    bars: Sequence[Bar]
+
+    def markdown(self) -> str:
+        """The title, the table, and a line per bar that starts with `ok` or `FAIL`."""
+        lines = [self.columns, ["---"] * len(self.columns)]
+        lines += [[_shown(value) for value in row] for row in self.rows]
+        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        verdicts = [
+            f"- {'ok' if bar.ok else 'FAIL'}: {bar.law} (found {bar.found})" for bar in self.bars
+        ]
+        return "\n\n".join([f"## {self.title}", table, "\n".join(verdicts)]) + "\n"
+
+
+def report(
+    sections: Iterable[Section], *, settings: Mapping[str, Any], json_file: Path | None
+) -> int:
+    """Print every section as it is ready, write the JSON file; 1 if a bar fails, else 0."""
+    done = []
+    for section in sections:
+        print(section.markdown(), flush=True)
+        done.append(section)
+    bars = [bar for section in done for bar in section.bars]
+    failed = sum(not bar.ok for bar in bars)
+    print(f"{len(bars) - failed} of {len(bars)} bars ok" + (f", {failed} FAIL" if failed else ""))
+    if json_file is not None:
+        versions = {"python": platform.python_version()}
+        versions |= {"numpy": np.__version__, "scipy": scipy.__version__}
+        found = {"settings": dict(settings), "versions": versions, "failed": failed}
+        found["sections"] = [asdict(section) for section in done]
+        json_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 1 if failed else 0
+
+
+def _shown(value: str | int | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}" if abs(value) < 10 else f"{value:.1f}"
+    return str(value)

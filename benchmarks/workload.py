@@ -1,0 +1,100 @@
+"""What benchmarks share: an encoder of a given size with random weights, and real text."""
+
+import argparse
+import json
+import platform
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertModel
+
+from rank_core.backbones import Backbone, load_tokenizer, resolve_backbone
+from rank_core.data import Collection, load_collection
+from rank_core.tiny import train_tokenizer
+from rank_core.token_store import TokenStore, open_token_store
+
+SIZES = {  # layers, hidden, heads, feed-forward
+    "tiny": (2, 64, 2, 256),
+    "minilm": (6, 384, 12, 1536),
+    "bert-base": (12, 768, 12, 3072),
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A collection, an encoder and the collection's tokens."""
+
+    collection: Collection
+    backbone: Backbone
+    tokens: TokenStore
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The flags that all benchmarks share."""
+    flags = argparse.ArgumentParser(description=description)
+    flags.add_argument("--collection", default="python-docs")
+    flags.add_argument("--size", choices=SIZES, default="minilm")
+    flags.add_argument("--repeats", type=int, default=5)
+    flags.add_argument("--threads", type=int, default=torch.get_num_threads())
+    flags.add_argument("--json", type=Path, help="write the figures here")
+    return flags
+
+
+def workload(collection_name: str, size: str) -> Workload:
+    """An encoder of `size` with random weights and a vocabulary of the collection's own words."""
+    collection = load_collection(collection_name)
+    folder = Path(tempfile.mkdtemp(prefix="ranksweep-benchmark-"))
+    texts = [*collection.documents.values()][:1000]
+    tokenizer = train_tokenizer(texts, 8000)
+    layers, hidden, heads, inner = SIZES[size]
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    backbone = resolve_backbone(str(folder))
+    tokens = open_token_store(
+        collection.documents,
+        content_hash=collection.content_hash,
+        tokenizer=load_tokenizer(backbone.folder),
+    )
+    return Workload(collection, backbone, tokens)
+
+
+def machine() -> dict[str, str]:
+    """What the figures were measured on."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    return {
+        "device": device or platform.machine(),
+        "threads": str(torch.get_num_threads()),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def median(values: list[float]) -> float:
+    """The middle of several measurements."""
+    return float(np.median(values))
+
+
+def print_table(rows: list[dict[str, str]]) -> None:
+    """Rows as a Markdown table."""
+    names = list(rows[0])
+    print("| " + " | ".join(names) + " |")
+    print("|" + "---|" * len(names))
+    for row in rows:
+        print("| " + " | ".join(row[name] for name in names) + " |")
+
+
+def save(path: Path | None, figures: dict[str, object]) -> None:
+    """Figures and machine as JSON."""
+    if path is not None:
+        path.write_text(json.dumps({"machine": machine(), **figures}, indent=1))

@@ -1,0 +1,65 @@
+"""How many chunks of a document pay: the measure against the limit on chunks."""
+
+from sweeps.report.analysis import Analysis
+from sweeps.report.figure import BLUE, GREY, INK, ORANGE, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.summary import CellSummary
+
+MAX_CHUNKS = "chunking.max_chunks"
+_COLOURS = (BLUE, ORANGE, "#009e73", "#cc79a7", INK)
+
+
+def chunk_plot(analysis: Analysis) -> Shown | None:
+    """One curve per group of cells, with a band; only where the sweep changes `max_chunks`."""
+    sweep = analysis.sweep
+    if MAX_CHUNKS not in sweep.swept:
+        return None
+    scored = [one for one in analysis.cells if one.num_used and MAX_CHUNKS in one.cell.settings]
+    limits = sorted({_limit(one) for one in scored}, key=lambda limit: limit or float("inf"))
+    if len(limits) < 2:
+        return None
+    by_cell = {one.system: one for one in analysis.primary}
+    groups = list(dict.fromkeys(one.cell.group for one in scored))
+    with style():
+        figure = new_figure(WIDTH, 3.2)
+        axes = figure.add_subplot()
+        for number, group in enumerate(groups):
+            colour = _COLOURS[number % len(_COLOURS)]
+            own = sorted(
+                (one for one in scored if one.cell.group == group),
+                key=lambda one: limits.index(_limit(one)),
+            )
+            places = [limits.index(_limit(one)) for one in own]
+            means = [one.mean(sweep.primary) for one in own]
+            axes.plot(places, means, "-o", color=colour, ms=5, label=group or None)
+            low, high = [], []
+            for one, mean in zip(own, means, strict=True):
+                found = by_cell.get(one.cell.cell)
+                low.append(mean if found is None else found.mean_baseline + found.ci_low)
+                high.append(mean if found is None else found.mean_baseline + found.ci_high)
+            axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
+        if analysis.baseline.num_used:
+            axes.axhline(
+                analysis.baseline.mean(sweep.primary), color=GREY, linewidth=1,
+                linestyle=(0, (5, 3)), label="baseline mean",
+            )  # fmt: skip
+        axes.set_xticks(range(len(limits)), [str(limit) if limit else "all" for limit in limits])
+        axes.set_xlabel("most chunks read of a document")
+        axes.set_ylabel(f"{sweep.primary} on {sweep.split}")
+        axes.grid(color="#e6e6e6", linewidth=0.7)
+        axes.set_axisbelow(True)
+        figure.legend(loc="outside upper left", ncols=5, frameon=False, fontsize=8)
+        drawing = draw(figure, name="chunks", description=f"{sweep.primary} by number of chunks")
+    return Shown(
+        "Number of chunks",
+        drawing,
+        f"Mean {sweep.primary} over seeds against the limit on chunks. The band is the "
+        f"{100 * (1 - sweep.alpha):g} % interval of the difference to "
+        f"{analysis.baseline.cell.label}, queries and runs random, around the baseline's mean; "
+        "where it leaves the dashed line "
+        "the difference is real, before correction.",
+    )
+
+
+def _limit(one: CellSummary) -> int:
+    """0 reads every chunk."""
+    return int(one.cell.settings[MAX_CHUNKS])

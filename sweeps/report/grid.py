@@ -1,0 +1,57 @@
+"""Which cells of a sweep form a grid of window and stride."""
+
+from dataclasses import dataclass, field
+
+from sweeps.report.load import Cell, Sweep
+from sweeps.report.summary import CellSummary
+
+WINDOW, STRIDE = "chunking.window", "chunking.stride"
+
+
+@dataclass
+class Grid:
+    """The cells that differ in window and stride only, by (window, stride) in tokens."""
+
+    title: str
+    cells: dict[tuple[int, int], CellSummary] = field(default_factory=dict)
+
+    @property
+    def windows(self) -> list[int]:
+        """Each window once, ascending."""
+        return sorted({window for window, _ in self.cells})
+
+    @property
+    def strides(self) -> list[int]:
+        """Each stride once, ascending."""
+        return sorted({stride for _, stride in self.cells})
+
+
+def reads_one_chunk(cell: Cell) -> bool:
+    """FirstP cuts one chunk from the front: stride means nothing to it."""
+    return str(cell.settings.get("model.name", cell.group)).lower() == "firstp"
+
+
+def grids_of(sweep: Sweep, cells: list[CellSummary]) -> list[Grid]:
+    """One grid per combination of the other settings; none if window and stride are not swept."""
+    if not {WINDOW, STRIDE} <= set(sweep.swept):
+        return []
+    grids: dict[tuple[object, ...], Grid] = {}
+    for one in cells:
+        settings = dict(one.cell.settings)
+        place = settings.pop(WINDOW, None), settings.pop(STRIDE, None)
+        if None in place or reads_one_chunk(one.cell):
+            continue
+        key: tuple[object, ...] = (
+            one.cell.group,
+            *(f"{k}={v}" for k, v in sorted(settings.items())),
+        )
+        # Two cells may differ in something that `settings` does not name.
+        while key in grids and place in grids[key].cells:
+            key = (*key, one.cell.label)
+        title = one.cell.group or ", ".join(map(str, key[1:]))
+        grids.setdefault(key, Grid(title)).cells[place] = one
+    titles = [grid.title for grid in grids.values()]
+    for key, grid in grids.items():
+        if titles.count(grid.title) > 1:
+            grid.title = ", ".join(part for part in map(str, key) if part)
+    return list(grids.values())

@@ -1,0 +1,117 @@
+"""Learning curves: whether training had settled, and which checkpoint each run kept."""
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from sweeps.report.analysis import Analysis
+from sweeps.report.figure import BLUE, GREY, INK, ORANGE, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.learning import Curve, learning_curves
+from sweeps.report.load import LOST
+from sweeps.report.notation import shortened
+
+_COLOURS = (INK, BLUE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""One per cell while there are enough; with more cells only a few are told apart."""
+_PALE = "#bbbbbb"
+
+
+def learning_plot(analysis: Analysis) -> Shown | None:
+    """Training loss and the primary measure on dev by step, one line per run."""
+    sweep = analysis.sweep
+    curves = learning_curves(sweep)
+    if not curves:
+        return None
+    looks = _looks(analysis, curves)
+    steps = max(step for one in curves for step in (*one.loss, *one.dev))
+    window = max(1, steps // 12)
+    with style():
+        figure = new_figure(WIDTH + 1.6, 3.3)
+        loss, dev = figure.subplots(1, 2)
+        for one in curves:
+            colour, front = looks[one.cell][0], looks[one.cell][1]
+            if _lost(analysis, one):
+                colour, front = ORANGE, 3
+            _line(loss, _smoothed(one.loss, window), colour, front)
+            _line(dev, sorted(one.dev.items()), colour, front, marker="." if one.dev else None)
+            if one.best_step in one.dev:
+                dev.plot(
+                    one.best_step, one.dev[one.best_step], "o",
+                    ms=6, mfc="white", mec=colour, mew=1.4, zorder=5,
+                )  # fmt: skip
+        for axes, label in ((loss, "training loss"), (dev, f"{sweep.primary} on dev")):
+            axes.set_xlabel("optimiser step")
+            axes.set_ylabel(label)
+            axes.set_xlim(0, steps * 1.04)
+            axes.grid(color="#e6e6e6", linewidth=0.7)
+            axes.set_axisbelow(True)
+        loss.set_ylim(bottom=0)
+        _legend(loss, dev, looks, lost=any(_lost(analysis, one) for one in curves))
+        handles, words = loss.get_legend_handles_labels()
+        figure.legend(handles, words, loc="outside upper left", ncols=4, frameon=False, fontsize=8)
+        drawing = draw(figure, name="learning", description="learning curves of every run")
+    smooth = f" (mean of the last {window} steps)" if window > 1 else ""
+    return Shown(
+        "Learning curves",
+        drawing,
+        f"Training loss{smooth} and {sweep.primary} on the development queries, one line per "
+        "training run; a ring marks the checkpoint that was kept.",
+        appendix=True,
+    )
+
+
+def _looks(analysis: Analysis, curves: list[Curve]) -> dict[str, tuple[str, int, str]]:
+    """{cell: colour, drawing order, label}; "" leaves a cell out of the legend."""
+    sweep = analysis.sweep
+    present = list(dict.fromkeys(one.cell for one in curves))
+    if len(present) <= len(_COLOURS):
+        return {
+            cell: (colour, 2, sweep.label(cell))
+            for cell, colour in zip(present, _COLOURS, strict=False)
+        }
+    best = max(analysis.primary, key=lambda one: one.delta, default=None)
+    chosen = {sweep.baseline: (INK, 4)} | ({best.system: (BLUE, 4)} if best else {})
+    looks = {cell: (_PALE, 1, "") for cell in present}
+    for cell, (colour, front) in chosen.items():
+        if cell in looks:
+            looks[cell] = (colour, front, sweep.label(cell))
+    return looks
+
+
+def _lost(analysis: Analysis, curve: Curve) -> bool:
+    summary = next(one for one in analysis.cells if one.cell.cell == curve.cell)
+    return summary.fates.get(curve.seed) in (*LOST, "collapsed")
+
+
+def _line(
+    axes: Axes,
+    points: list[tuple[int, float]],
+    colour: str,
+    front: int,
+    marker: str | None = None,
+) -> None:
+    if points:
+        steps, values = zip(*points, strict=True)
+        axes.plot(
+            steps, values, color=colour, linewidth=1.1, alpha=0.85, zorder=front, marker=marker
+        )
+
+
+def _smoothed(values: dict[int, float], window: int) -> list[tuple[int, float]]:
+    """The mean over the last `window` steps; loss of single batches is mostly noise."""
+    steps = sorted(values)
+    raw = np.array([values[step] for step in steps])
+    return [
+        (step, float(raw[max(0, at - window + 1) : at + 1].mean()))
+        for at, step in enumerate(steps)
+        if at + 1 >= min(window, len(steps))
+    ]
+
+
+def _legend(loss: Axes, dev: Axes, looks: dict[str, tuple[str, int, str]], *, lost: bool) -> None:
+    for colour, _, label in looks.values():
+        if label:
+            loss.plot([], [], color=colour, linewidth=1.6, label=shortened(label, 24))
+    if any(not label for *_, label in looks.values()):
+        loss.plot([], [], color=_PALE, linewidth=1.6, label="other cells")
+    if lost:
+        loss.plot([], [], color=ORANGE, linewidth=1.6, label="failed, diverged or collapsed")
+    loss.plot([], [], "o", mfc="white", mec=GREY, mew=1.4, ms=6, ls="none", label="kept checkpoint")

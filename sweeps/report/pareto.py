@@ -1,0 +1,191 @@
+"""Effectiveness against cost: which cells nobody beats for the same money."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+from rank_core.seeding import generator
+from rank_core.stats.bootstrap import crossed_weights, replicated_means
+from rank_core.stats.compare import Comparison
+from rank_core.stats.matrix import ScoreMatrix
+from sweeps.report.analysis import Analysis
+from sweeps.report.figure import BLUE, GREY, INK, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.notation import shortened
+
+_NAMED = 8
+"""Cells whose names fit beside their points; with more, only those of the front have one."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    cell: str
+    cost: float
+    mean: float
+    interval: tuple[float, float] | None  # of the difference, around the baseline's mean
+    chance: float  # share of the replicates in which no cheaper cell is better
+
+
+def pareto_plot(analysis: Analysis) -> Shown | None:
+    """The primary measure against encoder tokens, or seconds where no tokens were recorded."""
+    matrix = analysis.matrices.get(analysis.sweep.primary)
+    costs, unit = _costs(analysis)
+    if matrix is None or len(costs) < 2 or len(set(costs.values())) < 2:
+        return None
+    points = _points(analysis, matrix, costs)
+    front = _front(points)
+    with style():
+        figure = new_figure(WIDTH, 3.9)
+        axes = figure.add_subplot()
+        axes.plot(
+            [one.cost for one in front], [one.mean for one in front],
+            color=BLUE, linewidth=1.2, drawstyle="steps-post", zorder=2,
+        )  # fmt: skip
+        for one in points:
+            _draw(axes, one, on_front=one in front)
+        _scale(axes, [one.cost for one in points])
+        _frame(axes, points)
+        _names(axes, analysis, points if len(points) <= _NAMED else front)
+        axes.set_xlabel(unit)
+        axes.set_ylabel(f"{analysis.sweep.primary} on {analysis.sweep.split}")
+        axes.grid(color="#e6e6e6", linewidth=0.7)
+        axes.set_axisbelow(True)
+        drawing = draw(figure, name="pareto", description="effectiveness against cost")
+    shares = ", ".join(
+        f"{analysis.sweep.label(one.cell)} {100 * one.chance:.0f} %"
+        for one in sorted(points, key=lambda one: -one.chance)[:4]
+    )
+    redrawn = "queries and seeds" if any(one.interval for one in points) else "queries"
+    level = f"{100 * (1 - analysis.sweep.alpha):g} %"
+    bars = (
+        f" Bars are the {level} interval of the difference to the baseline, queries and runs "
+        "random." if any(one.interval for one in points) else ""
+    )  # fmt: skip
+    return Shown(
+        "Effectiveness and cost",
+        drawing,
+        f"Filled points on the line are the front: no cheaper cell is better.{bars} Share of "
+        f"redrawn {redrawn} in which a cell is on the front: {shares}.",
+    )
+
+
+def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
+    """{cell with a score: cost} and what it counts."""
+    scored = [one for one in analysis.cells if one.num_used]
+    tokens = {
+        one.cell.cell: one.cell.encoder_tokens_per_document
+        for one in scored
+        if one.cell.encoder_tokens_per_document
+    }
+    if scored and len(tokens) == len(scored):
+        return tokens, "encoder tokens per document"
+    trials = analysis.sweep.trials
+    if "eval_seconds" not in trials:
+        return {}, ""
+    seconds = trials.groupby("cell")["eval_seconds"].mean().dropna()
+    known = {str(cell): float(value) for cell, value in seconds.items() if value > 0}
+    return {
+        one.cell.cell: known[one.cell.cell] for one in scored if one.cell.cell in known
+    }, "evaluation of one run (seconds)"
+
+
+def _points(analysis: Analysis, matrix: ScoreMatrix, costs: dict[str, float]) -> list[_Point]:
+    by_cell = {one.system: one for one in analysis.primary}
+    weights = crossed_weights(
+        matrix, rng=generator(0, "pareto front"), paired_seeds=analysis.paired
+    )
+    names = sorted(costs, key=lambda cell: (costs[cell], cell))
+    mean_BK = np.stack([replicated_means(matrix, cell, weights) for cell in names], axis=1)
+    cost_K = np.array([costs[cell] for cell in names])
+    return [
+        _Point(
+            cell=cell,
+            cost=costs[cell],
+            mean=float(matrix.scores[cell].mean()),
+            interval=_around_baseline(by_cell.get(cell)),
+            chance=float(
+                (mean_BK[:, cost_K <= costs[cell]].max(axis=1) <= mean_BK[:, at] + 1e-12).mean()
+            ),
+        )
+        for at, cell in enumerate(names)
+    ]
+
+
+def _around_baseline(one: Comparison | None) -> tuple[float, float] | None:
+    if one is None or np.isnan(one.ci_low):
+        return None
+    return one.mean_baseline + one.ci_low, one.mean_baseline + one.ci_high
+
+
+def _front(points: list[_Point]) -> list[_Point]:
+    """The cells that no cell of at most their cost beats, cheapest first."""
+    front: list[_Point] = []
+    for one in sorted(points, key=lambda one: (one.cost, -one.mean)):
+        if not front or one.mean > front[-1].mean:
+            front.append(one)
+    return front
+
+
+def _draw(axes: Axes, one: _Point, *, on_front: bool) -> None:
+    if one.interval is not None:
+        axes.plot((one.cost, one.cost), one.interval, color=GREY, linewidth=1, zorder=1)
+    axes.plot(
+        one.cost, one.mean, "o", ms=6.5, mew=1.4, zorder=3,
+        mfc=BLUE if on_front else "white", mec=BLUE if on_front else INK,
+    )  # fmt: skip
+
+
+def _scale(axes: Axes, costs: list[float]) -> None:
+    """Logarithmic where the costs span more than a factor of three, with plain numbers."""
+    low, high = min(costs), max(costs)
+    if high <= 3 * low:
+        axes.set_xlim(low - 0.08 * (high - low), high + 0.25 * (high - low))
+        return
+    axes.set_xscale("log")
+    axes.set_xlim(low / 1.2, high * (high / low) ** 0.25)
+    ticks = [
+        digit * 10**power
+        for power in range(-3, 9)
+        for digit in (1, 2, 5)
+        if low / 1.2 <= digit * 10**power <= high * 1.5
+    ]
+    axes.set_xticks(ticks)
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _frame(axes: Axes, points: list[_Point]) -> None:
+    """Room for the means and the usual intervals; one wide interval must not press them flat."""
+    halves = sorted(one.interval[1] - one.mean for one in points if one.interval)
+    half = 1.5 * halves[len(halves) // 2] if halves else 0.0
+    means = [one.mean for one in points]
+    margin = max(half, 0.15 * (max(means) - min(means)), 0.002)
+    low = min(means) - margin
+    # A measure that is never negative needs no axis below 0.
+    axes.set_ylim(max(low, 0.0) if min(means) >= 0 else low, max(means) + margin)
+
+
+def _names(axes: Axes, analysis: Analysis, points: list[_Point]) -> None:
+    """The names above and right of their points, each moved up until it meets no other."""
+    taken: list[tuple[float, float]] = []
+    for one in sorted(points, key=lambda one: (one.mean, one.cost)):
+        x, y = axes.transAxes.inverted().transform(axes.transData.transform((one.cost, one.mean)))
+        place = y + 0.035
+        while any(abs(x - left) < 0.2 and abs(place - top) < 0.055 for left, top in taken):
+            place += 0.01
+        taken.append((x, place))
+        moved = place - y > 0.06
+        text = axes.annotate(
+            shortened(analysis.sweep.label(one.cell), 24),
+            (x, y),
+            xycoords="axes fraction",
+            xytext=(x + 0.012, place),
+            textcoords="axes fraction",
+            fontsize=8,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6} if moved else None,
+            zorder=6,
+        )
+        text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])

@@ -1,0 +1,55 @@
+"""Per-query differences of the best cell: is it a little better everywhere, or a lot on a few?"""
+
+import numpy as np
+
+from rank_core.stats.compare import TIE
+from sweeps.report.analysis import Analysis
+from sweeps.report.figure import BLUE, INK, ORANGE, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.notation import signed
+
+_NAMED = 3
+"""Queries named at each end."""
+
+_DRAWN = 800
+
+
+def query_bars(analysis: Analysis) -> Shown | None:
+    """The differences of all queries, sorted, on means over seeds."""
+    if not analysis.primary:
+        return None
+    sweep = analysis.sweep
+    one = max(analysis.primary, key=lambda one: one.delta)
+    matrix = analysis.matrices[sweep.primary]
+    delta_Q = matrix.scores[one.system].mean(axis=0) - matrix.scores[one.baseline].mean(axis=0)
+    order = np.argsort(-delta_Q, kind="stable")
+    system, baseline = sweep.label(one.system), sweep.label(one.baseline)
+    # Thousands of steps would make a page of megabytes; an eye sees no more than these.
+    place_Q = np.unique(np.linspace(0, len(order) - 1, min(len(order), _DRAWN)).round().astype(int))
+    height_Q = delta_Q[order][place_Q]
+    with style():
+        figure = new_figure(WIDTH, 2.9)
+        axes = figure.add_subplot()
+        for sign, colour in ((1, BLUE), (-1, ORANGE)):
+            side_Q = np.where(sign * height_Q > TIE, height_Q, 0.0)
+            axes.fill_between(place_Q + 0.5, side_Q, step="mid", color=colour, linewidth=0)
+        axes.axhline(0, color=INK, linewidth=0.8)
+        axes.axhline(one.delta, color=INK, linewidth=1, linestyle=(0, (5, 3)))
+        axes.annotate(
+            f"mean {signed(one.delta)}", (1, one.delta), xycoords=axes.get_yaxis_transform(),
+            xytext=(0, 4), textcoords="offset points", ha="right", fontsize=8,
+        )  # fmt: skip
+        axes.set_xlim(0, len(order))
+        axes.set_xlabel(
+            f"queries, sorted ({one.wins} better, {one.ties} equal, {one.losses} worse)"
+        )
+        axes.set_ylabel(f"difference in {sweep.primary}")
+        axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)
+        axes.set_axisbelow(True)
+        drawing = draw(figure, name="queries", description="difference of every query")
+    words = f"{system} minus {baseline} on every query, means over seeds."
+    gained = [matrix.query_ids[at] for at in order[:_NAMED] if delta_Q[at] > TIE]
+    lost = [matrix.query_ids[at] for at in order[::-1][:_NAMED] if delta_Q[at] < -TIE]
+    for names, what in ((gained, "Largest gains"), (lost, "Largest losses")):
+        if names:
+            words += f" {what}: {', '.join(names)}."
+    return Shown("Every query", drawing, words, appendix=True)

@@ -1,0 +1,55 @@
+"""How many trials a cluster takes side by side, where it may still grow; without a cluster."""
+
+import json
+
+import pytest
+import ray
+
+from rank_core.errors import BadInput
+from sweeps import resources
+from sweeps.command_line import parse
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """Sets what the cluster has now and what its file lets it start."""
+
+    def state(now, head, worker, max_workers):
+        nodes = {
+            "head": {"resources": head, "max_workers": 0},
+            "gpu_worker": {"resources": worker, "max_workers": 8},
+        }
+        config = {"head_node_type": "head", "max_workers": max_workers}
+        path = tmp_path / "ray_bootstrap_config.yaml"
+        path.write_text(json.dumps(config | {"available_node_types": nodes}))
+        monkeypatch.setattr(resources, "BOOTSTRAP", path)
+        monkeypatch.setattr(ray, "cluster_resources", lambda: now)
+
+    return state
+
+
+def options(*words):
+    return parse(words, prog="a.py", description="")
+
+
+def test_workers_that_may_still_start_take_trials(cluster):
+    cluster(now={}, head={"CPU": 0}, worker={"CPU": 8, "GPU": 1}, max_workers=4)
+    wanted = resources.trial_resources(options())
+    assert (wanted.slots, wanted.gpus) == (4, 1.0)
+    assert resources.trial_resources(options("--gpus-per-worker", "0.5")).slots == 8
+
+
+def test_a_head_with_cpus_takes_trials_too(cluster):
+    cluster(now={"CPU": 2}, head={"CPU": 2}, worker={"CPU": 8}, max_workers=1)
+    assert resources.trial_resources(options()).slots == 10
+
+
+def test_machines_whose_file_states_no_resources_count_as_what_they_have(cluster):
+    cluster(now={"CPU": 6}, head={}, worker={}, max_workers=2)
+    assert resources.trial_resources(options()).slots == 6
+
+
+def test_a_trial_that_the_largest_cluster_cannot_hold_is_refused(cluster):
+    cluster(now={}, head={"CPU": 0}, worker={"CPU": 8, "GPU": 1}, max_workers=4)
+    with pytest.raises(BadInput, match="the cluster has 32 CPU and 4 GPU in all"):
+        resources.trial_resources(options("--num-workers", "5"))

@@ -1,0 +1,170 @@
+"""The shipped cluster/local.yaml, brought up, used and taken down on three machines on loopback.
+
+The machines are namespaces of this one. Their root has the packages that a machine with a network
+would download; everything else is what the file says.
+"""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from machines import HOME, ROOT, SHARED, Machine, machines, missing
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
+
+CONFIG = f"{HOME}/local.yaml"
+DASHBOARD = "http://127.0.0.1:8265"
+WORKING = ("raylet/raylet", "ray::")  # what runs trials
+# pip takes the value of this flag for the value of `build-isolation`.
+OFFLINE = "[global]\nno-index = true\nno-build-isolation = false\n"
+EDITED = {  # what cluster/local.yaml asks a reader to edit
+    "head_ip: 192.168.1.10": "head_ip: {head}",
+    "worker_ips: [192.168.1.11, 192.168.1.12]": "worker_ips: [{worker}]",
+    "ssh_user: ubuntu": "ssh_user: root",
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A laptop from which commands are given, and the two nodes of its cluster."""
+
+    laptop: Machine
+    head: Machine
+    worker: Machine
+    shared: Path
+
+    def run(self, *words: str, timeout: float = 300) -> str:
+        """A command on the laptop that must succeed; returns its output."""
+        done = subprocess.run(
+            self.laptop.command(*words), capture_output=True, text=True, timeout=timeout
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def on_head(self, command: str) -> str:
+        return self.run("ray", "exec", CONFIG, command)
+
+    def nodes(self) -> list[dict]:
+        """The living nodes as the cluster's own records have them."""
+        output = self.on_head("ray list nodes --filter state=ALIVE --detail --format json")
+        return json.loads(output[output.index("[") : output.rindex("]") + 1])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("machines")
+    with machines(folder, shared, "laptop", "head", "worker") as (laptop, head, worker):
+        cluster = Cluster(laptop, head, worker, shared)
+        for node in (head, worker):
+            _install_packages(node.disk / "ranksweep" / ".venv")
+            (node.disk / ".config" / "pip").mkdir(parents=True)
+            (node.disk / ".config" / "pip" / "pip.conf").write_text(OFFLINE)
+        text = (ROOT / "cluster" / "local.yaml").read_text()
+        for shipped, ours in EDITED.items():
+            assert text.count(shipped) == 1
+            text = text.replace(shipped, ours.format(head=head.address, worker=worker.address))
+        (laptop.disk / "local.yaml").write_text(text)
+        cluster.run("ray", "get-auth-token", "--generate")
+        cluster.run("ray", "up", "-y", "--no-config-cache", CONFIG)
+        deadline = time.monotonic() + 120
+        while len(cluster.nodes()) < 2:
+            assert time.monotonic() < deadline, _monitor_log(head)
+        yield cluster
+
+
+def _install_packages(venv: Path) -> None:
+    """A virtual environment with the packages of this one, except the project itself."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    [site] = venv.glob("lib/python*/site-packages")
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    _, code = (Path(sys.executable).parent / "ray").read_text().split("\n", 1)
+    ray = venv / "bin" / "ray"
+    ray.write_text(f"#!{HOME}/ranksweep/.venv/bin/python\n{code}")
+    ray.chmod(0o755)
+
+
+def _monitor_log(head: Machine) -> str:
+    return subprocess.run(
+        head.command("sh", "-c", "tail -n 50 /tmp/ray/session_latest/logs/monitor.*"),
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+def _statuses(sweep: Path) -> set[str]:
+    return set(pd.read_parquet(sweep / "trials.parquet")["status"])
+
+
+def test_the_nodes_run_the_copy_of_the_project_that_travelled(cluster: Cluster):
+    where = cluster.on_head("python -c 'import sweeps, rank_core; print(sweeps.__file__)'")
+    assert f"{HOME}/ranksweep/sweeps/__init__.py" in where
+
+
+def test_ray_submit_runs_a_sweep_on_every_node_of_the_cluster(cluster: Cluster):
+    cpus = int(sum(node["resources_total"]["CPU"] for node in cluster.nodes()))
+    output = cluster.run(
+        *("ray", "submit", CONFIG, "sweeps/window_stride.py", "--"),
+        *("--smoke-test", "--storage", f"{SHARED}/submitted"),
+    )
+    assert f"on {cpus} slot(s)" in output
+    sweep = cluster.shared / "submitted" / "window_stride"
+    assert _statuses(sweep) == {"done"}
+    assert (sweep / "report" / "index.html").exists()
+    # The script travelled alone, and stands where Ray puts it.
+    assert (cluster.head.disk / "window_stride.py").exists()
+    assert not (cluster.head.disk / "sweeps").exists()
+
+
+def test_a_job_runs_a_sweep_and_ends_with_its_state(cluster: Cluster):
+    tunnel = subprocess.Popen(
+        cluster.laptop.command("ray", "dashboard", CONFIG), stdout=subprocess.DEVNULL
+    )
+    try:
+        submit = ["env", "RAY_AUTH_MODE=token", "ray", "job", "submit", "--address", DASHBOARD]
+        sweep = ["python", "-m", "sweeps.window_stride", "--smoke-test", "--seeds", "7"]
+        output = cluster.run(*submit, "--", *sweep, "--storage", f"{SHARED}/job")
+    finally:
+        tunnel.terminate()
+        tunnel.wait()
+    assert "succeeded" in output
+    assert _statuses(cluster.shared / "job" / "window_stride") == {"done"}
+
+
+def test_a_storage_that_the_worker_does_not_share_is_refused(cluster: Cluster):
+    done = subprocess.run(
+        cluster.laptop.command(
+            *("ray", "submit", CONFIG, "sweeps/window_stride.py", "--"),
+            *("--smoke-test", "--storage", f"{HOME}/results"),
+        ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode != 0
+    assert "must be seen by every node" in done.stdout
+    assert "not the same folder on worker" in done.stdout
+
+
+def test_after_ray_down_no_process_takes_work(cluster: Cluster):
+    cluster.run("ray", "down", "-y", CONFIG)
+    assert _processes(cluster.head, "gcs_server", "dashboard", "monitor.py", *WORKING) == []
+    # Nobody logs in to the workers: their Ray ends by itself when the head does not come back.
+    deadline = time.monotonic() + 240
+    while (left := _processes(cluster.worker, *WORKING)) and time.monotonic() < deadline:
+        time.sleep(1)
+    assert left == []
+
+
+def _processes(machine: Machine, *names: str) -> list[str]:
+    commands = machine.processes().values()
+    return [command for command in commands if any(name in command for name in names)]

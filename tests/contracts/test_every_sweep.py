@@ -1,0 +1,77 @@
+"""What every sweep file keeps: it says what it asks, plans anywhere, and runs from end to end."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "sweeps"
+SWEEPS = sorted(
+    path for path in FOLDER.glob("*.py") if re.search(r"^EXPERIMENT\b", path.read_text(), re.M)
+)
+
+every_sweep = pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def command(backbone_folder, collection_folder, tmp_path):
+    """Runs a copy of the script alone from a foreign folder, as `ray submit` does."""
+
+    def run(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        script = shutil.copy(path, tmp_path / path.name)
+        inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+        return subprocess.run(
+            [sys.executable, "-X", "importtime", str(script), *inputs, *words],
+            cwd=tmp_path,
+            env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+
+    return run
+
+
+def test_there_are_sweeps():
+    assert "window_stride" in [path.stem for path in SWEEPS]
+
+
+@every_sweep
+def test_the_docstring_states_question_paper_size_and_expectation(path):
+    text = ast.get_docstring(ast.parse(path.read_text()))
+    assert text and "?" in text.partition("\n\n")[0]
+    for word in ("Paper:", "Size:", "Expected:"):
+        [stated] = re.findall(rf"^{word} (.+)$", text, re.MULTILINE)
+        assert len(stated) > 10
+
+
+@every_sweep
+def test_the_sweep_is_named_like_its_file(path):
+    module = __import__(f"sweeps.{path.stem}", fromlist=["EXPERIMENT"])
+    assert module.EXPERIMENT.name == path.stem
+    assert module.EXPERIMENT.question.endswith("?")
+
+
+@every_sweep
+def test_a_dry_run_anywhere_prints_the_plan_and_launches_nothing(path, command, tmp_path):
+    done = command(path, "--dry-run")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert re.search(r"trials +\d+ cells x 3 seeds = \d+", done.stdout)
+    assert "(baseline)" in done.stdout and "estimate" in done.stdout
+    modules = set(re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE))
+    assert "torch" in modules and not {"ray", "mlflow"} & modules
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.ray
+@every_sweep
+def test_a_smoke_test_anywhere_ends_in_a_report(path, command, tmp_path):
+    done = command(path, "--smoke-test", "--num-seeds", "1", "--tracking-uri", "none")
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    page = tmp_path / "results" / path.stem / "report" / "index.html"
+    assert page.stat().st_size > 1000 and str(page) in done.stdout

@@ -1,0 +1,150 @@
+"""Sweeps as a user starts them: a command of its own process on a folder of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 240  # a command that takes longer hangs
+
+
+@dataclass
+class Sweep:
+    """A started command and where it writes."""
+
+    process: subprocess.Popen[str]
+    storage: Path
+    log: Path  # standard output and error together
+
+    @property
+    def folder(self) -> Path:
+        return self.storage / "window_stride"
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def wait_for(self, words: str, seconds: float = SECONDS) -> None:
+        """Returns once the command has printed `words`."""
+        deadline = time.monotonic() + seconds
+        while words not in self.text:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.text
+            time.sleep(0.02)
+
+    def end(self) -> int:
+        """Waits for the end; the exit code."""
+        return self.process.wait(SECONDS)
+
+
+StartSweep = Callable[..., AbstractContextManager[Sweep]]
+RunSweep = Callable[..., Sweep]
+
+
+@pytest.fixture(scope="session")
+def start_sweep(backbone_folder: Path, collection_folder: Path) -> StartSweep:
+    """A context with a started sweep; nothing of it is left behind the block."""
+    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+
+    @contextmanager
+    def start(storage: Path, *words: str, program: Sequence[str] = ()) -> Iterator[Sweep]:
+        storage.mkdir(parents=True, exist_ok=True)
+        log = storage.parent / f"{storage.name}-{time.monotonic_ns()}.log"
+        command = list(program) or [str(ROOT / "sweeps" / "window_stride.py")]
+        command = [sys.executable, *command, *inputs, "--storage", str(storage), *words]
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                ["nice", "-n", "5", *command],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+                cwd=storage,  # a user may stand anywhere
+                env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+            )
+        started = None
+        try:
+            yield Sweep(process, storage, log)
+        finally:
+            if process.poll() is None:
+                started = descendants(process.pid)
+                process.kill()
+                process.wait(30)
+            for pid in started or []:
+                with suppress(ProcessLookupError):  # most end with their driver
+                    os.kill(pid, signal.SIGKILL)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def run_sweep(start_sweep: StartSweep) -> RunSweep:
+    """Runs a sweep to its end and checks its exit code."""
+
+    def run(storage: Path, *words: str, code: int = 0, program: Sequence[str] = ()) -> Sweep:
+        with start_sweep(storage, *words, program=program) as sweep:
+            assert sweep.end() == code, sweep.text
+        return sweep
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def smoke(run_sweep: RunSweep, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """A finished smoke test; whoever changes its folder works on a copy."""
+    return run_sweep(tmp_path_factory.mktemp("smoke") / "results", "--smoke-test")
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it ended while we looked
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
+    found, new = [], {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new}
+        found += sorted(new)
+    return found
+
+
+def recorded(uri: str) -> dict[str, Any]:
+    """What MLflow shows of its one sweep: {run name: (status, {metric: [(step, value)]})}."""
+    from sweeps.tracking.client import connect
+
+    client = connect(uri)
+    [experiment] = [e for e in client.search_experiments() if e.name.startswith("rank/")]
+    runs = client.search_runs([experiment.experiment_id])
+    assert len({run.data.tags["rank.trial_key"] for run in runs}) == len(runs)
+    return {
+        run.info.run_name: (
+            run.info.status,
+            {
+                name: sorted(
+                    (point.step, point.value)
+                    for point in client.get_metric_history(run.info.run_id, name)
+                )
+                for name in run.data.metrics
+            },
+        )
+        for run in runs
+    }
+
+
+@pytest.fixture(scope="session")
+def read_mlflow() -> Callable[[str], dict[str, Any]]:
+    return recorded
+
+
+@pytest.fixture(scope="session")
+def processes_below() -> Callable[[int], list[int]]:
+    return descendants

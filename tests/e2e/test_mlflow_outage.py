@@ -1,0 +1,92 @@
+"""MLflow may go away for a while or for good: the sweep ends well and every point arrives once."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from sweeps.tracking.server import local_server
+
+pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.slow]
+
+STEPS, TRIALS = 30, 6
+WORDS = (
+    f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs=15 "
+    "training.validate_every=10"
+).split()
+
+IMPATIENT = """
+import sys
+import sweeps.sweep
+from sweeps.window_stride import EXPERIMENT
+sweeps.sweep.DRAIN_SECONDS = 2.0
+sys.exit(sweeps.sweep.main(EXPERIMENT, sys.argv[1:], doc=None))
+"""
+
+
+def assert_complete(runs):
+    assert len(runs) == TRIALS
+    for status, metrics in runs.values():
+        assert status == "FINISHED"
+        assert [step for step, _ in metrics["train/loss"]] == list(range(1, STEPS + 1))
+        assert [step for step, _ in metrics["dev/ndcg_cut_10"]] == [10, 20, 30]
+        assert len(metrics["test/ndcg_cut_10"]) == len(metrics["cost/train_seconds"]) == 1
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("outage")
+
+
+@pytest.fixture(scope="module")
+def outage(home, start_sweep):
+    """A sweep in whose middle the server is killed and started again."""
+    store = f"sqlite:///{home / 'server.db'}"
+    with local_server(store) as (base, server):
+        sweep_context = start_sweep(home / "results", *WORDS, "--tracking-uri", base)
+        with sweep_context as sweep:
+            sweep.wait_for("[1/6]")
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait(30)
+            sweep.wait_for("takes nothing")
+            with local_server(store, int(base.rpartition(":")[2])):
+                assert sweep.end() == 0, sweep.text
+    return sweep, store
+
+
+def test_a_server_that_comes_back_gets_every_point_once(outage, read_mlflow):
+    sweep, store = outage
+    assert_complete(read_mlflow(store))
+    assert f"everything is in {sweep.folder / 'outbox'}" in sweep.text
+    assert "is back after" in sweep.text and "mlflow-sync" not in sweep.text
+
+
+def test_a_server_that_stays_away_gets_everything_by_mlflow_sync(
+    outage, home, run_sweep, read_mlflow
+):
+    sweep, _ = outage
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # For another server nothing of this sweep is uploaded yet, and nobody is there.
+    words = [*WORDS, "--tracking-uri", f"http://127.0.0.1:{port}"]
+    away = run_sweep(sweep.storage, *words, program=["-c", IMPATIENT])
+    assert "nothing to launch" in away.text
+    assert "MLflow has not taken" in away.text and str(sweep.folder / "outbox") in away.text
+    assert f"python -m sweeps mlflow-sync {sweep.folder}" in away.text
+    store = f"sqlite:///{home / 'second.db'}"
+    command = [sys.executable, "-m", "sweeps", "mlflow-sync", str(sweep.folder)]
+    with local_server(store, port) as (base, _):
+        sent = subprocess.run(
+            command, capture_output=True, text=True, timeout=200, check=True, cwd=home
+        )
+        assert sent.stdout.endswith(f" records sent to {base}\n")
+        assert int(sent.stdout.split()[0]) > TRIALS * 2
+        again = subprocess.run(
+            command, capture_output=True, text=True, timeout=200, check=True, cwd=home
+        )
+        assert again.stdout.startswith("0 records sent")
+    assert_complete(read_mlflow(store))

@@ -1,0 +1,273 @@
+"""The whole path on very little: what a sweep leaves, and what the same command does again."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import ir_measures
+import pandas as pd
+import pytest
+
+from rank_core.data.trec import read_qrels, read_run
+from sweeps.report.results import COMPARISON_COLUMNS, SCHEMA_VERSION
+
+pytestmark = pytest.mark.ray
+
+TRIAL_COLUMNS = {
+    "cell",
+    "seed",
+    "status",
+    "stop_reason",
+    "attempts",
+    "model.name",
+    "chunking.window",
+    "chunking.stride",
+    "train_seconds",
+    "eval_seconds",
+    "peak_memory_bytes",
+    "encoder_tokens",
+}
+SCORE_COLUMNS = ["cell", "seed", "split", "query_id", "measure", "value"]
+
+
+@pytest.fixture
+def copy(smoke, tmp_path):
+    """The finished sweep in a folder that a test may change."""
+    return shutil.copytree(smoke.storage, tmp_path / "results")
+
+
+def trial_folders(folder: Path) -> list[Path]:
+    return sorted(folder.glob("runs/*-seed*"))
+
+
+def test_the_table_of_trials_has_a_row_for_each_with_its_costs(smoke):
+    trials = pd.read_parquet(smoke.folder / "trials.parquet")
+    assert TRIAL_COLUMNS <= set(trials.columns)
+    assert len(trials) == 6 and not trials.duplicated(["cell", "seed"]).any()
+    assert set(trials["seed"]) == {1, 2} and set(trials["status"]) == {"done"}
+    assert set(trials["stop_reason"]) == {"completed"} and set(trials["attempts"]) == {1}
+    costs = ["train_seconds", "eval_seconds", "peak_memory_bytes", "encoder_tokens"]
+    assert (trials[costs] > 0).all(axis=None)
+
+
+def test_per_query_values_are_complete(smoke):
+    scores = pd.read_parquet(smoke.folder / "per_query.parquet")
+    assert list(scores.columns) == SCORE_COLUMNS
+    expected = {
+        (*trial.name.rsplit("-seed", 1), split, query_id, measure)
+        for trial in trial_folders(smoke.folder)
+        for split in ("dev", "test")
+        for query_id in read_qrels(smoke.folder / "qrels" / f"{split}.qrels")
+        for measure in ("nDCG@10", "RR@10")
+    }
+    found = scores[SCORE_COLUMNS[:-1]].astype(str).itertuples(index=False, name=None)
+    assert sorted(found) == sorted(expected)
+    assert scores["value"].between(0, 1).all() and scores["value"].nunique() > 10
+
+
+def test_every_trial_has_its_runs_and_its_configuration(smoke):
+    folders = trial_folders(smoke.folder)
+    assert len(folders) == 6
+    for folder in folders:
+        settings = json.loads((folder / "config.json").read_text())
+        cell, seed = folder.name.rsplit("-seed", 1)
+        assert settings["seed"] == int(seed)
+        window, stride = settings["chunking.window"], settings["chunking.stride"]
+        assert cell.startswith(f"{settings['model.name']}-w{window}-s{stride}-")
+        for split in ("dev", "test"):
+            with gzip.open(folder / f"{split}.run.gz", "rt") as lines:
+                rows = [line.split() for line in lines]
+            assert {len(row) for row in rows} == {6}
+            assert {row[1] for row in rows} == {"Q0"}
+    for split in ("dev", "test"):
+        text = (smoke.folder / "qrels" / f"{split}.qrels").read_text()
+        assert {len(line.split()) for line in text.splitlines()} == {4}
+
+
+def test_runs_and_judgments_give_the_same_values_to_anyone(smoke):
+    scores = pd.read_parquet(smoke.folder / "per_query.parquet")
+    keys = SCORE_COLUMNS[:-1]
+    table = dict(zip(scores[keys].itertuples(index=False, name=None), scores["value"], strict=True))
+    measures = [ir_measures.nDCG @ 10, ir_measures.RR @ 10]
+    again = {}
+    for folder in trial_folders(smoke.folder):
+        cell, seed = folder.name.rsplit("-seed", 1)
+        for split in ("dev", "test"):
+            qrels = list(ir_measures.read_trec_qrels(str(smoke.folder / f"qrels/{split}.qrels")))
+            with gzip.open(folder / f"{split}.run.gz", "rt") as file:
+                run = list(ir_measures.read_trec_run(file))
+            for one in ir_measures.iter_calc(measures, qrels, run):
+                again[(cell, int(seed), split, one.query_id, str(one.measure))] = one.value
+    assert table == again
+
+
+def test_the_report_has_its_files_and_its_columns(smoke):
+    report = smoke.folder / "report"
+    names = "comparisons.csv table.md table.tex table.csv results.json index.html".split()
+    assert [name for name in names if not (report / name).stat().st_size] == []
+    header, *lines = (report / "comparisons.csv").read_text().splitlines()
+    assert header.split(",") == COMPARISON_COLUMNS
+    assert len(lines) >= 2
+    assert json.loads((report / "results.json").read_text())["schema_version"] == SCHEMA_VERSION
+    assert "FirstP 96" in (report / "table.md").read_text()
+    assert f"Report: {report / 'index.html'}" in smoke.text
+
+
+def test_mlflow_has_one_finished_run_per_trial(smoke, read_mlflow):
+    runs = read_mlflow(f"sqlite:///{smoke.storage / 'mlflow.db'}")
+    assert len(runs) == 6
+    for status, metrics in runs.values():
+        assert status == "FINISHED"
+        assert [step for step, _ in metrics["train/loss"]] == [1, 2]
+        assert len(metrics["cost/encoder_tokens"]) == 1
+
+
+def test_the_same_command_again_launches_nothing_and_needs_no_ray(smoke, copy, run_sweep):
+    # Standard error names every module that is imported.
+    imports = [sys.executable, "-X", "importtime"][1:]
+    script = str(Path(__file__).parents[2] / "sweeps" / "window_stride.py")
+    before = (copy / "window_stride" / "per_query.parquet").read_bytes()
+    cpu = sum(os.times()[2:4])
+    again = run_sweep(copy, "--smoke-test", program=[*imports, script])
+    assert sum(os.times()[2:4]) - cpu < 15
+    assert "nothing to launch" in again.text and "of which 6 are done already" in again.text
+    modules = set(re.findall(r"\| +([\w.]+)$", again.text, re.MULTILINE))
+    assert "torch" in modules and "ray" not in modules
+    assert (copy / "window_stride" / "per_query.parquet").read_bytes() == before
+
+
+def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_sweep):
+    folder = copy / "window_stride"
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
+    more = run_sweep(copy, "--smoke-test", "--num-seeds", "3", "--tracking-uri", "none")
+    assert "3 cells x 3 seeds = 9, of which 6 are done already" in more.text
+    assert "3 trials on" in more.text and "[3/3]" in more.text
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(trial_folders(folder)) == 9
+    # Another plan in the same folder: its report is about its own cells, nothing is lost.
+    words = "--smoke-test --num-seeds 1 chunking.window=64 chunking.stride=48 --tracking-uri none"
+    other = run_sweep(copy, *words.split())
+    assert "2 cells x 1 seeds = 2, of which 1 are done already" in other.text
+    assert len(pd.read_parquet(folder / "trials.parquet")) == 10
+    assert len(trial_folders(folder)) == 10
+    assert "MaxP 64/48" in (folder / "report" / "table.md").read_text()
+    assert "MaxP 32/24" not in (folder / "report" / "table.md").read_text()
+
+
+FRESH = """
+import json, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+torch.use_deterministic_algorithms(True, warn_only=True)
+from rank_core.config import TrialConfig
+from rank_core.trial import run_trial
+config = TrialConfig().override(json.loads(Path(sys.argv[1]).read_text()))
+for news in run_trial(config, Path(sys.argv[2])):
+    pass
+"""
+
+
+def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(smoke, tmp_path):
+    # Six trials on at most a few slots: the ones of the last seed ran in used processes.
+    for folder in trial_folders(smoke.folder)[1::2]:
+        fresh = tmp_path / folder.name
+        command = [sys.executable, "-c", FRESH, str(folder / "config.json"), str(fresh)]
+        subprocess.run(command, check=True, timeout=120, cwd=tmp_path)
+        ours = pd.read_parquet(folder / "per_query.parquet")
+        pd.testing.assert_frame_equal(
+            ours, pd.read_parquet(fresh / "per_query.parquet"), check_exact=True
+        )
+        for split in ("dev", "test"):
+            name = f"{split}.run.gz"
+            assert read_run(folder / name) == read_run(fresh / name)
+
+
+WORKER = """
+import json, sys
+from ray import tune
+from sweeps.trainable import _run
+reports = []
+_run(json.loads(sys.argv[1]), reports.append, publishes=True)
+print(json.dumps([reports[-1]["status"], sorted({"mlflow", "optuna"} & set(sys.modules))]))
+"""
+
+
+def test_a_trials_process_imports_no_mlflow(smoke, tmp_path):
+    folder = trial_folders(smoke.folder)[0]
+    work = {
+        "name": folder.name,
+        "settings": json.loads((folder / "config.json").read_text()),
+        "storage": str(tmp_path / "other"),
+        "sweep": "window_stride",
+        "threads": 1,
+    }
+    command = [sys.executable, "-c", WORKER, json.dumps(work)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120, cwd=tmp_path
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == ["done", []]
+    assert (tmp_path / "other/window_stride/runs" / folder.name / "result.json").exists()
+
+
+def test_what_the_cluster_can_never_schedule_is_refused(run_sweep, tmp_path):
+    words = "--smoke-test --cpus-per-worker 4096 --tracking-uri none"
+    refused = run_sweep(tmp_path / "results", *words.split(), code=2)
+    assert refused.text.count("error: ") == 1 and "Traceback" not in refused.text
+    assert "a trial needs 1 worker(s) with 4096 CPU" in refused.text
+    assert "Lower --num-workers, --cpus-per-worker" in refused.text
+    assert not (refused.folder / "runs").exists()
+    assert len(pd.read_parquet(refused.folder / "trials.parquet")) == 0
+
+
+DIVERGING = '''
+"""Which learning rate?"""
+import sys
+from sweeps.experiment import Experiment, Grid
+from sweeps.sweep import main
+
+NAME = "training.backbone_learning_rate"
+EXPERIMENT = Experiment(
+    name="window_stride",
+    question="Which learning rate?",
+    swept=(NAME,),
+    grid=lambda base, backbone: Grid(points=({NAME: 1e30},), baseline={NAME: BASELINE}),
+    label=lambda config: f"rate {config.training.backbone_learning_rate:g}",
+)
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=__doc__))
+'''
+SMALL = "--smoke-test --num-seeds 2 chunking.window=48 chunking.stride=32 --tracking-uri none"
+
+
+def test_a_diverging_cell_is_recorded_reported_and_not_tried_again(run_sweep, tmp_path):
+    script = tmp_path / "rates.py"
+    script.write_text(DIVERGING.replace("BASELINE", "1e-4"))
+    sweep = run_sweep(tmp_path / "results", *SMALL.split(), code=3, program=[str(script)])
+    assert "DIVERGED: the training loss must be finite" in sweep.text
+    trials = pd.read_parquet(sweep.folder / "trials.parquet")
+    lost = trials[trials["status"] == "diverged"]
+    assert len(lost) == 2 and set(trials["status"]) == {"done", "diverged"}
+    assert lost["stop_reason"].str.contains("must be finite, got").all()
+    assert set(pd.read_parquet(sweep.folder / "per_query.parquet")["cell"]) == set(
+        trials[trials["status"] == "done"]["cell"]
+    )
+    assert "rate 1e+30" in (sweep.folder / "report" / "index.html").read_text()
+    again = run_sweep(tmp_path / "results", *SMALL.split(), code=3, program=[str(script)])
+    assert "nothing to launch" in again.text
+    assert pd.read_parquet(sweep.folder / "trials.parquet")["attempts"].tolist() == [1] * 4
+
+
+def test_a_sweep_of_which_nothing_is_left_says_so(run_sweep, tmp_path):
+    script = tmp_path / "rates.py"
+    script.write_text(DIVERGING.replace("BASELINE", "1e29"))
+    words = SMALL.replace("--num-seeds 2", "--num-seeds 1")
+    sweep = run_sweep(tmp_path / "results", *words.split(), code=3, program=[str(script)])
+    assert "no trial has finished: there is nothing to report" in sweep.text
+    assert set(pd.read_parquet(sweep.folder / "trials.parquet")["status"]) == {"diverged"}
+    assert not (sweep.folder / "report").exists()

@@ -1,0 +1,129 @@
+"""Factors of a grid: the test of two cells generalised, and its error rates."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.seeding import generator
+from rank_core.stats.factors import ANY, INTERACTION, FactorTest, factor_tests
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.scopes import scope_test
+
+SQUARE = [(w, s) for w in (1, 2, 3) for s in (1, 2, 3)]
+TRIANGLE = [(w, s) for w in (1, 2, 3, 4) for s in (1, 2, 3, 4) if s <= w]
+
+
+def _grid(
+    places: list[tuple[int, int]],
+    *,
+    num_seeds: int = 3,
+    num_queries: int = 145,
+    seed_sd: float = 0.005,
+    window_effect: float = 0.0,
+    interaction: float = 0.0,
+    seed: int = 1,
+) -> tuple[ScoreMatrix, dict[str, dict[str, object]]]:
+    rng = generator(seed, "grid")
+    query_Q = rng.normal(0.4, 0.2, num_queries)
+    scores = {
+        f"w{w}s{s}": query_Q
+        + window_effect * w
+        + interaction * (w == s)
+        + rng.normal(0, 0.04, num_queries)
+        + rng.normal(0, seed_sd, (num_seeds, 1))
+        + rng.normal(0, 0.04, (num_seeds, num_queries))
+        for w, s in places
+    }
+    matrix = ScoreMatrix(
+        measure="nDCG@10",
+        cells=tuple(scores),
+        query_ids=tuple(f"q{i}" for i in range(num_queries)),
+        seeds={cell: tuple(range(num_seeds)) for cell in scores},
+        scores=scores,
+    )
+    return matrix, {f"w{w}s{s}": {"window": w, "stride": s} for w, s in places}
+
+
+def _run(places: list[tuple[int, int]], **changes: Any) -> list[FactorTest]:
+    matrix, levels = _grid(places, **changes)
+    return factor_tests(matrix, levels=levels)
+
+
+def _by_name(tests: list[FactorTest]) -> dict[str, FactorTest]:
+    return {test.factor: test for test in tests}
+
+
+def test_for_two_cells_it_is_the_test_of_their_difference() -> None:
+    matrix, _ = _grid([(1, 1), (2, 1)], window_effect=0.01)
+    found = _by_name(factor_tests(matrix, levels={"w1s1": {"w": 1}, "w2s1": {"w": 2}}))
+    expected = scope_test(matrix.scores["w1s1"], matrix.scores["w2s1"])
+    for name in ("w", ANY):
+        assert found[name].statistic == pytest.approx((expected.delta / expected.se_both) ** 2)
+        assert found[name].df == pytest.approx(1)
+        assert found[name].df_error == pytest.approx(expected.df_both)
+        assert found[name].p == pytest.approx(expected.p_both)
+
+
+@pytest.mark.parametrize("places", [SQUARE, TRIANGLE], ids=["square", "triangle"])
+def test_a_planted_factor_is_found_and_not_laid_on_the_other(
+    places: list[tuple[int, int]],
+) -> None:
+    found = _by_name(_run(places, window_effect=0.03))
+    assert found["window"].p < 1e-4 and found[ANY].p < 1e-4
+    assert found["stride"].p > 0.01 and found[INTERACTION].p > 0.01
+
+
+def test_a_planted_interaction_is_found() -> None:
+    found = _by_name(_run(SQUARE, interaction=0.05))
+    assert found[INTERACTION].p < 1e-3
+
+
+def test_factors_that_move_together_cannot_be_told_apart() -> None:
+    found = _by_name(_run([(1, 1), (2, 2), (3, 3)], window_effect=0.05))
+    assert found["window"].rank == found["stride"].rank == found[INTERACTION].rank == 0
+    assert math.isnan(found["window"].p)
+    assert found[ANY].rank == 2 and found[ANY].p < 1e-3
+
+
+def test_a_constant_per_query_and_the_order_of_cells_change_nothing() -> None:
+    matrix, levels = _grid(TRIANGLE, window_effect=0.01)
+    before = _by_name(factor_tests(matrix, levels=levels))
+    shift_Q = generator(5, "shift").normal(0, 1, len(matrix.query_ids))
+    for cell in matrix.cells:
+        matrix.scores[cell] = matrix.scores[cell] + shift_Q
+    after = _by_name(factor_tests(matrix, levels=dict(reversed(levels.items()))))
+    for name, test in before.items():
+        assert after[name].p == pytest.approx(test.p, rel=1e-6)
+
+
+def test_one_seed_cannot_answer_and_equal_cells_do_not_differ() -> None:
+    assert all(math.isnan(test.p) for test in _run(SQUARE, num_seeds=1))
+    matrix, levels = _grid([(1, 1), (2, 1)])
+    matrix.scores["w2s1"] = matrix.scores["w1s1"]
+    found = _by_name(factor_tests(matrix, levels=levels))
+    assert found["window"].p > 0.9999 and found[ANY].p > 0.9999
+
+
+def test_a_grid_without_two_cells_is_refused() -> None:
+    matrix, _ = _grid([(1, 1)])
+    with pytest.raises(BadInput, match="needs two cells and a factor, got 1 cells"):
+        factor_tests(matrix, levels={"w1s1": {"window": 1}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("places", [SQUARE, TRIANGLE], ids=["square", "triangle"])
+@pytest.mark.parametrize("num_seeds", [3, 5])
+@pytest.mark.parametrize("seed_sd", [0.0, 0.005, 0.02])
+def test_without_effects_every_factor_is_found_no_more_often_than_alpha(
+    places: list[tuple[int, int]], num_seeds: int, seed_sd: float
+) -> None:
+    runs = [
+        _by_name(_run(places, num_seeds=num_seeds, seed_sd=seed_sd, seed=seed))
+        for seed in range(1000)
+    ]
+    for name in runs[0]:
+        rate = float(np.mean([run[name].p < 0.05 for run in runs]))
+        assert 0.005 <= rate <= 0.07, name

@@ -1,0 +1,297 @@
+"""What breaks a rule ends with exit code 2 and one message; nothing has been launched by then."""
+
+import re
+import shutil
+import sys
+import time
+
+import pytest
+
+from sweeps.sweep import main
+from sweeps.window_stride import EXPERIMENT
+
+
+@pytest.fixture
+def refused(inputs_words, tmp_path, capsys):
+    """The message of a command line that must be refused, and the proof that nothing ran."""
+
+    def message(*words: str) -> str:
+        storage = tmp_path / "results"
+        argv = [*words, *(flag for flag in _unless_given(inputs_words, words))]
+        if "--storage" not in words:
+            argv += ["--storage", str(storage)]
+        code = main(EXPERIMENT, argv, doc=None)
+        out, err = capsys.readouterr()
+        assert code == 2, err
+        assert err.startswith("error: ") and err.count("error: ") == 1
+        assert "Traceback" not in err + out
+        assert out == ""
+        assert not storage.exists()
+        ray = sys.modules.get("ray")
+        assert ray is None or not ray.is_initialized()
+        return err
+
+    return message
+
+
+def _unless_given(inputs_words, words):
+    for flag, value in zip(inputs_words[::2], inputs_words[1::2], strict=True):
+        if flag not in words:
+            yield from (flag, value)
+
+
+# (words, everything the message must say: the law, what was found, what is known)
+COMMAND_LINES = [
+    ("chunking.windw=48", ["'chunking.windw'", "did you mean chunking.window?", "known: chunk"]),
+    ("window=48", ["unknown setting 'window'", "model.name"]),
+    ("nonsense", ["section.setting=value", "'nonsense'"]),
+    ("--bogus", ["--bogus", "`window_stride.py --help` lists what is known"]),
+    ("--model maxpp", ["unknown model 'maxpp'", "did you mean maxp?", "parade-attn"]),
+    ("model.name=maxpp", ["unknown model 'maxpp'", "did you mean maxp?", "firstp"]),
+    ("--collection python-doc", ["'python-doc'", "did you mean python-docs?", "docs.jsonl"]),
+    ("--backbone ./nowhere", ["`tiny`, a folder or a Hugging Face id", "./nowhere"]),
+    ("evaluation.measures=NDGC@10", ["nDCG@10, RR@10", "'NDGC@10'", "known: ", "Recall"]),
+    ("evaluation.measures=nDCG@ten", ["spelled as ir_measures", "'nDCG@ten'"]),
+    ("evaluation.measures=", ["evaluation.measures", "''"]),
+    (
+        "chunking.window=48 chunking.stride=64",
+        ["0 < chunking.stride <= chunking.window", "stride=64", "window=48"],
+    ),
+    ("chunking.window=97", ["chunking.window <= 96 must hold", "131 positions", "window=97"]),
+    ("chunking.window=0", ["chunking.stride <= chunking.window", "chunking.window=0"]),
+    ("chunking.max_query_tokens=128", ["max_query_tokens <= 127 must hold", "tokens=128"]),
+    ("chunking.overflow=last", ["unknown chunking.overflow 'last'", "first-last-sampled"]),
+    ("--model firstp", ["chunking.stride has no effect", "set it to chunking.window=32"]),
+    (
+        "--model parade-transformer chunking.window=2 chunking.stride=1",
+        ["reads at most", "chunks of a document", "lower chunking.max_chunks"],
+    ),
+    ("--seeds one,two", ["whole numbers such as 1,2,3", "'one,two'"]),
+    ("--seeds 1,,2", ["whole numbers", "'1,,2'"]),
+    ("--seeds 1,2,1", ["must differ from each other", "1,2,1"]),
+    ("--num-seeds 0", ["--num-seeds >= 1 must hold", "got 0"]),
+    ("--num-seeds three", ["--num-seeds", "'three'"]),
+    ("--seeds 1 --num-seeds 2", ["--num-seeds", "not allowed with", "--seeds"]),
+    ("seed=3", ["--seeds or --num-seeds", "seed="]),
+    ("training.margin=1 training.margin=2", ["given once", "training.margin twice"]),
+    ("chunking.window=48 chunking.window=48,64", ["given once", "chunking.window twice"]),
+    ("--model sump model.name=maxp", ["given once", "--model and model.name="]),
+    ("--collection woods collection=woods", ["given once", "--collection and collection="]),
+    (
+        "training.batch_size=8,16",
+        ["only swept settings", "training.batch_size", "chunking.window, chunking.stride"],
+    ),
+    ("training.batch_size=many", ["training.batch_size must be a whole number", "'many'"]),
+    ("training.batch_size=0", ["training.batch_size", "training.batch_size=0"]),
+    ("training.num_epochs=1.5", ["whole number", "'1.5'"]),
+    ("training.backbone_learning_rate=nan", ["backbone_learning_rate", "nan"]),
+    ("training.paired_seeds=maybe", ["true or false", "'maybe'"]),
+    ("training.precision=int8", ["unknown training.precision 'int8'", "bf16"]),
+    ("chunking.window=48,wide", ["chunking.window", "int", "'wide'"]),
+    ("--num-workers 0", ["--num-workers >= 1 must hold", "got 0"]),
+    ("--num-workers 2 --num-workers 3", ["given once", "--num-workers twice"]),
+    (
+        "--num-workers 5 training.batch_size=4",
+        ["--num-workers <= training.batch_size", "got 5 workers", "training.batch_size=4"],
+    ),
+    ("--cpus-per-worker -1", ["--cpus-per-worker >= 1 must hold", "got -1"]),
+    ("--gpus-per-worker 1.5", ["--gpus-per-worker", "a fraction or a whole number", "1.5"]),
+    ("--tracking-uri mlruns", ["tracking URI", "'mlruns'", "sqlite:///FILE"]),
+    ("--tracking-uri http://", ["needs a host", "'http://'", "http(s)://HOST:PORT"]),
+    ("--tracking-uri sqlite://x.db", ["three slashes", "sqlite:///FILE"]),
+    ("--tracking-uri gopher://x", ["unknown kind 'gopher'", "none"]),
+    ("--storage nosuch://bucket", ["a folder or a URI such as s3://", "nosuch://bucket"]),
+]
+
+
+@pytest.mark.parametrize(
+    "words, expected", COMMAND_LINES, ids=[words for words, _ in COMMAND_LINES]
+)
+def test_a_bad_command_line_is_refused_with_law_finding_and_choices(words, expected, refused):
+    message = refused(*words.split())
+    assert [text for text in expected if text not in message] == []
+
+
+def replace_line(number, line):
+    def edit(text: str) -> str:
+        lines = text.splitlines()
+        lines[number - 1] = line
+        return "\n".join(lines) + "\n"
+
+    return edit
+
+
+def repeat_line(number):
+    def edit(text: str) -> str:
+        return text + text.splitlines()[number - 1] + "\n"
+
+    return edit
+
+
+# (file, edit, everything the message must say)
+COLLECTIONS = {
+    "broken JSON": (
+        "docs.jsonl",
+        replace_line(5, '{"doc_id": "d04", "text": "no end'),
+        ["docs.jsonl:5: a line must be one JSON object"],
+    ),
+    "document without text": (
+        "docs.jsonl",
+        replace_line(2, '{"doc_id": "d01", "body": "x"}'),
+        ["docs.jsonl:2: ", "doc_id and text", "found doc_id, body"],
+    ),
+    "empty document": (
+        "docs.jsonl",
+        replace_line(3, '{"doc_id": "d02", "text": "  "}'),
+        ["docs.jsonl:3: a document must not be empty", "'d02'"],
+    ),
+    "duplicate document": (
+        "docs.jsonl",
+        repeat_line(7),
+        ["docs.jsonl:21: a doc_id may occur once", "'d06' in lines 7 and 21"],
+    ),
+    "no document": ("docs.jsonl", lambda text: "", ["at least one document, found none"]),
+    "empty query": (
+        "test/queries.tsv",
+        replace_line(4, "test-3\t "),
+        ["queries.tsv:4: a query must not be empty", "'test-3'"],
+    ),
+    "duplicate query": (
+        "dev/queries.tsv",
+        repeat_line(1),
+        ["queries.tsv:9: a query_id may occur once", "'dev-0'"],
+    ),
+    "query without tab": (
+        "train/queries.tsv",
+        replace_line(2, "train-1 some words"),
+        ["queries.tsv:2: ", "`query_id TAB text`"],
+    ),
+    "query of another split": (
+        "test/queries.tsv",
+        lambda text: text + "dev-0\tharbour\n",
+        ["in one split only", "'dev-0'"],
+    ),
+    "judgment of an unknown query": (
+        "test/qrels.trec",
+        lambda text: text + "test-99 0 d01 1\n",
+        ["qrels.trec:25: a query must be in queries.tsv", "'test-99'"],
+    ),
+    "judgment of an unknown document": (
+        "dev/qrels.trec",
+        lambda text: text + "dev-0 0 d99 1\n",
+        ["qrels.trec:25: a document must be in the documents", "'d99'"],
+    ),
+    "duplicate judgment": (
+        "dev/qrels.trec",
+        repeat_line(1),
+        ["qrels.trec:25: a document may be judged once"],
+    ),
+    "judgment that is no number": (
+        "train/qrels.trec",
+        replace_line(6, "train-1 0 d01 yes"),
+        ["qrels.trec:6: relevance must be a whole number", "'yes'"],
+    ),
+    "nothing relevant": (
+        "test/qrels.trec",
+        lambda text: re.sub(r"\d+$", "0", text, flags=re.MULTILINE),
+        ["must judge a document relevant"],
+    ),
+    "candidate that is unknown": (
+        "test/bm25.run",
+        lambda text: text + "test-0 Q0 d99 7 1.0 bm25\n",
+        ["bm25.run:49: a document must be in the documents", "'d99'"],
+    ),
+    "candidate of an unknown query": (
+        "test/bm25.run",
+        lambda text: text + "test-99 Q0 d01 1 1.0 bm25\n",
+        ["bm25.run:49: a query must be in queries.tsv", "'test-99'"],
+    ),
+    "duplicate candidate": (
+        "test/bm25.run",
+        repeat_line(2),
+        ["bm25.run:49: a document may be ranked once"],
+    ),
+    "score that is no number": (
+        "dev/bm25.run",
+        replace_line(3, "dev-0 Q0 d01 3 high bm25"),
+        ["bm25.run:3: a score must be a number", "'high'"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", COLLECTIONS)
+def test_a_broken_collection_is_refused_with_file_and_line(
+    case, refused, collection_folder, tmp_path
+):
+    file, edit, expected = COLLECTIONS[case]
+    broken = tmp_path / "broken"
+    shutil.copytree(collection_folder, broken)
+    path = broken / file
+    path.write_text(edit(path.read_text()))
+    message = refused("--collection", str(broken))
+    assert [text for text in expected if text not in message] == []
+
+
+def test_a_collection_without_its_files_is_told_which_are_missing(refused, tmp_path):
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    message = refused("--collection", str(folder))
+    assert "lacks docs.jsonl" in message and "test/qrels.trec" in message
+
+
+@pytest.mark.parametrize("words", [(), ("--smoke-test",)], ids=["sweep", "smoke test"])
+def test_a_file_where_the_storage_should_be_is_refused_and_kept(words, refused, tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    message = refused("--storage", str(taken), *words)
+    assert "--storage must be writable" in message and str(taken) in message
+    assert taken.read_text() == "mine"
+
+
+def test_a_backbone_that_would_need_the_network_is_refused_with_the_remedy(refused):
+    start = time.monotonic()
+    message = refused("--backbone", "nobody/bert-of-nobody")
+    assert time.monotonic() - start < 10
+    assert "hf download nobody/bert-of-nobody --local-dir DIR" in message
+    assert "--backbone tiny" in message
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(refused, tmp_path):
+    folder = tmp_path / "no-checkpoint"
+    folder.mkdir()
+    message = refused("--backbone", str(folder))
+    assert "must hold a Hugging Face checkpoint (config.json, weights, tokenizer)" in message
+
+
+def test_a_second_driver_on_the_same_storage_is_refused(inputs_words, tmp_path, capsys):
+    from filelock import FileLock
+
+    folder = tmp_path / "results" / "window_stride"
+    folder.mkdir(parents=True)
+    argv = [*inputs_words, "--storage", str(folder.parent)]
+    with FileLock(folder / ".driver.lock"):
+        assert main(EXPERIMENT, argv, doc=None) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: one command at a time may drive a sweep")
+    assert str(folder) in message
+    assert [path.name for path in folder.iterdir()] == [".driver.lock"]
+
+
+def test_a_dry_run_of_a_bad_command_line_is_refused_alike(refused):
+    assert "chunking.window <= 96" in refused("--dry-run", "chunking.window=500")
+
+
+def test_a_dry_run_writes_nothing(inputs_words, tmp_path, capsys):
+    storage = tmp_path / "results"
+    argv = [*inputs_words, "--dry-run", "--storage", str(storage)]
+    assert main(EXPERIMENT, argv, doc=None) == 0
+    assert not storage.exists()
+    out = capsys.readouterr().out
+    assert "5 cells x 3 seeds = 15" in out and "estimate" in out
+
+
+def test_the_program_is_called_by_its_file_in_help(capsys):
+    with pytest.raises(SystemExit):
+        main(EXPERIMENT, ["--help"], doc="Which window?")
+    text = capsys.readouterr().out
+    assert text.startswith("usage: window_stride.py") and "Which window?" in text

@@ -1,0 +1,96 @@
+"""What the words of a command line mean."""
+
+from typing import Any
+
+import pytest
+
+from rank_core.errors import BadInput
+from sweeps.command_line import Options, parse
+
+
+def parsed(*words: str) -> Options:
+    return parse(words, prog="window_stride.py", description="What?")
+
+
+def test_nothing_given_means_three_seeds_one_worker_and_results():
+    options = parsed()
+    assert options.seeds == (1, 2, 3)
+    assert (options.num_workers, options.cpus_per_worker, options.gpus_per_worker) == (1, 1, None)
+    assert (options.storage, options.tracking_uri) == ("results", None)
+    assert not options.dry_run and not options.smoke_test
+    assert options.settings == {} and options.grids == {}
+
+
+@pytest.mark.parametrize(
+    "words, seeds",
+    [
+        (["--num-seeds", "2"], (1, 2)),
+        (["--seeds", "7"], (7,)),
+        (["--seeds", "3,1,2"], (3, 1, 2)),
+        (["--seeds=-1,4"], (-1, 4)),
+        (["--smoke-test"], (1, 2)),
+        (["--smoke-test", "--num-seeds", "5"], (1, 2, 3, 4, 5)),
+    ],
+)
+def test_seeds_are_listed_or_counted_and_a_smoke_test_has_two(words, seeds):
+    assert parsed(*words).seeds == seeds
+
+
+def test_settings_stand_before_between_and_after_flags():
+    options = parsed("model.dropout=0", "--num-seeds", "1", "chunking.window=48,64", "--dry-run")
+    assert options.settings == {"model.dropout": "0"}
+    assert options.grids == {"chunking.window": ["48", "64"]}
+    assert options.seeds == (1,) and options.dry_run
+
+
+def test_several_measures_are_one_value_and_no_grid():
+    options = parsed("evaluation.measures=nDCG@10,AP")
+    assert options.settings == {"evaluation.measures": "nDCG@10,AP"} and options.grids == {}
+
+
+def test_a_value_may_hold_an_equals_sign():
+    assert parsed("evaluation.measures=AP(rel=2)").settings == {"evaluation.measures": "AP(rel=2)"}
+
+
+@pytest.mark.parametrize(
+    "words, value",
+    [
+        (("--collection", "woods"), lambda options: options.collection),
+        (("--backbone", "woods"), lambda options: options.backbone),
+        (("collection=woods",), lambda options: options.settings["collection"]),
+        (("model.backbone=woods",), lambda options: options.settings["model.backbone"]),
+    ],
+)
+def test_folders_become_absolute_because_trials_run_elsewhere(
+    words: Any, value: Any, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert value(parsed(*words)) == "woods"
+    (tmp_path / "woods").mkdir()
+    assert value(parsed(*words)) == str(tmp_path / "woods")
+
+
+@pytest.mark.parametrize("share", ["0", "0.25", "1", "2"])
+def test_a_worker_takes_no_gpu_a_share_of_one_or_whole_ones(share):
+    assert parsed("--gpus-per-worker", share).gpus_per_worker == float(share)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--num-workers", "--num-seeds", "--seeds", "--storage", "--model", "--backbone"]
+)
+def test_a_flag_that_contradicts_itself_is_refused(flag):
+    with pytest.raises(BadInput, match=f"a flag is given once, got {flag} twice"):
+        parsed(flag, "2", f"{flag}=3")
+
+
+def test_help_shows_the_question_and_every_flag(capsys):
+    with pytest.raises(SystemExit) as stop:
+        parsed("--help")
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "What?" in text
+    flags = (
+        "collection backbone model seeds num-seeds storage tracking-uri num-workers "
+        "cpus-per-worker gpus-per-worker dry-run smoke-test"
+    )
+    assert [flag for flag in flags.split() if f"--{flag}" not in text] == []

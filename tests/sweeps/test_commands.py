@@ -1,0 +1,73 @@
+"""`python -m sweeps`: what it refuses; what it does is seen where a sweep has run."""
+
+import json
+
+import pytest
+
+from sweeps.__main__ import COMMANDS, main
+
+OF_A_SWEEP = ("report", "design", "ui", "mlflow-sync")
+REQUIRED = {"design": ["--delta", "0.01"]}  # flags that a command does not work without
+
+
+def test_help_lists_every_command(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
+
+
+def test_no_command_shows_the_usage_and_fails(capsys):
+    assert main([]) == 2
+    assert capsys.readouterr().out.startswith("usage: python -m sweeps COMMAND")
+
+
+def test_an_unknown_command_is_refused_with_the_nearest_one(capsys):
+    assert main(["raport", "x"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: unknown command 'raport'; did you mean report?; known: ")
+
+
+@pytest.mark.parametrize("command", OF_A_SWEEP)
+def test_a_folder_that_is_no_sweep_is_refused(command, tmp_path, capsys):
+    assert main([command, str(tmp_path), *REQUIRED.get(command, [])]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: ") and "sweep.json" in message and str(tmp_path) in message
+
+
+@pytest.mark.parametrize("command", OF_A_SWEEP)
+def test_a_broken_description_is_refused_with_its_line(command, tmp_path, capsys):
+    (tmp_path / "sweep.json").write_text('{\n"sweep": "window_stride",\n')
+    for name in ("trials.parquet", "per_query.parquet"):
+        (tmp_path / name).touch()
+    assert main([command, str(tmp_path), *REQUIRED.get(command, [])]) == 2
+    assert "sweep.json:3: not valid JSON" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["ui", "mlflow-sync"])
+def test_a_description_without_mlflow_is_refused(command, tmp_path, capsys):
+    (tmp_path / "sweep.json").write_text('{"sweep": "window_stride"}')
+    assert main([command, str(tmp_path)]) == 2
+    assert "must name tracking_uri and experiment" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("uri, reason", [("none", "other than none"), ("mlruns", "sqlite:///")])
+def test_mlflow_sync_needs_a_place_to_send_to(uri, reason, tmp_path, capsys):
+    described = {"tracking_uri": uri, "experiment": "rank/window_stride-woods-0a1b2c"}
+    (tmp_path / "sweep.json").write_text(json.dumps(described))
+    assert main(["mlflow-sync", str(tmp_path)]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_mlflow_sync_of_a_sweep_without_an_outbox_is_refused(tmp_path, capsys):
+    described = {"tracking_uri": "sqlite:///x.db", "experiment": "rank/x"}
+    (tmp_path / "sweep.json").write_text(json.dumps(described))
+    assert main(["mlflow-sync", str(tmp_path)]) == 2
+    assert "holds outbox/*.jsonl, found none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", OF_A_SWEEP)
+def test_a_command_without_its_folder_shows_its_usage(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command])
+    assert stop.value.code == 2
+    assert f"{command} [-h]" in capsys.readouterr().err

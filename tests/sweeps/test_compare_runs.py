@@ -1,0 +1,220 @@
+"""Any TREC runs through the same tests: parity with the statistics, and nothing hidden."""
+
+import csv
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rank_core.errors import BadInput
+from sweeps.compare_runs import main, systems_of
+from sweeps.run_comparison import compare_runs
+from sweeps.run_comparison_text import comparison_text
+
+NUM_QUERIES, NUM_DOCUMENTS = 40, 12
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three systems with three runs each; `maxp` is better, `sump` worse than `firstp`."""
+    folder = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(1)
+    hard_Q1 = rng.normal(0, 0.8, (NUM_QUERIES, 1))
+    lines = [f"q{q} 0 d{d} {1 + (d == 0)}\n" for q in range(NUM_QUERIES) for d in range(3)]
+    (folder / "qrels.txt").write_text("".join(lines))
+    for name, skill in (("firstp", 0.7), ("maxp", 2.0), ("sump", 0.0)):
+        for number in (1, 2, 3):
+            relevant_D = np.arange(NUM_DOCUMENTS) < 3
+            score_QD = np.where(relevant_D, skill + hard_Q1, 0)
+            score_QD = score_QD + rng.normal(0, 1, score_QD.shape)
+            write(folder / f"{name}.{number}.run", score_QD)
+    return folder
+
+
+def write(path: Path, score_QD: np.ndarray) -> None:
+    path.write_text(
+        "".join(
+            f"q{q} Q0 d{d} 1 {score_QD[q, d]:.4f} tag\n"
+            for q in range(len(score_QD))
+            for d in range(score_QD.shape[1])
+        )
+    )
+
+
+def three(folder: Path, **settings):
+    systems = systems_of([f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")])
+    return compare_runs(systems, folder / "qrels.txt", **settings)
+
+
+def test_several_runs_of_a_system_are_its_seeds(folder: Path) -> None:
+    found = three(folder)
+    assert {row.label: row.seeds_used for row in found.rows} == dict.fromkeys(found.systems, 3)
+    assert found.measures == ("nDCG@10", "RR@10") and found.baseline == "firstp"
+    assert [one.system for one in found.comparisons] == ["maxp", "sump"] * 2
+    better, worse = found.comparisons[:2]
+    assert better.delta > 0 > worse.delta and better.p_both_adjusted < 0.05
+    assert all(0 < one.p_queries <= one.p_both < 1 for one in found.comparisons)
+
+
+def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Path) -> None:
+    def reciprocal_ranks(path: Path) -> dict[str, float]:
+        ranked: dict[str, list[tuple[float, str]]] = {}
+        for line in path.read_text().splitlines():
+            query_id, _, doc_id, _, score, _ = line.split()
+            ranked.setdefault(query_id, []).append((-float(score), doc_id))
+        return {
+            query_id: 1 / (1 + min(i for i, (_, d) in enumerate(sorted(one)) if d in "d0 d1 d2"))
+            for query_id, one in ranked.items()
+        }
+
+    found = three(folder, measures=["RR"])
+    by_run = {
+        name: [reciprocal_ranks(path) for path in paths] for name, paths in found.systems.items()
+    }
+    mean_Q = {
+        name: np.mean([[one[q] for q in sorted(one)] for one in runs], axis=0)
+        for name, runs in by_run.items()
+    }
+    for one in found.comparisons:
+        expected = stats.ttest_rel(mean_Q[one.system], mean_Q["firstp"])
+        assert one.mean_system == pytest.approx(mean_Q[one.system].mean(), rel=1e-12)
+        assert one.p_queries == pytest.approx(expected.pvalue, rel=1e-9)
+
+
+def test_the_order_of_systems_and_runs_changes_no_number(folder: Path) -> None:
+    turned = {name: paths[::-1] for name, paths in reversed(three(folder).systems.items())}
+    again = compare_runs(turned, folder / "qrels.txt", baseline="firstp")
+    numbers = {(one.measure, one.system): one for one in three(folder).comparisons}
+    for one in again.comparisons:
+        before = numbers[one.measure, one.system]
+        assert one.p_both == pytest.approx(before.p_both, rel=1e-9)
+        assert one.delta == pytest.approx(before.delta, rel=1e-9)
+
+
+def test_another_baseline_changes_the_sign_only(folder: Path) -> None:
+    first = next(one for one in three(folder).comparisons if one.system == "maxp")
+    second = next(
+        one for one in three(folder, baseline="maxp").comparisons if one.system == "firstp"
+    )
+    assert second.delta == -first.delta
+    assert second.p_both == pytest.approx(first.p_both, rel=1e-9)
+
+
+def test_one_run_per_system_has_conditional_letters_and_says_so_plainly(folder: Path) -> None:
+    systems = systems_of([str(folder / f"{name}.1.run") for name in ("firstp", "maxp")])
+    assert list(systems) == ["firstp.1", "maxp.1"]
+    found = compare_runs(systems, folder / "qrels.txt")
+    assert all(math.isnan(one.p_both) for one in found.comparisons)
+    text = " ".join(comparison_text(found).split())
+    assert "One run only: every system." in text and "conditional on that very run" in text
+    assert " a " in text and " A " not in text.replace("; A:", "")
+    mixed = [f"firstp={folder}/firstp.*.run", str(folder / "maxp.1.run")]
+    text = comparison_text(compare_runs(systems_of(mixed), folder / "qrels.txt"))
+    assert "One run only: maxp.1." in text
+
+
+def test_a_system_and_its_copy_under_another_name_have_p_one(folder: Path) -> None:
+    names = ("a", "b")
+    found = compare_runs(
+        systems_of([f"{name}={folder}/maxp.*.run" for name in names]), folder / "qrels.txt"
+    )
+    assert {(one.delta, one.p_queries, one.p_both) for one in found.comparisons} == {(0, 1, 1)}
+
+
+def test_copies_of_one_run_are_refused_and_not_rewarded(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "maxp.again.run"
+    copy.write_bytes((folder / "maxp.1.run").read_bytes())
+    systems = {"maxp": (folder / "maxp.1.run", copy), "sump": (folder / "sump.1.run",)}
+    with pytest.raises(BadInput, match=r"maxp\.again\.run has the content of .*maxp\.1\.run"):
+        compare_runs(systems, folder / "qrels.txt")
+
+
+def test_the_ranks_of_ties_are_ours_in_every_measure(folder: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.run", np.zeros((NUM_QUERIES, NUM_DOCUMENTS)))
+    systems = systems_of([str(tmp_path / "a.run"), str(tmp_path / "b.run")])
+    found = compare_runs(systems, folder / "qrels.txt", measures=["RR", "RR@10", "nDCG@10"])
+    assert {one.mean_system for one in found.comparisons[:2]} == {1.0}  # d0 is relevant
+    tied = 2 * NUM_QUERIES * (NUM_DOCUMENTS - 1)
+    assert f"{tied} documents tie with another" in comparison_text(found)
+
+
+def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
+    folder: Path, tmp_path: Path
+) -> None:
+    lines = (folder / "maxp.1.run").read_text().splitlines(keepends=True)
+    short = tmp_path / "short.run.gz"
+    kept = [line for line in lines if not line.startswith(("q0 ", "q1 "))]
+    short.write_bytes(gzip.compress("".join([*kept, "other Q0 d1 1 1.0 tag\n"]).encode()))
+    systems = systems_of([str(folder / "maxp.1.run"), str(short)])
+    assert list(systems) == ["maxp.1", "short"]
+    found = compare_runs(systems, folder / "qrels.txt")
+    assert found.num_queries == NUM_QUERIES and found.comparisons[0].losses == 2
+    text = comparison_text(found)
+    assert "short.run.gz: 2 judged queries without a result, counted as 0." in text
+    assert "short.run.gz: 1 ranked query without a judgment, left out." in text
+
+
+def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "tables"
+    arguments = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
+    assert main([*arguments, "--qrels", str(folder / "qrels.txt"), "--out", str(out)]) == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "comparisons.csv",
+        "table.csv",
+        "table.md",
+        "table.tex",
+    ]
+    shown = capsys.readouterr().out
+    body = [line for line in shown.splitlines() if str(folder) not in line and str(out) not in line]
+    assert max(map(len, body)) <= 80
+    rows = list(csv.DictReader((out / "comparisons.csv").open()))
+    expected = three(folder).comparisons
+    assert [float(row["p_both"]) for row in rows] == [one.p_both for one in expected]
+    markdown = (out / "table.md").read_text()
+    assert "queries-only test" in markdown and "launched" not in markdown
+    assert r"\toprule" in (out / "table.tex").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "law"),
+    [
+        (["{0}/maxp.1.run"], "two systems or more, got maxp.1"),
+        (["{0}/maxp.1.run", "{0}/maxp.1.run"], "named once, got 'maxp.1' twice"),
+        (["a={0}/maxp.1.run", "a={0}/maxp.2.run"], "named once, got 'a' twice: give several runs"),
+        (["={0}/maxp.1.run", "{0}/maxp.2.run"], "a system is a run or NAME=run1,run2,run3"),
+        (["a={0}/maxp.1.run,", "{0}/maxp.2.run"], "a system is a run or NAME=run1,run2,run3"),
+        (["a={0}/none.*.run", "{0}/maxp.2.run"], r"found none for .*none\.\*\.run"),
+        (["{0}/none.run", "{0}/maxp.2.run"], r"none\.run does not exist"),
+        (["{0}/maxp.1.run", "{0}/maxp.2.run", "--baseline", "maxp"], "did you mean maxp"),
+        (["{0}/maxp.*.run", "--measures", "nDGC@10"], "got 'nDGC@10'"),
+        (["{0}/maxp.*.run", "--alpha", "5"], "0 < alpha < 1"),
+        (["{0}/maxp.*.run", "--qrels", "{0}/maxp.1.run"], r"`query_id 0 doc_id relevance`"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(folder: Path, arguments: list[str], law: str) -> None:
+    filled = [one.format(folder) for one in arguments]
+    with pytest.raises(BadInput, match=law):
+        main(["--qrels", str(folder / "qrels.txt"), *filled])
+
+
+def test_runs_of_another_collection_are_refused(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.run"
+    other.write_text("x1 Q0 d1 1 1.0 tag\n")
+    with pytest.raises(BadInput, match=r"judges none of its 1"):
+        main([str(other), str(folder / "maxp.1.run"), "--qrels", str(folder / "qrels.txt")])
+
+
+def test_a_single_judged_query_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("q1 0 d1 1\n")
+    with pytest.raises(BadInput, match="two judged queries or more, found 1"):
+        main([f"{folder}/maxp.1.run", f"{folder}/sump.1.run", "--qrels", f"{tmp_path}/one.txt"])
+
+
+def test_a_pattern_without_a_name_is_one_system_per_file(folder: Path) -> None:
+    assert list(systems_of([f"{folder}/maxp.?.run"])) == ["maxp.1", "maxp.2", "maxp.3"]

@@ -1,0 +1,97 @@
+"""What the plan says of chunks and time, against a count by hand and against a real trial."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import sweeps.cost
+from rank_core.chunks import document_spans
+from rank_core.inputs import load_inputs
+from rank_core.trial import TrialResult, run_trial
+from sweeps.cost import chunk_statistics, mean_query_tokens, measured_speed, trial_cost
+
+
+@pytest.fixture
+def inputs(small_trial):
+    return load_inputs(small_trial.collection, small_trial.model.backbone)
+
+
+def test_chunks_tokens_and_coverage_are_those_of_a_count_by_hand(small_trial, inputs):
+    lengths = dict(zip(inputs.tokens, inputs.tokens.lengths().tolist(), strict=True))
+    read = {doc_id: np.zeros(length, bool) for doc_id, length in lengths.items()}
+    counts, tokens = [], 0
+    for doc_id, length in lengths.items():
+        spans = document_spans(doc_id, length, small_trial.chunking)
+        counts.append(len(spans))
+        for span in spans:
+            read[doc_id][span.start : span.end] = True
+            tokens += span.end - span.start
+    found = chunk_statistics(small_trial, inputs)
+    assert found.chunks_per_document == np.mean(counts)
+    assert found.max_chunks == max(counts)
+    assert found.coverage == np.concatenate(list(read.values())).mean()
+    overhead = np.mean(counts) * (mean_query_tokens(inputs, 32) + 3)
+    assert found.tokens_per_document == pytest.approx(tokens / len(lengths) + overhead)
+
+
+def test_first_p_sees_the_first_window_only(small_trial, inputs):
+    first = small_trial.override({"model.name": "firstp", "chunking.stride": 40})
+    found = chunk_statistics(first, inputs)
+    lengths = inputs.tokens.lengths()
+    assert found.max_chunks == 1
+    assert found.coverage == np.minimum(lengths, 40).sum() / lengths.sum()
+
+
+def test_only_configurations_that_cut_alike_share_a_signature(small_trial, inputs):
+    signature = chunk_statistics(small_trial, inputs).signature
+    for same in ({"training.margin": 2.0}, {"model.name": "sump"}):
+        assert chunk_statistics(small_trial.override(same), inputs).signature == signature
+    for other in ({"chunking.window": 41}, {"chunking.stride": 21}, {"chunking.max_chunks": 2}):
+        assert chunk_statistics(small_trial.override(other), inputs).signature != signature
+
+
+def test_the_query_limit_counts(inputs):
+    assert mean_query_tokens(inputs, 1) == 1
+    assert 1 < mean_query_tokens(inputs, 3) <= 3
+
+
+def test_a_longer_training_costs_three_tokens_for_each_it_reads(small_trial, inputs):
+    chunks = chunk_statistics(small_trial, inputs)
+    once, twice = (
+        trial_cost(small_trial.override({"training.num_epochs": n}), inputs, chunks) for n in (1, 2)
+    )
+    # Two more steps of four pairs, two documents each, forward and backward; one more validation
+    # of eight queries with six candidates.
+    assert twice - once == pytest.approx((2 * 4 * 2 * 3 + 8 * 6) * chunks.tokens_per_document)
+
+
+def test_the_estimate_is_close_to_what_a_trial_really_reads(
+    small_trial, inputs, tmp_path, monkeypatch
+):
+    *_, result = run_trial(small_trial, tmp_path)
+    assert isinstance(result, TrialResult)
+    monkeypatch.setattr(sweeps.cost, "BACKWARD", 0.0)
+    estimate = trial_cost(small_trial, inputs, chunk_statistics(small_trial, inputs))
+    assert estimate == pytest.approx(result.encoder_tokens, rel=0.15)
+
+
+def test_the_evaluation_limits_lower_the_cost(small_trial, inputs):
+    chunks = chunk_statistics(small_trial, inputs)
+    limits = {"evaluation.depth": 3, "evaluation.max_dev_queries": 2}
+    limited = trial_cost(small_trial.override(limits), inputs, chunks)
+    training = 2 * 4 * 2 * 3
+    assert limited == pytest.approx((training + 2 * 3 + 8 * 3) * chunks.tokens_per_document)
+
+
+def test_the_speed_is_measured_on_real_queries(small_trial, inputs):
+    assert 100 < measured_speed(small_trial, inputs, seconds=0.1) < 1e9
+
+
+def test_an_empty_dev_split_costs_nothing(small_trial, inputs):
+    empty = replace(inputs.collection.splits["dev"], queries={}, candidates={})
+    splits = {**inputs.collection.splits, "dev": empty}
+    without = replace(inputs, collection=replace(inputs.collection, splits=splits))
+    chunks = chunk_statistics(small_trial, inputs)
+    difference = trial_cost(small_trial, inputs, chunks) - trial_cost(small_trial, without, chunks)
+    assert difference == pytest.approx(8 * 6 * chunks.tokens_per_document)

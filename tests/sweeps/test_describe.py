@@ -1,0 +1,87 @@
+"""What a person and the report get to know of a plan."""
+
+import json
+
+import pytest
+
+from rank_core.data.trec import read_qrels
+from rank_core.evaluate import mean_values, per_query
+from sweeps.describe import estimate_text, manifest, plan_text, write_description
+
+SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
+
+
+def test_the_plan_shows_cells_costs_and_what_is_left_out(plan_of):
+    text = plan_text(plan_of(*SMALL), finished=0)
+    assert "2 cells x 2 seeds = 4\n" in text
+    assert "20 documents, queries train 8, dev 8, test 8; evaluated: dev 8, test 8" in text
+    assert "inputs of up to 131 tokens" in text
+    first, second = (line for line in text.splitlines() if line.startswith(("First", "MaxP")))
+    assert first.endswith("1.0x  (baseline)")
+    assert second.split()[:2] == ["MaxP", "48/32"] and "100%" in second
+    [left_out] = (line for line in text.splitlines() if line.startswith("left out"))
+    assert "chunking.window=500, chunking.stride=32: chunking.window <= 96" in left_out
+
+
+def test_the_plan_says_what_is_done_already(plan_of):
+    text = plan_text(plan_of(*SMALL), finished=3)
+    assert "2 cells x 2 seeds = 4, of which 3 are done already" in text
+
+
+def test_limited_queries_show_in_the_plan(plan_of):
+    text = plan_text(plan_of(*SMALL, "evaluation.max_test_queries=3"), finished=0)
+    assert "test 8; evaluated: dev 8, test 3" in text
+
+
+def test_the_estimate_divides_cost_by_speed_and_slots(plan_of):
+    text = estimate_text(plan_of(*SMALL), missing_cost=12e6, speed=1000, slots=2)
+    assert "12.0 M encoder tokens" in text
+    assert "1,000 tokens/s on 2 slot(s)" in text and text.endswith("about 1 h 40 min")
+
+
+def test_the_description_has_what_the_report_reads(plan_of, tmp_path):
+    plan = plan_of(*SMALL, "training.paired_seeds=true")
+    write_description(tmp_path, plan, manifest(plan, ["--seeds", "1,2"]))
+    described = json.loads((tmp_path / "sweep.json").read_text())
+    assert described["schema_version"] == 1
+    assert described["sweep"] == "window_stride" and described["question"].endswith("?")
+    assert described["baseline"] == plan.cells[0].cell
+    assert described["measures"] == ["nDCG@10", "RR@10"] and described["primary"] == "nDCG@10"
+    assert described["split"] == "test"
+    assert described["seeds"] == [1, 2] and described["paired_seeds"] is True
+    assert described["swept"] == ["chunking.window", "chunking.stride"]
+    assert described["collection"]["num_documents"] == 20
+    assert described["collection"]["num_queries"] == {"train": 8, "dev": 8, "test": 8}
+    assert described["command"] == "python sweeps/window_stride.py --seeds 1,2"
+    first, second = described["cells"]
+    assert second["label"] == "MaxP 48/32" and second["group"] == "MaxP"
+    assert second["settings"] == {
+        "model.name": "maxp",
+        "chunking.window": 48,
+        "chunking.stride": 32,
+    }
+    assert 0 < first["coverage"] < second["coverage"] == 1
+    assert not (tmp_path / "sweep.json.unfinished").exists()
+
+
+def test_the_first_stage_is_measured_on_its_own_order(plan_of):
+    plan = plan_of(*SMALL)
+    split = plan.inputs.collection.splits["test"]
+    expected = mean_values(per_query(split.qrels, split.candidates, ["nDCG@10", "RR@10"]))
+    found = manifest(plan, [])["first_stage"]
+    assert found == pytest.approx(expected) and 0 < found["nDCG@10"] < 1
+
+
+def test_only_evaluated_queries_are_exported_as_judgments(plan_of, tmp_path):
+    plan = plan_of(*SMALL, "evaluation.max_test_queries=3")
+    write_description(tmp_path, plan, manifest(plan, []))
+    judged = plan.inputs.collection.splits["test"].qrels
+    exported = read_qrels(tmp_path / "qrels" / "test.qrels")
+    assert exported == {query_id: judged[query_id] for query_id in ("test-0", "test-1", "test-2")}
+    assert len(read_qrels(tmp_path / "qrels" / "dev.qrels")) == 8
+
+
+def test_a_password_on_the_command_line_is_not_kept(plan_of):
+    argv = ["--tracking-uri", "postgresql://me:geheim@host/mlflow"]
+    command = manifest(plan_of(*SMALL), argv)["command"]
+    assert "geheim" not in command and "host/mlflow" in command

@@ -1,0 +1,173 @@
+"""A plan from a pilot on disk: its counts keep their promise, and it says what it rests on."""
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from test_report_inputs import write_sweep
+
+from rank_core.errors import BadInput
+from rank_core.stats.design import Goal, planned_power
+from rank_core.stats.variance import sweep_components
+from sweeps.design import SEEDS, Costs, DesignPlan, design_text, main, plan
+from sweeps.report.load import load_sweep
+
+COSTS = Costs(100.0, 0.5, measured=False)
+
+
+@pytest.fixture(scope="module")
+def pilot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sweep(tmp_path_factory.mktemp("pilot"))
+
+
+def planned(folder: Path, delta: float = 0.03, costs: Costs | None = COSTS, **goal: Any):
+    sweep = load_sweep(folder)
+    return plan(sweep, Goal(delta, **goal), baseline=sweep.baseline, costs=costs)
+
+
+def _power(found: DesignPlan, S: float, Q: float) -> float:
+    return planned_power(found.variances, found.goal, num_seeds=int(S), num_queries=int(Q))
+
+
+@pytest.mark.parametrize("family_size", [1, 17])
+def test_the_counts_are_the_smallest_that_reach_the_goal(pilot: Path, family_size: int) -> None:
+    found = planned(pilot, family_size=family_size)
+    assert _power(found, found.seeds, 200) >= 0.8
+    assert found.seeds == 2 or _power(found, found.seeds - 1, 200) < 0.8
+    for S, Q in found.queries.items():
+        if math.isinf(Q):
+            assert _power(found, S, 10_000_000) < 0.8
+        else:
+            assert _power(found, S, Q) >= 0.8 > _power(found, S, Q - 1)
+    assert sum(map(math.isfinite, found.queries.values())) >= 2
+
+
+def test_the_plan_rests_on_more_seed_variance_than_the_pilot_saw_and_says_so(pilot: Path) -> None:
+    found = planned(pilot)
+    own = sweep_components(found.matrix, baseline=found.sweep.baseline, level=0.6)
+    assert found.variances.seed == pytest.approx(own.seed.high)
+    assert own.seed.high > own.seed.sd
+    text = " ".join(design_text(found).split())
+    assert "seed SD at the pilot's one-sided upper 80 % limit" in text
+    assert f"{own.seed.high:.4f}" in text
+
+
+def test_the_curve_has_the_promised_seeds_and_falls_towards_the_floor(pilot: Path) -> None:
+    found = planned(pilot)
+    differences = [mde for _, mde in found.curve]
+    assert tuple(S for S, _ in found.curve) == SEEDS == (2, 3, 4, 5, 8, 10, 20)
+    assert differences == sorted(differences, reverse=True)
+    assert differences[-1] > found.floor
+    shown = re.search(r"detectable difference +(.+)", design_text(found))
+    assert shown and shown[1].split() == [f"{mde:.4f}" for mde in differences]
+
+
+def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
+    found = planned(pilot, delta=0.01)
+    assert found.goal.delta < found.floor and math.isinf(found.seeds)
+    assert found.cheapest is None
+    text = design_text(found)
+    assert "seeds per system on 200 queries: out of reach" in text
+    assert "none with 200 queries or fewer" in text
+
+
+def test_the_cheapest_design_costs_no_more_than_any_other_that_suffices(pilot: Path) -> None:
+    for costs in (COSTS, Costs(0.0, 1.0, measured=False), Costs(1e6, 1e-3, measured=False)):
+        best = planned(pilot, delta=0.025, costs=costs).cheapest
+        assert best is not None
+        found = planned(pilot, delta=0.025, costs=costs)
+        for S in range(2, 30):
+            for Q in range(20, 201, 20):
+                if _power(found, S, Q) >= 0.8:
+                    assert best.cost <= 2 * S * (costs.training + Q * costs.query)
+        assert best.num_queries <= 200 and best.power >= 0.8
+
+
+def test_costs_come_from_the_pilot_s_trials_unless_given(pilot: Path, capsys: Any) -> None:
+    main([str(pilot), "--delta", ".03"])
+    assert "measured on the pilot" in capsys.readouterr().out
+    main([str(pilot), "--delta", ".03", "--cost-train", "60", "--cost-eval", "2"])
+    assert "(60 s per training run, 2 s per query and run, as given)" in capsys.readouterr().out
+
+
+def test_without_any_costs_the_cheapest_design_asks_for_them(tmp_path: Path, capsys: Any) -> None:
+    folder = write_sweep(tmp_path, num_queries=60)
+    trials = pd.read_parquet(folder / "trials.parquet").drop(columns="train_seconds")
+    trials.to_parquet(folder / "trials.parquet")
+    assert main([str(folder), "--delta", ".1"]) == 0
+    assert "needs --cost-train and --cost-eval" in capsys.readouterr().out
+
+
+def test_a_wider_family_a_higher_power_and_another_baseline_change_the_plan(pilot: Path) -> None:
+    simple = planned(pilot)
+    assert planned(pilot, family_size=10).queries[5] > simple.queries[5]
+    assert planned(pilot, power=0.95).queries[5] > simple.queries[5]
+    sweep = load_sweep(pilot)
+    other = plan(sweep, Goal(0.03), baseline=sweep.cells[2].cell, costs=None)
+    assert other.components.difference != simple.components.difference
+    assert other.variances.seed == simple.variances.seed
+
+
+def test_collapsed_trials_and_paired_seeds_are_mentioned(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=60, fates={(1, 2): "collapsed"}, paired_seeds=True)
+    text = " ".join(design_text(planned(folder, delta=0.2)).split())
+    assert "1 collapsed trial of the pilot count" in text
+    assert "the plan is for unpaired ones" in text
+
+
+def test_no_line_is_wider_than_a_terminal(pilot: Path) -> None:
+    assert max(map(len, design_text(planned(pilot)).splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("curve.svg", b"<?xml"), ("curve.PNG", b"\x89PNG\r\n\x1a\n")]
+)
+def test_the_curve_is_drawn_and_the_same_again(
+    pilot: Path, tmp_path: Path, name: str, start: bytes
+) -> None:
+    file = tmp_path / name
+    main([str(pilot), "--delta", ".03", "--plot", str(file)])
+    first = file.read_bytes()
+    main([str(pilot), "--delta", ".03", "--plot", str(file)])
+    assert first.startswith(start) and file.read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "law"),
+    [
+        (["--delta", "0"], "delta > 0"),
+        (["--delta", ".03", "--alpha", "5"], "0 < alpha < 1"),
+        (["--delta", ".03", "--power", ".01"], "alpha < power"),
+        (["--delta", ".03", "--family", "0"], "family_size >= 1"),
+        (["--delta", ".03", "--baseline", "bm25"], "unknown baseline 'bm25'"),
+        (["--delta", ".03", "--cost-train", "5"], "together or not at all"),
+        (["--delta", ".03", "--cost-train", "-5", "--cost-eval", "1"], "--cost-train >= 0"),
+        (["--delta", ".03", "--plot", "curve.pdf"], r"end in \.png or \.svg, got curve\.pdf"),
+        (["--delta", ".03", "--plot", "/no/such/x.png"], "folder of a plot must exist"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(pilot: Path, arguments: list[str], law: str) -> None:
+    with pytest.raises(BadInput, match=law):
+        main([str(pilot), *arguments])
+
+
+def test_a_pilot_of_single_seeds_is_refused(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=30, seeds=(1,))
+    with pytest.raises(BadInput, match="two seeds or more"):
+        main([str(folder), "--delta", ".03"])
+
+
+def test_the_command_is_known_and_bad_input_ends_with_2(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeps", "design", str(tmp_path), "--delta", ".01"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: a sweep folder holds sweep.json")

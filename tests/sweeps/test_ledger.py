@@ -1,0 +1,138 @@
+"""The table of trials over several commands on one store."""
+
+import math
+import uuid
+
+import pandas as pd
+import pytest
+
+from sweeps.ledger import COSTS, Ledger, per_query_table
+from sweeps.store import Store
+
+SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(str(tmp_path / "s"), "window_stride")
+    store.open()
+    return store
+
+
+def table(store):
+    return pd.read_parquet(store.folder / "trials.parquet")
+
+
+def test_a_trial_is_in_the_table_once_it_was_started(store, plan_of):
+    plan, ledger = plan_of(*SMALL), Ledger(store)
+    missing = ledger.plan(plan, store.finished())
+    assert [trial.name for trial in missing] == [trial.name for trial in plan.trials()]
+    assert len(table(store)) == 0
+    assert ledger.started(missing[1]) == 1
+    [row] = table(store).to_dict("records")
+    assert (row["cell"], row["seed"], row["status"]) == (plan.cells[1].cell, 1, "running")
+    assert (row["model.name"], row["chunking.window"], row["chunking.stride"]) == ("maxp", 48, 32)
+    assert math.isnan(row["train_seconds"])
+
+
+def test_a_finished_trial_brings_its_costs(store, plan_of, leave_result):
+    plan, ledger = plan_of(*SMALL), Ledger(store)
+    trial = ledger.plan(plan, store.finished())[0]
+    ledger.started(trial)
+    leave_result(store, trial.name, seconds=7.0)
+    ledger.finished(trial)
+    [row] = table(store).to_dict("records")
+    assert (row["status"], row["stop_reason"], row["attempts"]) == ("done", "completed", 1)
+    assert {name: row[name] for name in COSTS} == {
+        "train_seconds": 7.0,
+        "eval_seconds": 1.0,
+        "peak_memory_bytes": 2**20,
+        "encoder_tokens": 1000,
+        "padding_share": 0.25,
+    }
+
+
+@pytest.mark.parametrize(
+    "status, again", [("diverged", False), ("failed", True), ("planned", True), ("running", True)]
+)
+def test_the_next_command_repeats_all_but_what_would_diverge_again(store, plan_of, status, again):
+    plan, ledger = plan_of(*SMALL), Ledger(store)
+    trial = ledger.plan(plan, store.finished())[0]
+    ledger.started(trial)
+    if status != "running":  # a killed driver leaves that one behind
+        ledger.lost(trial, status, "the reason")
+        assert table(store)["stop_reason"].tolist() == ["the reason"]
+    later = Ledger(store)
+    names = [missing.name for missing in later.plan(plan, store.finished())]
+    assert (trial.name in names) == again
+    assert len(names) == 3 + again
+    assert later.status(trial) == ("planned" if again else "diverged")
+
+
+@pytest.mark.parametrize("status", ["done", "collapsed"])
+def test_the_store_decides_what_is_finished(store, plan_of, leave_result, status):
+    plan, ledger = plan_of(*SMALL), Ledger(store)
+    trial = ledger.plan(plan, store.finished())[2]
+    ledger.started(trial)
+    # The driver is killed here; the trial's process finishes all the same.
+    leave_result(store, trial.name, status=status)
+    later = Ledger(store)
+    missing = [one.name for one in later.plan(plan, store.finished())]
+    assert len(missing) == 3 and trial.name not in missing
+    assert later.status(trial) == status
+    assert table(store)["attempts"].tolist() == [1]
+
+
+def test_a_lost_table_is_made_again_from_the_store(store, plan_of, leave_result):
+    plan = plan_of(*SMALL)
+    for trial in plan.trials():
+        leave_result(store, trial.name)
+    assert Ledger(store).plan(plan, store.finished()) == []
+    assert set(table(store)["status"]) == {"done"}
+    assert len(table(store)) == 4
+
+
+def test_attempts_count_up_over_commands(store, plan_of):
+    plan = plan_of(*SMALL)
+    for number in (1, 2, 3):
+        ledger = Ledger(store)
+        assert ledger.started(ledger.plan(plan, store.finished())[0]) == number
+    assert table(store)["attempts"].tolist() == [3]
+
+
+def test_rows_of_other_plans_stay(store, plan_of, leave_result):
+    first, second = plan_of(*SMALL), plan_of("chunking.window=64", "chunking.stride=48", *SMALL[2:])
+    for plan in (first, second):
+        for trial in plan.trials():
+            if trial.name not in store.finished():
+                leave_result(store, trial.name)
+        Ledger(store).plan(plan, store.finished())
+    assert len(table(store)) == 6  # the baseline is in both plans
+    assert table(store)["cell"].nunique() == 3
+
+
+def test_another_machine_goes_on_with_a_remote_store(plan_of, leave_result, tmp_path, monkeypatch):
+    storage = f"memory://{uuid.uuid4().hex}"
+    plan = plan_of(*SMALL)
+    for machine, finished in (("first", 0), ("second", 1)):
+        monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / machine))
+        store = Store(storage, "window_stride")
+        store.open()
+        ledger = Ledger(store)
+        missing = ledger.plan(plan, store.finished())
+        assert len(missing) == 4 - finished
+        ledger.started(missing[0])
+        leave_result(store, missing[0].name)
+        ledger.finished(missing[0])
+    assert table(store)["status"].tolist() == ["done", "done"]
+
+
+def test_per_query_values_are_put_one_below_the_other(store, leave_result):
+    for name in ("a-seed1", "a-seed2", "b-seed1"):
+        leave_result(store, name)
+    together = per_query_table(store.folder, ["a-seed1", "b-seed1"])
+    assert (
+        list(zip(together["cell"], together["seed"], strict=True))
+        == [("a", 1)] * 3 + [("b", 1)] * 3
+    )
+    assert list(together.columns) == ["cell", "seed", "split", "query_id", "measure", "value"]

@@ -1,0 +1,179 @@
+"""What a sweep says and keeps while it runs."""
+
+import io
+import json
+
+import pytest
+
+import sweeps.monitor
+from sweeps.ledger import Ledger
+from sweeps.monitor import Monitor, duration
+from sweeps.recorder import Recorder
+from sweeps.store import Store
+from sweeps.tracking.outbox import Outbox
+
+SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")  # FirstP and MaxP
+VALUES = {"nDCG@10": 0.25, "RR@10": 0.5}
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(str(tmp_path / "s"), "window_stride")
+    store.open()
+    return store
+
+
+@pytest.fixture
+def monitor(store, plan_of):
+    plan, ledger = plan_of(*SMALL), Ledger(store)
+    trials = ledger.plan(plan, store.finished())
+    recorder = Recorder(Outbox(store.folder / "outbox", "window_stride-woods"), store, plan)
+    cost = {trial.name: 100.0 * (1 + i) for i, trial in enumerate(trials)}
+    return Monitor(ledger, recorder, trials, cost, "nDCG@10", out=io.StringIO())
+
+
+@pytest.fixture
+def ends(store, monitor, leave_result):
+    """Ends a trial as its process does: result in the store, then the last report."""
+
+    def end(number: int, status: str = "done") -> None:
+        name = monitor.trials[number].name
+        if name not in store.finished():
+            leave_result(store, name, status=status)
+        result = json.loads((store.folder / "runs" / name / "result.json").read_text())
+        result |= {"dev": VALUES, "test": VALUES, "best_step": 2, "versions": {"torch": "2"}}
+        monitor.news(name, {"status": status, "result": result})
+
+    return end
+
+
+def running(step, dev=None):
+    point = {"step": step, "seconds": 0.0, "loss": 1.0, "learning_rate": 1e-3, "gradient_norm": 2}
+    news = {"step": step, "num_steps": 9, "curve": [point], "dev": dev}
+    return {"status": "running", "news": news}
+
+
+def records(store):
+    """All records of the outbox, by trial."""
+    files = sorted((store.folder / "outbox").glob("*.jsonl"))
+    return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+
+
+def test_a_trial_is_followed_from_start_to_end(store, monitor, ends):
+    name = monitor.trials[0].name
+    monitor.started(name)
+    monitor.news(name, running(1))
+    monitor.news(name, running(2, dev=VALUES))
+    ends(0)
+    assert monitor.ledger.status(monitor.trials[0]) == "done"
+    [trial] = records(store)
+    assert [record["kind"] for record in trial] == ["trial", *["metrics"] * 4, "finish"]
+    assert trial[-1]["status"] == "FINISHED"
+    [line] = monitor.out.getvalue().splitlines()
+    assert line.startswith("[1/2] FirstP 96 seed 1")
+    assert "dev nDCG@10 0.250  3 s" in line and "left)" in line
+
+
+def test_the_last_line_promises_no_more_time(monitor, ends):
+    for number, trial in enumerate(monitor.trials):
+        monitor.started(trial.name)
+        ends(number)
+    assert "[2/2]" in monitor.out.getvalue()
+    assert monitor.out.getvalue().count("left)") == 1
+
+
+def test_the_time_left_goes_by_cost_and_not_by_number(monitor, ends, monkeypatch):
+    monitor.started(monitor.trials[0].name)
+    monitor.start -= 10.0  # 10 s for a cost of 100, and 200 are to come
+    ends(0)
+    assert "about 20 s left" in monitor.out.getvalue()
+
+
+def test_a_collapsed_trial_is_loud_but_no_failure(monitor, ends):
+    monitor.started(monitor.trials[0].name)
+    ends(0, status="collapsed")
+    assert "COLLAPSED" in monitor.out.getvalue() and "failed" not in monitor.out.getvalue()
+    assert monitor.ledger.status(monitor.trials[0]) == "collapsed"
+
+
+@pytest.mark.parametrize("status", ["failed", "diverged"])
+def test_a_lost_trial_is_named_with_the_first_line_of_its_reason(store, monitor, status):
+    trial = monitor.trials[1]
+    monitor.started(trial.name)
+    report = {"status": status, "reason": "the reason\nmore", "traceback": "File x, line 1"}
+    monitor.news(trial.name, report)
+    [line] = monitor.out.getvalue().splitlines()
+    assert line.startswith("[1/2, 1 failed] MaxP 48/32 seed 1")
+    assert f"{status.upper()}: the reason" in line
+    assert monitor.ledger.status(trial) == status
+    assert (store.folder / "failures" / f"{trial.name}.txt").read_text() == "File x, line 1"
+    assert records(store)[0][-1]["status"] == "FAILED"
+
+
+def test_a_process_that_dies_too_often_is_a_failed_trial(monitor):
+    trial = monitor.trials[0]
+    monitor.started(trial.name)
+    monitor.died(trial.name, "ActorDiedError: gone")
+    assert monitor.ledger.status(trial) == "failed"
+    assert monitor.ledger.rows[trial.name]["stop_reason"] == "ActorDiedError: gone"
+
+
+def test_the_end_of_a_trial_is_taken_once(monitor, ends):
+    monitor.started(monitor.trials[0].name)
+    ends(0)
+    monitor.died(monitor.trials[0].name, "the trial ended without a result")
+    assert monitor.ledger.status(monitor.trials[0]) == "done"
+    assert len(monitor.out.getvalue().splitlines()) == 1
+
+
+def test_a_process_that_dies_after_its_last_report_costs_no_trial(store, monitor, ends):
+    trial = monitor.trials[0]
+    monitor.started(trial.name)
+    ends(0)
+    monitor.started(trial.name)  # tried again, because its process never came to its end
+    ends(0)
+    assert monitor.ledger.status(trial) == "done"
+    assert monitor.ledger.rows[trial.name]["attempts"] == 2
+    assert records(store)[0][-1]["status"] == "FINISHED"
+
+
+def test_a_second_attempt_is_said(monitor):
+    for _ in range(2):
+        monitor.started(monitor.trials[0].name)
+    assert "FirstP 96 seed 1: attempt 2" in monitor.out.getvalue()
+
+
+def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(store, monitor, ends):
+    first, second = monitor.trials
+    for trial in (first, second):
+        monitor.started(trial.name)
+    ends(0)
+    monitor.interrupted()
+    assert monitor.ledger.status(first) == "done"
+    assert monitor.ledger.status(second) == "planned"
+    assert sorted(trial[-1]["status"] for trial in records(store)) == ["FINISHED", "KILLED"]
+
+
+def test_a_quiet_sweep_shows_now_and_then_that_it_lives(monitor, monkeypatch):
+    name = monitor.trials[0].name
+    monitor.started(name)
+    monitor.news(name, running(3))
+    assert monitor.out.getvalue() == ""
+    monkeypatch.setattr(sweeps.monitor, "HEARTBEAT_SECONDS", 0.0)
+    monitor.news(name, running(4))
+    assert monitor.out.getvalue() == "[0/2] running: FirstP 96 seed 1 step 4/9\n"
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (86400 * 3 + 4 * 3600 + 59, "3 d 4 h"),
+    ],
+)
+def test_durations_read_like_a_clock(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,126 @@
+"""From words to cells: what runs, what is left out, and why."""
+
+from dataclasses import replace
+
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.models import model_class
+from sweeps.command_line import parse
+from sweeps.experiment import Experiment, Grid
+from sweeps.plan import make_plan
+from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS, SMALL_PAIRS
+
+
+def pairs(plan):
+    """(window, stride) of the cells behind the baseline."""
+    return [(c.config.chunking.window, c.config.chunking.stride) for c in plan.cells[1:]]
+
+
+def test_the_baseline_comes_first_and_reads_the_longest_chunk_that_fits(plan_of):
+    plan = plan_of()
+    first = plan.cells[0].config
+    assert (first.model.name, first.chunking.window, first.chunking.stride) == ("firstp", 96, 96)
+    assert pairs(plan) == list(SMALL_PAIRS)
+    assert plan.removed == ()
+    assert [cell.label for cell in plan.cells[:2]] == ["FirstP 96", "MaxP 32/24"]
+
+
+def test_a_large_backbone_gets_the_pairs_of_the_paper(plan_of):
+    plan = plan_of()
+    large = replace(plan.inputs.backbone, max_input_tokens=512)
+    grid = EXPERIMENT.grid(plan.base, large)
+    points = [(p["chunking.window"], p["chunking.stride"]) for p in grid.points]
+    assert tuple(points) == PAPER_PAIRS
+    assert grid.baseline["chunking.window"] == 477
+
+
+def test_trials_come_seed_by_seed(plan_of):
+    plan = plan_of("--seeds", "5,3", "chunking.window=48", "chunking.stride=48,24")
+    order = [(trial.seed, trial.cell.label) for trial in plan.trials()]
+    labels = ["FirstP 96", "MaxP 48/48", "MaxP 48/24"]
+    assert order == [(seed, label) for seed in (5, 3) for label in labels]
+    assert [t.config.seed for t in plan.trials()] == [5, 5, 5, 3, 3, 3]
+    first = next(plan.trials())
+    assert first.name == f"{plan.cells[0].cell}-seed5"
+
+
+def test_given_values_are_crossed_with_the_experiments_own_for_the_other_setting(plan_of):
+    plan = plan_of("chunking.window=64")
+    assert pairs(plan) == [(64, 24), (64, 32), (64, 48), (64, 64)]
+
+
+def test_what_cannot_run_is_left_out_with_the_reason(plan_of):
+    plan = plan_of("chunking.window=48,500", "chunking.stride=32,64")
+    assert pairs(plan) == [(48, 32)]
+    reasons = {item.label: item.reason for item in plan.removed}
+    assert "stride <= chunking.window" in reasons["chunking.window=48, chunking.stride=64"]
+    assert "window <= 96" in reasons["chunking.window=500, chunking.stride=32"]
+
+
+def test_a_point_that_cuts_every_document_like_another_is_run_once(plan_of):
+    # At most 40 tokens of a document: every window above is one and the same chunk.
+    plan = plan_of("chunking.max_document_tokens=40", "chunking.window=32,64,96")
+    assert [cell.chunks.max_chunks for cell in plan.cells] == [1, 2, 2]
+    assert all("cuts every document as" in item.reason for item in plan.removed[-4:])
+    assert any("FirstP 96" in item.reason for item in plan.removed)
+
+
+def test_a_smoke_test_is_short_but_has_a_baseline_and_two_points(plan_of):
+    plan = plan_of("--smoke-test")
+    assert len(plan.cells) == 3 and plan.seeds == (1, 2)
+    assert plan.base.training.max_steps == 2
+    assert plan.base.evaluation.depth == 5
+
+
+def test_what_the_user_sets_wins_over_the_smoke_test(plan_of):
+    assert plan_of("--smoke-test", "training.max_steps=7").base.training.max_steps == 7
+
+
+def test_a_model_may_be_named_by_flag_or_by_setting(plan_of):
+    by_flag, by_setting = plan_of("--model", "sump"), plan_of("model.name=sump")
+    assert [c.cell for c in by_flag.cells] == [c.cell for c in by_setting.cells]
+    assert by_flag.cells[1].label == "SumP 32/24"
+
+
+def test_a_cell_is_named_by_its_settings_and_not_by_seeds_or_storage(plan_of):
+    names = [cell.cell for cell in plan_of("--num-seeds", "1").cells]
+    assert names == [cell.cell for cell in plan_of("--storage", "elsewhere").cells]
+    assert len(set(names)) == len(names)
+    assert names != [cell.cell for cell in plan_of("model.dropout=0").cells]
+
+
+def test_queries_that_leave_no_room_are_refused_by_their_own_limit(plan_of):
+    with pytest.raises(BadInput, match=r"max_query_tokens <= 127 must hold .* got .*=200"):
+        plan_of("chunking.max_query_tokens=200")
+    plan = plan_of("chunking.max_query_tokens=108", "chunking.window=20", "chunking.stride=10")
+    assert [cell.label for cell in plan.cells] == ["FirstP 20", "MaxP 20/10"]
+
+
+def test_more_workers_than_pairs_in_a_step_are_refused(plan_of):
+    law = "--num-workers <= training.batch_size must hold.* 5 workers and training.batch_size=4"
+    with pytest.raises(BadInput, match=law):
+        plan_of("--num-workers", "5", "training.batch_size=4")
+    assert plan_of("--num-workers", "4", "training.batch_size=4").cells
+
+
+def paired_grid(base, backbone):
+    point = {"training.paired_seeds": True}
+    return Grid(points=(point,), baseline={"training.paired_seeds": False})
+
+
+def test_a_swept_yes_or_no_takes_the_words_for_it(inputs_words):
+    swept = ("training.paired_seeds",)
+    label = lambda config: str(config.training.paired_seeds)  # noqa: E731
+    experiment = Experiment("pairing", "Paired?", swept, paired_grid, label)
+    words = [*inputs_words, "chunking.window=48", "chunking.stride=32", f"{swept[0]}=yes,no"]
+    plan = make_plan(experiment, parse(words, prog="pairing.py", description=""))
+    assert [cell.config.training.paired_seeds for cell in plan.cells] == [False, True]
+
+
+def test_every_planned_cell_fits_its_model(plan_of):
+    for name in ("maxp", "parade-attn", "parade-transformer"):
+        plan = plan_of("--model", name)
+        assert len(plan.cells) == 1 + len(SMALL_PAIRS)
+        assert {c.config.model.name for c in plan.cells[1:]} == {name}
+        assert plan.cells[1].label.startswith(model_class(name).label)

@@ -1,0 +1,177 @@
+"""The figures of a report: each appears with its data, none without, always the same bytes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from test_report_inputs import EIGHTEEN, FIVE, write_sweep
+
+from sweeps.report import write_report
+from sweeps.report.aa_plot import aa_plot
+from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.chunk_plot import chunk_plot
+from sweeps.report.figure import Shown
+from sweeps.report.learning import learning_curves
+from sweeps.report.learning_plot import learning_plot
+from sweeps.report.load import load_sweep
+from sweeps.report.pareto import pareto_plot
+from sweeps.report.power_plot import power_plot
+from sweeps.report.query_bars import query_bars
+from sweeps.report.search_plot import search_plot
+from sweeps.report.trust import assess
+
+
+def _analysis(folder: Path, **changes: Any) -> Analysis:
+    return analyse(load_sweep(write_sweep(folder, num_queries=40, **changes)))
+
+
+def _texts(shown: Shown | None) -> list[str]:
+    """What stands in the figure: matplotlib writes each text as a comment above its outlines."""
+    assert shown is not None
+    return re.findall(r"<!-- (.*?) -->", shown.drawing.svg)
+
+
+def test_learning_curves_are_read_from_the_outbox(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=20, outbox=True, fates={(1, 2): "diverged"})
+    curves = {(one.cell.rpartition("-")[0], one.seed): one for one in
+              learning_curves(load_sweep(folder))}  # fmt: skip
+    assert len(curves) == 15
+    whole, broken = curves["firstp-w64-s64", 1], curves["maxp-w64-s64", 2]
+    assert (len(whole.loss), list(whole.dev), whole.best_step) == (60, [20, 40, 60], 60)
+    assert (max(broken.loss), broken.best_step) == (35, None)
+
+
+def test_a_later_attempt_replaces_the_steps_of_an_earlier_one(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=20)
+    name = load_sweep(folder).cells[0].cell
+    lines = [
+        {"kind": "trial", "trial_key": f"sweep/{name}-seed2"},
+        {"kind": "metrics", "step": 1, "values": {"train/loss": 9.0}},
+        {"kind": "trial", "trial_key": f"sweep/{name}-seed2", "attempt": 2},
+        {"kind": "metrics", "step": 1, "values": {"train/loss": 1.0}},
+    ]
+    (folder / "outbox").mkdir()
+    text = "\n".join(map(json.dumps, lines)) + "\n" + '{"kind": "metrics", "st'
+    (folder / "outbox" / "one.jsonl").write_text(text)
+    (curve,) = learning_curves(load_sweep(folder))
+    assert (curve.cell, curve.seed, curve.loss) == (name, 2, {1: 1.0})
+
+
+def test_learning_curves_name_all_of_few_cells_and_a_few_of_many(tmp_path: Path) -> None:
+    few = _texts(learning_plot(_analysis(tmp_path / "few", outbox=True)))
+    assert {"FirstP", "MaxP 128/64", "optimiser step", "training loss"} <= set(few)
+    many = _analysis(tmp_path / "many", kinds=EIGHTEEN, outbox=True, fates={(2, 1): "collapsed"})
+    texts = _texts(learning_plot(many))
+    assert {"other cells", "failed, diverged or collapsed", "FirstP"} <= set(texts)
+    assert sum(text.startswith("MaxP") for text in texts) == 1
+
+
+def test_without_an_outbox_there_are_no_learning_curves(tmp_path: Path) -> None:
+    assert learning_plot(_analysis(tmp_path)) is None
+
+
+def test_the_front_holds_what_no_cheaper_cell_beats(tmp_path: Path) -> None:
+    analysis = _analysis(tmp_path, effect=0.3)
+    shown = pareto_plot(analysis)
+    assert {"encoder tokens per document", "nDCG@10 on test"} <= set(_texts(shown))
+    assert shown is not None and "MaxP 128/64 100 %" in shown.caption
+    assert "interval of the difference to the baseline" in shown.caption
+
+
+def test_without_tokens_the_cost_is_seconds_and_without_both_there_is_no_front(
+    tmp_path: Path,
+) -> None:
+    folder = write_sweep(tmp_path, num_queries=40, optional=False)
+    assert "evaluation of one run (seconds)" in _texts(pareto_plot(analyse(load_sweep(folder))))
+    trials = pd.read_parquet(folder / "trials.parquet").drop(columns="eval_seconds")
+    trials.to_parquet(folder / "trials.parquet")
+    assert pareto_plot(analyse(load_sweep(folder))) is None
+
+
+def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Path) -> None:
+    analysis = _analysis(tmp_path, effect=0.3)
+    shown = query_bars(analysis)
+    best = max(analysis.primary, key=lambda one: one.delta)
+    words = f"queries, sorted ({best.wins} better, {best.ties} equal, {best.losses} worse)"
+    assert words in _texts(shown)
+    assert shown is not None and shown.caption.startswith("MaxP 128/64 minus FirstP")
+    delta = analysis.matrices["nDCG@10"].scores[best.system].mean(axis=0)
+    delta = delta - analysis.matrices["nDCG@10"].scores[best.baseline].mean(axis=0)
+    largest = analysis.matrices["nDCG@10"].query_ids[int(delta.argmax())]
+    assert f"Largest gains: {largest}," in shown.caption
+
+
+def test_what_needs_several_seeds_is_not_drawn_from_one(tmp_path: Path) -> None:
+    analysis = _analysis(tmp_path, seeds=(1,))
+    assert power_plot(analysis, assess(analysis)) is None
+    assert aa_plot(analysis) is None
+    shown = pareto_plot(analysis)
+    assert shown is not None and "Bars" not in shown.caption
+
+
+def test_power_and_the_check_are_drawn_from_several_seeds(tmp_path: Path) -> None:
+    analysis = _analysis(tmp_path, seeds=(1, 2, 3, 4))
+    assert "seeds of this sweep" in _texts(power_plot(analysis, assess(analysis)))
+    assert "queries and runs random" in _texts(aa_plot(analysis))
+    assert "queries and runs random" not in _texts(aa_plot(_analysis(tmp_path / "three")))
+
+
+def test_the_best_of_n_counts_cells_with_a_development_score(tmp_path: Path) -> None:
+    fates = {(1, seed): "failed" for seed in (1, 2, 3)}
+    analysis = _analysis(tmp_path, fates=fates)
+    shown = search_plot(analysis)
+    assert shown is not None and "from the 4 that were tried" in shown.caption
+    assert "1 without a score left out." in shown.caption
+    assert search_plot(_analysis(tmp_path / "two", kinds=FIVE[:2])) is None
+
+
+def test_the_chunk_curve_appears_only_where_chunks_are_swept(tmp_path: Path) -> None:
+    kinds = [FIVE[0], *[("MaxP", 64, 64)] * 3]
+    folder = write_sweep(tmp_path, kinds=kinds, num_queries=40)
+    assert chunk_plot(analyse(load_sweep(folder))) is None
+    described = json.loads((folder / "sweep.json").read_text())
+    described["swept"] = ["chunking.max_chunks"]
+    for limit, cell in zip((1, 1, 3, 0), described["cells"], strict=True):
+        cell["settings"]["chunking.max_chunks"] = limit
+    (folder / "sweep.json").write_text(json.dumps(described))
+    assert {"1", "3", "all", "MaxP", "FirstP"} <= set(
+        _texts(chunk_plot(analyse(load_sweep(folder))))
+    )
+
+
+def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> None:
+    report = write_report(
+        write_sweep(tmp_path, kinds=FIVE[:2], seeds=(1, 2), num_queries=20, outbox=True)
+    )
+    assert (report.folder / "plots" / "learning.svg").exists()
+    (report.folder / "plots" / "note.txt").write_text("mine")
+    (next(path for path in (tmp_path / "outbox").iterdir())).rename(tmp_path / "kept.jsonl")
+    for path in (tmp_path / "outbox").iterdir():
+        path.unlink()
+    write_report(tmp_path)
+    left = {path.name for path in (report.folder / "plots").iterdir()}
+    assert "learning.svg" not in left and "learning.png" not in left and "note.txt" in left
+
+
+def test_the_same_bytes_come_from_one_and_from_eight_threads(tmp_path: Path) -> None:
+    fates = {(2, 1): "collapsed"}
+    folder = write_sweep(tmp_path, outbox=True, fates=fates)
+    code = "import sys, pathlib, sweeps.report as r; r.write_report(pathlib.Path(sys.argv[1]))"
+    found = []
+    for threads, seed in (("1", "1"), ("8", "2")):
+        limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
+        subprocess.run(
+            [sys.executable, "-c", code, str(folder)],
+            env=os.environ | limits | {"PYTHONHASHSEED": seed},
+            check=True,
+        )
+        files = sorted(path for path in (folder / "report").rglob("*") if path.is_file())
+        found.append({str(path.relative_to(folder)): path.read_bytes() for path in files})
+    assert "report/results.json" in found[0] and "report/plots/pareto.png" in found[0]
+    assert found[0].keys() == found[1].keys()
+    assert [name for name in found[0] if found[0][name] != found[1][name]] == []

@@ -1,0 +1,118 @@
+"""Trials appear whole or not at all, in a folder and in a storage that is none."""
+
+import uuid
+
+import pytest
+
+from rank_core.errors import BadInput
+from sweeps.store import Store
+
+
+@pytest.fixture(params=["folder", "memory"])
+def storage(request, tmp_path):
+    """A folder, and a filesystem that the driver mirrors."""
+    return str(tmp_path / "s") if request.param == "folder" else f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def own_mirrors(tmp_path, monkeypatch):
+    """Mirrors of this test alone; call it for those of another machine."""
+
+    def elsewhere(number: int = 0) -> None:
+        monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / f"machine{number}"))
+
+    elsewhere()
+    return elsewhere
+
+
+def test_a_published_trial_is_finished_and_can_be_read(storage, own_mirrors, leave_result):
+    store = Store(storage, "sweep")
+    store.open()
+    assert store.finished() == set()
+    leave_result(store, "cell-seed1")
+    assert store.finished() == {"cell-seed1"}
+    store.pull({"cell-seed1"})
+    assert (store.folder / "runs" / "cell-seed1" / "per_query.parquet").exists()
+
+
+def test_another_machine_gets_trials_and_files(storage, own_mirrors, leave_result):
+    store = Store(storage, "sweep")
+    store.open()
+    leave_result(store, "cell-seed1")
+    (store.folder / "trials.parquet").write_text("rows")
+    (store.folder / "report").mkdir()
+    (store.folder / "report" / "table.md").write_text("table")
+    store.push("trials.parquet", "report", "never-written")
+    own_mirrors(1)
+    other = Store(storage, "sweep")
+    other.open()
+    assert other.pull_file("trials.parquet").read_text() == "rows"
+    assert other.pull_file("report/table.md").parent.name == "report"
+    assert not other.pull_file("nothing.parquet").exists()
+    other.pull({"cell-seed1"})
+    assert (other.folder / "runs" / "cell-seed1" / "result.json").exists()
+
+
+def test_the_same_trial_published_twice_stays_the_first_one(tmp_path, leave_result):
+    store = Store(str(tmp_path / "s"), "sweep")
+    leave_result(store, "cell-seed1", seconds=1.0)
+    first = (store.folder / "runs/cell-seed1/result.json").read_text()
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / "result.json").write_text("another")
+    store.publish(second, "cell-seed1")
+    assert (store.folder / "runs/cell-seed1/result.json").read_text() == first
+    assert [path.name for path in (store.folder / "runs").iterdir()] == ["cell-seed1"]
+
+
+def test_a_trial_without_its_last_file_is_not_finished_and_is_replaced(tmp_path, leave_result):
+    store = Store(str(tmp_path / "s"), "sweep")
+    half = store.folder / "runs" / "cell-seed1"
+    half.mkdir(parents=True)
+    (half / "config.json").write_text("{}")
+    (half / "left-over").write_text("x")
+    assert store.finished() == set()
+    leave_result(store, "cell-seed1")
+    assert store.finished() == {"cell-seed1"}
+    assert not (half / "left-over").exists()
+
+
+def test_a_trial_on_its_way_is_no_trial_of_any_plan(tmp_path, leave_result):
+    store = Store(str(tmp_path / "s"), "sweep")
+    leave_result(store, "cell-seed1")
+    arriving = store.folder / "runs" / ".arriving-cell-seed2-0a1b2c3d"
+    arriving.mkdir()
+    (arriving / "result.json").write_text("{}")
+    assert "cell-seed2" not in store.finished()
+
+
+def test_open_makes_the_folder_and_leaves_no_probe(tmp_path):
+    store = Store(str(tmp_path / "new" / "deep"), "sweep")
+    store.open()
+    assert list(store.folder.iterdir()) == []
+
+
+def test_sweeps_and_storages_have_different_identities(tmp_path):
+    stores = [
+        Store(str(tmp_path / "a"), "one"),
+        Store(str(tmp_path / "a"), "two"),
+        Store(str(tmp_path / "b"), "one"),
+        Store("memory://a", "one"),
+    ]
+    identities = [store.identity for store in stores]
+    assert len(set(identities)) == len(stores)
+    assert {len(identity) for identity in identities} == {6}
+    assert Store(f"{tmp_path}/./a/", "one").identity == identities[0]
+
+
+def test_a_relative_folder_is_the_same_one_for_trials_that_run_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    storage = Store("results", "sweep").storage
+    monkeypatch.chdir("/")
+    assert Store(storage, "sweep").folder == tmp_path / "results" / "sweep"
+
+
+@pytest.mark.parametrize("storage", ["", "nosuch://bucket"])
+def test_what_names_no_storage_is_refused(storage):
+    with pytest.raises(BadInput, match=r"--storage must be a folder or a URI such as s3://"):
+        Store(storage, "sweep")
