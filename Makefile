@@ -1,5 +1,7 @@
 # Two commands on a fresh machine: `make quickstart` and `make test`. Both make .venv first.
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# The first Python that runs and is new enough; a name on the PATH may be an empty shim.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 
@@ -21,7 +23,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 $(VENV)/.installed: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable .
 	touch $@
