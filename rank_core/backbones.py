@@ -47,6 +47,7 @@ VOCABULARY_FILES = (
     "sentencepiece.bpe.model",
     "tokenizer.model",
 )
+HUB_TIMEOUT = 5  # seconds
 CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 
@@ -141,6 +142,25 @@ def _folder(name: str) -> Path:
 
 
 def _from_hub(name: str) -> Path:
+    from huggingface_hub import HfApi, snapshot_download
+
+    cached = _cached_snapshot(name)
+    if cached is not None:
+        return cached
+    try:
+        # A hub that accepts connections and never answers would hold the download for minutes.
+        HfApi().repo_info(name, timeout=HUB_TIMEOUT)
+        return Path(snapshot_download(name, allow_patterns=list(CHECKPOINT_FILES)))
+    except Exception as error:  # whatever the hub client raises, the remedy is the same
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(
+            f"backbone {name!r} is no folder, is not in the Hugging Face cache, and could not be "
+            f"downloaded ({reason}). Remedy: on a machine with network run `hf download {name} "
+            "--local-dir DIR`, copy DIR here and pass --backbone DIR; or use --backbone tiny"
+        ) from None
+
+
+def _cached_snapshot(name: str) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
 
@@ -150,16 +170,7 @@ def _from_hub(name: str) -> Path:
     except HFValidationError as error:
         raise BadInput(f"a backbone is `tiny`, a folder or a Hugging Face id: {error}") from None
     except OSError:
-        pass  # not in the local cache: ask the hub
-    try:
-        return Path(snapshot_download(name, allow_patterns=patterns, etag_timeout=5))
-    except Exception as error:  # whatever the hub client raises, the remedy is the same
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(
-            f"backbone {name!r} is no folder, is not in the Hugging Face cache, and could not be "
-            f"downloaded ({reason}). Remedy: on a machine with network run `hf download {name} "
-            "--local-dir DIR`, copy DIR here and pass --backbone DIR; or use --backbone tiny"
-        ) from None
+        return None
 
 
 def _content_hash(folder: Path) -> str:

@@ -6,6 +6,7 @@ document lengths to one byte; this does not, so a few ranks differ from an index
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -75,6 +76,7 @@ def bm25_run(
 def _index(term_ids: list[list[int]], vocabulary: dict[str, int], *, k1: float, b: float) -> Any:
     import bm25s
 
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it announces each index it builds
     index = bm25s.BM25(method="lucene", k1=k1, b=b)
     # Our own numbering of the terms: that of bm25s changes with the hash seed of the process.
     corpus = bm25s.tokenization.Tokenized(ids=term_ids, vocab=vocabulary)

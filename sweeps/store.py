@@ -16,6 +16,7 @@ from rank_core.errors import BadInput
 from rank_core.seeding import derive
 
 RESULT = "result.json"
+ARRIVING = ".arriving-"
 
 
 class Store:
@@ -53,6 +54,8 @@ class Store:
             self.fs.makedirs(self.root, exist_ok=True)
             self.fs.pipe_file(probe, b"ok")
             self.fs.rm_file(probe)
+            for leftover in self.fs.glob(f"{self.root}/runs/{ARRIVING}*"):
+                self.fs.rm(leftover, recursive=True)  # of a process that was killed on the way
         except Exception as error:  # every filesystem has its own kinds
             raise BadInput(
                 f"--storage must be writable, got {self.storage}: {type(error).__name__}: {error}"
@@ -61,15 +64,15 @@ class Store:
     def finished(self) -> set[str]:
         """Names of the trials that are whole."""
         self.fs.invalidate_cache()
-        return {
-            path.rstrip("/").split("/")[-2] for path in self.fs.glob(f"{self.root}/runs/*/{RESULT}")
-        }
+        paths = self.fs.glob(f"{self.root}/runs/*/{RESULT}")
+        names = {path.rstrip("/").split("/")[-2] for path in paths}
+        return {name for name in names if not name.startswith(ARRIVING)}
 
     def publish(self, workdir: Path, name: str) -> None:
         """Puts a finished trial's folder into the store; whole or not at all, and at most once."""
         target = f"{self.root}/runs/{name}"
         if self.is_local:
-            arriving = Path(f"{self.root}/runs/.arriving-{name}-{uuid.uuid4().hex[:8]}")
+            arriving = Path(f"{self.root}/runs/{ARRIVING}{name}-{uuid.uuid4().hex[:8]}")
             shutil.copytree(workdir, arriving)
             if Path(target).exists() and not (Path(target) / RESULT).exists():
                 shutil.rmtree(target)

@@ -84,7 +84,7 @@ def _difference(row: ResultRow, cell: ResultCell) -> tuple[str, str, str]:
     one = cell.comparison
     if one is None:
         return ("baseline" if row.is_baseline else "-"), "", ""
-    interval = "-" if math.isnan(one.ci_low) else f"[{_signed(one.ci_low)}, {_signed(one.ci_high)}]"
+    interval = "-" if math.isnan(one.ci_low) else _interval(one.ci_low, one.ci_high)
     return _signed(one.delta), interval, p_text(one.p_both_adjusted)
 
 
@@ -92,3 +92,10 @@ def _signed(value: float) -> str:
     """A difference in as few characters as it needs: `+.012`."""
     text = f"{value:+.3f}"
     return text[0] + text[1:].removeprefix("0")
+
+
+def _interval(low: float, high: float) -> str:
+    """Both ends; two seeds can leave an interval that no measure could fill."""
+    if high - low > 2:
+        return "says nothing"
+    return f"[{_signed(low)}, {_signed(high)}]"
