@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rank_core.models import model_class
 from sweeps.plan import Plan, Trial
 from sweeps.store import Store
 from sweeps.tracking.names import metric_name, run_name
@@ -29,7 +30,7 @@ class Recorder:
         if config.model.name != self.plan.base.model.name:
             values.insert(0, config.model.name)
         tags = {
-            "config.id": trial.cell.label,
+            "config.id": self._short_label(trial),
             "config.hash": trial.cell.cell,
             "collection": inputs.collection.name,
             "collection.hash": inputs.collection.content_hash,
@@ -48,6 +49,11 @@ class Recorder:
         }
         self.outbox.metrics(trial.name, numbers, step=0)
 
+    def _short_label(self, trial: Trial) -> str:
+        """The cell's label without the model that most cells share: MLflow's first column shows
+        a group's name in about a dozen letters."""
+        return trial.cell.label.removeprefix(f"{model_class(self.plan.base.model.name).label} ")
+
     def news(self, trial: Trial, news: Mapping[str, Any]) -> None:
         """Curve points, and dev measures where the trial has validated."""
         for point in news["curve"]:
@@ -63,8 +69,10 @@ class Recorder:
 
     def finished(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """Final measures, costs and small artifacts, in one record."""
-        finals = {f"test/{metric_name(name)}": value for name, value in result["test"].items()}
-        finals |= {f"best/dev_{metric_name(name)}": v for name, v in result["dev"].items()}
+        # The primary measure first: MLflow's view sorts by the first one.
+        measures = trial.config.evaluation.measures
+        finals = {f"test/{metric_name(name)}": result["test"][name] for name in measures}
+        finals |= {f"best/dev_{metric_name(name)}": result["dev"][name] for name in measures}
         finals |= {
             "best/step": result["best_step"],
             "cost/train_seconds": result["train_seconds"],

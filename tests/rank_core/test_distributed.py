@@ -34,6 +34,7 @@ print(json.dumps({
     "sums": distributed.sum_numbers([1.0 + rank, 10.0]),
     "gathered": distributed.gather({"rank": rank}),
 }))
+dist.barrier()  # a worker that leaves early aborts the other one on its way out
 dist.destroy_process_group()
 """
 TRIAL = """
@@ -43,6 +44,7 @@ config = TrialConfig().override(json.loads(sys.argv[3]))
 *progress, result = run_trial(config, folder / str(rank))
 losses = [point.loss for news in progress for point in news.curve]
 print(json.dumps([losses, result.dev, result.test, result.encoder_tokens]))
+dist.barrier()  # a worker that leaves early aborts the other one on its way out
 dist.destroy_process_group()
 """
 
