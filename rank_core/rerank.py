@@ -18,10 +18,11 @@ CHUNKS_AT_ONCE = 4096  # chunk vectors kept before they are aggregated; sorting 
 
 @dataclass
 class Work:
-    """What the encoder has read so far."""
+    """What the encoder has read so far, and what it could not tell apart."""
 
     tokens: int = 0  # of real chunks, with query and special tokens
     padded_tokens: int = 0  # the same, padding included
+    ties: int = 0  # documents whose score another document of the query had as well
 
     def add(self, lengths: Sequence[int]) -> None:
         """Counts one padded batch of inputs."""
@@ -61,6 +62,8 @@ def rerank(
             score_B = _score_block(model, pairs, block, batch_tokens, autocast, work)
             for (query_id, doc_id), score in zip(block.pairs, score_B.tolist(), strict=True):
                 scores[query_id][doc_id] = score
+    for of_query in scores.values():
+        work.ties += len(of_query) - len(set(np.asarray([*of_query.values()], np.float32).tolist()))
     return {query_id: ordered(scores[query_id]) for query_id in scores}
 
 

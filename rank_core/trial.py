@@ -50,6 +50,7 @@ class TrialResult:
     peak_memory_bytes: int
     encoder_tokens: int  # real ones, read in training and evaluation
     padding_share: float  # of the tokens the encoder was given
+    ties: int  # documents of test whose score equals another's, ordered by doc_id
     versions: dict[str, str]
 
 
@@ -98,11 +99,16 @@ def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialRe
         before = time.perf_counter()
     assert best.weights is not None and best.run is not None and best.dev is not None
     model.load_state_dict(best.weights)
+    ties_on_dev = scorer.work.ties
     test_run = scorer.run("test")
     eval_seconds += time.perf_counter() - before
     works = (train_work, scorer.work)
-    real, padded = distributed.sum_numbers(
-        [sum(w.tokens for w in works), sum(w.padded_tokens for w in works)]
+    real, padded, ties = distributed.sum_numbers(
+        [
+            sum(w.tokens for w in works),
+            sum(w.padded_tokens for w in works),
+            scorer.work.ties - ties_on_dev,
+        ]
     )
     result = TrialResult(
         cell=cell_of(config, inputs),
@@ -116,6 +122,7 @@ def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialRe
         peak_memory_bytes=peak_memory(device),
         encoder_tokens=int(real),
         padding_share=1 - real / padded,
+        ties=int(ties),
         versions=versions(),
     )
     if distributed.world()[0] == 0:

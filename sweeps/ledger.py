@@ -14,7 +14,14 @@ from sweeps.plan import Plan, Trial
 from sweeps.store import RESULT, Store
 
 FILE = "trials.parquet"
-COSTS = ("train_seconds", "eval_seconds", "peak_memory_bytes", "encoder_tokens", "padding_share")
+COSTS = (
+    "train_seconds",
+    "eval_seconds",
+    "peak_memory_bytes",
+    "encoder_tokens",
+    "padding_share",
+    "ties",
+)
 TERMINAL = ("done", "collapsed", "diverged")
 """A diverged trial would diverge again: it is a result, not a gap to fill."""
 

@@ -166,3 +166,13 @@ def test_the_order_does_not_depend_on_the_order_of_the_candidates():
     scores = {f"d{i}": float(i % 3) for i in range(12)}
     assert ordered(dict(reversed(scores.items()))) == ordered(scores)
     assert list(ordered(dict(reversed(scores.items())))) == list(ordered(scores))
+
+
+def test_ties_are_counted(inputs, queries):
+    model = ranker("maxp", inputs)
+    untied, tied = Work(), Work()
+    run_of(model, inputs, queries, work=untied)
+    torch.nn.init.zeros_(model.head.weight)
+    run = run_of(model, inputs, queries, work=tied)
+    assert untied.ties == 0
+    assert tied.ties == sum(len(scores) - 1 for scores in run.values() if scores) > 0
