@@ -1,5 +1,6 @@
 """Writes what a sweep's trials report into the tracking outbox, under MLflow's names."""
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import Any
 
 from rank_core.models import model_class
 from sweeps.plan import Plan, Trial
-from sweeps.store import Store
+from sweeps.store import HISTORY, RESULT, Store
 from sweeps.tracking.names import metric_name, run_name
 from sweeps.tracking.outbox import Outbox
 
@@ -91,6 +92,17 @@ class Recorder:
             (folder / "test.run.gz", "runs"),
         ]
         self.outbox.finish(trial.name, "FINISHED", finals, tags, artifacts)
+
+    def catch_up(self, trial: Trial) -> None:
+        """Records a trial that is in the store but whose end no driver lived to record."""
+        if self.outbox.is_finished(trial.name):
+            return
+        if not self.outbox.knows(trial.name):
+            self.started(trial, attempt=1)
+        folder = self.store.folder / "runs" / trial.name
+        for line in (folder / HISTORY).read_text().splitlines():
+            self.news(trial, json.loads(line))
+        self.finished(trial, json.loads((folder / RESULT).read_text()))
 
     def lost(self, trial: Trial, status: Any, reason: str) -> None:
         """Ends the attempt of a trial without a result."""

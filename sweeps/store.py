@@ -16,6 +16,7 @@ from rank_core.errors import BadInput
 from rank_core.seeding import derive
 
 RESULT = "result.json"
+HISTORY = "history.jsonl"  # what the trial reported on its way, a line each
 ARRIVING = ".arriving-"
 
 

@@ -4,6 +4,7 @@ One worker: a plain Tune function, its process reused by the next trial. Several
 `run_trial` in every worker of a Ray Train group.
 """
 
+import json
 import os
 import shutil
 import tempfile
@@ -18,7 +19,7 @@ import torch
 from rank_core.config import TrialConfig
 from rank_core.errors import BadInput, Diverged
 from rank_core.trial import TrialResult, run_trial
-from sweeps.store import Store
+from sweeps.store import HISTORY, Store
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -87,13 +88,16 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
     workdir = Path(tempfile.mkdtemp(prefix="ranksweep-trial-"))
     try:
         config = TrialConfig().override(work["settings"])
+        history: list[str] = []
         for news in run_trial(config, workdir):
             if isinstance(news, TrialResult):
                 if publishes:
+                    (workdir / HISTORY).write_text("\n".join(history))
                     Store(work["storage"], work["sweep"]).publish(workdir, work["name"])
                 # Store addresses are content: by now the trial is safe, whoever dies next.
                 report({"status": news.status, "result": asdict(news), "pid": os.getpid()})
             else:
+                history.append(json.dumps(asdict(news)))
                 report({"status": "running", "news": asdict(news)})
     except (BadInput, Diverged) as error:
         status = "diverged" if isinstance(error, Diverged) else "failed"

@@ -26,6 +26,7 @@ class _Recorded:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.attempts = 0
+        self.finished = False
         self.points: set[tuple[str, int]] = set()  # (metric, step)
         self.provisional: dict[str, float] = {}  # finals of attempts that did not finish
         self.nonfinite: set[str] = set()
@@ -48,6 +49,7 @@ class _Recorded:
             )
         elif kind == "finish":
             self.points.update((name, 0) for name in record["metrics"])
+            self.finished = record["status"] == "FINISHED"
             if record["status"] == "FINISHED":
                 self.provisional.clear()
             else:
@@ -97,6 +99,16 @@ class Outbox:
                     "sweep.id": self.sweep_id,
                 }
             self._append(recorded, record)
+
+    def knows(self, trial_key: str) -> bool:
+        """Whether the trial was ever opened, by this process or an earlier one."""
+        with self._lock:
+            return self._recorded(trial_key).attempts > 0
+
+    def is_finished(self, trial_key: str) -> bool:
+        """Whether the trial's last attempt ended FINISHED."""
+        with self._lock:
+            return self._recorded(trial_key).finished
 
     def metrics(self, trial_key: str, metrics: Mapping[str, float], step: int) -> None:
         """Record values at `step` (of the optimiser). A point that is already there stays."""
