@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -29,7 +29,7 @@ from rank_core.seeding import derive, generator
 class Recipe:
     """How the tiny backbone is made; any change makes another one."""
 
-    version: int = 3
+    version: int = 4
     vocabulary: int = 3000
     hidden: int = 64
     layers: int = 2
@@ -95,6 +95,11 @@ def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFas
     tokens = [*SPECIAL, *_word_pieces(words, vocabulary - len(SPECIAL))]
     tokenizer.model = models.WordPiece(
         vocab={token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, SPECIAL.index(token)) for token in ("[CLS]", "[SEP]")],
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

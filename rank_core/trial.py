@@ -102,14 +102,7 @@ def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialRe
     ties_on_dev = scorer.work.ties
     test_run = scorer.run("test")
     eval_seconds += time.perf_counter() - before
-    works = (train_work, scorer.work)
-    real, padded, ties = distributed.sum_numbers(
-        [
-            sum(w.tokens for w in works),
-            sum(w.padded_tokens for w in works),
-            scorer.work.ties - ties_on_dev,
-        ]
-    )
+    tokens, padded_tokens = _encoder_tokens(train_work, scorer.work)
     result = TrialResult(
         cell=cell_of(config, inputs),
         seed=config.seed,
@@ -120,9 +113,9 @@ def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialRe
         train_seconds=train_seconds,
         eval_seconds=eval_seconds,
         peak_memory_bytes=peak_memory(device),
-        encoder_tokens=int(real),
-        padding_share=1 - real / padded,
-        ties=int(ties),
+        encoder_tokens=tokens,
+        padding_share=1 - tokens / padded_tokens,
+        ties=int(distributed.sum_numbers([scorer.work.ties - ties_on_dev])[0]),
         versions=versions(),
     )
     if distributed.world()[0] == 0:
@@ -141,6 +134,13 @@ def trial_streams(config: TrialConfig, backbone_hash: str) -> Streams:
         negatives=derive(config.seed, "negatives", shared),
         dropout=derive(config.seed, "dropout", own),
     )
+
+
+def _encoder_tokens(*works: Work) -> tuple[int, int]:
+    """(real tokens, tokens with padding) that the encoders of all workers were given."""
+    counts = [float(sum(w.tokens for w in works)), float(sum(w.padded_tokens for w in works))]
+    tokens, padded_tokens = distributed.sum_numbers(counts)
+    return int(tokens), int(padded_tokens)
 
 
 def _examples(config: TrialConfig, scorer: Scorer) -> list[TrainingQuery]:

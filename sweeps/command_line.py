@@ -12,6 +12,7 @@ from rank_core.errors import BadInput, unknown
 DEFAULT_NUM_SEEDS = 3
 LISTS = ("evaluation.measures",)  # settings whose own value is a list, not a grid
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
+NOT_CONFIRMED = ("collection", "backbone", "model")  # flags that would change what is confirmed
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Options:
     collection: str | None
     backbone: str | None
     model: str | None
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # empty: a confirmation takes fresh ones
+    num_seeds: int | None
     storage: str
     tracking_uri: str | None
     num_workers: int
@@ -29,6 +31,7 @@ class Options:
     gpus_per_worker: float | None
     dry_run: bool
     smoke_test: bool
+    confirm: bool
     settings: dict[str, str]  # dotted setting: one value
     grids: dict[str, list[str]]  # dotted setting: several values
 
@@ -85,10 +88,13 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     add("--gpus-per-worker", metavar="X", type=float, help="default 1 where there are GPUs, else 0")
     add("--dry-run", action="store_true", help="print the plan and launch nothing")
     add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
+    add("--confirm", action="store_true", help="train the winner on dev again, with fresh seeds")
     add("settings", nargs="*", metavar="section.setting=value", help="swept settings take a,b,c")
     # Settings may stand before, between and after the flags.
     arguments = parser.parse_intermixed_args(list(argv))
     settings, grids = _settings(arguments.settings)
+    if arguments.confirm:
+        _check_confirmation(arguments, [*settings, *grids])
     _at_least_one("--num-workers", arguments.num_workers)
     _at_least_one("--cpus-per-worker", arguments.cpus_per_worker)
     gpus = arguments.gpus_per_worker
@@ -98,7 +104,8 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         collection=_folder(arguments.collection),
         backbone=_folder(arguments.backbone),
         model=arguments.model,
-        seeds=_seeds(arguments.seeds, arguments.num_seeds, arguments.smoke_test),
+        seeds=_seeds(arguments),
+        num_seeds=arguments.num_seeds,
         storage=arguments.storage,
         tracking_uri=arguments.tracking_uri,
         num_workers=arguments.num_workers,
@@ -106,6 +113,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         gpus_per_worker=gpus,
         dry_run=arguments.dry_run,
         smoke_test=arguments.smoke_test,
+        confirm=arguments.confirm,
         settings=settings,
         grids=grids,
     )
@@ -121,11 +129,25 @@ def _at_least_one(flag: str, value: int) -> None:
         raise BadInput(f"{flag} >= 1 must hold, got {value}")
 
 
-def _seeds(listed: str | None, number: int | None, smoke_test: bool) -> tuple[int, ...]:
+def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> None:
+    """A confirmation trains two cells as they were; only how it runs is for the user to say."""
+    flags = [f"--{name}" for name in NOT_CONFIRMED if getattr(arguments, name) is not None]
+    found = [*flags, *["--smoke-test"] * arguments.smoke_test, *(f"{name}=" for name in settings)]
+    if found:
+        raise BadInput(
+            "--confirm takes all settings from the finished sweep; beside it stand only --storage, "
+            "--seeds, --num-seeds, --num-workers, --cpus-per-worker, --gpus-per-worker, "
+            f"--tracking-uri and --dry-run, got {', '.join(found)}"
+        )
+
+
+def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
+    listed, number = arguments.seeds, arguments.num_seeds
     if listed is None:
-        number = number if number is not None else (2 if smoke_test else DEFAULT_NUM_SEEDS)
+        if number is None:
+            number = 2 if arguments.smoke_test else DEFAULT_NUM_SEEDS
         _at_least_one("--num-seeds", number)
-        return tuple(range(1, number + 1))
+        return () if arguments.confirm else tuple(range(1, number + 1))
     try:
         seeds = tuple(int(part) for part in listed.split(","))
     except ValueError:

@@ -15,7 +15,7 @@ from sweeps.monitor import duration
 from sweeps.plan import Plan
 from sweeps.tracking.redact import redact_text
 
-ALPHA, CORRECTION = 0.05, "holm"
+ALPHA = 0.05
 SPLITS = ("dev", "test")
 
 
@@ -86,7 +86,7 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
         "primary": base.evaluation.measures[0],
         "baseline": plan.cells[0].cell,
         "alpha": ALPHA,
-        "correction": CORRECTION,
+        "correction": None,  # the report decides by the number of comparisons
         "paired_seeds": base.training.paired_seeds,
         "swept": list(swept),
         "seeds": list(plan.seeds),
@@ -99,7 +99,8 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
         "backbone": {"name": backbone.name, "content_hash": backbone.content_hash},
         "cells": cells,
         "first_stage": first_stage_means(collection, "test", base.evaluation),
-        "command": redact_text(shlex.join(["python", f"sweeps/{plan.experiment.name}.py", *argv])),
+        "command": redact_text(shlex.join(["python", f"sweeps/{plan.experiment.script}", *argv])),
+        "confirms": plan.experiment.confirms,
     }
 
 

@@ -29,3 +29,9 @@ class Experiment:
     swept: tuple[str, ...]
     grid: Callable[[TrialConfig, Backbone], Grid]
     label: Callable[[TrialConfig], str]
+    confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
+
+    @property
+    def script(self) -> str:
+        """The file that runs it: a confirmation is a mode of the sweep that it confirms."""
+        return f"{self.confirms['sweep'] if self.confirms else self.name}.py"

@@ -80,9 +80,10 @@ class Plan:
                 yield Trial(cell, seed, self.experiment.swept)
 
 
-def make_plan(experiment: Experiment, options: Options) -> Plan:
-    """Everything that can be known before a launch; raises `BadInput` for what can never run."""
-    base = base_config(experiment, options)
+def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
+    """Everything that can be known before a launch; raises `BadInput` for what can never run.
+    Without `base` the options give the settings that all cells share."""
+    base = base or base_config(experiment, options)
     for measure in base.evaluation.measures:
         parse_measure(measure)
     model_class(base.model.name)

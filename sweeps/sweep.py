@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from rank_core.errors import BadInput
 from sweeps.command_line import Options, parse
+from sweeps.confirm import Shortlist, find_shortlist, freeze
 from sweeps.cost import measured_speed, trial_cost
 from sweeps.describe import estimate_text, manifest, plan_text, say, write_description, write_json
 from sweeps.experiment import Experiment
@@ -20,6 +22,7 @@ from sweeps.monitor import Monitor
 from sweeps.plan import Plan, Trial, make_plan
 from sweeps.recorder import Recorder
 from sweeps.report import Report, write_report
+from sweeps.report.access import ACCESS_FILE
 from sweeps.store import RESULT, Store
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.redact import redact_text
@@ -35,6 +38,8 @@ def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     try:
         options = parse(argv, prog=f"{experiment.name}.py", description=doc or "")
+        if options.confirm:
+            return _confirm(experiment, options, list(argv))
         return _sweep(experiment, options, list(argv))
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
@@ -44,16 +49,29 @@ def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int
         return INTERRUPTED
 
 
-def _sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
+def _confirm(first: Experiment, options: Options, argv: list[str]) -> int:
+    """A sweep over the frozen pair of a finished one."""
+    shortlist = find_shortlist(first, options)
+    options = replace(options, seeds=shortlist.seeds(options))
+    return _sweep(shortlist.experiment(first), options, argv, shortlist)
+
+
+def _sweep(
+    experiment: Experiment, options: Options, argv: list[str], shortlist: Shortlist | None = None
+) -> int:
     store = Store(options.storage, experiment.name)
     tracking_uri = options.tracking_uri or default_tracking_uri(store)
     check_tracking_uri(tracking_uri)
-    plan = make_plan(experiment, options)
+    plan = make_plan(experiment, options, shortlist.base if shortlist else None)
+    if shortlist:
+        shortlist.check(plan)
     if options.dry_run:
         _dry_run(plan, store, options)
         return DONE
     store.open()
     with _only_driver(store):
+        if shortlist:
+            freeze(store, shortlist)
         ledger = Ledger(store)
         missing = ledger.plan(plan, store.finished())
         done = len(plan.cells) * len(plan.seeds) - len(missing)
@@ -64,11 +82,15 @@ def _sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
         }
         write_description(store.folder, plan, description)
         outbox = Outbox(store.folder / "outbox", experiment_name(plan, store).removeprefix("rank/"))
+        recorder = Recorder(outbox, store, plan)
+        for trial in plan.trials():
+            if ledger.status(trial) in ("done", "collapsed"):
+                recorder.catch_up(trial)
         uploader = Uploader(outbox.folder, tracking_uri, experiment_name(plan, store))
         uploader.start()
         try:
             if missing:
-                _launch(plan, missing, store, ledger, Recorder(outbox, store, plan), options)
+                _launch(plan, missing, store, ledger, recorder, options)
             else:
                 say("nothing to launch: every trial has ended already")
             report = _finish(plan, store, ledger)
@@ -165,8 +187,9 @@ def _finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
     table.to_parquet(unfinished, index=False)
     unfinished.replace(path)
     _note_versions(store.folder, names)
+    store.pull_file(ACCESS_FILE)
     report = write_report(store.folder)
-    store.push("sweep.json", "qrels", "per_query.parquet", "report")
+    store.push("sweep.json", "qrels", "per_query.parquet", "report", ACCESS_FILE)
     return report
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rank_core.stats.compare import Comparison
 from rank_core.table import render_csv, render_latex, render_markdown
+from sweeps.report.access import Access, record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.factors import grid_factors
 from sweeps.report.figure import Shown
@@ -29,12 +30,14 @@ class Report:
     text: str
 
 
-def write_report(sweep_dir: Path) -> Report:
+def write_report(sweep_dir: Path, command: str | None = None) -> Report:
     """Compare what the sweep in `sweep_dir` left and write `report/`; the same input gives the
-    same bytes. A reader of an older report never sees half a file."""
+    same bytes. A reader of an older report never sees half a file. `command` is who opens the
+    test values for the log of such looks; by default the command of the sweep itself."""
     analysis = analyse(load_sweep(sweep_dir))
     folder = sweep_dir / "report"
-    _write(folder, _files(analysis))
+    accesses = record_access(analysis.sweep, command or analysis.sweep.command)
+    _write(folder, _files(analysis, accesses))
     return Report(
         folder=folder,
         comparisons=analysis.comparisons,
@@ -42,7 +45,7 @@ def write_report(sweep_dir: Path) -> Report:
     )
 
 
-def _files(analysis: Analysis) -> dict[str, bytes]:
+def _files(analysis: Analysis, accesses: list[Access]) -> dict[str, bytes]:
     """{file name below the folder: contents}."""
     sweep, rows, caption = analysis.sweep, analysis.rows, analysis.caption
     baselines = (sweep.baseline,) if analysis.comparisons else ()
@@ -63,7 +66,7 @@ def _files(analysis: Analysis) -> dict[str, bytes]:
         ),
         "table.csv": render_csv(rows),
         "results.json": results_json(analysis, trust, factors),
-        "index.html": page(analysis, trust, factors, shown),
+        "index.html": page(analysis, trust, factors, shown, accesses),
     }
     return {name: text.encode() for name, text in texts.items()} | _plots(shown)
 

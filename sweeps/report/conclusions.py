@@ -15,6 +15,7 @@ def conclusions(analysis: Analysis) -> list[str]:
     """One sentence or two for each: the answer, the customary test, the fate of the trials."""
     return [
         answer(analysis),
+        *([confirmed] if (confirmed := confirmation(analysis)) else []),
         *([customary_test(analysis)] if analysis.primary else []),
         *([below] if (below := below_first_stage(analysis)) else []),
         *(losses(analysis.cells) or [_all_finished(analysis)]),
@@ -42,6 +43,27 @@ def answer(analysis: Analysis) -> str:
         names = _names([sweep.label(one.system) for one in analysis.undecided])
         text += f" One seed cannot decide about {names}."
     return text
+
+
+def confirmation(analysis: Analysis) -> str:
+    """What a confirmation confirms, and both gains side by side; "" for any other sweep."""
+    sweep = analysis.sweep
+    if not sweep.confirms:
+        return ""
+    chosen, baseline = sweep.confirms, sweep.label(sweep.baseline)
+    text = (
+        f"This is a confirmation with fresh seeds: {chosen['label']} was chosen on dev in "
+        f"{chosen['sweep']} (mean {sweep.primary} {chosen['dev_mean']:.3f}, the best of "
+        f"{chosen['num_candidates']} candidates) and fixed before any run below was started."
+    )
+    naive = f"{chosen['naive_gain']:+.3f}"
+    found = next((one for one in analysis.primary if one.system == chosen["cell"]), None)
+    if found is None:
+        return f"{text} Its gain over {baseline} there was {naive}; here there is none yet."
+    return (
+        f"{text} Its gain over {baseline} was {naive} on {sweep.split} in the runs it was chosen "
+        f"from; in the fresh ones it is {found.delta:+.3f}."
+    )
 
 
 def _decided_answer(analysis: Analysis, decided: list[Comparison]) -> str:

@@ -15,6 +15,7 @@ REQUIRED = ("sweep", "question", "split", "measures", "primary", "baseline", "ce
 USED = ("done", "collapsed")
 """Trials whose scores count: a collapsed seed is a result of its configuration."""
 LOST = ("failed", "diverged")
+CONFIRMS = ("sweep", "cell", "label", "dev_mean", "num_candidates", "naive_gain")
 STATUSES = (*USED, *LOST, "running", "planned")
 TRIAL_COLUMNS = ("cell", "seed", "status")
 SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
@@ -61,6 +62,7 @@ class Sweep:
     first_stage: Mapping[str, float]
     versions: Mapping[str, str]
     command: str
+    confirms: Mapping[str, Any] | None  # the choice of another sweep that this one tests anew
     trials: pd.DataFrame
     scores: pd.DataFrame
     dev_scores: pd.DataFrame
@@ -109,6 +111,7 @@ def load_sweep(folder: Path) -> Sweep:
         first_stage=described.get("first_stage") or {},
         versions=described.get("versions") or {},
         command=described.get("command") or "",
+        confirms=described.get("confirms"),
         trials=trials,
         scores=scores,
         dev_scores=_dev_scores(table, trials, described["primary"]),
@@ -136,6 +139,11 @@ def _description(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: 0 < alpha < 1 must hold, got alpha={alpha}")
     if not described.get("rope", ROPE) > 0:
         raise BadInput(f"{path}: rope > 0 must hold, got rope={described['rope']}")
+    unknown = [key for key in CONFIRMS if key not in (described.get("confirms") or CONFIRMS)]
+    if unknown:
+        raise BadInput(
+            f"{path}: confirms must name {', '.join(CONFIRMS)}; missing: {', '.join(unknown)}"
+        )
     return described
 
 

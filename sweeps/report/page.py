@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from rank_core.stats.compare import Comparison
 from rank_core.table import ResultCell, ResultRow
+from sweeps.report.access import Access, access_sentence
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.factors import GridFactors, factor_sentences
@@ -22,7 +23,13 @@ _TEMPLATES = Path(__file__).parent
 _UNDEFINED = "—"
 
 
-def page(analysis: Analysis, trust: Trust, factors: list[GridFactors], shown: list[Shown]) -> str:
+def page(
+    analysis: Analysis,
+    trust: Trust,
+    factors: list[GridFactors],
+    shown: list[Shown],
+    accesses: list[Access],
+) -> str:
     """The whole page as HTML text."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -43,7 +50,7 @@ def page(analysis: Analysis, trust: Trust, factors: list[GridFactors], shown: li
         rows=[_row(analysis, row) for row in analysis.rows],
         columns=_cost_columns(analysis),
         level=f"{100 * (1 - sweep.alpha):g} %",
-        trust=trust_sentences(analysis, trust),
+        trust=_trust(analysis, trust, accesses),
         components=component_rows(analysis, trust),
         limits=limit_rows(analysis, trust),
         collapsed=collapsed_rows(analysis, trust),
@@ -53,6 +60,14 @@ def page(analysis: Analysis, trust: Trust, factors: list[GridFactors], shown: li
         trials=_trials(analysis),
         origins=_origins(analysis),
     )
+
+
+def _trust(analysis: Analysis, trust: Trust, accesses: list[Access]) -> list[tuple[str, str]]:
+    """The sentences of the results and, on this page alone, when the test values were opened: a
+    time is no result."""
+    sentences = trust_sentences(analysis, trust)
+    looks = access_sentence(accesses)
+    return [*sentences, *([("Looks at the test", looks)] if sentences and looks else [])]
 
 
 def _facts(analysis: Analysis) -> list[str]:

@@ -108,7 +108,7 @@ def _aa(analysis: Analysis, trust: Trust) -> str:
 
 def _chosen_on_dev(analysis: Analysis, trust: Trust) -> str:
     choice = trust.chosen_on_dev
-    if choice is None:
+    if choice is None or analysis.sweep.confirms:  # there the choice was made before
         return ""
     sweep = analysis.sweep
     best = max(analysis.primary, key=lambda one: one.delta)
@@ -210,7 +210,7 @@ def correction_note(analysis: Analysis) -> str:
     return (
         f"Exploratory: {CORRECTION_NAMES['bh']} over {count} comparisons lets about "
         f"{100 * analysis.sweep.alpha:g} % of the differences it calls significant be false. "
-        "Confirm a winner with fresh seeds."
+        "Confirm a winner with fresh seeds (--confirm)."
     )
 
 

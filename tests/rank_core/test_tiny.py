@@ -29,7 +29,7 @@ def test_the_tokenizer_learns_lower_case_words_beside_the_special_tokens():
     assert (tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id) == (0, 2, 3)
     words = tokenizer.tokenize("The HARBOUR, the lanterns")
     assert words == ["the", "harbour", ",", "the", "lanterns"]
-    assert tokenizer.decode(tokenizer("a slate roof")["input_ids"]) == "a slate roof"
+    assert tokenizer.decode(tokenizer("a slate roof")["input_ids"]) == "[CLS] a slate roof [SEP]"
 
 
 def test_the_vocabulary_stays_within_its_size():

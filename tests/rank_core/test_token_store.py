@@ -98,7 +98,8 @@ def test_limits_that_a_tokenizer_file_brings_along_change_nothing(tokenizer):
     limited.backend_tokenizer.enable_truncation(max_length=3)
     limited.backend_tokenizer.enable_padding(length=5)
     first = open_token_store(DOCUMENTS, content_hash="limits", tokenizer=limited)
-    plain = [len(tokenizer(text, verbose=False)["input_ids"]) for text in DOCUMENTS.values()]
+    texts = list(DOCUMENTS.values())
+    plain = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
     assert first.lengths().tolist() == plain
     again = open_token_store(DOCUMENTS, content_hash="limits", tokenizer=limited)
     assert again.folder == first.folder, "tokenising switches the limits off and must not rename"

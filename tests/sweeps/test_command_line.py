@@ -36,6 +36,34 @@ def test_seeds_are_listed_or_counted_and_a_smoke_test_has_two(words, seeds):
     assert parsed(*words).seeds == seeds
 
 
+def test_a_confirmation_takes_fresh_seeds_unless_some_are_given():
+    assert (parsed("--confirm").seeds, parsed("--confirm").num_seeds) == ((), None)
+    assert (parsed("--confirm", "--num-seeds", "5").num_seeds) == 5
+    assert parsed("--confirm", "--seeds", "8,9").seeds == (8, 9)
+    with pytest.raises(BadInput, match=r"--num-seeds >= 1 must hold, got 0"):
+        parsed("--confirm", "--num-seeds", "0")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--collection", "woods"],
+        ["--backbone", "tiny"],
+        ["--model", "sump"],
+        ["--smoke-test"],
+        ["training.max_steps=3"],
+        ["chunking.window=48,64"],
+    ],
+)
+def test_a_confirmation_refuses_settings_of_its_own(words):
+    named = words[0].partition("=")[0]
+    law = "--confirm takes all settings from the finished sweep; .* --storage, --seeds, .* got "
+    with pytest.raises(BadInput, match=law + named):
+        parsed("--confirm", *words)
+    running = "--storage x --seeds 8 --num-workers 2 --cpus-per-worker 2 --gpus-per-worker 0"
+    assert parsed("--confirm", *running.split(), "--tracking-uri", "none", "--dry-run").confirm
+
+
 def test_settings_stand_before_between_and_after_flags():
     options = parsed("model.dropout=0", "--num-seeds", "1", "chunking.window=48,64", "--dry-run")
     assert options.settings == {"model.dropout": "0"}
@@ -91,6 +119,6 @@ def test_help_shows_the_question_and_every_flag(capsys):
     assert "What?" in text
     flags = (
         "collection backbone model seeds num-seeds storage tracking-uri num-workers "
-        "cpus-per-worker gpus-per-worker dry-run smoke-test"
+        "cpus-per-worker gpus-per-worker dry-run smoke-test confirm"
     )
     assert [flag for flag in flags.split() if f"--{flag}" not in text] == []

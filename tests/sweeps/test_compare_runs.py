@@ -218,3 +218,31 @@ def test_a_single_judged_query_is_refused(folder: Path, tmp_path: Path) -> None:
 
 def test_a_pattern_without_a_name_is_one_system_per_file(folder: Path) -> None:
     assert list(systems_of([f"{folder}/maxp.?.run"])) == ["maxp.1", "maxp.2", "maxp.3"]
+
+
+def test_a_system_declared_deterministic_gets_its_p(folder: Path, tmp_path: Path, capsys) -> None:
+    arguments = [f"{folder}/sump.1.run", f"maxp={folder}/maxp.*.run"]
+    arguments += ["--qrels", str(folder / "qrels.txt"), "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    assert "One run only: sump.1." in capsys.readouterr().out
+    assert main([*arguments, "--deterministic", "sump.1"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "One run only" not in shown
+    assert "Deterministic by declaration, no seed variance: sump.1." in shown
+    (first, _) = csv.DictReader((tmp_path / "comparisons.csv").open())
+    assert 0 < float(first["p_queries"]) < float(first["p_both"]) < 0.05
+    text = (tmp_path / "table.md").read_text()
+    assert "without seed variance: sump.1." in text and "that one run" not in text
+    with pytest.raises(BadInput, match="unknown deterministic system"):
+        main([*arguments, "--deterministic", "bm25"])
+    with pytest.raises(BadInput, match="must have one run, got 3 for maxp"):
+        main([*arguments, "--deterministic", "maxp"])
+
+
+def test_the_caption_counts_ties_and_no_trials(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path / "flat.run", np.zeros((NUM_QUERIES, NUM_DOCUMENTS)))
+    arguments = [f"{tmp_path}/flat.run", f"{folder}/maxp.1.run"]
+    assert main([*arguments, "--qrels", f"{folder}/qrels.txt", "--out", f"{tmp_path}/out"]) == 0
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert "launched" not in text and "documents tie" not in text
+    assert int(text.partition("document id (")[2].partition(" tied")[0].replace(",", "")) >= 440

@@ -48,6 +48,7 @@ def test_the_description_has_what_the_report_reads(plan_of, tmp_path):
     assert described["baseline"] == plan.cells[0].cell
     assert described["measures"] == ["nDCG@10", "RR@10"] and described["primary"] == "nDCG@10"
     assert described["split"] == "test"
+    assert described["correction"] is None and described["confirms"] is None
     assert described["seeds"] == [1, 2] and described["paired_seeds"] is True
     assert described["swept"] == ["chunking.window", "chunking.stride"]
     assert described["collection"]["num_documents"] == 20

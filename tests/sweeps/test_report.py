@@ -101,6 +101,7 @@ def test_every_file_is_written_and_nothing_temporary_stays(healthy: Report) -> N
         "per_query.parquet",
         "report",
         "sweep.json",
+        "test_access.jsonl",
         "trials.parquet",
     ]
 

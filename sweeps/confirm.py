@@ -1,0 +1,231 @@
+"""A confirmation: the winner on dev and the baseline, frozen, trained again with fresh seeds.
+
+The runs that a winner was chosen from were chosen with it, so their test values flatter it even
+where only dev was looked at. New runs of the same two cells are free of that luck.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rank_core.config import TrialConfig
+from rank_core.errors import BadInput
+from sweeps.command_line import Options
+from sweeps.describe import write_json
+from sweeps.experiment import Experiment, Grid
+from sweeps.plan import Plan
+from sweeps.report.load import FILES, USED, Sweep, load_sweep
+from sweeps.store import Store
+
+FILE = "shortlist.json"
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A cell of the first sweep with every setting but the seed."""
+
+    cell: str
+    label: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """What a confirmation trains; on disk before anything is launched, never chosen again."""
+
+    sweep: str
+    primary: str
+    winner: Frozen
+    baseline: Frozen
+    dev_mean: float  # of the winner, over its seeds in the first sweep
+    num_candidates: int
+    naive_gain: float  # on the reported split, from the runs that the winner was chosen from
+    used_seeds: tuple[int, ...]  # by any trial of the first sweep
+    fresh_seeds: tuple[int, ...]  # of the command that froze it
+
+    @property
+    def hash(self) -> str:
+        """12 hex digits over everything above."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def base(self) -> TrialConfig:
+        """The settings that both cells start from; each then sets all of its own."""
+        return TrialConfig().override(self.winner.settings)
+
+    def seeds(self, options: Options) -> tuple[int, ...]:
+        """The seeds that a command asks for; without any, those the shortlist was frozen with."""
+        if options.seeds:
+            used = [seed for seed in options.seeds if seed in self.used_seeds]
+            if used:
+                raise BadInput(
+                    f"the seeds of a confirmation must never have been used in {self.sweep}, "
+                    f"got {_joined(used)}; used: {_joined(self.used_seeds)}; "
+                    f"free from {self._first_free} on"
+                )
+            return options.seeds
+        if options.num_seeds is None:
+            return self.fresh_seeds
+        return tuple(range(self._first_free, self._first_free + options.num_seeds))
+
+    @property
+    def _first_free(self) -> int:
+        return max(self.used_seeds) + 1
+
+    def experiment(self, first: Experiment) -> Experiment:
+        """The sweep over the frozen pair; all else is as in the first one."""
+        grid = Grid(points=(self.winner.settings,), baseline=self.baseline.settings)
+        return replace(
+            first,
+            name=confirmation_name(self.sweep),
+            question=(
+                f"Does {self.winner.label}, chosen on dev in {self.sweep}, differ from "
+                f"{self.baseline.label} with fresh seeds?"
+            ),
+            grid=lambda base, backbone: grid,
+            confirms={
+                "sweep": self.sweep,
+                "cell": self.winner.cell,
+                "label": self.winner.label,
+                "dev_mean": self.dev_mean,
+                "num_candidates": self.num_candidates,
+                "naive_gain": self.naive_gain,
+                "shortlist": self.hash,
+            },
+        )
+
+    def check(self, plan: Plan) -> None:
+        """Refuses a plan of other cells: the contents of the inputs are part of a cell's name."""
+        frozen = [self.baseline.cell, self.winner.cell]
+        found = [cell.cell for cell in plan.cells]
+        if found != frozen:
+            raise BadInput(
+                f"a confirmation trains the frozen cells {', '.join(frozen)}, got "
+                f"{', '.join(found)}: collection, backbone or program changed since {self.sweep}"
+            )
+
+
+def confirmation_name(sweep: str) -> str:
+    """The name, and the folder in the storage, of the sweep that confirms `sweep`."""
+    return f"{sweep}-confirm"
+
+
+def find_shortlist(experiment: Experiment, options: Options) -> Shortlist:
+    """The shortlist that is frozen already, or a new one from the finished sweep; writes none."""
+    path = Store(options.storage, confirmation_name(experiment.name)).pull_file(FILE)
+    if path.exists():
+        return read_shortlist(path)
+    chosen = choose(Store(options.storage, experiment.name))
+    return replace(chosen, fresh_seeds=chosen.seeds(options))
+
+
+def choose(store: Store) -> Shortlist:
+    """The cell with the highest mean of the primary measure on dev, over its seeds, and the
+    baseline, which is no candidate."""
+    sweep = _finished_sweep(store)
+    dev = sweep.dev_scores.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
+    candidates = [c.cell for c in sweep.cells if c.cell in dev.index and c.cell != sweep.baseline]
+    if not candidates:
+        raise BadInput(
+            f"a confirmation needs a finished cell beside the baseline, with {sweep.primary} on "
+            f"dev; {store.folder} has none"
+        )
+    winner = max(candidates, key=lambda cell: float(dev[cell]))
+    # Only now, with the choice made, is the reported split looked at.
+    chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
+    mean = chosen.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
+    used = {*sweep.seeds, *_ever_launched(store)}
+    return Shortlist(
+        sweep=sweep.name,
+        primary=sweep.primary,
+        winner=_frozen(store, sweep, winner),
+        baseline=_frozen(store, sweep, sweep.baseline),
+        dev_mean=float(dev[winner]),
+        num_candidates=len(candidates),
+        naive_gain=float(mean[winner] - mean[sweep.baseline]),
+        used_seeds=tuple(sorted(used)),
+        fresh_seeds=tuple(range(max(used) + 1, max(used) + 1 + len(sweep.seeds))),
+    )
+
+
+def _finished_sweep(store: Store) -> Sweep:
+    """The first sweep; every seed of its baseline must have ended, one at least with scores."""
+    if not store.is_local:
+        store.folder.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in FILES if not store.pull_file(name).is_file()]
+    if missing:
+        raise BadInput(
+            f"--confirm needs a finished sweep, whose folder holds {', '.join(FILES)}; "
+            f"{store.root} has no {', '.join(missing)}. Run {store.sweep} without --confirm first"
+        )
+    sweep = load_sweep(store.folder)
+    trials = sweep.trials[sweep.trials["cell"] == sweep.baseline]
+    status = dict(zip(trials["seed"], trials["status"], strict=True))
+    open_seeds = [s for s in sweep.seeds if status.get(s, "planned") in ("planned", "running")]
+    if open_seeds or not set(status.values()) & set(USED):
+        found = f"unfinished seeds {_joined(open_seeds)}" if open_seeds else "no seed with scores"
+        raise BadInput(
+            f"--confirm needs a finished baseline in {sweep.name}; {sweep.label(sweep.baseline)} "
+            f"has {found}"
+        )
+    return sweep
+
+
+def _ever_launched(store: Store) -> set[int]:
+    """Seeds of all trials in the folder, those of plans that `sweep.json` no longer describes
+    included."""
+    return {int(seed) for seed in pd.read_parquet(store.folder / "trials.parquet")["seed"]}
+
+
+def _frozen(store: Store, sweep: Sweep, cell: str) -> Frozen:
+    """A cell with the settings that its first trial with scores was run with."""
+    used = sweep.trials[(sweep.trials["cell"] == cell) & sweep.trials["status"].isin(USED)]
+    name = f"{cell}-seed{used['seed'].iloc[0]}"
+    store.pull({name})
+    path = store.folder / "runs" / name / "config.json"
+    if not path.is_file():
+        raise BadInput(f"every finished trial must have kept its settings; missing: {path}")
+    settings = json.loads(path.read_text())
+    del settings["seed"]
+    return Frozen(cell, sweep.label(cell), settings)
+
+
+def freeze(store: Store, shortlist: Shortlist) -> None:
+    """Writes the shortlist into the confirmation's folder; one that is there is never replaced."""
+    path = store.folder / FILE
+    if not path.exists():
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_json(path, asdict(shortlist) | {"hash": shortlist.hash, "frozen_at": now})
+        store.push(FILE)
+    elif read_shortlist(path).hash != shortlist.hash:
+        raise BadInput(
+            f"a shortlist is frozen once, another command has just written {path}; start again"
+        )
+
+
+def read_shortlist(path: Path) -> Shortlist:
+    """A frozen shortlist, which must be as it was written."""
+    try:
+        stored = json.loads(path.read_text())
+        found, _ = stored.pop("hash"), stored.pop("frozen_at")
+        stored |= {name: Frozen(**stored[name]) for name in ("winner", "baseline")}
+        stored |= {name: tuple(stored[name]) for name in ("used_seeds", "fresh_seeds")}
+        shortlist = Shortlist(**stored)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path}: must hold a shortlist as it was frozen; {error!r}") from None
+    if shortlist.hash != found:
+        raise BadInput(
+            f"{path}: must be as it was frozen (hash {found}), got contents of hash "
+            f"{shortlist.hash}"
+        )
+    return shortlist
+
+
+def _joined(seeds: Any) -> str:
+    return ", ".join(map(str, seeds))

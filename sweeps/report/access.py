@@ -1,0 +1,87 @@
+"""The log of looks at the test: one line whenever a report opens a set of trials not yet opened."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rank_core.errors import BadInput
+from sweeps.report.load import USED, Sweep
+from sweeps.tracking.redact import redact_text
+
+ACCESS_FILE = "test_access.jsonl"
+
+
+@dataclass(frozen=True)
+class Access:
+    """The first look at the test values of one set of trials."""
+
+    time: str  # UTC, ISO 8601
+    command: str
+    split: str
+    num_cells: int
+    num_trials: int
+    seeds: list[int]
+    hash: str  # of split, measures and trials; a cell's name stands for all its settings
+
+
+def record_access(sweep: Sweep, command: str) -> list[Access]:
+    """All looks at this sweep's test values, the present one included; a set of trials that was
+    reported before adds no line, and the development queries are nobody's secret."""
+    path = sweep.folder / ACCESS_FILE
+    accesses = read_accesses(path)
+    used = sweep.trials[sweep.trials["status"].isin(USED)]
+    if sweep.split == "dev" or used.empty:
+        return accesses
+    trials = sorted((str(c), int(s)) for c, s in zip(used["cell"], used["seed"], strict=True))
+    content = json.dumps([sweep.split, sorted(sweep.measures), trials])
+    found = hashlib.sha256(content.encode()).hexdigest()[:12]
+    if any(one.hash == found for one in accesses):
+        return accesses
+    access = Access(
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=redact_text(command),
+        split=sweep.split,
+        num_cells=len({cell for cell, _ in trials}),
+        num_trials=len(trials),
+        seeds=sorted({seed for _, seed in trials}),
+        hash=found,
+    )
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(access)) + "\n")
+    return [*accesses, access]
+
+
+def read_accesses(path: Path) -> list[Access]:
+    """The recorded looks, oldest first; none where the file is missing."""
+    if not path.exists():
+        return []
+    accesses = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            accesses.append(Access(**json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise BadInput(
+                f"{path}:{number}: must be one recorded access as it was written; {error}"
+            ) from None
+    return accesses
+
+
+def access_sentence(accesses: list[Access]) -> str:
+    """How often test values were opened, and when first; "" if never."""
+    if not accesses:
+        return ""
+    first = accesses[0]
+    when = datetime.fromisoformat(first.time).strftime("%Y-%m-%d %H:%M UTC")
+    trials = f"{first.num_trials} trial{'s' * (first.num_trials != 1)}"
+    if len(accesses) == 1:
+        return (
+            f"The {first.split} values in this folder were opened over one set of trials, first "
+            f"on {when} ({trials}); {ACCESS_FILE} keeps count."
+        )
+    return (
+        f"The {first.split} values in this folder were opened over {len(accesses)} different sets "
+        f"of trials, first on {when} ({trials}): what was added after that may have been chosen "
+        f"by looking at {first.split}. {ACCESS_FILE} has each of them."
+    )

@@ -1,0 +1,103 @@
+"""The log of looks at the test: one line per set of trials, told on the page, no result."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_report_inputs import write_sweep
+
+from rank_core.errors import BadInput
+from sweeps.report import main, write_report
+from sweeps.report.access import ACCESS_FILE, access_sentence, read_accesses
+
+
+@pytest.fixture(autouse=True)
+def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / ACCESS_FILE).read_text().splitlines()]
+
+
+def test_a_report_over_new_trials_is_recorded_and_the_same_again_is_not(tmp_path):
+    folder = write_sweep(tmp_path, num_queries=20, seeds=(1, 2))
+    before = datetime.now(UTC).replace(microsecond=0)
+    first = write_report(folder).folder / "index.html"
+    page = first.read_bytes()
+    [line] = lines(folder)
+    assert before <= datetime.fromisoformat(line["time"]) <= datetime.now(UTC)
+    assert line["command"].startswith("python -m sweeps run window_stride")
+    assert (line["split"], line["num_cells"], line["num_trials"]) == ("test", 5, 10)
+    assert line["seeds"] == [1, 2]
+    write_report(folder)
+    assert lines(folder) == [line] and first.read_bytes() == page
+    write_sweep(tmp_path, num_queries=20, seeds=(1, 2, 3))
+    write_report(folder)
+    again, second = lines(folder)
+    assert again == line and second["seeds"] == [1, 2, 3] and second["hash"] != line["hash"]
+
+
+def test_other_measures_are_another_look_and_lost_trials_are_none(tmp_path):
+    folder = write_sweep(tmp_path, num_queries=20)
+    write_report(folder)
+    write_sweep(tmp_path, num_queries=20, measures=["nDCG@10"])
+    write_report(folder)
+    assert len(lines(folder)) == 2
+    trials = pd.read_parquet(folder / "trials.parquet")
+    lost = trials.head(1).assign(seed=9, status="failed")
+    pd.concat([trials, lost]).to_parquet(folder / "trials.parquet")
+    described = json.loads((folder / "sweep.json").read_text()) | {"seeds": [1, 2, 3, 9]}
+    (folder / "sweep.json").write_text(json.dumps(described))
+    write_report(folder)
+    assert len(lines(folder)) == 2
+
+
+def test_a_report_on_dev_or_without_scores_opens_nothing(tmp_path):
+    write_report(write_sweep(tmp_path / "dev", num_queries=20, split="dev"))
+    fates = {(cell, seed): "failed" for cell in range(5) for seed in (1, 2, 3)}
+    write_report(write_sweep(tmp_path / "lost", num_queries=20, fates=fates))
+    assert list(tmp_path.glob(f"*/{ACCESS_FILE}")) == []
+
+
+def test_the_command_that_looked_is_kept_without_its_secrets(tmp_path, capsys):
+    folder = write_sweep(tmp_path, num_queries=20)
+    assert main([str(folder)]) == 0
+    assert str(folder) in capsys.readouterr().out
+    assert lines(folder)[0]["command"] == f"python -m sweeps report {folder}"
+    write_sweep(folder, num_queries=20, seeds=(1, 2))
+    write_report(folder, "x --tracking-uri postgresql://me:geheim@host/mlflow")
+    assert "geheim" not in (folder / ACCESS_FILE).read_text()
+
+
+def test_the_page_says_how_often_and_since_when_and_the_results_do_not(tmp_path):
+    folder = write_sweep(tmp_path, num_queries=20, seeds=(1, 2))
+    report = write_report(folder).folder
+    [line] = lines(folder)
+    line["time"] = "2026-03-04T05:06:07+00:00"
+    (folder / ACCESS_FILE).write_text(json.dumps(line) + "\n")
+    once = "were opened over one set of trials, first on 2026-03-04 05:06 UTC (10 trials)"
+    results = (report / "results.json").read_bytes()
+    write_report(folder)
+    assert once in (report / "index.html").read_text()
+    assert (report / "results.json").read_bytes() == results
+    assert b"2026-03-04" not in results and b"opened over" not in results
+    write_sweep(folder, num_queries=20, seeds=(1, 2, 3))
+    write_report(folder)
+    twice = "over 2 different sets of trials, first on 2026-03-04 05:06 UTC (10 trials)"
+    assert twice in (report / "index.html").read_text()
+
+
+def test_a_broken_log_is_refused_with_file_and_line(tmp_path):
+    folder = write_sweep(tmp_path, num_queries=20)
+    write_report(folder)
+    with (folder / ACCESS_FILE).open("a") as file:
+        file.write('{"time": "yesterday"}\n')
+    with pytest.raises(BadInput, match=r"test_access\.jsonl:2: must be one recorded access"):
+        write_report(folder)
+
+
+def test_where_nothing_was_opened_nothing_is_said(tmp_path):
+    assert read_accesses(tmp_path / ACCESS_FILE) == [] and access_sentence([]) == ""
