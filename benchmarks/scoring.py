@@ -33,7 +33,7 @@ Scores = NDArray[np.float32]
 class Pairs:
     """Chunks of the candidates of a few test queries, each one a text and a document of its own."""
 
-    def __init__(self, work: Workload) -> None:
+    def __init__(self, work: Workload, batch_tokens: int) -> None:
         split = work.collection.splits["test"]
         tokenizer = load_tokenizer(work.backbone.folder)
         cut = TrialConfig().override({"chunking.window": WINDOW, "chunking.stride": STRIDE})
@@ -53,7 +53,12 @@ class Pairs:
         content = hashlib.sha256(repr(documents).encode()).hexdigest()
         tokens = open_token_store(documents, content_hash=content, tokenizer=tokenizer)
         self.config = cut.override(
-            {"model.name": "firstp", "chunking.window": 477, "chunking.stride": 477}
+            {
+                "model.name": "firstp",
+                "chunking.window": 477,
+                "chunking.stride": 477,
+                "evaluation.batch_tokens": batch_tokens,
+            }
         )
         self.encoder = PairEncoder(tokens, self.config.chunking, True, work.backbone)
         texts = [split.queries[query_id] for query_id in query_ids]
@@ -126,7 +131,7 @@ def main() -> None:
     flags = parser(__doc__ or "").parse_args()
     torch.set_num_threads(flags.threads)
     work = workload(flags.collection, flags.size)
-    pairs = Pairs(work)
+    pairs = Pairs(work, flags.batch_tokens)
     config = pairs.config.override({"model.backbone": str(work.backbone.folder)})
     model = build_model(config, work.backbone, init_seed=0).eval()
     counts = {name: Work() for name in ("ours fp32", "ours bf16", "plain fp32")}

@@ -12,6 +12,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from rank_core.backbones import Backbone, load_tokenizer, resolve_backbone
+from rank_core.config import Evaluation
 from rank_core.data import Collection, load_collection
 from rank_core.tiny import train_tokenizer
 from rank_core.token_store import TokenStore, open_token_store
@@ -39,6 +40,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     flags.add_argument("--size", choices=SIZES, default="minilm")
     flags.add_argument("--repeats", type=int, default=5)
     flags.add_argument("--threads", type=int, default=torch.get_num_threads())
+    flags.add_argument("--batch-tokens", type=int, default=Evaluation().batch_tokens)
     flags.add_argument("--json", type=Path, help="write the figures here")
     return flags
 

@@ -1,7 +1,8 @@
 """The results table as markdown, LaTeX and CSV. Rounding happens here and nowhere earlier.
 
-Letters: baseline number one is `a`, the next `b`, ... Lower case marks a difference when only the
-queries are random (the customary test), upper case one that also holds over training runs.
+Letters: baseline number one is `a`, the next `b`, ...; a baseline is a cell, or a mapping from each
+system to its own. Lower case marks a difference when only the queries are random (the customary
+test), upper case one that also holds over training runs.
 """
 
 import csv
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 
 from rank_core.errors import BadInput
+from rank_core.stats.baselines import Slot, by_slot
 from rank_core.stats.compare import Comparison
-from rank_core.stats.results import ResultCell, ResultRow, baselines_in_order, caption
+from rank_core.stats.results import ResultCell, ResultRow, caption, slots_in_order
 
 __all__ = ["ResultCell", "ResultRow", "caption", "render_csv", "render_latex", "render_markdown"]
 
@@ -60,12 +62,13 @@ def render_markdown(
     *,
     alpha: float = 0.05,
     digits: int = 3,
-    baselines: Sequence[str] = (),
+    baselines: Sequence[Slot] = (),
     caption: str = "",
     tied: Mapping[str, Collection[str]] | None = None,
 ) -> str:
     """A markdown table; letters stand as superscripts behind the mean.
 
+    `baselines` are the slots of the letters, in their order: a cell or {system: its own baseline}.
     `tied` names, per measure, the cells that no test tells from the best one: italic, the best
     itself is bold.
     """
@@ -90,7 +93,7 @@ def render_latex(
     *,
     alpha: float = 0.05,
     digits: int = 3,
-    baselines: Sequence[str] = (),
+    baselines: Sequence[Slot] = (),
     caption: str = "",
     label: str = "",
     tied: Mapping[str, Collection[str]] | None = None,
@@ -150,23 +153,23 @@ def _layout(
     rows: Sequence[ResultRow],
     alpha: float,
     digits: int,
-    baselines: Sequence[str],
+    baselines: Sequence[Slot],
     cell: Callable[[_Shown, Sequence[str]], list[str]],
     escape: Callable[[str], str],
     tied: Mapping[str, Collection[str]],
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """The header and the body: (group, []) where a group starts, ("", texts) for a system."""
     measures = _measures(rows)
-    names = baselines_in_order(rows, baselines)
+    slots = slots_in_order(rows, baselines)
     columns = [
         [
             _shown(
-                row.cells[i],
+                row,
                 rows,
                 i,
                 alpha=alpha,
                 digits=digits,
-                names=names,
+                slots=slots,
                 hollow=row.cell in tied.get(measure, ()),
             )
             for row in rows
@@ -174,8 +177,8 @@ def _layout(
         for i, measure in enumerate(measures)
     ]
     # The widest letter of every baseline in a column: what an absent letter must make room for.
-    slots = [
-        [max((shown.letters[n] for shown in column), key=len) for n in range(len(names))]
+    widest = [
+        [max((shown.letters[n] for shown in column), key=len) for n in range(len(slots))]
         for column in columns
     ]
     header = ["system", "seeds"]
@@ -189,24 +192,25 @@ def _layout(
         previous = row.group
         texts = [escape(row.label), f"{row.seeds_used}/{row.seeds_launched}"]
         for i, column in enumerate(columns):
-            texts += cell(column[number], slots[i])
+            texts += cell(column[number], widest[i])
         body.append(("", texts))
     return [escape(text) for text in header], body
 
 
 def _shown(
-    cell: ResultCell,
+    row: ResultRow,
     rows: Sequence[ResultRow],
     column: int,
     *,
     alpha: float,
     digits: int,
-    names: Sequence[str],
+    slots: Sequence[Slot],
     hollow: bool,
 ) -> _Shown:
-    means = [round(row.cells[column].mean, digits) for row in rows]
+    cell = row.cells[column]
+    means = [round(one.cells[column].mean, digits) for one in rows]
     best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
-    by_baseline = {c.baseline: c for c in cell.comparisons}
+    found = by_slot(row.cell, cell.comparisons, slots)
     plain = ("", "", "", "")
     if cell.comparison is not None:
         c = cell.comparison
@@ -221,7 +225,7 @@ def _shown(
         mean=_number(cell.mean, digits),
         bold=round(cell.mean, digits) == best,
         hollow=hollow,
-        letters=tuple(_letter(by_baseline.get(name), i, alpha) for i, name in enumerate(names)),
+        letters=tuple(_letter(one, slot, alpha) for slot, one in enumerate(found)),
         sd_seeds=_number(cell.sd_seeds, digits),
         plain=plain,
     )

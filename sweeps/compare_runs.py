@@ -33,6 +33,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--measures", nargs="+", default=MEASURES, metavar="MEASURE")
     parser.add_argument("--alpha", type=float, default=0.05)
     parser.add_argument("--correction", choices=CORRECTIONS, default="holm")
+    parser.add_argument(
+        "--deterministic",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a system (BM25) whose one run is the only one there is; may be repeated",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the table there as well")
     given = parser.parse_args(argv)
     found = compare_runs(
@@ -42,6 +49,7 @@ def main(argv: Sequence[str]) -> int:
         measures=given.measures,
         alpha=given.alpha,
         correction=given.correction,
+        deterministic=given.deterministic,
     )
     print(comparison_text(found), end="")
     if given.out is not None:
@@ -77,11 +85,14 @@ def systems_of(arguments: Sequence[str]) -> dict[str, tuple[Path, ...]]:
 def write_files(found: RunComparison, folder: Path) -> None:
     """Write `table.md`, `table.tex`, `table.csv` and `comparisons.csv`."""
     text = caption(
-        found.rows, split=found.qrels.name, alpha=found.alpha, baselines=(found.baseline,)
+        found.rows,
+        split=found.qrels.name,
+        alpha=found.alpha,
+        baselines=(found.baseline,),
+        ties=found.tied,
+        deterministic=found.deterministic,
+        third_party=True,
     )
-    # The last sentence counts launched trials: of runs by others nobody here knows that.
-    runs = sum(map(len, found.systems.values()))
-    text = text.partition(f"{runs} of {runs} launched trials used")[0].rstrip()
     text = " ".join([text, *reservations(found), *found.notes])
     aim: dict[str, Any] = {"alpha": found.alpha, "baselines": (found.baseline,), "caption": text}
     folder.mkdir(parents=True, exist_ok=True)

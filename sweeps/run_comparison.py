@@ -1,7 +1,7 @@
 """Any TREC runs as systems and seeds: measured on judged queries, tested against a baseline."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +31,18 @@ class RunComparison:
     num_queries: int
     comparisons: list[Comparison]
     rows: list[ResultRow]
-    notes: list[str]  # what was counted as 0, left out, or tied
+    notes: list[str]  # what was counted as 0 or left out
+    tied: int  # scores of judged queries that another document has as well
+    deterministic: tuple[str, ...] = ()
 
     @property
     def single(self) -> list[str]:
         """Systems with one run, about whose training nothing is known."""
-        return [name for name, runs in self.systems.items() if len(runs) == 1]
+        return [
+            name
+            for name, runs in self.systems.items()
+            if len(runs) == 1 and name not in self.deterministic
+        ]
 
 
 def compare_runs(
@@ -47,8 +53,12 @@ def compare_runs(
     measures: Sequence[str] = MEASURES,
     alpha: float = 0.05,
     correction: str = "holm",
+    deterministic: Collection[str] = (),
 ) -> RunComparison:
-    """Measure every run on the judged queries and test every system against the baseline."""
+    """Measure every run on the judged queries and test every system against the baseline.
+
+    `deterministic` names systems (BM25) whose one run is declared to be the only one there is.
+    """
     baseline = next(iter(systems)) if baseline is None else baseline
     if baseline not in systems:
         raise unknown("baseline", baseline, systems)
@@ -58,12 +68,18 @@ def compare_runs(
     judged = read_qrels(qrels)
     if len(judged) < 2:
         raise BadInput(f"{qrels}: a test needs two judged queries or more, found {len(judged)}")
-    scores, notes = _scores(systems, judged, qrels, measures)
+    scores, notes, tied = _scores(systems, judged, qrels, measures)
     matrices = [score_matrix(scores, measure=one, cells=list(systems)) for one in measures]
     comparisons = [
         one
         for matrix in matrices
-        for one in compare(matrix, baseline=baseline, correction=correction, alpha=alpha)
+        for one in compare(
+            matrix,
+            baseline=baseline,
+            correction=correction,
+            alpha=alpha,
+            deterministic=deterministic,
+        )
     ]
     return RunComparison(
         systems=systems,
@@ -75,13 +91,15 @@ def compare_runs(
         comparisons=comparisons,
         rows=[_row(name, matrices, comparisons, name == baseline) for name in systems],
         notes=notes,
+        tied=tied,
+        deterministic=tuple(name for name in systems if name in deterministic),
     )
 
 
 def _scores(
     systems: Mapping[str, tuple[Path, ...]], judged: Qrels, qrels: Path, measures: Sequence[str]
-) -> tuple[pd.DataFrame, list[str]]:
-    """The long per-query table of all runs, and what was counted as 0, left out or tied."""
+) -> tuple[pd.DataFrame, list[str], int]:
+    """The long per-query table of all runs, what was counted as 0 or left out, and tied scores."""
     tables, notes, tied = [], [], 0
     for name, paths in systems.items():
         seen: dict[Path, Run] = {}
@@ -109,9 +127,7 @@ def _scores(
             }
             table = per_query(judged, strict, measures)
             tables.append(table.assign(cell=name, seed=seed, split=qrels.name))
-    if tied:
-        notes.append(f"{tied:,} documents tie with another; ties rank by ascending document id.")
-    return pd.concat(tables, ignore_index=True), notes
+    return pd.concat(tables, ignore_index=True), notes, tied
 
 
 def _lost(path: Path, *, missing: int, extra: int) -> list[str]:

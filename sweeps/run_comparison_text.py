@@ -3,6 +3,7 @@
 import math
 import textwrap
 
+from rank_core.stats.results import TIE_POLICY
 from rank_core.stats.variance import false_positive_sentence
 from sweeps.report.notation import letter, p_text, shortened
 from sweeps.report.terminal import WIDTH
@@ -23,7 +24,8 @@ def comparison_text(found: RunComparison) -> str:
     for number, measure in enumerate(found.measures):
         lines += ["", measure, *_table(found, number)]
     lines.append("")
-    for sentence in (_legend(found), *reservations(found), *found.notes):
+    sentences = (_legend(found), *_declared(found), *reservations(found), *found.notes)
+    for sentence in (*sentences, *_ties(found)):
         lines += textwrap.wrap(sentence, WIDTH, break_on_hyphens=False)
     return "\n".join([*lines, ""])
 
@@ -61,6 +63,18 @@ def _signed(value: float) -> str:
     return text[0] + text[1:].removeprefix("0")
 
 
+def _declared(found: RunComparison) -> list[str]:
+    if not found.deterministic:
+        return []
+    return [f"Deterministic by declaration, no seed variance: {', '.join(found.deterministic)}."]
+
+
+def _ties(found: RunComparison) -> list[str]:
+    if not found.tied:
+        return []
+    return [f"{found.tied:,} documents tie with another; {TIE_POLICY}."]
+
+
 def _legend(found: RunComparison) -> str:
     one = found.comparisons[0]
     return (
@@ -78,6 +92,8 @@ def reservations(found: RunComparison) -> list[str]:
             "very run: they hold for new queries and say nothing about training again, and their "
             f"p both and interval are not defined (—). To test methods, {SYNTAX}."
         ]
+    if len(found.deterministic) == len(found.systems):
+        return []
     first = [one for one in found.comparisons if one.measure == found.measures[0]]
     rates = [one.predicted_false_positive_rate for one in first]
     return [false_positive_sentence(rates, alpha=found.alpha)]

@@ -1,5 +1,6 @@
 """Every cell of a matrix against one baseline, with all three scopes and one correction."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,8 @@ TIE = 1e-9
 class Comparison:
     """One system against the baseline on one measure; `p_both_adjusted` is the one that decides.
 
-    NaN stands where one seed cannot answer: the scopes `seeds` and `both` and the interval.
+    NaN stands where one seed cannot answer, unless its system is declared deterministic: the
+    scopes `seeds` and `both` and the interval.
     """
 
     measure: str
@@ -61,21 +63,45 @@ def compare(
     correction: str = "holm",
     alpha: float = 0.05,
     paired_seeds: bool = False,
+    deterministic: Collection[str] = (),
 ) -> list[Comparison]:
-    """Compare every other cell with the baseline; the family is all of these comparisons."""
+    """Compare every other cell with the baseline; the family is all of these comparisons.
+
+    `deterministic` names cells whose one run is declared to be the only one there is (BM25).
+    """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
+    return compare_pairs(
+        matrix,
+        [(cell, baseline) for cell in matrix.cells if cell != baseline],
+        correction=correction,
+        alpha=alpha,
+        paired_seeds=paired_seeds,
+        deterministic=deterministic,
+    )
+
+
+def compare_pairs(
+    matrix: ScoreMatrix,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    correction: str = "holm",
+    alpha: float = 0.05,
+    paired_seeds: bool = False,
+    deterministic: Collection[str] = (),
+) -> list[Comparison]:
+    """Compare the first cell of every pair with the second; the family is all pairs."""
     if correction not in CORRECTIONS:
         raise unknown("correction", correction, CORRECTIONS)
     if not 0 < alpha < 1:
         raise BadInput(f"0 < alpha < 1 must hold, got alpha={alpha}")
-    systems = [cell for cell in matrix.cells if cell != baseline]
-    if not systems:
+    _check_deterministic(matrix, deterministic)
+    if not pairs:
         return []
-    if paired_seeds:
-        _check_paired(matrix, systems, baseline)
-    test = paired_scope_test if paired_seeds else scope_test
-    tests = [test(matrix.scores[system], matrix.scores[baseline]) for system in systems]
+    tests = [
+        _scope_test(matrix, *pair, paired_seeds=paired_seeds, deterministic=deterministic)
+        for pair in pairs
+    ]
     adjust = CORRECTIONS[correction]
     adjusted = zip(
         adjust([test.p_both for test in tests]),
@@ -89,11 +115,13 @@ def compare(
             baseline,
             test=test,
             adjusted=(float(p_both), float(p_queries)),
-            family_size=len(systems),
+            family_size=len(pairs),
             correction=correction,
             alpha=alpha,
         )
-        for system, test, (p_both, p_queries) in zip(systems, tests, adjusted, strict=True)
+        for (system, baseline), test, (p_both, p_queries) in zip(
+            pairs, tests, adjusted, strict=True
+        )
     ]
 
 
@@ -161,11 +189,32 @@ def wins_ties_losses(score_A_SQ: Floats, score_B_SQ: Floats) -> tuple[int, int, 
     return wins, len(delta_Q) - wins - losses, losses
 
 
-def _check_paired(matrix: ScoreMatrix, systems: list[str], baseline: str) -> None:
-    for system in systems:
-        if matrix.seeds[system] != matrix.seeds[baseline]:
-            raise BadInput(
-                "paired seeds need the same seeds in every cell, "
-                f"got {matrix.seeds[system]} for {system} "
-                f"and {matrix.seeds[baseline]} for {baseline}"
-            )
+def _scope_test(
+    matrix: ScoreMatrix,
+    system: str,
+    baseline: str,
+    *,
+    paired_seeds: bool,
+    deterministic: Collection[str],
+) -> ScopeTest:
+    """The test of one pair; a run without a seed cannot share one, so it is never paired."""
+    sides = matrix.scores[system], matrix.scores[baseline]
+    fixed = system in deterministic, baseline in deterministic
+    if not paired_seeds or any(fixed):
+        return scope_test(*sides, deterministic=fixed)
+    if matrix.seeds[system] != matrix.seeds[baseline]:
+        raise BadInput(
+            "paired seeds need the same seeds in every cell, "
+            f"got {matrix.seeds[system]} for {system} "
+            f"and {matrix.seeds[baseline]} for {baseline}"
+        )
+    return paired_scope_test(*sides)
+
+
+def _check_deterministic(matrix: ScoreMatrix, deterministic: Collection[str]) -> None:
+    for cell in deterministic:
+        if cell not in matrix.cells:
+            raise unknown("deterministic system", cell, matrix.cells)
+        num_runs = len(matrix.seeds[cell])
+        if num_runs != 1:
+            raise BadInput(f"a deterministic system must have one run, got {num_runs} for {cell}")

@@ -1,10 +1,11 @@
 """What one results table contains, and the caption that says how to read it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 
 from rank_core.errors import BadInput
+from rank_core.stats.baselines import Slot, baseline_of
 from rank_core.stats.compare import Comparison
 
 CORRECTION_NAMES = {
@@ -49,51 +50,88 @@ def caption(
     *,
     split: str,
     alpha: float = 0.05,
-    baselines: Sequence[str] = (),
+    baselines: Sequence[Slot] = (),
     tie_policy: str = TIE_POLICY,
+    ties: int | None = None,
     paired_seeds: bool = False,
+    deterministic: Collection[str] = (),
     collapsed: int = 0,
     failed: int = 0,
+    third_party: bool = False,
 ) -> str:
-    """What a reader must know to read the table: test, scope, S, Q, alpha, family, lost trials."""
+    """What a reader must know to read the table: test, scope, S, Q, alpha, family, lost trials.
+
+    `ties` is the number of tied scores that the tie policy ordered, if it was counted. Of runs by
+    a third party nobody here knows how many were launched, so nothing is said about lost ones.
+    """
     found = [c for row in rows for cell in row.cells for c in cell.comparisons]
-    launched = sum(row.seeds_launched for row in rows)
-    used = sum(row.seeds_used for row in rows)
-    lost = f"{used} of {launched} launched trials used; {failed} failed, {collapsed} collapsed"
-    lost += " (collapsed trials are kept)." if collapsed else "."
+    end = "" if third_party else " " + _lost(rows, failed=failed, collapsed=collapsed)
+    tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
     seeds = f"S = {_span(row.seeds_used for row in rows)} seeds per system"
     if not found:
-        return f"Split {split}, {seeds}, mean ± SD over seeds; ties: {tie_policy}. {lost}"
-    names = baselines_in_order(rows, baselines)
-    labels = {row.cell: row.label for row in rows}
-    letters = "; ".join(
-        f"{letter}/{letter.upper()}: {labels.get(name, name)}"
-        for letter, name in zip(ascii_lowercase, names, strict=False)
-    )
+        return f"Split {split}, {seeds}, mean ± SD over seeds; ties: {tied}.{end}"
     corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))
-    if any(min(c.num_seeds_system, c.num_seeds_baseline) == 1 for c in found):
-        lost = f"A system with one seed has no upper-case letter: it is that one run. {lost}"
     nested = "paired across systems" if paired_seeds else "nested in systems"
     return (
         f"Split {split}, {seeds}, Q = {_span(c.num_queries for c in found)} queries, mean ± SD "
-        f"over seeds. Letters mark a difference from a baseline ({letters}) at alpha = {alpha:g}: "
+        f"over seeds. Letters mark a difference from a baseline ({_legend(rows, baselines)}) at "
+        f"alpha = {alpha:g}: "
         "lower case with the queries random and the runs fixed (paired t-test on means over "
         "seeds), upper case with queries and training runs random (Satterthwaite t-test, seeds "
         f"{nested}); ↓ marks a loss. Correction: {corrections} over a family of "
         f"{_span(c.family_size for c in found)} comparisons per measure and baseline. The "
         f"interval of Δ ({100 * (1 - alpha):g} %, not adjusted) and p (adjusted) are those of "
         "queries and runs random, against the first baseline. Bold: best mean after rounding. "
-        f"Ties: {tie_policy}. {lost}"
+        f"Ties: {tied}.{_single_runs(rows, found, deterministic)}{end}"
     )
 
 
-def baselines_in_order(rows: Sequence[ResultRow], baselines: Sequence[str]) -> list[str]:
-    """The baselines in the order of their letters: the given ones, or by first appearance."""
-    found = [c.baseline for row in rows for cell in row.cells for c in cell.comparisons]
-    names = list(dict.fromkeys([*baselines, *found]))
-    if len(names) > len(ascii_lowercase):
-        raise BadInput(f"at most {len(ascii_lowercase)} baselines have letters, got {len(names)}")
-    return names
+def slots_in_order(rows: Sequence[ResultRow], baselines: Sequence[Slot]) -> list[Slot]:
+    """The baselines in the order of their letters: the given ones, then by first appearance."""
+    slots = list(baselines)
+    for row in rows:
+        for comparison in (c for cell in row.cells for c in cell.comparisons):
+            if all(baseline_of(row.cell, slot) != comparison.baseline for slot in slots):
+                slots.append(comparison.baseline)
+    if len(slots) > len(ascii_lowercase):
+        raise BadInput(f"at most {len(ascii_lowercase)} baselines have letters, got {len(slots)}")
+    return slots
+
+
+def _legend(rows: Sequence[ResultRow], baselines: Sequence[Slot]) -> str:
+    """`a/A: FirstP; b/B: the system's own baseline (FirstP BERT, FirstP ELECTRA)`."""
+    labels = {row.cell: row.label for row in rows}
+    parts = []
+    for letter, slot in zip(ascii_lowercase, slots_in_order(rows, baselines), strict=False):
+        if isinstance(slot, str):
+            text = labels.get(slot, slot)
+        else:
+            own = dict.fromkeys(labels.get(name, name) for name in slot.values())
+            text = f"the system's own baseline ({', '.join(own)})"
+        parts.append(f"{letter}/{letter.upper()}: {text}")
+    return "; ".join(parts)
+
+
+def _lost(rows: Sequence[ResultRow], *, failed: int, collapsed: int) -> str:
+    launched = sum(row.seeds_launched for row in rows)
+    used = sum(row.seeds_used for row in rows)
+    text = f"{used} of {launched} launched trials used; {failed} failed, {collapsed} collapsed"
+    return text + (" (collapsed trials are kept)." if collapsed else ".")
+
+
+def _single_runs(
+    rows: Sequence[ResultRow], found: Sequence[Comparison], deterministic: Collection[str]
+) -> str:
+    """What a system with one run can be told, unless it is declared to have no other."""
+    sides = {(c.system, c.num_seeds_system) for c in found}
+    sides |= {(c.baseline, c.num_seeds_baseline) for c in found}
+    text = ""
+    if any(num == 1 and name not in deterministic for name, num in sides):
+        text += " A system with one seed has no upper-case letter: it is that one run."
+    fixed = [row.label for row in rows if row.cell in deterministic]
+    if fixed:
+        text += f" Deterministic by declaration, without seed variance: {', '.join(fixed)}."
+    return text
 
 
 def _span(counts: Iterator[int]) -> str:

@@ -29,10 +29,10 @@ _ROUNDING = 16 * np.finfo(np.float64).eps
 class ScopeTest:
     """Difference of the grand means A - B and its three two-sided p-values.
 
-    With one seed on either side everything that needs seed variance is NaN. `variance_*` are
-    variances of the difference: `variance_queries` (V_q) contains query x system and residual,
-    `variance_seeds_*` (V_s) seed and residual, `variance_error_*` (V_e) the residual alone. In a
-    paired test the parts of the one table of differences stand under `_a`; `_b` is 0.
+    With one seed on a side that is not deterministic all that needs seed variance is NaN.
+    `variance_*` are variances of the difference: `variance_queries` (V_q) contains query x system
+    and residual, `variance_seeds_*` (V_s) seed and residual, `variance_error_*` (V_e) the residual
+    alone. In a paired test the parts of the one table of differences stand under `_a`; `_b` is 0.
     """
 
     delta: float
@@ -72,8 +72,14 @@ class Inference:
     p_both: Floats
 
 
-def scope_test(score_A_SQ: Floats, score_B_SQ: Floats) -> ScopeTest:
-    """Compare two systems measured on the same queries, each with its own seeds; S may differ."""
+def scope_test(
+    score_A_SQ: Floats, score_B_SQ: Floats, *, deterministic: tuple[bool, bool] = (False, False)
+) -> ScopeTest:
+    """Compare two systems measured on the same queries, each with its own seeds; S may differ.
+
+    A side declared deterministic (BM25: training again gives the same run) has one run and, by
+    declaration, no seed variance; it adds nothing to V and no term to the degrees of freedom.
+    """
     score_A_SQ, score_B_SQ = _checked(score_A_SQ), _checked(score_B_SQ)
     if score_A_SQ.shape[1] != score_B_SQ.shape[1]:
         raise BadInput(
@@ -82,12 +88,14 @@ def scope_test(score_A_SQ: Floats, score_B_SQ: Floats) -> ScopeTest:
         )
     scale = float(max(np.abs(score_A_SQ).max(), np.abs(score_B_SQ).max()))
     delta_Q = score_A_SQ.mean(axis=0) - score_B_SQ.mean(axis=0)
-    seeds = [seed_variances(score_SQ, scale=scale) for score_SQ in (score_A_SQ, score_B_SQ)]
+    sides = zip((score_A_SQ, score_B_SQ), deterministic, strict=True)
+    seeds = [_side_variances(score_SQ, fixed, scale=scale) for score_SQ, fixed in sides]
     return _test(
         delta_Q,
         variance_seeds=(seeds[0][0], seeds[1][0]),
         variance_error=(seeds[0][1], seeds[1][1]),
         num_seeds=(len(score_A_SQ), len(score_B_SQ)),
+        deterministic=deterministic,
         scale=scale,
     )
 
@@ -153,7 +161,7 @@ def infer(
     num_seeds: tuple[Any, ...],
     num_queries: Any,
 ) -> Inference:
-    """The three scopes from the variance parts, one part per system (one in all when paired).
+    """The three scopes from the variance parts, one part per trained system (one when paired).
 
     V = V_q + sum of max(V_s - V_e, 0): V_q already contains the residual once. The degrees of
     freedom keep the terms of a part cut at 0: they change without a jump where V_s crosses V_e,
@@ -203,8 +211,10 @@ def _test(
     variance_error: tuple[float, ...],
     num_seeds: tuple[int, ...],
     scale: float,
+    deterministic: tuple[bool, ...] = (False,),
 ) -> ScopeTest:
     Q = len(delta_Q)
+    trained = [side for side, fixed in enumerate(deterministic) if not fixed]
     delta = float(delta_Q.mean())
     if abs(delta) <= _ROUNDING * scale:
         delta = 0.0
@@ -212,9 +222,9 @@ def _test(
     found = infer(
         delta=delta,
         variance_queries=variance_queries,
-        variance_seeds=variance_seeds,
-        variance_error=variance_error,
-        num_seeds=num_seeds,
+        variance_seeds=tuple(variance_seeds[side] for side in trained),
+        variance_error=tuple(variance_error[side] for side in trained),
+        num_seeds=tuple(num_seeds[side] for side in trained),
         num_queries=Q,
     )
     return ScopeTest(
@@ -226,6 +236,15 @@ def _test(
         variance_error_b=variance_error[1] if len(variance_error) > 1 else 0.0,
         **{name: float(value) for name, value in vars(found).items()},
     )
+
+
+def _side_variances(score_SQ: Floats, deterministic: bool, *, scale: float) -> tuple[float, float]:
+    """(V_s, V_e) of one side, both 0 where the one run is declared to be the only one there is."""
+    if not deterministic:
+        return seed_variances(score_SQ, scale=scale)
+    if len(score_SQ) != 1:
+        raise BadInput(f"a deterministic system must have one run, got {len(score_SQ)}")
+    return 0.0, 0.0
 
 
 def _without_rounding(variance: float, scale: float) -> float:

@@ -253,6 +253,33 @@ def test_the_caption_follows_the_seed_pairing_and_warns_of_single_seeds():
     assert "one run" not in caption([BASE, row("maxp", 0.4, comparison("maxp"))], split="test")
 
 
+def test_the_caption_of_runs_by_a_third_party_counts_no_launched_trials():
+    rows = [BASE, row("maxp", 0.42, comparison("maxp"))]
+    assert "launched" in caption(rows, split="test")
+    for some in (rows, [BASE]):
+        text = caption(some, split="test", third_party=True)
+        assert "launched" not in text and text.endswith("by ascending document id.")
+
+
+def test_the_caption_counts_ties_when_it_is_given_them():
+    for rows in ([BASE], [BASE, row("maxp", 0.42, comparison("maxp"))]):
+        assert "tied scores" not in caption(rows, split="test")
+        text = caption(rows, split="test", ties=1234)
+        assert "equal scores rank by ascending document id (1,234 tied scores)." in text
+        assert "(0 tied scores)" in caption(rows, split="test", ties=0)
+
+
+def test_the_caption_names_deterministic_systems_instead_of_warning_of_them():
+    rows = [
+        row("BM25", 0.3, cell="bm25", used=1, launched=1),
+        row("maxp", 0.42, comparison("maxp", baseline="bm25", num_seeds_baseline=1)),
+    ]
+    assert "it is that one run" in caption(rows, split="test")
+    text = caption(rows, split="test", deterministic=["bm25"])
+    assert "it is that one run" not in text
+    assert "Deterministic by declaration, without seed variance: BM25." in text
+
+
 def test_the_caption_of_a_table_without_comparisons_mentions_no_test():
     text = caption([BASE], split="dev")
     assert text.startswith("Split dev, S = 3 seeds") and "Letters" not in text

@@ -155,3 +155,27 @@ def test_a_hundred_cells_on_five_thousand_queries_take_less_than_three_seconds()
     start = time.perf_counter()
     assert len(compare(wide, baseline="cell0")) == 99
     assert time.perf_counter() - start < 3
+
+
+def with_bm25():
+    return matrix({"bm25": random_scores({"bm25": -0.1}, S=1)["bm25"], **SCORES})
+
+
+def test_a_baseline_declared_deterministic_gives_every_comparison_a_p():
+    undeclared = compare(with_bm25(), baseline="bm25")
+    assert all(np.isnan(c.p_both) for c in undeclared)
+    found = compare(with_bm25(), baseline="bm25", deterministic=["bm25"])
+    scores = with_bm25().scores
+    for c in found:
+        test = scope_test(scores[c.system], scores["bm25"], deterministic=(False, True))
+        assert (c.p_both, c.num_seeds_baseline) == (test.p_both, 1)
+        assert c.ci_low < c.delta < c.ci_high
+    paired = compare(with_bm25(), baseline="bm25", deterministic=["bm25"], paired_seeds=True)
+    assert paired == found
+
+
+def test_only_a_cell_with_one_run_can_be_declared_deterministic():
+    with pytest.raises(BadInput, match="unknown deterministic system"):
+        compare(with_bm25(), baseline="bm25", deterministic=["qld"])
+    with pytest.raises(BadInput, match="must have one run, got 3 for base"):
+        compare(with_bm25(), baseline="bm25", deterministic=["base"])

@@ -9,6 +9,7 @@ from scipy import stats
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.permutation import max_t, randomised_tukey, sign_flip
+from rank_core.stats.permuted import permuted_sums
 
 # Sakai (2018), Table 5.1: three systems on twenty topics, in tenths.
 SAKAI = {
@@ -130,11 +131,69 @@ def test_equal_systems_and_a_constant_gap_give_no_nan():
     assert 0 < found["above"].p_adjusted < 0.5
 
 
-def test_the_same_generator_gives_the_same_values_in_any_chunking(monkeypatch):
-    first = max_t(noise(6), baseline="cell0", rng=rng(), num_permutations=50)
-    assert max_t(noise(6), baseline="cell0", rng=rng(), num_permutations=50) == first
-    monkeypatch.setattr("rank_core.stats.permutation._CHUNK", 1000)
-    assert max_t(noise(6), baseline="cell0", rng=rng(), num_permutations=50) == first
+@pytest.mark.parametrize("num_cells", [4, 300])
+def test_one_and_eight_threads_give_the_same_values(num_cells, monkeypatch):
+    # Small pieces: many blocks, and several pieces of queries in each.
+    monkeypatch.setattr("rank_core.stats.permuted._PIECE", 40)
+    matrix = noise(6, num_cells=num_cells, Q=23, effects=[0.01 * (k % 5) for k in range(num_cells)])
+    one, eight, again = (
+        max_t(matrix, baseline="cell0", rng=rng(), num_permutations=75, threads=threads)
+        for threads in (1, 8, 8)
+    )
+    assert one == eight == again
+    other = max_t(matrix, baseline="cell0", rng=rng(2), num_permutations=75, threads=8)
+    assert [c.p for c in other] != [c.p for c in one]
+    if num_cells == 4:
+        pairs = [
+            randomised_tukey(matrix, rng=rng(), num_permutations=75, threads=n) for n in (1, 8)
+        ]
+        assert pairs[0] == pairs[1]
+
+
+def test_a_second_call_with_the_same_generator_draws_other_permutations():
+    matrix, shared = noise(8), rng()
+    first, second = (
+        max_t(matrix, baseline="cell0", rng=shared, num_permutations=200) for _ in range(2)
+    )
+    assert [c.p for c in first] != [c.p for c in second]
+
+
+@pytest.mark.parametrize("num_systems", [2, 3, 5, 257])
+def test_every_system_lands_in_every_place_equally_often(num_systems):
+    score_QK = np.tile(np.arange(num_systems, dtype=float), (2, 1))
+    total = 6000 if num_systems < 10 else 150
+    place_BQK = np.concatenate(
+        list(permuted_sums(score_QK, one_hot, rng=rng(), total=total, threads=2))
+    )
+    assert place_BQK.shape == (total, num_systems, num_systems)
+    # Both queries put every system somewhere once, and no two systems in the same place.
+    assert (place_BQK.sum(axis=1) == 2).all() and (place_BQK.sum(axis=2) == 2).all()
+    expected = 2 * total / num_systems
+    square = ((place_BQK.sum(axis=0) - expected) ** 2 / expected).sum()
+    df = (num_systems - 1) ** 2
+    found = square * (num_systems - 1) / num_systems
+    assert abs(found - df) < 5 * np.sqrt(2 * df)
+
+
+def test_queries_are_permuted_independently_of_each_other():
+    score_QK = np.tile([0.0, 1.0, 2.0], (2, 1))
+    same_B = np.concatenate(
+        list(
+            permuted_sums(
+                score_QK,
+                lambda x_BRK: (x_BRK[:, :1] == x_BRK[:, 1:]).all(axis=2).astype(float),
+                rng=rng(),
+                total=6000,
+            )
+        )
+    )
+    assert same_B.mean() == pytest.approx(1 / 6, abs=0.02)
+
+
+def one_hot(x_BRK):
+    """How many of the queries have system i in place j, (B, i, j)."""
+    num = x_BRK.shape[2]
+    return (x_BRK[..., None, :] == np.arange(num)[:, None]).sum(axis=1)
 
 
 def test_what_cannot_be_permuted_is_refused():
@@ -144,5 +203,7 @@ def test_what_cannot_be_permuted_is_refused():
         randomised_tukey(of({"a": [0.1, 0.2]}), rng=rng())
     with pytest.raises(BadInput, match="num_permutations >= 1"):
         max_t(noise(7), baseline="cell0", rng=rng(), num_permutations=0)
+    with pytest.raises(BadInput, match="threads >= 1"):
+        max_t(noise(7), baseline="cell0", rng=rng(), num_permutations=9, threads=0)
     with pytest.raises(BadInput, match="num_permutations >= 1"):
         sign_flip(np.ones((3, 1)), rng=rng(), num_permutations=0)

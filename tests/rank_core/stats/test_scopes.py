@@ -235,3 +235,36 @@ def test_an_unknown_scope_and_an_impossible_level_are_refused():
         confidence_interval(scope_test(A, B), scope="query")
     with pytest.raises(BadInput, match="0 < level < 1"):
         confidence_interval(scope_test(A, B), 95)
+
+
+def test_a_deterministic_side_adds_no_seed_variance_by_declaration():
+    # By hand from the worked example: B's Vs and Ve are published, A is its first run alone.
+    found = scope_test(A[:1], B, deterministic=(True, False))
+    delta_Q = A[0] - B.mean(axis=0)
+    variance_queries = delta_Q.var(ddof=1) / 8
+    V_s, V_e = 1.054688e-3, 1.024306e-5
+    variance = variance_queries + V_s - V_e
+    df = variance**2 / (variance_queries**2 / 7 + V_s**2 / 2 + V_e**2 / (2 * 7))
+    assert found.se_both == pytest.approx(np.sqrt(variance), rel=1e-6)
+    assert found.df_both == pytest.approx(df, rel=1e-5)
+    p = 2 * stats.t.sf(abs(delta_Q.mean()) / np.sqrt(variance), df)
+    assert found.p_both == pytest.approx(p, rel=1e-5)
+    # Seeds alone: B's three means against a constant, Student's one-sample test.
+    seeds = stats.ttest_1samp(B.mean(axis=1), A[0].mean())
+    assert found.p_seeds == pytest.approx(seeds.pvalue, rel=1e-9) and found.df_seeds == 2
+    assert found.p_queries == pytest.approx(stats.ttest_rel(A[0], B.mean(axis=0)).pvalue, rel=1e-9)
+    assert (found.variance_seeds_a, found.variance_error_a) == (0, 0)
+    turned = scope_test(B, A[:1], deterministic=(False, True))
+    assert (turned.p_both, turned.delta) == (pytest.approx(found.p_both, rel=1e-9), -found.delta)
+
+
+def test_two_deterministic_systems_differ_by_their_queries_only():
+    found = scope_test(A[:1], B[:1], deterministic=(True, True))
+    assert found.p_both == found.p_queries and found.df_both == 7
+    assert found.p_seeds == 0 and scope_test(A[:1], A[:1], deterministic=(True, True)).p_seeds == 1
+    assert np.isnan(scope_test(A[:1], B[:1], deterministic=(True, False)).p_both)
+
+
+def test_several_runs_cannot_be_declared_deterministic():
+    with pytest.raises(BadInput, match="must have one run, got 3"):
+        scope_test(A, B, deterministic=(False, True))
