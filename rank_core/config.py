@@ -121,7 +121,7 @@ class Evaluation:
     depth: int = 100  # candidates of a query that are reranked
     max_dev_queries: int = 0  # 0: all
     max_test_queries: int = 0  # 0: all
-    batch_tokens: int = 8192  # encoder tokens of one scoring batch
+    batch_tokens: int = 4096  # encoder tokens of one scoring batch; a GPU takes many more
 
     def __post_init__(self) -> None:
         _require(

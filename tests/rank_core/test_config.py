@@ -44,7 +44,7 @@ OTHER = {
     "evaluation.depth": 50,
     "evaluation.max_dev_queries": 5,
     "evaluation.max_test_queries": 5,
-    "evaluation.batch_tokens": 4096,
+    "evaluation.batch_tokens": 2048,
     "seed": 2,
 }
 NO_PART_OF_A_CELL = {"seed", "training.micro_batch_size"}
