@@ -1,6 +1,6 @@
 """How often the tests of a results table are wrong, and how often they find what is there.
 
-    python benchmarks/error_rates.py [--simulations 2000] [--seed 1] [--json FILE]
+    python -m benchmarks.error_rates [--simulations 2000] [--seed 1] [--json FILE]
 
 Two systems are equal by construction, or differ by a planted amount; the shipped tests
 (`rank_core.stats`) judge many such sweeps. Shown beside each other: the customary paired t-test on
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bars import Bar, Section, report
-from simulated_sweeps import (
+
+from benchmarks.bars import Bar, Section, report
+from benchmarks.simulated_sweeps import (
     COLLAPSING,
     DL,
     MSM,
@@ -36,7 +37,6 @@ from simulated_sweeps import (
     null_and_planted,
     variance_error,
 )
-
 from rank_core.seeding import generator
 from rank_core.stats.design import Goal, Variances, planned_power
 from rank_core.stats.matrix import ScoreMatrix

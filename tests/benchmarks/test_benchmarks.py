@@ -3,7 +3,6 @@
 import importlib
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +10,11 @@ from scipy import stats
 
 from rank_core.stats.scopes import scope_test
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch):
-    """Imports a file of the benchmarks' folder, which is a folder of scripts."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return importlib.import_module
+def load():
+    """Imports a benchmark."""
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
 
 
 def test_drawn_means_and_mean_squares_are_those_of_drawn_scores(load):
