@@ -26,6 +26,7 @@ class Options:
     num_seeds: int | None
     storage: str
     tracking_uri: str | None
+    alpha: float
     num_workers: int
     cpus_per_worker: int
     gpus_per_worker: float | None
@@ -60,8 +61,7 @@ class _Parser(argparse.ArgumentParser):
         raise BadInput(f"{message}; `{self.prog} --help` lists what is known")
 
 
-def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
-    """The options of one command."""
+def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -77,6 +77,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         "--storage", metavar="DIR|URI", default="results", help="where results go (default results)"
     )
     add("--tracking-uri", metavar="URI", help="MLflow; default sqlite in the storage; none: off")
+    add("--alpha", metavar="A", type=float, default=0.05, help="level of the tests (default .05)")
     add("--num-workers", metavar="N", type=int, default=1, help="workers of one trial (default 1)")
     add(
         "--cpus-per-worker",
@@ -90,6 +91,12 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
     add("--confirm", action="store_true", help="train the winner on dev again, with fresh seeds")
     add("settings", nargs="*", metavar="section.setting=value", help="swept settings take a,b,c")
+    return parser
+
+
+def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
+    """The options of one command."""
+    parser = _parser(prog, description)
     # Settings may stand before, between and after the flags.
     arguments = parser.parse_intermixed_args(list(argv))
     settings, grids = _settings(arguments.settings)
@@ -97,6 +104,8 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         _check_confirmation(arguments, [*settings, *grids])
     _at_least_one("--num-workers", arguments.num_workers)
     _at_least_one("--cpus-per-worker", arguments.cpus_per_worker)
+    if not 0 < arguments.alpha < 1:
+        raise BadInput(f"0 < --alpha < 1 must hold, got {arguments.alpha}")
     gpus = arguments.gpus_per_worker
     if gpus is not None and (gpus < 0 or (gpus > 1 and gpus != int(gpus))):
         raise BadInput(f"--gpus-per-worker must be 0, a fraction or a whole number, got {gpus}")
@@ -108,6 +117,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         num_seeds=arguments.num_seeds,
         storage=arguments.storage,
         tracking_uri=arguments.tracking_uri,
+        alpha=arguments.alpha,
         num_workers=arguments.num_workers,
         cpus_per_worker=arguments.cpus_per_worker,
         gpus_per_worker=gpus,

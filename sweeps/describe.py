@@ -15,7 +15,6 @@ from sweeps.monitor import duration
 from sweeps.plan import Plan
 from sweeps.tracking.redact import redact_text
 
-ALPHA = 0.05
 SPLITS = ("dev", "test")
 
 
@@ -85,7 +84,6 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
         "measures": list(base.evaluation.measures),
         "primary": base.evaluation.measures[0],
         "baseline": plan.cells[0].cell,
-        "alpha": ALPHA,
         "correction": None,  # the report decides by the number of comparisons
         "paired_seeds": base.training.paired_seeds,
         "swept": list(swept),

@@ -77,6 +77,7 @@ def _sweep(
         done = len(plan.cells) * len(plan.seeds) - len(missing)
         say(plan_text(plan, finished=done) + "\n")
         description = manifest(plan, argv) | {
+            "alpha": options.alpha,
             "experiment": experiment_name(plan, store),
             "tracking_uri": redact_text(tracking_uri),
         }

@@ -118,7 +118,17 @@ def test_help_shows_the_question_and_every_flag(capsys):
     text = capsys.readouterr().out
     assert "What?" in text
     flags = (
-        "collection backbone model seeds num-seeds storage tracking-uri num-workers "
+        "collection backbone model seeds num-seeds storage tracking-uri alpha num-workers "
         "cpus-per-worker gpus-per-worker dry-run smoke-test confirm"
     )
     assert [flag for flag in flags.split() if f"--{flag}" not in text] == []
+
+
+@pytest.mark.parametrize("alpha", ["0", "1", "-0.05", "nan"])
+def test_alpha_is_a_share(alpha):
+    with pytest.raises(BadInput, match="0 < --alpha < 1 must hold"):
+        parsed("--alpha", alpha)
+
+
+def test_alpha_is_five_per_cent_unless_said():
+    assert (parsed().alpha, parsed("--alpha", ".01").alpha) == (0.05, 0.01)
