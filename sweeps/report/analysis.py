@@ -61,6 +61,7 @@ class Analysis:
             paired_seeds=self.paired,
             collapsed=sum(len(one.seeds("collapsed")) for one in self.cells),
             failed=sum(len(one.seeds(*LOST)) for one in self.cells),
+            ties=_ties(self.sweep),
         )
         if any(self.tied.values()):
             text += (
@@ -183,3 +184,10 @@ def _rows(sweep: Sweep, cells: list[CellSummary], comparisons: list[Comparison])
 
 def _deviation(values: list[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+
+def _ties(sweep: Sweep) -> int | None:
+    """Tied scores of all used trials; None where the ledger does not count them."""
+    if "ties" not in sweep.trials:
+        return None
+    return int(sweep.trials["ties"].fillna(0).sum())
