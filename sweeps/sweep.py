@@ -17,6 +17,7 @@ from sweeps.confirm import Shortlist, find_shortlist, freeze
 from sweeps.cost import measured_speed, trial_cost
 from sweeps.describe import estimate_text, manifest, plan_text, say, write_description, write_json
 from sweeps.experiment import Experiment
+from sweeps.leaderboard import summary_rows
 from sweeps.ledger import Ledger, per_query_table
 from sweeps.monitor import Monitor
 from sweeps.plan import Plan, Trial, make_plan
@@ -26,6 +27,7 @@ from sweeps.report.access import ACCESS_FILE
 from sweeps.store import RESULT, Store
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.redact import redact_text
+from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.uri import check_tracking_uri
 
@@ -102,6 +104,9 @@ def _sweep(
                 f"warning: MLflow has not taken {pending} records; they are safe in "
                 f"{outbox.folder}. Send them later: python -m sweeps mlflow-sync {store.folder}"
             )
+        elif report:
+            summary = f"{experiment_name(plan, store)}/summary"
+            log_summary(tracking_uri, summary, summary_rows(report.folder))
         say(report.text if report else "no trial has finished: there is nothing to report")
         lost = [t for t in plan.trials() if ledger.status(t) not in ("done", "collapsed")]
         return FAILED_TRIALS if lost else DONE

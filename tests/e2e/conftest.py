@@ -122,7 +122,8 @@ def recorded(uri: str) -> dict[str, Any]:
     from sweeps.tracking.client import connect
 
     client = connect(uri)
-    [experiment] = [e for e in client.search_experiments() if e.name.startswith("rank/")]
+    found = [e for e in client.search_experiments() if e.name.startswith("rank/")]
+    [experiment] = [e for e in found if not e.name.endswith("/summary")]
     runs = client.search_runs([experiment.experiment_id])
     assert len({run.data.tags["rank.trial_key"] for run in runs}) == len(runs)
     return {

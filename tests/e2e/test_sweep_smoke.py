@@ -15,6 +15,7 @@ import pytest
 
 from rank_core.data.trec import read_qrels, read_run
 from sweeps.report.results import COMPARISON_COLUMNS, SCHEMA_VERSION
+from sweeps.tracking.client import connect
 
 pytestmark = pytest.mark.ray
 
@@ -271,3 +272,14 @@ def test_a_sweep_of_which_nothing_is_left_says_so(run_sweep, tmp_path):
     assert "no trial has finished: there is nothing to report" in sweep.text
     assert set(pd.read_parquet(sweep.folder / "trials.parquet")["status"]) == {"diverged"}
     assert not (sweep.folder / "report").exists()
+
+
+def test_mlflow_has_a_summary_with_one_run_per_configuration(smoke):
+    client = connect(f"sqlite:///{smoke.storage / 'mlflow.db'}")
+    [summary] = [e for e in client.search_experiments() if e.name.endswith("/summary")]
+    runs = client.search_runs([summary.experiment_id])
+    results = json.loads((smoke.folder / "report" / "results.json").read_text())
+    means = {cell["cell"]: cell["measures"]["nDCG@10"]["mean"] for cell in results["cells"]}
+    shown = {r.data.tags["config.hash"]: r.data.metrics["agg/ndcg_cut_10_mean"] for r in runs}
+    assert len(runs) == len(means) and shown == means
+    assert {run.info.status for run in runs} == {"FINISHED"}
