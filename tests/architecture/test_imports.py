@@ -56,6 +56,7 @@ def test_no_file_of_the_library_names_the_cluster(path):
     assert FORBIDDEN.isdisjoint(imported_packages(path))
 
 
+@pytest.mark.slow
 def test_importing_all_of_the_library_brings_in_no_cluster():
     count, found = run_python(IMPORT_EVERYTHING.format(FORBIDDEN=FORBIDDEN))
     assert int(count) >= len(FILES) - 1  # rank_core itself is not counted

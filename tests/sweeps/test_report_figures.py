@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from test_report_inputs import EIGHTEEN, FIVE, write_sweep
 
 from sweeps.report import write_report
@@ -158,6 +159,7 @@ def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> Non
     assert "learning.svg" not in left and "learning.png" not in left and "note.txt" in left
 
 
+@pytest.mark.slow
 def test_the_same_bytes_come_from_one_and_from_eight_threads(tmp_path: Path) -> None:
     fates = {(2, 1): "collapsed"}
     folder = write_sweep(tmp_path, outbox=True, fates=fates)

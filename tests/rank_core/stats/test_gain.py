@@ -66,6 +66,7 @@ def test_over_a_baseline_of_zero_no_gain_is_defined() -> None:
     assert gain_intervals(matrix, baseline="a", df={"b": 5.0}, weights=gain_weights(matrix)) == {}
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_true_gain_about_as_often_as_it_says() -> None:
     covered = 0
     for seed in range(120):
