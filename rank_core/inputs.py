@@ -9,7 +9,7 @@ from rank_core.data import Collection, load_collection
 from rank_core.token_store import TokenStore, open_token_store
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Inputs:
     """What all trials of a sweep share in one process."""
 

@@ -1,5 +1,6 @@
 """Runs and measures of one trial's model over the splits of its collection."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ from rank_core.backbones import load_tokenizer
 from rank_core.batches import PairEncoder, tokenize_queries
 from rank_core.config import Evaluation, TrialConfig
 from rank_core.data import Collection, Run, Split
+from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query
 from rank_core.inputs import Inputs
 from rank_core.models import Ranker, model_class
@@ -62,6 +64,11 @@ class Scorer:
             work=self.work,
         )
         parts = distributed.gather(own)
+        # Asked of all scores by every worker: one that raised alone would leave the others waiting.
+        if not all(
+            math.isfinite(s) for part in parts for run in part.values() for s in run.values()
+        ):
+            raise Diverged("scores must be finite, got NaN or infinity: the model has diverged")
         return {query_id: parts[i % world_size][query_id] for i, query_id in enumerate(query_ids)}
 
     def table(self, name: str, run: Run) -> "pd.DataFrame":

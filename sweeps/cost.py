@@ -3,6 +3,7 @@
 import hashlib
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -61,6 +62,7 @@ def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
     )
 
 
+@lru_cache(maxsize=8)
 def mean_query_tokens(inputs: Inputs, limit: int) -> float:
     """Mean length of a test query after the limit."""
     queries = list(inputs.collection.splits["test"].queries.values())
@@ -68,16 +70,18 @@ def mean_query_tokens(inputs: Inputs, limit: int) -> float:
     return float(np.mean([len(ids) for ids in tokenize_queries(tokenizer, queries, limit)]))
 
 
+@lru_cache(maxsize=8)
+def _num_training_queries(inputs: Inputs, depth: int) -> int:
+    """How many training queries have both a relevant document and a negative."""
+    split = inputs.collection.splits["train"]
+    no_tokens = np.zeros(0, np.int32)
+    return len(training_queries(split, dict.fromkeys(split.queries, no_tokens), depth))
+
+
 def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
     """Encoder tokens of one trial, training weighted by its backward pass."""
-    split, evaluation = inputs.collection.splits["train"], config.evaluation
-    num_train = len(
-        training_queries(
-            split,
-            {query_id: np.zeros(0, np.int32) for query_id in split.queries},
-            evaluation.depth,
-        )
-    )
+    evaluation = config.evaluation
+    num_train = _num_training_queries(inputs, evaluation.depth)
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
     pairs = steps * config.training.batch_size * 2 * (1 + BACKWARD)

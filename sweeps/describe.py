@@ -10,7 +10,6 @@ from typing import Any
 from rank_core.data.trec import write_qrels
 from rank_core.models import model_class
 from rank_core.scorer import evaluated_queries, first_stage_means
-from sweeps.cost import trial_cost
 from sweeps.monitor import duration
 from sweeps.plan import Plan
 from sweeps.tracking.redact import redact_text
@@ -38,19 +37,19 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         "",
         f"{'cell':<24}{'chunks':>8}{'(max)':>7}{'tokens/doc':>12}{'seen':>8}{'cost':>8}",
     ]
-    costs = [trial_cost(cell.config, plan.inputs, cell.chunks) for cell in plan.cells]
-    for cell, cost in zip(plan.cells, costs, strict=True):
+    for cell in plan.cells:
         chunks = cell.chunks
         lines.append(
             f"{cell.label:<24}{chunks.chunks_per_document:>8.1f}{chunks.max_chunks:>7}"
             f"{chunks.tokens_per_document:>12,.0f}{chunks.coverage:>8.0%}"
-            f"{cost / costs[0]:>7.1f}x" + ("  (baseline)" if cell is plan.cells[0] else "")
+            f"{cell.cost / plan.cells[0].cost:>7.1f}x"
+            + ("  (baseline)" if cell is plan.cells[0] else "")
         )
     lines += [f"left out    {item.label}: {item.reason}" for item in plan.removed]
     return "\n".join(lines)
 
 
-def estimate_text(plan: Plan, missing_cost: float, speed: float, slots: int) -> str:
+def estimate_text(missing_cost: float, speed: float, slots: int) -> str:
     """The time a plan will take at a measured speed."""
     seconds = missing_cost / speed / slots
     return (

@@ -22,8 +22,6 @@ COSTS = (
     "padding_share",
     "ties",
 )
-TERMINAL = ("done", "collapsed", "diverged")
-"""A diverged trial would diverge again: it is a result, not a gap to fill."""
 
 
 class Ledger:
@@ -45,7 +43,7 @@ class Ledger:
             row = self._row(trial)
             if trial.name in finished:
                 self._read_result(trial.name)
-            elif row["status"] != "diverged":
+            elif row["status"] != "diverged":  # it would diverge again
                 row["status"], row["stop_reason"] = "planned", ""
                 missing.append(trial)
         self.save()

@@ -12,7 +12,7 @@ from rank_core.evaluate import parse_measure
 from rank_core.inputs import Inputs, cell_of, load_inputs
 from rank_core.models import check_model, model_class
 from sweeps.command_line import Options
-from sweeps.cost import ChunkStatistics, chunk_statistics
+from sweeps.cost import ChunkStatistics, chunk_statistics, trial_cost
 from sweeps.experiment import Experiment, Settings
 
 SMOKE = {
@@ -33,6 +33,7 @@ class PlannedCell:
     label: str
     config: TrialConfig  # its seed means nothing
     chunks: ChunkStatistics
+    cost: float  # of one trial, see `trial_cost`
 
 
 @dataclass(frozen=True)
@@ -219,9 +220,11 @@ def _cell(
 ) -> PlannedCell:
     config = base.override(point)
     check_model(config, inputs.backbone)
+    chunks = chunk_statistics(config, inputs)
     return PlannedCell(
         cell=cell_of(config, inputs),
         label=experiment.label(config),
         config=config,
-        chunks=chunk_statistics(config, inputs),
+        chunks=chunks,
+        cost=trial_cost(config, inputs, chunks),
     )

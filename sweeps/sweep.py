@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from rank_core.errors import BadInput
 from sweeps.command_line import Options, parse
 from sweeps.confirm import Shortlist, find_shortlist, freeze
-from sweeps.cost import measured_speed, trial_cost
+from sweeps.cost import measured_speed
 from sweeps.describe import estimate_text, manifest, plan_text, say, write_description, write_json
 from sweeps.experiment import Experiment
 from sweeps.leaderboard import summary_rows
@@ -144,11 +144,11 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     finished = store.finished()
     missing = [trial for trial in plan.trials() if trial.name not in finished]
     say(plan_text(plan, finished=len(plan.cells) * len(plan.seeds) - len(missing)))
-    cost = sum(trial_cost(t.config, plan.inputs, t.cell.chunks) for t in missing)
+    cost = sum(trial.cell.cost for trial in missing)
     threads = options.num_workers * options.cpus_per_worker
     slots = max(1, (os.cpu_count() or 1) // threads)
     speed = measured_speed(plan.cells[-1].config, plan.inputs)
-    say(estimate_text(plan, cost, speed, slots))
+    say(estimate_text(cost, speed, slots))
 
 
 def _launch(
@@ -164,7 +164,7 @@ def _launch(
     from sweeps.resources import check_nodes, connect, trial_resources
     from sweeps.runner import run_trials
 
-    cost = {t.name: trial_cost(t.config, plan.inputs, t.cell.chunks) for t in missing}
+    cost = {trial.name: trial.cell.cost for trial in missing}
     monitor = Monitor(ledger, recorder, missing, cost, plan.base.evaluation.measures[0])
     try:
         connect(options.num_workers)

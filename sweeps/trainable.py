@@ -5,7 +5,6 @@ One worker: a plain Tune function, its process reused by the next trial. Several
 """
 
 import json
-import os
 import shutil
 import tempfile
 import traceback
@@ -95,7 +94,7 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
                     (workdir / HISTORY).write_text("\n".join(history))
                     Store(work["storage"], work["sweep"]).publish(workdir, work["name"])
                 # Store addresses are content: by now the trial is safe, whoever dies next.
-                report({"status": news.status, "result": asdict(news), "pid": os.getpid()})
+                report({"status": news.status, "result": asdict(news)})
             else:
                 history.append(json.dumps(asdict(news)))
                 report({"status": "running", "news": asdict(news)})

@@ -71,10 +71,6 @@ class Sweep:
         """The name of a cell in tables and plots."""
         return next(one.label for one in self.cells if one.cell == cell)
 
-    def settings_of(self, cell: str) -> Mapping[str, Any]:
-        """The settings of a cell that its sweep changes or names."""
-        return next(one.settings for one in self.cells if one.cell == cell)
-
 
 def load_sweep(folder: Path) -> Sweep:
     """The sweep in `folder`, or a `BadInput` that names the file and the rule it breaks."""

@@ -34,7 +34,7 @@ def test_limited_queries_show_in_the_plan(plan_of):
 
 
 def test_the_estimate_divides_cost_by_speed_and_slots(plan_of):
-    text = estimate_text(plan_of(*SMALL), missing_cost=12e6, speed=1000, slots=2)
+    text = estimate_text(missing_cost=12e6, speed=1000, slots=2)
     assert "12.0 M encoder tokens" in text
     assert "1,000 tokens/s on 2 slot(s)" in text and text.endswith("about 1 h 40 min")
 
