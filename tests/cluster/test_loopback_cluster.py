@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,12 @@ pytestmark = [
 
 CONFIG = f"{HOME}/local.yaml"
 DASHBOARD = "http://127.0.0.1:8265"
+ASK_DASHBOARD = """
+from http.client import HTTPConnection
+dashboard = HTTPConnection("127.0.0.1", 8265)
+dashboard.request("GET", "/")
+dashboard.getresponse()
+"""
 WORKING = ("raylet/raylet", "ray::")  # what runs trials
 # pip takes the value of this flag for the value of `build-isolation`.
 OFFLINE = "[global]\nno-index = true\nno-build-isolation = false\n"
@@ -126,18 +133,31 @@ def test_ray_submit_runs_a_sweep_on_every_node_of_the_cluster(cluster: Cluster):
 
 
 def test_a_job_runs_a_sweep_and_ends_with_its_state(cluster: Cluster):
-    tunnel = subprocess.Popen(
-        cluster.laptop.command("ray", "dashboard", CONFIG), stdout=subprocess.DEVNULL
-    )
-    try:
+    with _dashboard_tunnel(cluster):
         submit = ["env", "RAY_AUTH_MODE=token", "ray", "job", "submit", "--address", DASHBOARD]
         sweep = ["python", "-m", "sweeps.window_stride", "--smoke-test", "--seeds", "7"]
         output = cluster.run(*submit, "--", *sweep, "--storage", f"{SHARED}/job")
-    finally:
-        tunnel.terminate()
-        tunnel.wait()
     assert "succeeded" in output
     assert _statuses(cluster.shared / "job" / "window_stride") == {"done"}
+
+
+@contextmanager
+def _dashboard_tunnel(cluster: Cluster) -> Iterator[None]:
+    """`ray dashboard` on the laptop, from the moment its end of the tunnel answers."""
+    with (cluster.shared / "tunnel.log").open("w+") as log:
+        command = cluster.laptop.command("ray", "dashboard", CONFIG)
+        tunnel = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            answers = cluster.laptop.command("python", "-c", ASK_DASHBOARD)
+            deadline = time.monotonic() + 120
+            while subprocess.run(answers, stderr=subprocess.DEVNULL).returncode != 0:
+                log.seek(0)
+                assert tunnel.poll() is None and time.monotonic() < deadline, log.read()
+                time.sleep(0.2)
+            yield
+        finally:
+            tunnel.terminate()
+            tunnel.wait()
 
 
 def test_a_storage_that_the_worker_does_not_share_is_refused(cluster: Cluster):
