@@ -12,15 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 from benchmarks.workload import Workload, machine, median, parser, print_table, save, workload
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import PairEncoder, tokenize_queries
 from rank_core.config import TrialConfig
 from rank_core.data.collection import Run
+from rank_core.encode import Work
 from rank_core.models import Ranker, build_model
-from rank_core.rerank import Work, rerank
+from rank_core.rerank import rerank
 from rank_core.token_store import open_token_store
 
 NUM_QUERIES, DEPTH = 2, 10
@@ -81,16 +82,17 @@ def ours(model: Ranker, pairs: Pairs, autocast: torch.dtype | None, work: Work) 
     return np.array([run[query_id][name] for query_id, name in pairs.order], dtype=np.float32)
 
 
-def plain(model: Ranker, pairs: Pairs, work: Work) -> Scores:
-    """A loop over the pairs as they come, padded to the longest of each batch, in fp32."""
+def plain(encoder: nn.Module, model: Ranker, pairs: Pairs, work: Work) -> Scores:
+    """A loop over the pairs as they come, padded to the longest of each batch, in fp32, with the
+    encoder as transformers loads it."""
     chunks = [pairs.encoder.chunks(pairs.queries[q], name)[0] for q, name in pairs.order]
     scores = []
     with torch.inference_mode():
         for first in range(0, len(chunks), PLAIN_BATCH):
             some = chunks[first : first + PLAIN_BATCH]
             work.add([len(chunk) for chunk in some])
-            ids, mask, types = pairs.encoder.layout(some)
-            output = model.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)
+            ids, mask, types, _ = pairs.encoder.layout(some)
+            output = encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)
             scores.append(model.score(output.last_hidden_state[:, 0]))
     return torch.cat(scores).numpy()
 
@@ -134,9 +136,10 @@ def main() -> None:
     pairs = Pairs(work, flags.batch_tokens)
     config = pairs.config.override({"model.backbone": str(work.backbone.folder)})
     model = build_model(config, work.backbone, init_seed=0).eval()
+    untouched = BertModel.from_pretrained(work.backbone.folder, add_pooling_layer=False).eval()
     counts = {name: Work() for name in ("ours fp32", "ours bf16", "plain fp32")}
     systems: dict[str, Callable[[], Scores]] = {
-        "plain fp32": lambda: plain(model, pairs, counts["plain fp32"]),
+        "plain fp32": lambda: plain(untouched, model, pairs, counts["plain fp32"]),
         "ours fp32": lambda: ours(model, pairs, None, counts["ours fp32"]),
         "ours bf16": lambda: ours(model, pairs, torch.bfloat16, counts["ours bf16"]),
     }

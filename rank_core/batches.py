@@ -16,15 +16,32 @@ from rank_core.token_store import TokenStore, tokenize
 
 # C chunks of a batch, L tokens of its longest chunk, B documents.
 
+NUM_SPECIAL = 3  # [CLS] query [SEP] chunk [SEP]
 
-class ChunkBatch(NamedTuple):
-    """What an encoder reads. No row is padding; rows of one document are neighbours, in order."""
+
+class EncoderInput(NamedTuple):
+    """Rows of [CLS] query [SEP] chunk [SEP], padded at the end. No row is padding as a whole."""
 
     input_ids_CL: Tensor
     attention_mask_CL: Tensor
     token_type_ids_CL: Tensor | None
-    doc_C: Tensor  # the document of each chunk, 0 .. num_docs - 1, ascending
-    num_docs: int
+    query_length_C: Tensor  # query tokens of each row; they start at place 1
+
+    def to(self, device: torch.device) -> "EncoderInput":
+        """The same on a device; the copy does not wait."""
+        moved = (None if part is None else part.to(device, non_blocking=True) for part in self)
+        return EncoderInput(*moved)  # type: ignore[arg-type]
+
+
+class ChunkBatch(NamedTuple):
+    """The chunks of some documents; those of one document are neighbours, in order."""
+
+    inputs: EncoderInput
+    counts: tuple[int, ...]  # chunks of each document; known to the host, so that none waits
+
+    def to(self, device: torch.device) -> "ChunkBatch":
+        """The same on a device."""
+        return ChunkBatch(self.inputs.to(device), self.counts)
 
 
 class Chunk(NamedTuple):
@@ -34,7 +51,7 @@ class Chunk(NamedTuple):
     text: NDArray[np.int32]
 
     def __len__(self) -> int:
-        return len(self.query) + len(self.text) + 3
+        return len(self.query) + len(self.text) + NUM_SPECIAL
 
 
 @dataclass(frozen=True)
@@ -57,12 +74,10 @@ class PairEncoder:
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
         """The chunks of several documents as one batch."""
         chunks = [chunk for document in documents for chunk in document]
-        doc_C = [i for i, document in enumerate(documents) for _ in document]
-        ids, mask, segments = self.layout(chunks)
-        return ChunkBatch(ids, mask, segments, torch.tensor(doc_C), len(documents))
+        return ChunkBatch(self.layout(chunks), tuple(map(len, documents)))
 
-    def layout(self, chunks: Sequence[Chunk]) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(input_ids_CL, attention_mask_CL, token_type_ids_CL) of some chunks."""
+    def layout(self, chunks: Sequence[Chunk]) -> EncoderInput:
+        """Some chunks as encoder input."""
         shape = (len(chunks), max(map(len, chunks)))
         input_ids = np.full(shape, self.backbone.pad_id, dtype=np.int64)
         mask = np.zeros(shape, dtype=np.int64)
@@ -77,8 +92,12 @@ class PairEncoder:
             input_ids[row, end] = self.backbone.sep_id
             mask[row, : end + 1] = 1
             segments[row, start : end + 1] = 1
-        types = torch.from_numpy(segments) if self.backbone.num_segments > 1 else None
-        return torch.from_numpy(input_ids), torch.from_numpy(mask), types
+        return EncoderInput(
+            torch.from_numpy(input_ids),
+            torch.from_numpy(mask),
+            torch.from_numpy(segments) if self.backbone.num_segments > 1 else None,
+            torch.tensor([len(chunk.query) for chunk in chunks]),
+        )
 
 
 def tokenize_queries(
@@ -92,11 +111,19 @@ def tokenize_queries(
 def token_budget_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
     """Indices of all items in batches of similar length, longest first.
 
-    A batch holds at most `batch_tokens` tokens, padding included, and at least one item.
+    A batch holds at most `batch_tokens` tokens, padding included, and at least one item. It ends
+    early before an item so much shorter than its first that padding would cost more than a batch of
+    its own.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     start = 0
     while start < len(order):
-        size = max(1, batch_tokens // max(1, lengths[order[start]]))
-        yield order[start : start + size]
-        start += size
+        longest = lengths[order[start]]
+        end = start + max(1, batch_tokens // max(1, longest))
+        batch = order[start:end]
+        cut = next((n for n, i in enumerate(batch) if lengths[i] < SIMILAR * longest), len(batch))
+        yield batch[:cut]
+        start += cut
+
+
+SIMILAR = 0.9  # of a batch's longest item: what shares the batch with it

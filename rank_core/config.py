@@ -11,12 +11,18 @@ from typing import Any, get_type_hints
 
 from rank_core.errors import BadInput, unknown
 
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2
 """Raised when the same settings give other numbers on purpose (README, "numbers that changed")."""
 
 OVERFLOWS = ("first", "first-last-sampled")
 SCHEDULES = ("constant", "linear", "one-cycle")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+
+
+def _added(default: Any) -> Any:
+    """A setting that came after others had been used: at its default it is no part of a name, so
+    that trials which finished before it existed keep theirs."""
+    return field(default=default, metadata={"added": True})
 
 
 def _require(law: bool, text: str) -> None:
@@ -36,6 +42,15 @@ class Model:
     name: str = "maxp"
     backbone: str = "tiny"  # `tiny`, a Hugging Face id, or a local folder
     dropout: float = 0.1  # of the encoder and of the head
+    # Each of these is refused by a model that does not heed it (`Ranker.options`).
+    aggregator: str = _added("")  # encoder over chunk vectors: a folder or id
+    interaction: str = _added("")  # encoder over query and chunk tokens: a folder or id
+    selector: str = _added("")  # how blocks are chosen
+    selector_backbone: str = _added("")  # the encoder that chooses blocks: a folder or id
+    pool: str = _added("")  # cls, mean or last; empty: what suits the backbone
+    k: int = _added(0)  # chunks, blocks or sentences that count; 0: the model's own number
+    stage: str = _added("")  # of a model that is trained in stages
+    quirks: tuple[str, ...] = _added(())  # of reference implementations, reproduced by name
 
     def __post_init__(self) -> None:
         _require(
@@ -71,20 +86,23 @@ class Chunking:
 
 @dataclass(frozen=True)
 class Training:
-    """Pairwise training on (query, relevant, candidate that is not relevant)."""
+    """Training on groups of a query, a relevant document and candidates that are not relevant."""
 
     num_epochs: int = 1  # passes over the training queries
     max_steps: int = 0  # 0: no limit
-    batch_size: int = 16  # pairs of one optimiser step, over all workers
-    # Pairs of one forward pass: a matter of memory, no part of the cell. Without dropout it changes
-    # no number; with dropout it draws other masks from the same stream.
-    micro_batch_size: int = 4
+    batch_size: int = 16  # groups of one optimiser step, over all workers
+    # Encoder tokens of one backward pass: a matter of memory, no part of the cell; 0: what suits
+    # the device. Without dropout it changes no number but for rounding; with dropout it draws other
+    # masks from the same stream.
+    micro_batch_tokens: int = 0
     backbone_learning_rate: float = 1e-5
     head_learning_rate: float = 1e-4
     aggregator_learning_rate: float = 1e-4
     weight_decay: float = 1e-7
     schedule: str = "constant"  # after a linear warm-up
     warmup: float = 0.2  # share of the steps
+    loss: str = _added("pairwise-margin")  # an entry of LOSSES
+    negatives: int = _added(1)  # of each group
     margin: float = 1.0
     gradient_clip: float = 1.0  # largest global norm; 0: off
     validate_every: int = 0  # steps; 0: at the end of an epoch
@@ -93,7 +111,7 @@ class Training:
 
     def __post_init__(self) -> None:
         positive = (
-            "num_epochs batch_size micro_batch_size backbone_learning_rate head_learning_rate "
+            "num_epochs batch_size backbone_learning_rate head_learning_rate "
             "aggregator_learning_rate margin"
         )
         for name in positive.split():
@@ -102,7 +120,13 @@ class Training:
                 0 < value < math.inf,
                 f"training.{name} > 0 must hold and be finite, got training.{name}={value}",
             )
-        for name in ("max_steps", "weight_decay", "gradient_clip", "validate_every"):
+        for name in (
+            "max_steps",
+            "micro_batch_tokens",
+            "weight_decay",
+            "gradient_clip",
+            "validate_every",
+        ):
             value = getattr(self, name)
             _require(
                 0 <= value < math.inf,
@@ -187,20 +211,26 @@ class TrialConfig:
 
     def fingerprint(self, *, collection_hash: str, backbone_hash: str) -> str:
         """12 hex digits that name the cell: all settings but the seed, and the inputs' contents."""
-        settings = self.settings() | {
-            "collection": collection_hash,
-            "model.backbone": backbone_hash,
-        }
-        del settings["seed"], settings["training.micro_batch_size"]
+        inputs = {"collection": collection_hash, "model.backbone": backbone_hash}
+        settings = self._naming() | inputs
+        del settings["seed"]
         return _hash([NUMERICS_VERSION, settings])
 
     def training_hash(self, *, backbone_hash: str) -> str:
         """12 hex digits over what shapes the trained model; names the cell's random streams, which
         must not move when only the evaluation changes."""
-        settings = self.settings() | {"model.backbone": backbone_hash}
-        del settings["training.micro_batch_size"], settings["training.paired_seeds"]
+        settings = self._naming() | {"model.backbone": backbone_hash}
+        del settings["training.paired_seeds"]
         shaping = ("model.", "chunking.", "training.")
         return _hash({name: value for name, value in settings.items() if name.startswith(shaping)})
+
+    def _naming(self) -> dict[str, Any]:
+        """The settings that name a cell, and the seed."""
+        return {
+            name: value
+            for name, value in self.settings().items()
+            if name != "training.micro_batch_tokens" and _ADDED.get(name, ...) != value
+        }
 
 
 def _hash(value: Any) -> str:
@@ -224,7 +254,8 @@ def _parse(name: str, value: Any, kind: Any) -> Any:
     """`value` as `kind`; strings come from a command line."""
     if kind == tuple[str, ...]:
         # A comma inside brackets belongs to a measure: AP(rel=2,judged_only=True).
-        return tuple(re.split(r",(?![^(]*\))", value)) if isinstance(value, str) else tuple(value)
+        words = re.split(r",(?![^(]*\))", value) if isinstance(value, str) else value
+        return tuple(word for word in words if word)
     if kind is bool and isinstance(value, str):
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if value.lower() not in words:
@@ -239,4 +270,11 @@ def _parse(name: str, value: Any, kind: Any) -> Any:
     return parsed
 
 
+_ADDED = {
+    f"{section}.{leaf.name}": leaf.default
+    for section, kind in get_type_hints(TrialConfig).items()
+    if dataclasses.is_dataclass(kind)
+    for leaf in dataclasses.fields(kind)
+    if leaf.metadata.get("added")
+}
 _ARTICLES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}

@@ -1,4 +1,4 @@
-"""What training reads: per query one relevant document and one hard negative, drawn each epoch."""
+"""What training reads: per query one relevant document and hard negatives, drawn each epoch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,12 +22,17 @@ class TrainingQuery:
 
 
 @dataclass(frozen=True)
-class TrainingPair:
-    """One (query, relevant document, hard negative)."""
+class TrainingGroup:
+    """A query, a relevant document and hard negatives."""
 
     query: NDArray[np.int32]
     positive: str
-    negative: str
+    negatives: tuple[str, ...]
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """The relevant one first."""
+        return (self.positive, *self.negatives)
 
 
 def training_queries(
@@ -50,12 +55,13 @@ def training_queries(
     return usable
 
 
-def training_pairs(
-    queries: list[TrainingQuery], *, order_seed: int, negatives_seed: int
-) -> Iterator[TrainingPair]:
+def training_groups(
+    queries: list[TrainingQuery], num_negatives: int, *, order_seed: int, negatives_seed: int
+) -> Iterator[TrainingGroup]:
     """An endless stream: epoch after epoch, each a fresh permutation of the queries.
 
-    The draw for a query depends on (seed, epoch, query_id) alone, not on what was drawn before.
+    The draw for a query depends on (seed, epoch, query_id) alone, not on what was drawn before. A
+    query with fewer candidates than `num_negatives` repeats some.
     """
     epoch = 0
     while True:
@@ -63,6 +69,11 @@ def training_pairs(
             query = queries[i]
             rng = generator(negatives_seed, epoch, query.query_id)
             positive = query.positives[rng.integers(len(query.positives))]
-            negative = query.negatives[rng.integers(len(query.negatives))]
-            yield TrainingPair(query.query, positive, negative)
+            yield TrainingGroup(query.query, positive, _draw(query.negatives, num_negatives, rng))
         epoch += 1
+
+
+def _draw(names: tuple[str, ...], size: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """`size` of the names, all different where there are enough."""
+    chosen = rng.choice(len(names), size, replace=len(names) < size)
+    return tuple(names[i] for i in chosen)

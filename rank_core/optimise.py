@@ -21,7 +21,7 @@ def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
         for role, parameters in model.learning_rate_groups().items()
         if parameters
     ]
-    return torch.optim.AdamW(groups, weight_decay=training.weight_decay)
+    return torch.optim.AdamW(groups, weight_decay=training.weight_decay, fused=True)
 
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:

@@ -1,41 +1,26 @@
 """Scores the candidates of queries: chunks of many documents in length-sorted batches."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from rank_core.batches import Chunk, PairEncoder, token_budget_batches
+from rank_core.batches import PairEncoder
 from rank_core.data.collection import Run
-from rank_core.models.ranker import Ranker, pad_chunks
+from rank_core.encode import Document, Work, score_documents
+from rank_core.models.ranker import Ranker
 
 CHUNKS_AT_ONCE = 4096  # chunk vectors kept before they are aggregated; sorting happens within
-
-
-@dataclass
-class Work:
-    """What the encoder has read so far, and what it could not tell apart."""
-
-    tokens: int = 0  # of real chunks, with query and special tokens
-    padded_tokens: int = 0  # the same, padding included
-    ties: int = 0  # documents whose score another document of the query had as well
-
-    def add(self, lengths: Sequence[int]) -> None:
-        """Counts one padded batch of inputs."""
-        self.tokens += sum(lengths)
-        self.padded_tokens += len(lengths) * max(lengths)
 
 
 @dataclass
 class _Block:
     """Documents whose chunks are encoded together."""
 
-    pairs: list[tuple[str, str]] = field(default_factory=list)  # (query_id, doc_id)
-    chunks: list[Chunk] = field(default_factory=list)
-    doc_C: list[int] = field(default_factory=list)
+    ids: list[tuple[str, str]] = field(default_factory=list)  # (query_id, doc_id)
+    documents: list[Document] = field(default_factory=list)
 
 
 def rerank(
@@ -58,8 +43,15 @@ def rerank(
     model.eval()
     with torch.inference_mode():
         for block in _blocks(pairs, queries, candidates, depth):
-            score_B = _score_block(model, pairs, block, batch_tokens, autocast, work)
-            for (query_id, doc_id), score in zip(block.pairs, score_B.tolist(), strict=True):
+            score_B = score_documents(
+                model,
+                pairs,
+                block.documents,
+                batch_tokens=batch_tokens,
+                autocast=autocast,
+                work=work,
+            )
+            for (query_id, doc_id), score in zip(block.ids, score_B.tolist(), strict=True):
                 scores[query_id][doc_id] = score
     for of_query in scores.values():
         work.ties += len(of_query) - len(set(np.asarray([*of_query.values()], np.float32).tolist()))
@@ -89,45 +81,14 @@ def _blocks(
     candidates: Run,
     depth: int,
 ) -> Iterator[_Block]:
-    block = _Block()
+    block, num_chunks = _Block(), 0
     for query_id, query in queries.items():
         for doc_id in list(candidates.get(query_id, ()))[:depth]:
-            chunks = pairs.chunks(query, doc_id)
-            block.doc_C.extend([len(block.pairs)] * len(chunks))
-            block.pairs.append((query_id, doc_id))
-            block.chunks.extend(chunks)
-        if len(block.chunks) >= CHUNKS_AT_ONCE:
-            yield block
-            block = _Block()
-    if block.pairs:
+            block.ids.append((query_id, doc_id))
+            block.documents.append(pairs.chunks(query, doc_id))
+            num_chunks += len(block.documents[-1])
+            if num_chunks >= CHUNKS_AT_ONCE:
+                yield block
+                block, num_chunks = _Block(), 0
+    if block.ids:
         yield block
-
-
-def _score_block(
-    model: Ranker,
-    pairs: PairEncoder,
-    block: _Block,
-    batch_tokens: int,
-    autocast: torch.dtype | None,
-    work: Work,
-) -> Tensor:
-    """score_B (fp32, on the CPU) of the block's documents."""
-    device = model.head.weight.device
-    lengths = [len(chunk) for chunk in block.chunks]
-    cls_CH: Tensor | None = None
-    with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-        for rows in token_budget_batches(lengths, batch_tokens):
-            work.add([lengths[i] for i in rows])
-            ids, mask, types = pairs.layout([block.chunks[i] for i in rows])
-            cls = model.encode(
-                ids.to(device), mask.to(device), None if types is None else types.to(device)
-            ).float()
-            if cls_CH is None:
-                cls_CH = cls.new_empty(len(lengths), cls.shape[-1])
-            cls_CH[rows] = cls
-    assert cls_CH is not None  # every document has a chunk
-    # The head and the aggregator are cheap: fp32, so that close scores do not become ties.
-    cls_BPH, mask_BP = pad_chunks(
-        cls_CH, torch.tensor(block.doc_C, device=device), len(block.pairs)
-    )
-    return model.aggregate(cls_BPH, mask_BP).float().cpu()

@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from rank_core import distributed
 from rank_core.backbones import load_tokenizer
-from rank_core.batches import PairEncoder, tokenize_queries
+from rank_core.batches import tokenize_queries
 from rank_core.config import Evaluation, TrialConfig
 from rank_core.data import Collection, Run, Split
 from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query
 from rank_core.inputs import Inputs
-from rank_core.models import Ranker, model_class
-from rank_core.rerank import Work, ordered, rerank
+from rank_core.encode import Work
+from rank_core.models import Ranker
+from rank_core.rerank import ordered, rerank
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,12 +35,7 @@ class Scorer:
     ) -> None:
         self.config, self.inputs, self.model, self.autocast = config, inputs, model, autocast
         self.work = Work()
-        self.pairs = PairEncoder(
-            tokens=inputs.tokens,
-            chunking=config.chunking,
-            first_chunk_only=model_class(config.model.name).first_chunk_only,
-            backbone=inputs.backbone,
-        )
+        self.pairs = type(model).reader(config, inputs.backbone, inputs.tokens)
 
     def tokenize(self, split: Split, query_ids: list[str]) -> dict[str, NDArray[np.int32]]:
         """Token ids of queries, by id."""

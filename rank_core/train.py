@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from rank_core import distributed
-from rank_core.batches import ChunkBatch, PairEncoder
+from rank_core.batches import PairEncoder
 from rank_core.config import Training
+from rank_core.encode import Document, Work, score_documents
 from rank_core.errors import Diverged
-from rank_core.examples import TrainingPair, TrainingQuery, training_pairs
-from rank_core.losses import pairwise_margin
+from rank_core.examples import TrainingGroup, TrainingQuery, training_groups
+from rank_core.losses import loss_of
+from rank_core.micro_batch import micro_batch_tokens
 from rank_core.models.ranker import Ranker
 from rank_core.optimise import build_optimizer, schedule_factor, set_learning_rates
-from rank_core.rerank import Work
 from rank_core.seeding import derive
 
 NEWS_EVERY = 20  # steps; losses stay on the device in between, so that no step waits for them
@@ -34,7 +35,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One optimiser step; `loss` is the mean over the global batch's pairs."""
+    """One optimiser step; `loss` is the mean over the global batch's groups."""
 
     step: int
     seconds: float  # wall clock, Unix time
@@ -75,11 +76,17 @@ def train(
     work: Work,
 ) -> Iterator[TrainRecord]:
     """Trains `model` in place; the same streams give the same numbers, whatever ran before."""
-    device = model.head.weight.device
+    device = model.device
     parameters = [parameter for _, parameter in model.trainable()]
     optimizer = build_optimizer(model, training)
     scaler = torch.amp.GradScaler(device.type, enabled=autocast == torch.float16)
-    stream = training_pairs(queries, order_seed=streams.order, negatives_seed=streams.negatives)
+    stream = training_groups(
+        queries,
+        training.negatives,
+        order_seed=streams.order,
+        negatives_seed=streams.negatives,
+    )
+    step_of = _Step(model, pairs, training, scaler, autocast, work)
     num_steps = num_training_steps(training, len(queries))
     validate_every = validation_interval(training, len(queries))
     rank, world_size = distributed.world()
@@ -90,8 +97,7 @@ def train(
         torch.manual_seed(derive(streams.dropout, step, rank))
         factor = schedule_factor(training.schedule, training.warmup, step, num_steps)
         set_learning_rates(optimizer, factor)
-        batch = list(islice(stream, training.batch_size))[rank::world_size]
-        loss = _backward(model, pairs, batch, training, scaler, autocast, work)
+        loss = step_of.backward(list(islice(stream, training.batch_size))[rank::world_size])
         scaler.unscale_(optimizer)
         distributed.sum_gradients(parameters)
         norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip or float("inf"))
@@ -106,35 +112,56 @@ def train(
             news.clear()
 
 
-def _backward(
-    model: Ranker,
-    pairs: PairEncoder,
-    batch: list[TrainingPair],
-    training: Training,
-    scaler: torch.amp.GradScaler,
-    autocast: torch.dtype | None,
-    work: Work,
-) -> Tensor:
-    """Adds the batch's gradients micro-batch by micro-batch; returns the summed loss, detached."""
-    device = model.head.weight.device
-    total = torch.zeros((), device=device)
-    for start in range(0, len(batch), training.micro_batch_size):
-        some = batch[start : start + training.micro_batch_size]
-        chunks = [pairs.chunks(pair.query, pair.positive) for pair in some]
-        chunks += [pairs.chunks(pair.query, pair.negative) for pair in some]
-        work.add([len(chunk) for document in chunks for chunk in document])
-        with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-            score_2N = model(_to(pairs.collate(chunks), device)).float()
-        positive_N, negative_N = score_2N.chunk(2)
-        loss = pairwise_margin(positive_N, negative_N, training.margin)
-        scaler.scale(loss).backward()
-        total += loss.detach()
-    return total
+class _Step:
+    """The gradient of one batch, micro-batch by micro-batch."""
 
+    def __init__(
+        self,
+        model: Ranker,
+        pairs: PairEncoder,
+        training: Training,
+        scaler: torch.amp.GradScaler,
+        autocast: torch.dtype | None,
+        work: Work,
+    ) -> None:
+        self.model, self.pairs, self.training = model, pairs, training
+        self.scaler, self.autocast, self.work = scaler, autocast, work
+        self.loss = loss_of(training)
+        self.tokens = training.micro_batch_tokens or micro_batch_tokens(model, pairs, autocast)
 
-def _to(batch: ChunkBatch, device: torch.device) -> ChunkBatch:
-    moved = [part.to(device) if isinstance(part, Tensor) else part for part in batch]
-    return ChunkBatch(*moved)  # type: ignore[arg-type]
+    def backward(self, batch: list[TrainingGroup]) -> Tensor:
+        """Adds the batch's gradients to the parameters; returns the summed loss, detached."""
+        total = torch.zeros((), device=self.model.device)
+        for groups in self.micro_batches(batch):
+            score_B = score_documents(
+                self.model,
+                self.pairs,
+                [document for group in groups for document in group],
+                batch_tokens=self.tokens,
+                autocast=self.autocast,
+                work=self.work,
+            )
+            loss = self.loss(score_B.view(len(groups), -1), self.training)
+            self.scaler.scale(loss).backward()
+            total += loss.detach()
+        return total
+
+    def micro_batches(self, batch: list[TrainingGroup]) -> Iterator[list[list[Document]]]:
+        """The batch's groups in order, as many at once as the token budget holds, at least one."""
+        some: list[list[Document]] = []
+        used = 0
+        for group in batch:
+            documents: list[Document] = [
+                self.pairs.chunks(group.query, doc_id) for doc_id in group.documents
+            ]
+            size = sum(len(chunk) for document in documents for chunk in document)
+            if some and used + size > self.tokens:
+                yield some
+                some, used = [], 0
+            some.append(documents)
+            used += size
+        if some:
+            yield some
 
 
 def _curve(

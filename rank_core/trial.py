@@ -13,13 +13,13 @@ from rank_core import distributed
 from rank_core.config import TrialConfig
 from rank_core.data import Run
 from rank_core.data.trec import write_run
+from rank_core.encode import Work
 from rank_core.evaluate import mean_values
 from rank_core.examples import TrainingQuery, training_queries
 from rank_core.inputs import cell_of, load_inputs
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
 from rank_core.models import build_model, check_model
 from rank_core.optimise import autocast_type
-from rank_core.rerank import Work
 from rank_core.scorer import Scorer
 from rank_core.seeding import derive
 from rank_core.train import CurvePoint, Streams, train

@@ -16,7 +16,8 @@ from rank_core.inputs import Inputs
 from rank_core.machine import trial_device
 from rank_core.models import build_model, model_class
 from rank_core.optimise import autocast_type
-from rank_core.rerank import Work, rerank
+from rank_core.encode import Work
+from rank_core.rerank import rerank
 from rank_core.scorer import Scorer, evaluated_queries
 from rank_core.train import num_training_steps, validation_interval
 

@@ -1,12 +1,14 @@
 """Every ranking system by name. Adding one: a file here and a line in `MODELS`."""
 
+import dataclasses
+
 import torch
 from safetensors.torch import load_file
 
 from rank_core.backbones import Backbone, load_encoder
 from rank_core.chunks import chunk_spans
 from rank_core.cls_only import only_cls
-from rank_core.config import TrialConfig
+from rank_core.config import Model, TrialConfig
 from rank_core.errors import BadInput, unknown
 from rank_core.models.parade import ParadeAttn, ParadeAvg, ParadeMax, ParadeTransformer
 from rank_core.models.passage_scores import AvgP, FirstP, MaxP, SumP
@@ -37,6 +39,7 @@ def model_class(name: str) -> type[Ranker]:
 def check_model(config: TrialConfig, backbone: Backbone) -> None:
     """Refuses settings that the model ignores and windows that the backbone cannot read."""
     model, chunking = model_class(config.model.name), config.chunking
+    _check_options(config)
     limit = backbone.max_window(chunking.max_query_tokens)
     if chunking.window > limit:
         raise BadInput(
@@ -65,13 +68,28 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
         )
 
 
+def _check_options(config: TrialConfig) -> None:
+    """Refuses an optional setting of `Model` that the model does not heed."""
+    heeded = model_class(config.model.name).options
+    for field in dataclasses.fields(Model):
+        value = getattr(config.model, field.name)
+        if field.metadata.get("added") and value != field.default and field.name not in heeded:
+            known = ", ".join(f"model.{name}" for name in heeded) or "none"
+            raise BadInput(
+                f"model.{field.name} has no effect with model {config.model.name}, got {value!r}; "
+                f"the optional settings it heeds: {known}"
+            )
+
+
 def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> Ranker:
     """The ranker of `config` on the CPU: pretrained encoder, new parts drawn from `init_seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
         encoder = load_encoder(backbone, config.model.dropout)
-        only_cls(encoder)
-        model = model_class(config.model.name)(encoder, backbone, config.model)
+        kind = model_class(config.model.name)
+        if not kind.reads_tokens:
+            only_cls(encoder)
+        model = kind(encoder, backbone, config.model)
     # A backbone that was trained to rank passages brings its head along, as the papers continue
     # from a whole ranker that was trained on MS MARCO.
     if (backbone.folder / RANKING_HEAD).exists():

@@ -10,7 +10,14 @@ from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
 
 
-class ParadeAvg(Ranker):
+class Parade(Ranker):
+    """What PARADE's variants share."""
+
+    paper = "Li et al. 2020"
+    family = "PARADE"
+
+
+class ParadeAvg(Parade):
     """head(mean of the chunk vectors)."""
 
     label = "PARADE-Avg"
@@ -20,7 +27,7 @@ class ParadeAvg(Ranker):
         return self.score(poolings.masked_mean(cls_BPH, mask_BP))
 
 
-class ParadeMax(Ranker):
+class ParadeMax(Parade):
     """head(element-wise maximum of the chunk vectors)."""
 
     label = "PARADE-Max"
@@ -30,7 +37,7 @@ class ParadeMax(Ranker):
         return self.score(poolings.masked_max(cls_BPH, mask_BP))
 
 
-class ParadeAttn(Ranker):
+class ParadeAttn(Parade):
     """head(sum_p w_p cls_p), w = softmax(C . cls_p) with one learned vector C (the paper's form,
     not the element-wise one of later code)."""
 
@@ -47,7 +54,7 @@ class ParadeAttn(Ranker):
         return self.score((weight_BP[:, :, None] * cls_BPH).sum(1))
 
 
-class ParadeTransformer(Ranker):
+class ParadeTransformer(Parade):
     """A transformer with random weights over [C, SEP, cls_1 .. cls_n, SEP]; C's output is scored.
 
     The RAND-L2 of Boytsov et al. as meant: 2 layers, 4 heads, C and SEP start as the encoder's

@@ -12,6 +12,8 @@ from rank_core.models.ranker import Ranker
 class ChunkScores(Ranker):
     """score_B = pool_p head(cls_p)."""
 
+    paper = "Dai & Callan 2019"
+    family = "passage scores"
     pool: "ClassVar[staticmethod[[Tensor, Tensor], Tensor]]"
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
@@ -31,6 +33,7 @@ class MaxP(ChunkScores):
     """The best chunk's score."""
 
     label = "MaxP"
+    chunks_that_learn = 1
     pool = staticmethod(poolings.masked_max)
 
 

@@ -3,24 +3,37 @@
 Shapes: B documents, P chunks of the longest document, C all real chunks, L tokens, H hidden size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.backbones import Backbone
-from rank_core.batches import ChunkBatch
-from rank_core.config import Model
+from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
+from rank_core.config import Model, TrialConfig
+from rank_core.token_store import TokenStore
 
 
 class Ranker(nn.Module):
-    """Scores documents from the [CLS] vectors of their chunks, as a subclass aggregates them."""
+    """Scores documents from the [CLS] vectors of their chunks, as a subclass aggregates them.
+
+    A model whose score is no function of one vector per chunk overrides `forward` and sets
+    `by_chunks = False`; it is then given whole documents.
+    """
 
     label: ClassVar[str]  # its name in tables
+    paper: ClassVar[str]  # where it comes from
+    family: ClassVar[str]  # what it is listed with
+    by_chunks: ClassVar[bool] = True  # the score is aggregate(encode(chunks))
+    reads_tokens: ClassVar[bool] = False  # it needs the last layer's vectors beside [CLS]
     first_chunk_only: ClassVar[bool] = False
     one_chunk_is_firstp: ClassVar[bool] = True  # on one-chunk documents it is FirstP's function
     max_chunks: ClassVar[int | None] = None  # of one document; None: no limit
+    # Only so many chunks of a document have a gradient, those of the highest scores; 0: all.
+    chunks_that_learn: ClassVar[int] = 0
+    options: ClassVar[tuple[str, ...]] = ()  # the optional settings of `Model` that it heeds
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__()
@@ -29,27 +42,44 @@ class Ranker(nn.Module):
         self.head = nn.Linear(encoder.config.hidden_size, 1)  # type: ignore[union-attr,arg-type]
         nn.init.xavier_uniform_(self.head.weight)
 
-    def encode(self, input_ids_CL: Tensor, mask_CL: Tensor, types_CL: Tensor | None) -> Tensor:
-        """cls_CH: the last layer's first vector of each chunk."""
-        extra = {} if types_CL is None else {"token_type_ids": types_CL}
-        output = self.encoder(input_ids=input_ids_CL, attention_mask=mask_CL, **extra)
-        cls_CH: Tensor = output.last_hidden_state[:, 0]
-        return cls_CH
+    @classmethod
+    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """How the model's documents are cut and laid out."""
+        return PairEncoder(tokens, config.chunking, cls.first_chunk_only, backbone)
 
-    def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B from the chunk vectors; rows of `cls_BPH` where `mask_BP` is false are zeros."""
+    def encode(self, inputs: EncoderInput) -> Tensor:
+        """x_CH: a vector of each chunk, the last layer's first one."""
+        return self.hidden(inputs)[:, 0]
+
+    def hidden(self, inputs: EncoderInput) -> Tensor:
+        """hidden_CLH: the encoder's last layer; [CLS] alone (L = 1) unless `reads_tokens`."""
+        extra = (
+            {} if inputs.token_type_ids_CL is None else {"token_type_ids": inputs.token_type_ids_CL}
+        )
+        output = self.encoder(
+            input_ids=inputs.input_ids_CL, attention_mask=inputs.attention_mask_CL, **extra
+        )
+        hidden_CLH: Tensor = output.last_hidden_state
+        return hidden_CLH
+
+    def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B from the chunk vectors; rows of `x_BPH` where `mask_BP` is false are zeros."""
         raise TypeError(f"{type(self).__name__} does not say how it aggregates")
 
     def forward(self, batch: ChunkBatch) -> Tensor:
-        """score_B of a batch of documents."""
-        cls_CH = self.encode(batch.input_ids_CL, batch.attention_mask_CL, batch.token_type_ids_CL)
-        cls_BPH, mask_BP = pad_chunks(cls_CH, batch.doc_C, batch.num_docs)
-        return self.aggregate(cls_BPH, mask_BP)
+        """score_B of a batch of documents: the definition that every faster path must equal."""
+        x_BPH, mask_BP = pad_chunks(self.encode(batch.inputs), batch.counts)
+        return self.aggregate(x_BPH, mask_BP)
 
     def score(self, cls_H: Tensor) -> Tensor:
         """The head: dropout, then a linear layer to one score. The last axis disappears."""
         score: Tensor = self.head(self.dropout(cls_H)).squeeze(-1)
         return score
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.parameters()).device
 
     def learning_rate_groups(self) -> dict[str, list[nn.Parameter]]:
         """Every trainable parameter under `backbone`, `head` or `aggregator`, exactly once."""
@@ -64,16 +94,9 @@ class Ranker(nn.Module):
         return ((name, p) for name, p in self.named_parameters() if p.requires_grad)
 
 
-def pad_chunks(x_CH: Tensor, doc_C: Tensor, num_docs: int) -> tuple[Tensor, Tensor]:
-    """(x_BPH, mask_BP): chunk vectors regrouped by document; `doc_C` ascends.
-
-    Each chunk is written to its own place, so the result is deterministic on every device.
-    """
-    count_B = torch.bincount(doc_C, minlength=num_docs)
-    first_B = count_B.cumsum(0) - count_B
-    place_C = torch.arange(len(doc_C), device=doc_C.device) - first_B[doc_C]
-    longest = int(count_B.max())
-    x_BPH = x_CH.new_zeros(num_docs, longest, x_CH.shape[-1])
-    x_BPH[doc_C, place_C] = x_CH
-    mask_BP = torch.arange(longest, device=doc_C.device) < count_B[:, None]
+def pad_chunks(x_CH: Tensor, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """(x_BPH, mask_BP): chunk vectors regrouped by document, of which each has its count."""
+    x_BPH = pad_sequence(x_CH.split(list(counts)), batch_first=True)
+    count_B = torch.tensor(counts, device=x_CH.device)
+    mask_BP = torch.arange(x_BPH.shape[1], device=x_CH.device) < count_B[:, None]
     return x_BPH, mask_BP

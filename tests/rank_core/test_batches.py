@@ -25,24 +25,25 @@ def pairs(backbone):
 def test_a_chunk_is_laid_out_as_cls_query_sep_text_sep(pairs):
     query = ids(10, 11)
     batch = pairs.collate([pairs.chunks(query, "long"), pairs.chunks(query, "short")])
-    assert batch.input_ids_CL.tolist() == [
+    assert batch.inputs.input_ids_CL.tolist() == [
         [2, 10, 11, 3, 20, 21, 22, 23, 3],
         [2, 10, 11, 3, 23, 24, 25, 26, 3],
         [2, 10, 11, 3, 30, 3, 0, 0, 0],
     ]
-    assert batch.attention_mask_CL.tolist() == [[1] * 9, [1] * 9, [1] * 6 + [0] * 3]
-    assert batch.token_type_ids_CL.tolist() == [
+    assert batch.inputs.attention_mask_CL.tolist() == [[1] * 9, [1] * 9, [1] * 6 + [0] * 3]
+    assert batch.inputs.token_type_ids_CL.tolist() == [
         [0, 0, 0, 0, 1, 1, 1, 1, 1],
         [0, 0, 0, 0, 1, 1, 1, 1, 1],
         [0, 0, 0, 0, 1, 1, 0, 0, 0],
     ]
-    assert batch.doc_C.tolist() == [0, 0, 1] and batch.num_docs == 2
+    assert batch.counts == (2, 1)
+    assert batch.inputs.query_length_C.tolist() == [2, 2, 2]
 
 
 def test_an_empty_document_is_one_chunk_without_text(pairs):
     [chunk] = pairs.chunks(ids(10), "empty")
     assert len(chunk) == 4
-    assert pairs.collate([[chunk]]).input_ids_CL.tolist() == [[2, 10, 3, 3]]
+    assert pairs.collate([[chunk]]).inputs.input_ids_CL.tolist() == [[2, 10, 3, 3]]
 
 
 def test_the_layout_is_that_of_the_tokenizers_own_pairs(backbone_folder, pairs):
@@ -64,7 +65,7 @@ def test_firstp_reads_the_first_chunk_only(pairs, backbone):
 def test_a_backbone_without_segments_gets_no_token_types(pairs, backbone):
     for num_segments in (0, 1):
         other = replace(pairs, backbone=replace(backbone, num_segments=num_segments))
-        assert other.collate([other.chunks(ids(1), "long")]).token_type_ids_CL is None
+        assert other.collate([other.chunks(ids(1), "long")]).inputs.token_type_ids_CL is None
 
 
 def test_a_query_is_cut_to_its_limit_and_not_padded(backbone_folder):
@@ -88,10 +89,15 @@ def test_batches_cover_every_item_once_within_the_budget(budget):
 
 
 def test_batches_are_filled_up_to_the_budget():
-    assert list(token_budget_batches([3, 5, 4, 1], 10)) == [[1, 2], [0, 3]]
+    assert list(token_budget_batches([48, 50, 49, 47], 100)) == [[1, 2], [0, 3]]
     assert list(token_budget_batches([], 10)) == []
+
+
+def test_a_batch_ends_before_an_item_that_would_mostly_be_padding():
+    assert list(token_budget_batches([50, 10, 49, 45, 44, 9], 1000)) == [[0, 2, 3], [4], [1, 5]]
 
 
 def test_batches_of_inputs_are_ordinary_tensors(pairs):
     batch = pairs.collate([pairs.chunks(ids(10), "long")])
-    assert batch.input_ids_CL.dtype == batch.attention_mask_CL.dtype == torch.int64
+    inputs = batch.inputs
+    assert inputs.input_ids_CL.dtype == inputs.attention_mask_CL.dtype == torch.int64

@@ -6,7 +6,7 @@ import pytest
 
 from rank_core.chunks import Span, chunk_spans, document_spans
 from rank_core.config import Chunking
-from rank_core.rerank import Work
+from rank_core.encode import Work
 
 # (window, stride): chunks of a document of 1431 tokens, encoder tokens beside a query of 32.
 PUBLISHED = {

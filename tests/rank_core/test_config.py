@@ -19,6 +19,14 @@ OTHER = {
     "model.name": "sump",
     "model.backbone": "bert-base-uncased",
     "model.dropout": 0.2,
+    "model.aggregator": "minilm",
+    "model.interaction": "minilm",
+    "model.selector": "bm25",
+    "model.selector_backbone": "minilm",
+    "model.pool": "mean",
+    "model.k": 3,
+    "model.stage": "student",
+    "model.quirks": ("some",),
     "chunking.window": 151,
     "chunking.stride": 74,
     "chunking.max_chunks": 4,
@@ -28,13 +36,15 @@ OTHER = {
     "training.num_epochs": 2,
     "training.max_steps": 9,
     "training.batch_size": 8,
-    "training.micro_batch_size": 2,
+    "training.micro_batch_tokens": 2,
     "training.backbone_learning_rate": 2e-5,
     "training.head_learning_rate": 2e-4,
     "training.aggregator_learning_rate": 2e-4,
     "training.weight_decay": 0.0,
     "training.schedule": "linear",
     "training.warmup": 0.1,
+    "training.loss": "ranknet",
+    "training.negatives": 2,
     "training.margin": 2.0,
     "training.gradient_clip": 0.0,
     "training.validate_every": 7,
@@ -47,7 +57,7 @@ OTHER = {
     "evaluation.batch_tokens": 2048,
     "seed": 2,
 }
-NO_PART_OF_A_CELL = {"seed", "training.micro_batch_size"}
+NO_PART_OF_A_CELL = {"seed", "training.micro_batch_tokens"}
 NAMED_BY_CONTENT = {"collection", "model.backbone"}
 
 
@@ -113,7 +123,7 @@ def test_random_streams_move_with_what_shapes_the_model_and_nothing_else():
     for name, value in OTHER.items():
         moved = streams(TrialConfig().override({name: value})) != streams(TrialConfig())
         # A backbone counts by its content: another name for it changes nothing.
-        still = ("model.backbone", "training.micro_batch_size", "training.paired_seeds")
+        still = ("model.backbone", "training.micro_batch_tokens", "training.paired_seeds")
         shapes = name.startswith(("model.", "chunking.", "training.")) and name not in still
         assert moved == shapes, name
     assert TrialConfig().training_hash(backbone_hash="c") != streams(TrialConfig())
@@ -175,7 +185,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_one(name, near):
         ({"model.dropout": "nan"}, r"must be a number"),
         ({"training.num_epochs": 0}, r"training.num_epochs > 0"),
         ({"training.batch_size": 0}, r"training.batch_size > 0"),
-        ({"training.micro_batch_size": 0}, r"training.micro_batch_size > 0"),
+        ({"training.micro_batch_tokens": -1}, r"training.micro_batch_tokens >= 0"),
         ({"training.backbone_learning_rate": 0}, r"training.backbone_learning_rate > 0"),
         ({"training.head_learning_rate": -1e-5}, r"training.head_learning_rate > 0"),
         ({"training.head_learning_rate": "inf"}, r"training.head_learning_rate"),

@@ -14,12 +14,18 @@ from rank_core.trial import run_trial
 
 ROOT = Path(__file__).parents[2]
 START = """
-import json, sys, torch
+import json, os, sys, torch
 from pathlib import Path
 from torch import distributed as dist
 rank, folder = int(sys.argv[1]), Path(sys.argv[2])
 torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+"""
+END = """
+dist.barrier()  # a worker that leaves early aborts the other one on its way out
+dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # gloo's own threads may outlive the interpreter's tear-down and abort the process
 """
 COLLECTIVES = """
 from rank_core import distributed
@@ -34,8 +40,6 @@ print(json.dumps({
     "sums": distributed.sum_numbers([1.0 + rank, 10.0]),
     "gathered": distributed.gather({"rank": rank}),
 }))
-dist.barrier()  # a worker that leaves early aborts the other one on its way out
-dist.destroy_process_group()
 """
 TRIAL = """
 from rank_core.config import TrialConfig
@@ -44,8 +48,6 @@ config = TrialConfig().override(json.loads(sys.argv[3]))
 *progress, result = run_trial(config, folder / str(rank))
 losses = [point.loss for news in progress for point in news.curve]
 print(json.dumps([losses, result.dev, result.test, result.encoder_tokens]))
-dist.barrier()  # a worker that leaves early aborts the other one on its way out
-dist.destroy_process_group()
 """
 
 
@@ -53,7 +55,7 @@ def run_two(code, folder, *arguments):
     """What the last line of each of two workers says."""
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", START + code, str(rank), str(folder), *arguments],
+            [sys.executable, "-c", START + code + END, str(rank), str(folder), *arguments],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,

@@ -8,7 +8,7 @@ import pytest
 
 from rank_core.data import Split
 from rank_core.errors import BadInput
-from rank_core.examples import training_pairs, training_queries
+from rank_core.examples import training_groups, training_queries
 
 SPLIT = Split(
     queries={q: q for q in ("both", "graded", "unjudged", "no-negative", "only-zero")},
@@ -42,8 +42,8 @@ def many(num_queries=30):
 
 
 def drawn(queries, number, order_seed=1, negatives_seed=2):
-    pairs = training_pairs(queries, order_seed=order_seed, negatives_seed=negatives_seed)
-    return [(int(p.query[0]), p.positive, p.negative) for p in islice(pairs, number)]
+    pairs = training_groups(queries, 1, order_seed=order_seed, negatives_seed=negatives_seed)
+    return [(int(p.query[0]), p.positive, *p.negatives) for p in islice(pairs, number)]
 
 
 def test_a_query_needs_a_relevant_document_and_a_candidate_that_is_not():
@@ -100,3 +100,13 @@ def test_each_seed_moves_its_own_stream_only():
     assert [row[0] for row in other_negatives] == [row[0] for row in base]
     assert sum(a != b for a, b in zip(other_negatives, base, strict=True)) > 50
     assert [row[0] for row in drawn(many(), 60, order_seed=3)] != [row[0] for row in base]
+
+
+def test_a_group_has_as_many_different_negatives_as_there_are():
+    groups = training_groups(many(), 4, order_seed=1, negatives_seed=2)
+    for group in islice(groups, 60):
+        assert len(group.negatives) == len(set(group.negatives)) == 4
+        assert group.documents == (group.positive, *group.negatives)
+    few, _ = training_queries(SPLIT, TOKENS, depth=2)
+    [group] = islice(training_groups([few], 3, order_seed=1, negatives_seed=2), 1)
+    assert group.negatives == ("b", "b", "b")

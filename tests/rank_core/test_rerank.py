@@ -10,9 +10,10 @@ from rank_core import rerank as rerank_module
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import PairEncoder, tokenize_queries
 from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.encode import Work
 from rank_core.inputs import load_inputs
 from rank_core.models import MODELS, build_model
-from rank_core.rerank import Work, ordered, rerank
+from rank_core.rerank import ordered, rerank
 
 CHUNKING = Chunking(window=40, stride=20, max_document_tokens=150, max_query_tokens=8)
 POOL = {

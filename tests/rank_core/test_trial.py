@@ -161,16 +161,16 @@ def test_without_dropout_the_size_of_a_micro_batch_changes_no_number(small_trial
     # At small rates, because Adam enlarges the rounding of gradients that cancel.
     rates = {"training.backbone_learning_rate": 1e-5, "training.head_learning_rate": 1e-5}
     cells, losses = [], []
-    for size in (4, 1):
+    for size in (10000, 1):
         config = small_trial.override(
-            rates | {"training.micro_batch_size": size, "model.dropout": 0.0}
+            rates | {"training.micro_batch_tokens": size, "model.dropout": 0.0}
         )
         progress, result = finish(config, tmp_path / str(size))
         cells.append(result.cell)
         losses.append([point.loss for news in progress for point in news.curve])
     assert cells[0] == cells[1]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
-    assert scores(tmp_path / "1") == pytest.approx(scores(tmp_path / "4"), abs=1e-3)
+    assert scores(tmp_path / "1") == pytest.approx(scores(tmp_path / "10000"), abs=1e-3)
 
 
 def test_evaluating_less_does_not_move_the_training(small_trial, done, tmp_path):

@@ -199,7 +199,7 @@ def swept_for_real(plan_of, tmp_path, leave_result) -> Plan:
     rows = []
     for trial in plan.trials():
         leave_result(store, trial.name)
-        settings = {**trial.config.settings(), "training.micro_batch_size": 2}
+        settings = {**trial.config.settings(), "training.micro_batch_tokens": 2}
         path = store.folder / "runs" / trial.name / "config.json"
         path.write_text(json.dumps(settings))
         level = 0.1 * plan.cells.index(trial.cell)
@@ -223,7 +223,7 @@ def test_the_confirmed_cells_are_the_first_ones_to_the_last_setting(swept_for_re
     shortlist.check(plan)
     assert [c.cell for c in plan.cells] == [first.cells[0].cell, first.cells[2].cell]
     assert [c.label for c in plan.cells] == [first.cells[0].label, first.cells[2].label]
-    assert plan.cells[1].config.training.micro_batch_size == 2
+    assert plan.cells[1].config.training.micro_batch_tokens == 2
     assert plan.seeds == (3, 4) and plan.base.model.name == "maxp"
     described = manifest(plan, ["--confirm"])
     assert described["sweep"] == "window_stride-confirm" and described["question"].endswith("?")

@@ -1,0 +1,145 @@
+"""The fast path from chunks to scores: rows of similar length share a batch, whatever document they
+belong to, and what padding would cost is never computed.
+
+`Ranker.forward` over one padded batch is the definition; this must equal it up to rounding.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rank_core.batches import Chunk, PairEncoder, token_budget_batches
+from rank_core.models.ranker import Ranker, pad_chunks
+
+Document = Sequence[Chunk]
+"""One document beside its query: the chunks that are read of it."""
+
+
+@dataclass
+class Work:
+    """What the encoder has read so far, and what it could not tell apart."""
+
+    tokens: int = 0  # of real chunks, with query and special tokens
+    padded_tokens: int = 0  # the same, padding included
+    ties: int = 0  # documents whose score another document of the query had as well
+
+    def add(self, lengths: Sequence[int]) -> None:
+        """Counts one padded batch of inputs."""
+        self.tokens += sum(lengths)
+        self.padded_tokens += len(lengths) * max(lengths)
+
+
+def score_documents(
+    model: Ranker,
+    pairs: PairEncoder,
+    documents: Sequence[Document],
+    *,
+    batch_tokens: int,
+    autocast: torch.dtype | None,
+    work: Work,
+) -> Tensor:
+    """score_B (fp32 or wider, on the model's device), with a gradient where gradients are recorded."""
+    if not model.by_chunks:
+        return _score_whole(model, pairs, documents, batch_tokens, autocast, work)
+    if torch.is_grad_enabled() and model.chunks_that_learn and model.dropout.p == 0:
+        documents = _that_learn(model, pairs, documents, batch_tokens, autocast, work)
+    x_CH = encode_chunks(model, pairs, _flat(documents), batch_tokens, autocast, work)
+    # The head and the aggregator are cheap: fp32, so that close scores do not become ties.
+    x_BPH, mask_BP = pad_chunks(x_CH, [len(document) for document in documents])
+    return model.aggregate(x_BPH, mask_BP)
+
+
+def encode_chunks(
+    model: Ranker,
+    pairs: PairEncoder,
+    chunks: Sequence[Chunk],
+    batch_tokens: int,
+    autocast: torch.dtype | None,
+    work: Work,
+) -> Tensor:
+    """x_CH (fp32 or wider) of the chunks, in their order."""
+    lengths = [len(chunk) for chunk in chunks]
+    parts, rows_of_parts = [], []
+    for rows in token_budget_batches(lengths, batch_tokens):
+        work.add([lengths[i] for i in rows])
+        inputs = pairs.layout([chunks[i] for i in rows]).to(model.device)
+        with torch.autocast(model.device.type, dtype=autocast, enabled=autocast is not None):
+            x_CH = model.encode(inputs)
+        parts.append(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)))
+        rows_of_parts += rows
+    order = torch.empty(len(chunks), dtype=torch.long)
+    order[rows_of_parts] = torch.arange(len(chunks))
+    return torch.cat(parts)[order.to(model.device)]
+
+
+def _that_learn(
+    model: Ranker,
+    pairs: PairEncoder,
+    documents: Sequence[Document],
+    batch_tokens: int,
+    autocast: torch.dtype | None,
+    work: Work,
+) -> list[Document]:
+    """Each document's best chunks, as many as have a gradient, in document order.
+
+    A maximum passes its gradient to one chunk: all others need a forward pass only, and the best
+    one is read again with a record. Two thirds of the work of a training step is the backward pass.
+    """
+    num = model.chunks_that_learn
+    long = [i for i, document in enumerate(documents) if len(document) > num]
+    if not long:
+        return list(documents)
+    with torch.no_grad():
+        chunks = _flat([documents[i] for i in long])
+        score_C = model.score(encode_chunks(model, pairs, chunks, batch_tokens, autocast, work))
+    chosen = list(documents)
+    for i, score_P in zip(
+        long, score_C.cpu().split([len(documents[i]) for i in long]), strict=True
+    ):
+        best = score_P.topk(num).indices.sort().values.tolist()
+        chosen[i] = [documents[i][j] for j in best]
+    return chosen
+
+
+def _score_whole(
+    model: Ranker,
+    pairs: PairEncoder,
+    documents: Sequence[Document],
+    batch_tokens: int,
+    autocast: torch.dtype | None,
+    work: Work,
+) -> Tensor:
+    """score_B of a model that wants whole documents: batches of documents of similar chunks."""
+    parts, order = [], []
+    for group in _groups(documents, batch_tokens):
+        some = [documents[i] for i in group]
+        work.add([len(chunk) for document in some for chunk in document])
+        with torch.autocast(model.device.type, dtype=autocast, enabled=autocast is not None):
+            score_B = model(pairs.collate(some).to(model.device))
+        parts.append(score_B.to(torch.promote_types(score_B.dtype, torch.float32)))
+        order += group
+    back = torch.empty(len(documents), dtype=torch.long)
+    back[order] = torch.arange(len(documents))
+    return torch.cat(parts)[back.to(model.device)]
+
+
+def _groups(documents: Sequence[Document], batch_tokens: int) -> Iterator[list[int]]:
+    """Documents whose padded rows fit the budget together, those of long chunks first."""
+    longest = [max(len(chunk) for chunk in document) for document in documents]
+    group: list[int] = []
+    rows = width = 0
+    for i in sorted(range(len(documents)), key=lambda i: (-longest[i], -len(documents[i]), i)):
+        wider = max(width, longest[i])
+        if group and (rows + len(documents[i])) * wider > batch_tokens:
+            yield group
+            group, rows, wider = [], 0, longest[i]
+        group.append(i)
+        rows, width = rows + len(documents[i]), wider
+    if group:
+        yield group
+
+
+def _flat(documents: Sequence[Document]) -> list[Chunk]:
+    return [chunk for document in documents for chunk in document]
