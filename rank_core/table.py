@@ -1,4 +1,4 @@
-"""The results table as markdown, LaTeX and CSV. Rounding happens here and nowhere earlier.
+"""The results table as markdown, LaTeX, HTML and CSV. Rounding happens here and nowhere earlier.
 
 Letters: baseline number one is `a`, the next `b`, ...; a baseline is a cell, or a mapping from each
 system to its own. Lower case marks a difference when only the queries are random (the customary
@@ -7,20 +7,25 @@ test), upper case one that also holds over training runs.
 
 import csv
 import dataclasses
+import html
 import io
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from string import ascii_lowercase
 
 from rank_core.errors import BadInput
-from rank_core.stats.baselines import Slot, by_slot
+from rank_core.stats.baselines import Slot
 from rank_core.stats.compare import Comparison
 from rank_core.stats.results import ResultCell, ResultRow, caption, slots_in_order
+from rank_core.stats.rounded import Shown, average_text, shown_cell
 
-__all__ = ["ResultCell", "ResultRow", "caption", "render_csv", "render_latex", "render_markdown"]
-
-MISSING = "—"
+__all__ = [
+    "ResultCell",
+    "ResultRow",
+    "caption",
+    "render_csv",
+    "render_html",
+    "render_latex",
+    "render_markdown",
+]
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -45,16 +50,21 @@ _LATEX = {
 }
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """What a reader sees of one measure: the mean, its letter per baseline, and plain columns."""
-
-    mean: str
-    bold: bool
-    hollow: bool  # not told from the best of its column
-    letters: tuple[str, ...]  # one per baseline, "" without a difference
-    sd_seeds: str
-    plain: tuple[str, ...]  # gain, W/T/L, interval, p
+_HTML_HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Results</title>
+<style>
+body { margin: 2rem; color: #222; font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+td { border-bottom: 1px solid #ddd; } th { border-bottom: 2px solid #222; }
+sup { line-height: 0; } p { max-width: 50rem; color: #666; font-size: .9em; }
+</style>
+</head>
+<body>"""
 
 
 def render_markdown(
@@ -73,12 +83,12 @@ def render_markdown(
     itself is bold.
     """
 
-    def cell(shown: _Shown, slots: Sequence[str]) -> list[str]:
+    def cell(shown: Shown, slots: Sequence[str]) -> list[str]:
         letters = "".join(shown.letters)
         mean = f"*{shown.mean}*" if shown.hollow else shown.mean
         mean = f"**{shown.mean}**" if shown.bold else mean
         mean += f"<sup>{letters}</sup>" if letters else ""
-        return [f"{mean} ± {shown.sd_seeds}", *shown.plain]
+        return [f"{mean}{shown.spread}", *shown.plain]
 
     header, body = _layout(rows, alpha, digits, baselines, cell, _escape_markdown, tied or {})
     lines = [header, ["---"] * 2 + ["---:"] * (len(header) - 2)]
@@ -103,14 +113,14 @@ def render_latex(
     `tied` is that of `render_markdown`.
     """
 
-    def cell(shown: _Shown, slots: Sequence[str]) -> list[str]:
+    def cell(shown: Shown, slots: Sequence[str]) -> list[str]:
         parts = [_latex_letter(*pair) for pair in zip(shown.letters, slots, strict=True)]
         mean = _escape_latex(shown.mean)
         face = "textbf" if shown.bold else "textit" if shown.hollow else ""
         mean = rf"\{face}{{{mean}}}" if face else mean
         mean += f"$^{{{''.join(parts)}}}$" if any(parts) else ""
         plain = [_escape_latex(text) for text in shown.plain]
-        return [rf"{mean} $\pm$ {_escape_latex(shown.sd_seeds)}", *plain]
+        return [f"{mean}{_escape_latex(shown.spread)}", *plain]
 
     header, body = _layout(rows, alpha, digits, baselines, cell, _escape_latex, tied or {})
     lines = [r"\begin{table}", r"\centering"]
@@ -128,6 +138,37 @@ def render_latex(
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
+def render_html(
+    rows: Sequence[ResultRow],
+    *,
+    alpha: float = 0.05,
+    digits: int = 3,
+    baselines: Sequence[Slot] = (),
+    caption: str = "",
+    tied: Mapping[str, Collection[str]] | None = None,
+) -> str:
+    """A page of its own with the table of `render_markdown`, to open or to mail."""
+
+    def cell(shown: Shown, slots: Sequence[str]) -> list[str]:
+        mean = f"<i>{shown.mean}</i>" if shown.hollow else shown.mean
+        mean = f"<b>{shown.mean}</b>" if shown.bold else mean
+        letters = "".join(shown.letters)
+        mean += f"<sup>{letters}</sup>" if letters else ""
+        return [f"{mean}{shown.spread}", *map(html.escape, shown.plain)]
+
+    header, body = _layout(rows, alpha, digits, baselines, cell, html.escape, tied or {})
+    lines = [_HTML_HEAD, "<table>", "<thead>", _html_row(header, "th"), "</thead>", "<tbody>"]
+    for group, row in body:
+        if group:
+            title = html.escape(group)
+            lines.append(f'<tr><td colspan="{len(header)}"><i>{title}</i></td></tr>')
+        else:
+            lines.append(_html_row(row, "td"))
+    lines += ["</tbody>", "</table>"]
+    lines += [f"<p>{html.escape(caption)}</p>"] if caption else []
+    return "\n".join([*lines, "</body>", "</html>", ""])
+
+
 def render_csv(rows: Sequence[ResultRow]) -> str:
     """One line per system, measure and comparison, nothing rounded; a line without comparison for
     a system that has none."""
@@ -135,7 +176,8 @@ def render_csv(rows: Sequence[ResultRow]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
-    writer.writerow([*own, *(name for name in fields if name != "measure")])
+    average = ["average_gain", "average_gain_low", "average_gain_high"]
+    writer.writerow([*own, *(name for name in fields if name != "measure"), *average])
     for row in rows:
         head = [row.label, row.group, row.cell, row.is_baseline, row.seeds_used, row.seeds_launched]
         for cell in row.cells:
@@ -145,8 +187,18 @@ def render_csv(rows: Sequence[ResultRow]) -> str:
                     for name in fields
                     if name != "measure"
                 ]
-                writer.writerow([*head, cell.measure, cell.mean, cell.sd_seeds, *values])
+                own_values = [*head, cell.measure, cell.mean, cell.sd_seeds]
+                writer.writerow([*own_values, *values, *_average_values(row)])
     return out.getvalue()
+
+
+def _html_row(texts: Sequence[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{text}</{tag}>" for text in texts) + "</tr>"
+
+
+def _average_values(row: ResultRow) -> list[float | str]:
+    one = row.average_gain
+    return ["", "", ""] if one is None else [one.gain, one.low, one.high]
 
 
 def _layout(
@@ -154,7 +206,7 @@ def _layout(
     alpha: float,
     digits: int,
     baselines: Sequence[Slot],
-    cell: Callable[[_Shown, Sequence[str]], list[str]],
+    cell: Callable[[Shown, Sequence[str]], list[str]],
     escape: Callable[[str], str],
     tied: Mapping[str, Collection[str]],
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
@@ -163,7 +215,7 @@ def _layout(
     slots = slots_in_order(rows, baselines)
     columns = [
         [
-            _shown(
+            shown_cell(
                 row,
                 rows,
                 i,
@@ -184,6 +236,8 @@ def _layout(
     header = ["system", "seeds"]
     for measure in measures:
         header += [measure, "gain", "W/T/L", f"{100 * (1 - alpha):g} % CI of Δ", "p"]
+    averaged = any(row.average_gain is not None for row in rows)
+    header += ["avg. gain"] if averaged else []
     body: list[tuple[str, list[str]]] = []
     previous = ""
     for number, row in enumerate(rows):
@@ -193,52 +247,9 @@ def _layout(
         texts = [escape(row.label), f"{row.seeds_used}/{row.seeds_launched}"]
         for i, column in enumerate(columns):
             texts += cell(column[number], widest[i])
+        texts += [escape(average_text(row.average_gain))] if averaged else []
         body.append(("", texts))
     return [escape(text) for text in header], body
-
-
-def _shown(
-    row: ResultRow,
-    rows: Sequence[ResultRow],
-    column: int,
-    *,
-    alpha: float,
-    digits: int,
-    slots: Sequence[Slot],
-    hollow: bool,
-) -> _Shown:
-    cell = row.cells[column]
-    means = [round(one.cells[column].mean, digits) for one in rows]
-    best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
-    found = by_slot(row.cell, cell.comparisons, slots)
-    plain = ("", "", "", "")
-    if cell.comparison is not None:
-        c = cell.comparison
-        interval = f"[{_number(c.ci_low, digits)}, {_number(c.ci_high, digits)}]"
-        plain = (
-            MISSING if math.isnan(c.relative_gain) else f"{_signed(100 * c.relative_gain)} %",
-            f"{c.wins}/{c.ties}/{c.losses}",
-            MISSING if math.isnan(c.ci_low) else interval,
-            _p(c.p_both_adjusted),
-        )
-    return _Shown(
-        mean=_number(cell.mean, digits),
-        bold=round(cell.mean, digits) == best,
-        hollow=hollow,
-        letters=tuple(_letter(one, slot, alpha) for slot, one in enumerate(found)),
-        sd_seeds=_number(cell.sd_seeds, digits),
-        plain=plain,
-    )
-
-
-def _letter(comparison: Comparison | None, slot: int, alpha: float) -> str:
-    """`A`, `a` or nothing, with an arrow for a loss; a NaN p-value marks nothing."""
-    if comparison is None:
-        return ""
-    letter = ascii_lowercase[slot] if comparison.p_queries_adjusted < alpha else ""
-    if comparison.p_both_adjusted < alpha:
-        letter = ascii_lowercase[slot].upper()
-    return f"{letter}↓" if letter and comparison.delta < 0 else letter
 
 
 def _measures(rows: Sequence[ResultRow]) -> list[str]:
@@ -252,23 +263,6 @@ def _measures(rows: Sequence[ResultRow]) -> list[str]:
                 f"got {', '.join(cell.measure for cell in row.cells)} for {row.label}"
             )
     return measures
-
-
-def _number(value: float, digits: int) -> str:
-    """The rounded number with a true minus sign; adding 0 turns a rounded -0 into 0."""
-    if math.isnan(value):
-        return MISSING
-    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
-
-
-def _p(p: float) -> str:
-    if math.isnan(p):
-        return MISSING
-    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
 def _latex_letter(letter: str, slot: str) -> str:

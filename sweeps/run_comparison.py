@@ -1,4 +1,4 @@
-"""Any TREC runs as systems and seeds: measured on judged queries, tested against a baseline."""
+"""Any TREC runs as systems and seeds: measured on judged queries, tested against baselines."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -6,34 +6,55 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from rank_core.data.collection import Qrels, Run
-from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput, unknown
-from rank_core.evaluate import parse_measure, per_query
-from rank_core.stats.compare import Comparison, compare
-from rank_core.stats.matrix import ScoreMatrix, score_matrix
+from rank_core.stats.baselines import Slot, compare_with, of_system
+from rank_core.stats.compare import Comparison
+from rank_core.stats.gain import GainInterval
+from rank_core.stats.matrix import ScoreMatrix
 from rank_core.table import ResultCell, ResultRow
+from sweeps.run_comparison_columns import (
+    collections_of,
+    columns_of,
+    gains_over_columns,
+    measures_of,
+)
+from sweeps.run_comparison_scores import Measured, Systems, measure_runs
 
 MEASURES = ("nDCG@10", "RR@10")
+
+Found = Mapping[str, list[list[Comparison]]]
+"""{column: the comparisons of every baseline slot}."""
 
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Systems given as runs, compared with one of them on every measure."""
+    """Systems given as runs, compared with their baselines in every column of one table.
 
-    systems: Mapping[str, tuple[Path, ...]]
-    qrels: Path
-    baseline: str
-    measures: tuple[str, ...]
+    A column is one measure on one collection, and a collection is one query set or several pooled
+    ones.
+    """
+
+    systems: Systems
+    qrels: Mapping[str, Path]  # {query set: its judgments}
+    collections: Mapping[str, tuple[str, ...]]  # {collection: its query sets}
+    baselines: tuple[Slot, ...]  # one per letter
     alpha: float
-    num_queries: int
+    measured: Measured
+    matrices: Mapping[str, ScoreMatrix]  # {column: its scores}
     comparisons: list[Comparison]
     rows: list[ResultRow]
-    notes: list[str]  # what was counted as 0 or left out
-    tied: int  # scores of judged queries that another document has as well
     deterministic: tuple[str, ...] = ()
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The columns of the table."""
+        return tuple(self.matrices)
+
+    @property
+    def num_queries(self) -> int:
+        """Judged queries of all sets."""
+        return sum(self.measured.num_queries.values())
 
     @property
     def single(self) -> list[str]:
@@ -46,111 +67,93 @@ class RunComparison:
 
 
 def compare_runs(
-    systems: Mapping[str, tuple[Path, ...]],
-    qrels: Path,
+    systems: Systems,
+    qrels: Path | Mapping[str, Path],
     *,
-    baseline: str | None = None,
+    baselines: Sequence[Slot] = (),
     measures: Sequence[str] = MEASURES,
     alpha: float = 0.05,
     correction: str = "holm",
     deterministic: Collection[str] = (),
+    apart: bool = False,
 ) -> RunComparison:
-    """Measure every run on the judged queries and test every system against the baseline.
+    """Measure every run on the judged queries and test every system against its baselines.
 
-    `deterministic` names systems (BM25) whose one run is declared to be the only one there is.
+    Several query sets are pooled as one collection; with `apart` each is a collection of its own,
+    except that `dl/2019` and `dl/2020` are both sets of `dl`. The first system is the baseline
+    unless others are named. `deterministic` names systems (BM25) whose one run is declared to be
+    the only one there is.
     """
-    baseline = next(iter(systems)) if baseline is None else baseline
-    if baseline not in systems:
-        raise unknown("baseline", baseline, systems)
-    measures = tuple(dict.fromkeys(measures))
-    for measure in measures:
-        parse_measure(measure)
-    judged = read_qrels(qrels)
-    if len(judged) < 2:
-        raise BadInput(f"{qrels}: a test needs two judged queries or more, found {len(judged)}")
-    scores, notes, tied = _scores(systems, judged, qrels, measures)
-    matrices = [score_matrix(scores, measure=one, cells=list(systems)) for one in measures]
-    comparisons = [
-        one
-        for matrix in matrices
-        for one in compare(
+    sets = {qrels.name: qrels} if isinstance(qrels, Path) else dict(qrels)
+    slots = tuple(baselines) or (next(iter(systems)),)
+    _check_baselines(slots, systems)
+    collections = collections_of(list(sets), apart=apart)
+    wanted = measures_of(measures, list(collections))
+    of_set = {one: wanted[name] for name, own in collections.items() for one in own}
+    measured = measure_runs(systems, sets, of_set)
+    _check_sizes(measured, collections, sets)
+    columns = columns_of(measured, collections, wanted, list(systems))
+    matrices = {column: matrix for own in columns.values() for column, matrix in own.items()}
+    found = {
+        column: compare_with(
             matrix,
-            baseline=baseline,
-            correction=correction,
+            baselines=slots,
             alpha=alpha,
+            correction=correction,
             deterministic=deterministic,
         )
-    ]
+        for column, matrix in matrices.items()
+    }
+    first = [one for by_slot in found.values() for one in by_slot[0]]
+    gains = gains_over_columns(columns, first, slot=slots[0], alpha=alpha)
     return RunComparison(
         systems=systems,
-        qrels=qrels,
-        baseline=baseline,
-        measures=measures,
+        qrels=sets,
+        collections=collections,
+        baselines=slots,
         alpha=alpha,
-        num_queries=len(judged),
-        comparisons=comparisons,
-        rows=[_row(name, matrices, comparisons, name == baseline) for name in systems],
-        notes=notes,
-        tied=tied,
+        measured=measured,
+        matrices=matrices,
+        comparisons=[one for by_slot in found.values() for slot in by_slot for one in slot],
+        rows=[_row(name, matrices, found, slots, gains.get(name)) for name in systems],
         deterministic=tuple(name for name in systems if name in deterministic),
     )
 
 
-def _scores(
-    systems: Mapping[str, tuple[Path, ...]], judged: Qrels, qrels: Path, measures: Sequence[str]
-) -> tuple[pd.DataFrame, list[str], int]:
-    """The long per-query table of all runs, what was counted as 0 or left out, and tied scores."""
-    tables, notes, tied = [], [], 0
-    for name, paths in systems.items():
-        seen: dict[Path, Run] = {}
-        for seed, path in enumerate(paths, start=1):
-            run = read_run(path)
-            for other, earlier in seen.items():
-                if run == earlier:
-                    raise BadInput(
-                        f"the runs of a system must differ, but {path} has the content of {other} "
-                        f"({name}): a copy is no further training run"
-                    )
-            seen[path] = run
-            ranked = {query_id: run[query_id] for query_id in judged if query_id in run}
-            if not ranked:
-                raise BadInput(
-                    f"{path}: a run must rank queries that are judged; {qrels} judges none of its "
-                    f"{len(run)}"
-                )
-            tied += sum(len(scores) - len(set(scores.values())) for scores in ranked.values())
-            notes += _lost(path, missing=len(judged) - len(ranked), extra=len(run) - len(ranked))
-            # Tools break ties each in their own way: the order of `read_run` becomes the score.
-            strict: Run = {
-                query_id: {doc_id: float(-rank) for rank, doc_id in enumerate(scores)}
-                for query_id, scores in ranked.items()
-            }
-            table = per_query(judged, strict, measures)
-            tables.append(table.assign(cell=name, seed=seed, split=qrels.name))
-    return pd.concat(tables, ignore_index=True), notes, tied
+def _check_baselines(slots: Sequence[Slot], systems: Systems) -> None:
+    for slot in slots:
+        for name in [slot] if isinstance(slot, str) else [*slot.values(), *slot]:
+            if name not in systems:
+                raise unknown("baseline", name, systems)
 
 
-def _lost(path: Path, *, missing: int, extra: int) -> list[str]:
-    counts = (
-        (missing, "judged", "without a result, counted as 0"),
-        (extra, "ranked", "without a judgment, left out"),
-    )
-    return [
-        f"{path.name}: {count} {kind} {'query' if count == 1 else 'queries'} {what}."
-        for count, kind, what in counts
-        if count
-    ]
+def _check_sizes(
+    measured: Measured, collections: Mapping[str, Sequence[str]], qrels: Mapping[str, Path]
+) -> None:
+    for sets in collections.values():
+        count = sum(measured.num_queries[name] for name in sets)
+        if count < 2:
+            where = ", ".join(str(qrels[name]) for name in sets)
+            raise BadInput(f"{where}: a test needs two judged queries or more, found {count}")
 
 
 def _row(
-    name: str, matrices: list[ScoreMatrix], comparisons: list[Comparison], is_baseline: bool
+    name: str,
+    matrices: Mapping[str, ScoreMatrix],
+    found: Found,
+    slots: Sequence[Slot],
+    gain: GainInterval | None,
 ) -> ResultRow:
-    by_measure = {one.measure: one for one in comparisons if one.system == name}
-    num_runs = len(matrices[0].seeds[name])
+    num_runs = len(next(iter(matrices.values())).seeds[name])
     cells = []
-    for matrix in matrices:
+    for column, matrix in matrices.items():
         mean_S = matrix.scores[name].mean(axis=1)
         deviation = float(np.std(mean_S, ddof=1)) if num_runs > 1 else math.nan
-        comparison = by_measure.get(matrix.measure)
-        cells.append(ResultCell(matrix.measure, float(mean_S.mean()), deviation, comparison))
-    return ResultRow(name, "", name, is_baseline, num_runs, num_runs, tuple(cells))
+        compared = of_system(found[column], name)
+        cells.append(ResultCell(column, float(mean_S.mean()), deviation, *compared))
+    is_baseline = any(name == one or name in _own_baselines(one) for one in slots)
+    return ResultRow(name, "", name, is_baseline, num_runs, num_runs, tuple(cells), gain)
+
+
+def _own_baselines(slot: Slot) -> Collection[str]:
+    return () if isinstance(slot, str) else slot.values()

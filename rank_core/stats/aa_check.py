@@ -55,19 +55,6 @@ def aa_check(matrix: ScoreMatrix, *, alpha: float = 0.05) -> AACheck:
     )
 
 
-def aa_sentence(check: AACheck) -> str:
-    """The check in words a table can carry."""
-    if not check.num_splits:
-        return "A/A check: no cell has two seeds to split."
-    text = (
-        f"A/A check on {check.num_splits} splits of the seeds of one cell at alpha = "
-        f"{check.alpha:g}: queries only {check.rate_queries:.1%} called different"
-    )
-    if not check.num_splits_both:
-        return f"{text}; queries and runs need four seeds."
-    return f"{text}, queries and runs {check.rate_both:.1%} (of {check.num_splits_both})."
-
-
 def _halves(score_SQ: Floats) -> Iterator[tuple[Floats, Floats]]:
     """Every split of the rows into two halves, each unordered pair once."""
     S = len(score_SQ)

@@ -6,6 +6,7 @@ are what a reader can read off one letter, so they are one family of the correct
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from string import ascii_lowercase
 
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import Comparison, compare_pairs
@@ -82,6 +83,20 @@ def by_slot(
             left.remove(one)
         found.append(one)
     return tuple(found)
+
+
+def letter(comparison: Comparison | None, slot: int, alpha: float) -> str:
+    """`A`, `a` or nothing, with an arrow for a loss; a NaN p-value marks nothing.
+
+    The letter is that of the slot: upper case where the difference holds with queries and training
+    runs random, lower case where it holds with queries random only.
+    """
+    if comparison is None:
+        return ""
+    mark = ascii_lowercase[slot] if comparison.p_queries_adjusted < alpha else ""
+    if comparison.p_both_adjusted < alpha:
+        mark = ascii_lowercase[slot].upper()
+    return f"{mark}↓" if mark and comparison.delta < 0 else mark
 
 
 def _check(slot: Slot, matrix: ScoreMatrix) -> None:

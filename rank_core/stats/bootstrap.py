@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.power import check_probability
 from rank_core.stats.scopes import Floats
@@ -95,51 +95,6 @@ def seed_means(matrix: ScoreMatrix, cell: str, weights: CrossedWeights) -> Float
 def replicated_means(matrix: ScoreMatrix, cell: str, weights: CrossedWeights) -> Floats:
     """The mean of `cell` in every replicate, (B,)."""
     return (seed_means(matrix, cell, weights) * weights.seeds[cell]).sum(axis=1)
-
-
-def relative_gain(
-    matrix: ScoreMatrix,
-    *,
-    system: str,
-    baseline: str,
-    weights: CrossedWeights,
-    level: float = 0.95,
-) -> BootstrapInterval:
-    """The gain of the mean over the baseline's mean (ratio of means, minus 1) and its interval."""
-    return average_gain([matrix], system=system, baseline=baseline, weights=[weights], level=level)
-
-
-def average_gain(
-    matrices: Sequence[ScoreMatrix],
-    *,
-    system: str,
-    baseline: str,
-    weights: Sequence[CrossedWeights],
-    level: float = 0.95,
-) -> BootstrapInterval:
-    """The unweighted mean over columns (measures, data sets) of the relative gains.
-
-    Columns measured on the same runs must share their seed weights, those on the same queries
-    their query weights: the caller says which, by passing the same ones.
-    """
-    if not matrices or len(matrices) != len(weights):
-        raise BadInput(
-            "every matrix needs its weights, and there must be one, "
-            f"got {len(matrices)} matrices and {len(weights)} weights"
-        )
-    point: list[float] = []
-    replicates: list[Floats] = []
-    for matrix, weight in zip(matrices, weights, strict=True):
-        for name in (system, baseline):
-            if name not in matrix.cells:
-                raise unknown("cell", name, matrix.cells)
-        base = float(matrix.scores[baseline].mean())
-        if base == 0:
-            raise BadInput(f"a relative gain needs a baseline above 0, {baseline} is 0 everywhere")
-        point.append(float(matrix.scores[system].mean()) / base - 1)
-        base_B = replicated_means(matrix, baseline, weight)
-        replicates.append(replicated_means(matrix, system, weight) / base_B - 1)
-    return interval(float(np.mean(point)), np.mean(replicates, axis=0), level=level)
 
 
 def best_of(

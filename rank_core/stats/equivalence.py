@@ -34,13 +34,6 @@ def upper_limit(test: ScopeTest, level: float = 0.95, *, scope: str = "both") ->
     return test.delta + float(stats.t.ppf(level, df)) * se
 
 
-def lower_limit(test: ScopeTest, level: float = 0.95, *, scope: str = "both") -> float:
-    """The one-sided lower limit: with this confidence the true difference is no smaller."""
-    check_probability("level", level)
-    se, df = _spread(test, scope)
-    return test.delta - float(stats.t.ppf(level, df)) * se
-
-
 def equivalence_p(test: ScopeTest, *, margin: float, scope: str = "both") -> float:
     """p of two one-sided tests (TOST): small values say that |delta| < margin.
 

@@ -6,12 +6,15 @@ difference, because three resampled seeds have no tails of their own.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from scipy import stats
 
+from rank_core.errors import BadInput, unknown
 from rank_core.seeding import generator
+from rank_core.stats.baselines import Slot, baseline_of
 from rank_core.stats.bootstrap import (
     NUM_REPLICATES,
     CrossedWeights,
@@ -20,6 +23,7 @@ from rank_core.stats.bootstrap import (
 )
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.power import check_probability
+from rank_core.stats.scopes import Floats
 
 _DIGITS = 12
 """Significant digits kept: the last ones of a matrix product depend on the number of threads."""
@@ -27,7 +31,8 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class GainInterval:
-    """mean of the system / mean of the baseline - 1, and its two-sided interval."""
+    """mean of the system / mean of the baseline - 1, alone or averaged over columns, and its
+    two-sided interval; NaN limits where one seed cannot tell."""
 
     gain: float
     low: float
@@ -48,30 +53,83 @@ def gain_weights(matrix: ScoreMatrix, *, paired_seeds: bool = False) -> CrossedW
 def gain_intervals(
     matrix: ScoreMatrix,
     *,
-    baseline: str,
+    baseline: Slot,
     df: Mapping[str, float],
     weights: CrossedWeights,
     level: float = 0.95,
 ) -> dict[str, GainInterval]:
-    """{system: gain over `baseline`} for every system in `df`, its degrees of freedom in `both`.
+    """{system: gain over its baseline} for every system in `df`, its degrees of freedom in `both`.
 
-    Left out is a system whose df is NaN (one seed on a side); without a baseline above 0 no gain
-    is defined and the result is empty.
+    Left out is a system whose df is NaN (one seed on a side), and one whose baseline is not above
+    0: no gain is defined there.
+    """
+    found = average_gains([matrix], baseline=baseline, df=df, weights=[weights], level=level)
+    return {system: one for system, one in found.items() if not math.isnan(one.low)}
+
+
+def average_gains(
+    columns: Sequence[ScoreMatrix],
+    *,
+    baseline: Slot,
+    df: Mapping[str, float],
+    weights: Sequence[CrossedWeights],
+    level: float = 0.95,
+) -> dict[str, GainInterval]:
+    """{system: unweighted mean over `columns` of its relative gains}: "avg. gain over FirstP".
+
+    A column is one measure on one collection. Columns measured on the same runs must share their
+    seed weights, those on the same queries their query weights too: the caller says which, by
+    passing the same ones. `df` is the smallest of the columns, which is the safe side; where it is
+    NaN (one seed) the gain has no interval. A system whose baseline is not above 0 is left out.
     """
     check_probability("level", level)
-    base = float(matrix.scores[baseline].mean())
-    if base <= 0:
-        return {}
-    base_B = replicated_means(matrix, baseline, weights)
+    if not columns or len(columns) != len(weights):
+        raise BadInput(
+            "every column needs its weights, and there must be one, "
+            f"got {len(columns)} columns and {len(weights)} weights"
+        )
+    bases: dict[str, list[Floats]] = {}
     found = {}
     for system, own_df in df.items():
-        if math.isnan(own_df):
+        name = _base_of(columns, system, baseline)
+        if name is None:
             continue
-        gain = float(matrix.scores[system].mean()) / base - 1
-        spread = float((replicated_means(matrix, system, weights) / base_B - 1).std(ddof=1))
+        gain = float(np.mean([_mean(one, system) / _mean(one, name) - 1 for one in columns]))
+        if math.isnan(own_df):
+            found[system] = GainInterval(gain, math.nan, math.nan)
+            continue
+        if name not in bases:
+            bases[name] = [replicated_means(*pair) for pair in _each(columns, name, weights)]
+        gains_CB = [
+            replicated_means(*pair) / base_B - 1
+            for pair, base_B in zip(_each(columns, system, weights), bases[name], strict=True)
+        ]
+        spread = float(np.mean(gains_CB, axis=0).std(ddof=1))
         half = float(stats.t.ppf((1 + level) / 2, own_df)) * spread
         found[system] = GainInterval(gain, _kept(gain - half), _kept(gain + half))
     return found
+
+
+def _base_of(columns: Sequence[ScoreMatrix], system: str, baseline: Slot) -> str | None:
+    """The baseline of a system, if it has one that is above 0 in every column."""
+    name = baseline_of(system, baseline)
+    if name is None:
+        return None
+    for column in columns:
+        for one in (system, name):
+            if one not in column.cells:
+                raise unknown("cell", one, column.cells)
+    return name if all(_mean(column, name) > 0 for column in columns) else None
+
+
+def _each(
+    columns: Sequence[ScoreMatrix], cell: str, weights: Sequence[CrossedWeights]
+) -> list[tuple[ScoreMatrix, str, CrossedWeights]]:
+    return [(column, cell, own) for column, own in zip(columns, weights, strict=True)]
+
+
+def _mean(matrix: ScoreMatrix, cell: str) -> float:
+    return float(matrix.scores[cell].mean())
 
 
 def _kept(value: float) -> float:

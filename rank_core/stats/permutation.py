@@ -5,7 +5,6 @@ blocked and the dependence of the comparisons is used instead of feared. A test 
 more seeds than a sweep has: three against three cannot get below p = 0.1.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,7 +16,6 @@ from rank_core.stats.permuted import permuted_sums
 from rank_core.stats.scopes import Floats
 
 NUM_PERMUTATIONS = 10_000
-_CHUNK = 2_000_000  # random signs held at once
 _CLOSE = 1e-9  # relative: a permutation that gives back the data must count as equal
 
 
@@ -117,36 +115,11 @@ def randomised_tukey(
     ]
 
 
-def sign_flip(
-    delta_QK: Floats, *, rng: np.random.Generator, num_permutations: int = NUM_PERMUTATIONS
-) -> Floats:
-    """Two-sided p of every column of differences on its own: signs of queries flipped at random.
-
-    One matrix product for all columns, which therefore share their flips.
-    """
-    if num_permutations < 1:
-        raise BadInput(f"num_permutations >= 1 must hold, got {num_permutations}")
-    Q = len(delta_QK)
-    bar_K = np.abs(delta_QK.sum(axis=0)) * (1 - _CLOSE)
-    beaten_K = np.zeros(delta_QK.shape[1])
-    for size in _chunks(num_permutations, Q):
-        sign_BQ = 2.0 * rng.integers(0, 2, size=(size, Q)) - 1
-        beaten_K += (np.abs(sign_BQ @ delta_QK) >= bar_K).sum(axis=0)
-    return (beaten_K + 1) / (num_permutations + 1)
-
-
 def _mean_scores(matrix: ScoreMatrix, cells: list[str] | tuple[str, ...]) -> Floats:
     """Means over seeds, (Q, K)."""
     if len(cells) < 2:
         raise BadInput(f"a permutation test needs two cells or more, got {', '.join(cells)}")
     return np.stack([matrix.scores[cell].mean(axis=0) for cell in cells], axis=1)
-
-
-def _chunks(total: int, values: int) -> Iterator[int]:
-    """`total` split into pieces of about two million values."""
-    size = max(1, _CHUNK // values)
-    for start in range(0, total, size):
-        yield min(size, total - start)
 
 
 def _score_sums(score_BQK: Floats) -> Floats:

@@ -4,7 +4,8 @@ The mean of a pooled set is that over all its queries, so a year counts as much 
 queries. The mean of the yearly means is another number, and not the one that papers print.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
@@ -38,10 +39,15 @@ def pool_query_sets(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     )
 
 
-def queries_per_set(pooled: pd.DataFrame) -> dict[str, int]:
-    """{set: number of its queries} of a pooled table, in the order of the sets."""
-    counts = pooled.groupby("query_set", sort=False)["query_id"].nunique()
-    return {str(name): int(count) for name, count in counts.items()}
+def query_set_of(query_id: str) -> str:
+    """The set that a pooled query belongs to; "" if its id names none."""
+    return query_id.rpartition(SEPARATOR)[0]
+
+
+def queries_per_set(query_ids: Iterable[str]) -> dict[str, int]:
+    """{set: number of its queries} by first appearance; empty if a query names no set."""
+    counts = Counter(query_set_of(query_id) for query_id in query_ids)
+    return {} if "" in counts else dict(counts)
 
 
 def _check(name: str, table: pd.DataFrame) -> None:

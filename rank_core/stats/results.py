@@ -7,6 +7,7 @@ from string import ascii_lowercase
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot, baseline_of
 from rank_core.stats.compare import Comparison
+from rank_core.stats.gain import GainInterval
 
 CORRECTION_NAMES = {
     "holm": "Holm",
@@ -34,7 +35,11 @@ class ResultCell:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """One line of the table: a system and its measures; equal `group`s stand together."""
+    """One line of the table: a system and its measures; equal `group`s stand together.
+
+    `average_gain` is that over all columns and against the first baseline, where the table spans
+    several collections.
+    """
 
     label: str
     group: str
@@ -43,6 +48,7 @@ class ResultRow:
     seeds_used: int
     seeds_launched: int
     cells: tuple[ResultCell, ...]
+    average_gain: GainInterval | None = None
 
 
 def caption(
@@ -82,6 +88,7 @@ def caption(
         f"{_span(c.family_size for c in found)} comparisons per measure and baseline. The "
         f"interval of Δ ({100 * (1 - alpha):g} %, not adjusted) and p (adjusted) are those of "
         "queries and runs random, against the first baseline. Bold: best mean after rounding. "
+        f"{_average(rows, alpha)}"
         f"Ties: {tied}.{_single_runs(rows, found, deterministic)}{end}"
     )
 
@@ -132,6 +139,16 @@ def _single_runs(
     if fixed:
         text += f" Deterministic by declaration, without seed variance: {', '.join(fixed)}."
     return text
+
+
+def _average(rows: Sequence[ResultRow], alpha: float) -> str:
+    if all(row.average_gain is None for row in rows):
+        return ""
+    return (
+        f"Avg. gain: unweighted mean over the {len(rows[0].cells)} columns of the relative gains "
+        f"over the first baseline (ratios of means), with its {100 * (1 - alpha):g} % interval "
+        "(crossed bootstrap; the k-th run of a system is the same training run in every column). "
+    )
 
 
 def _span(counts: Iterator[int]) -> str:

@@ -61,13 +61,6 @@ def cell_components(score_SQ: Floats, level: float = 0.95) -> tuple[Component, C
     )
 
 
-def difference_component(score_A_SQ: Floats, score_B_SQ: Floats, level: float = 0.95) -> Component:
-    """sigma_D of a pair of systems: how much their true difference varies between queries."""
-    test, Q = scope_test(score_A_SQ, score_B_SQ), score_A_SQ.shape[1]
-    noise = Q * (test.variance_error_a + test.variance_error_b)
-    return _component(Q * test.variance_queries, df=Q - 1, level=level, noise=noise)
-
-
 def sweep_components(matrix: ScoreMatrix, *, baseline: str, level: float = 0.95) -> SweepComponents:
     """The components pooled over all cells with two seeds or more.
 
@@ -121,7 +114,7 @@ def detectable_difference(
 
 
 def false_positive_sentence(rates: list[float], *, alpha: float = 0.05) -> str:
-    """What the seed variance of this sweep does to the customary test, in one sentence.
+    """What the seed variance of these runs does to the customary test, in one sentence.
 
     `rates` are the predicted false-positive rates of the comparisons; NaN (one seed) is left out.
     """
@@ -134,8 +127,8 @@ def false_positive_sentence(rates: list[float], *, alpha: float = 0.05) -> str:
     middle = float(np.median(known))
     span = f", {known[0]:.1%} to {known[-1]:.1%}" if known[-1] > known[0] else ""
     return (
-        f"With the seed variance of this sweep the queries-only test would call two equal methods "
-        f"different in {middle:.1%} of sweeps instead of {alpha:.1%} "
+        f"With the seed variance of these runs the queries-only test would call two equal methods "
+        f"different in {middle:.1%} of cases instead of {alpha:.1%} "
         f"(median of {len(known)} comparison{'s' if len(known) > 1 else ''}{span})."
     )
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rank_core.stats.compare import Comparison, compare
+from rank_core.stats.baselines import Slot, compare_with
+from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test
@@ -23,17 +24,27 @@ class Analysis:
     sweep: Sweep
     cells: list[CellSummary]
     comparisons: list[Comparison]
+    own_comparisons: list[Comparison]  # with each system's own baseline, where declared
     tests: dict[tuple[str, str], ScopeTest]  # by (measure, system)
     rows: list[ResultRow]
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Mapping[str, ScoreMatrix]  # {measure: scores of the cells with a used seed}
     gains: Mapping[tuple[str, str], GainInterval]  # by (measure, system)
+    own_gains: Mapping[tuple[str, str], GainInterval]  # the same over the own baseline
     tied: Mapping[str, frozenset[str]]  # {measure: cells no test tells from the best}
 
     @property
     def baseline(self) -> CellSummary:
         """The cell all others are compared with, finished or not."""
         return next(one for one in self.cells if one.cell.cell == self.sweep.baseline)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The baselines of the letters: that of the sweep, then each system's own."""
+        if not self.comparisons:
+            return ()
+        own = self.sweep.baselines
+        return (self.sweep.baseline, own) if own else (self.sweep.baseline,)
 
     @property
     def primary(self) -> list[Comparison]:
@@ -57,7 +68,7 @@ class Analysis:
             self.rows,
             split=self.sweep.split,
             alpha=self.sweep.alpha,
-            baselines=(self.sweep.baseline,) if self.comparisons else (),
+            baselines=self.slots,
             paired_seeds=self.paired,
             collapsed=sum(len(one.seeds("collapsed")) for one in self.cells),
             failed=sum(len(one.seeds(*LOST)) for one in self.cells),
@@ -93,29 +104,25 @@ def analyse(sweep: Sweep) -> Analysis:
     paired = sweep.paired_seeds and all(
         len(set(matrix.seeds.values())) == 1 for matrix in matrices.values()
     )
-    comparisons: list[Comparison] = []
-    tests: dict[tuple[str, str], ScopeTest] = {}
-    for matrix in matrices.values():
-        if sweep.baseline not in scored:
-            break
-        found = compare(
-            matrix,
-            baseline=sweep.baseline,
-            correction=sweep.correction,
-            alpha=sweep.alpha,
-            paired_seeds=paired,
-        )
-        comparisons += found
-        tests |= _scope_tests(matrix, found, paired=paired)
+    comparisons, own_comparisons = _comparisons(sweep, matrices, scored, paired=paired)
+    gains, own_gains = (
+        _gains(sweep, matrices, found, slot, paired=paired)
+        for found, slot in ((comparisons, sweep.baseline), (own_comparisons, sweep.baselines))
+    )
     return Analysis(
         sweep=sweep,
         cells=cells,
         comparisons=comparisons,
-        tests=tests,
-        rows=_rows(sweep, cells, comparisons),
+        own_comparisons=own_comparisons,
+        tests={
+            (one.measure, one.system): _scope_test(matrices[one.measure], one, paired=paired)
+            for one in comparisons
+        },
+        rows=_rows(sweep, cells, comparisons, own_comparisons),
         paired=paired,
         matrices=matrices,
-        gains=_gains(sweep, matrices, comparisons, paired=paired),
+        gains=gains,
+        own_gains=own_gains,
         tied={
             measure: tied_with_best(
                 matrix, alpha=sweep.alpha, correction=sweep.correction, paired=paired
@@ -125,10 +132,32 @@ def analyse(sweep: Sweep) -> Analysis:
     )
 
 
+def _comparisons(
+    sweep: Sweep, matrices: Mapping[str, ScoreMatrix], scored: list[str], *, paired: bool
+) -> tuple[list[Comparison], list[Comparison]]:
+    """Those with the sweep's baseline, and those with each system's own."""
+    if sweep.baseline not in scored:
+        return [], []
+    own = {cell: base for cell, base in sweep.baselines.items() if {cell, base} <= set(scored)}
+    by_slot: tuple[list[Comparison], list[Comparison]] = ([], [])
+    for matrix in matrices.values():
+        found = compare_with(
+            matrix,
+            baselines=(sweep.baseline, own),
+            correction=sweep.correction,
+            alpha=sweep.alpha,
+            paired_seeds=paired,
+        )
+        for slot, one in zip(by_slot, found, strict=True):
+            slot.extend(one)
+    return by_slot
+
+
 def _gains(
     sweep: Sweep,
     matrices: Mapping[str, ScoreMatrix],
     comparisons: list[Comparison],
+    slot: Slot,
     *,
     paired: bool,
 ) -> dict[tuple[str, str], GainInterval]:
@@ -139,26 +168,25 @@ def _gains(
     found: dict[tuple[str, str], GainInterval] = {}
     for measure, matrix in matrices.items():
         df = {one.system: one.df_both for one in comparisons if one.measure == measure}
-        gains = gain_intervals(
-            matrix, baseline=sweep.baseline, df=df, weights=weights, level=1 - sweep.alpha
-        )
+        gains = gain_intervals(matrix, baseline=slot, df=df, weights=weights, level=1 - sweep.alpha)
         found |= {(measure, system): one for system, one in gains.items()}
     return found
 
 
-def _scope_tests(
-    matrix: ScoreMatrix, comparisons: list[Comparison], *, paired: bool
-) -> dict[tuple[str, str], ScopeTest]:
+def _scope_test(matrix: ScoreMatrix, one: Comparison, *, paired: bool) -> ScopeTest:
     test = paired_scope_test if paired else scope_test
-    return {
-        (matrix.measure, one.system): test(matrix.scores[one.system], matrix.scores[one.baseline])
-        for one in comparisons
-    }
+    return test(matrix.scores[one.system], matrix.scores[one.baseline])
 
 
-def _rows(sweep: Sweep, cells: list[CellSummary], comparisons: list[Comparison]) -> list[ResultRow]:
+def _rows(
+    sweep: Sweep,
+    cells: list[CellSummary],
+    comparisons: list[Comparison],
+    own_comparisons: list[Comparison],
+) -> list[ResultRow]:
     """The rows of the table; cells of one group stand together, groups in order of appearance."""
     by_place = {(one.system, one.measure): one for one in comparisons}
+    own = {(one.system, one.measure): one for one in own_comparisons}
     groups = list(dict.fromkeys(one.cell.group for one in cells))
     return [
         ResultRow(
@@ -173,7 +201,8 @@ def _rows(sweep: Sweep, cells: list[CellSummary], comparisons: list[Comparison])
                     measure=measure,
                     mean=one.mean(measure),
                     sd_seeds=_deviation(list(one.seed_means[measure].values())),
-                    comparison=by_place.get((one.cell.cell, measure)),
+                    comparison=by_place.get(place := (one.cell.cell, measure)),
+                    others=(own[place],) if place in own else (),
                 )
                 for measure in sweep.measures
             ),

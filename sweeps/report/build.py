@@ -48,11 +48,11 @@ def write_report(sweep_dir: Path, command: str | None = None) -> Report:
 def _files(analysis: Analysis, accesses: list[Access]) -> dict[str, bytes]:
     """{file name below the folder: contents}."""
     sweep, rows, caption = analysis.sweep, analysis.rows, analysis.caption
-    baselines = (sweep.baseline,) if analysis.comparisons else ()
+    baselines = analysis.slots
     trust, factors = assess(analysis), grid_factors(analysis)
     shown = figures(analysis, trust)
     texts = {
-        "comparisons.csv": comparisons_csv(analysis.comparisons),
+        "comparisons.csv": comparisons_csv([*analysis.comparisons, *analysis.own_comparisons]),
         "table.md": render_markdown(
             rows, alpha=sweep.alpha, baselines=baselines, caption=caption, tied=analysis.tied
         ),

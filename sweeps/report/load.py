@@ -50,6 +50,7 @@ class Sweep:
     measures: tuple[str, ...]
     primary: str
     baseline: str
+    baselines: Mapping[str, str]  # {cell: its own baseline, such as FirstP of its backbone}
     alpha: float
     correction: str
     rope: float  # differences up to this size are called practically equal
@@ -95,6 +96,7 @@ def load_sweep(folder: Path) -> Sweep:
         measures=measures,
         primary=described["primary"],
         baseline=described["baseline"],
+        baselines=_baselines(folder / "sweep.json", described, cells),
         alpha=float(described.get("alpha", 0.05)),
         correction=described.get("correction") or _correction(len(cells) - 1),
         rope=float(described.get("rope", ROPE)),
@@ -168,6 +170,22 @@ def _cells(path: Path, described: Mapping[str, Any]) -> tuple[Cell, ...]:
             f"known: {', '.join(names)}"
         )
     return cells
+
+
+def _baselines(
+    path: Path, described: Mapping[str, Any], cells: tuple[Cell, ...]
+) -> Mapping[str, str]:
+    """Each cell's own baseline, where the sweep declares such; one that is its own has none."""
+    names = {one.cell for one in cells}
+    declared = described.get("baselines") or {}
+    for cell, baseline in declared.items():
+        for name in (cell, baseline):
+            if name not in names:
+                raise BadInput(
+                    f"{path}: baselines must map cells to cells, got {name!r}; "
+                    f"known: {', '.join(sorted(names))}"
+                )
+    return {cell: baseline for cell, baseline in declared.items() if cell != baseline}
 
 
 def _table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:

@@ -7,14 +7,16 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from rank_core.stats.compare import Comparison
 from rank_core.table import ResultCell, ResultRow
 from sweeps.report.access import Access, access_sentence
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.factors import GridFactors, factor_sentences
 from sweeps.report.figure import Shown
-from sweeps.report.notation import letter, p_text, signed
+from sweeps.report.notation import letters, p_text, signed
+from sweeps.report.query_sets import set_sizes
+from sweeps.report.result_tables import gain_text, interval_text, own_rows, set_rows
+from sweeps.report.second_look_tables import folded_tables
 from sweeps.report.trust import Trust
 from sweeps.report.trust_tables import collapsed_rows, component_rows, limit_rows
 from sweeps.report.trust_words import correction_note, trust_sentences
@@ -54,6 +56,9 @@ def page(
         components=component_rows(analysis, trust),
         limits=limit_rows(analysis, trust),
         collapsed=collapsed_rows(analysis, trust),
+        folded=folded_tables(analysis, trust),
+        own=own_rows(analysis),
+        sets=set_rows(analysis),
         factors=factor_sentences(analysis, factors),
         figures=[(one, Markup(one.drawing.inline)) for one in shown if not one.appendix],
         appendix=[(one, Markup(one.drawing.inline)) for one in shown if one.appendix],
@@ -78,7 +83,9 @@ def _facts(analysis: Analysis) -> list[str]:
         documents = sweep.collection.get("num_documents")
         size = f" ({documents:,} documents)" if isinstance(documents, int) else ""
         facts.append(f"collection {sweep.collection['name']}{size}")
-    facts.append(f"{sweep.scores['query_id'].nunique()} queries of split {sweep.split}")
+    sets = [f"{name} {count}" for name, count in set_sizes(analysis).items()]
+    pooled = f" ({', '.join(sets)})" if sets else ""
+    facts.append(f"{sweep.scores['query_id'].nunique()} queries{pooled} of split {sweep.split}")
     if "name" in sweep.backbone:
         facts.append(f"backbone {sweep.backbone['name']}")
     cells, trials = len(sweep.cells), sum(one.num_launched for one in analysis.cells)
@@ -88,7 +95,7 @@ def _facts(analysis: Analysis) -> list[str]:
 
 def _row(analysis: Analysis, row: ResultRow) -> dict[str, Any]:
     """One line of the table, rounded for reading."""
-    alpha, primary = analysis.sweep.alpha, analysis.sweep.primary
+    primary = analysis.sweep.primary
     cells = {one.measure: one for one in row.cells}
     one = cells[primary].comparison
     summary = next(found for found in analysis.cells if found.cell.cell == row.cell)
@@ -99,22 +106,16 @@ def _row(analysis: Analysis, row: ResultRow) -> dict[str, Any]:
         "seeds": summary.used_of_launched,
         "lost": row.seeds_used < row.seeds_launched or bool(summary.seeds("collapsed")),
         "collapsed": len(summary.seeds("collapsed")),
-        "primary": _score(cells[primary], alpha),
+        "primary": _score(analysis, row, cells[primary]),
         "best": _is_best(analysis, row, primary),
         "difference": "" if one is None else signed(one.delta),
-        "interval": ""
-        if one is None
-        else (
-            _UNDEFINED
-            if math.isnan(one.ci_low)
-            else f"{signed(one.ci_low)} to {signed(one.ci_high)}"
-        ),
-        "gain": "" if one is None else _gain(analysis, one),
+        "interval": "" if one is None else interval_text(one),
+        "gain": "" if one is None else gain_text(one, analysis.gains),
         "tied": row.cell in analysis.tied.get(primary, ()),
         "queries": "" if one is None else f"{one.wins}/{one.ties}/{one.losses}",
         "p": "" if one is None else p_text(one.p_both_adjusted),
         "others": [
-            _score(cell, alpha)
+            _score(analysis, row, cell)
             | {
                 "best": _is_best(analysis, row, name),
                 "tied": row.cell in analysis.tied.get(name, ()),
@@ -132,24 +133,12 @@ def _is_best(analysis: Analysis, row: ResultRow, measure: str) -> bool:
     return row.cell in means and round(means[row.cell], 3) == round(max(means.values()), 3)
 
 
-def _gain(analysis: Analysis, one: Comparison) -> dict[str, str]:
-    """The relative gain and its interval; empty where the baseline's mean is 0 or a seed is one."""
-    if math.isnan(one.relative_gain):
-        return {"gain": _UNDEFINED, "interval": ""}
-    found = analysis.gains.get((one.measure, one.system))
-    return {
-        "gain": f"{signed(100 * one.relative_gain, 1)} %",
-        "interval": ""
-        if found is None
-        else f"{signed(100 * found.low, 0)} to {signed(100 * found.high, 0)}",
-    }
-
-
-def _score(cell: ResultCell, alpha: float) -> dict[str, Any]:
+def _score(analysis: Analysis, row: ResultRow, cell: ResultCell) -> dict[str, Any]:
     if math.isnan(cell.mean):
         return {"mean": _UNDEFINED, "deviation": "", "letter": ""}
     deviation = "" if math.isnan(cell.sd_seeds) else f"± {cell.sd_seeds:.3f}"
-    return {"mean": f"{cell.mean:.3f}", "deviation": deviation, "letter": letter(cell, alpha)}
+    marks = letters(row.cell, cell, analysis.slots, analysis.sweep.alpha)
+    return {"mean": f"{cell.mean:.3f}", "deviation": deviation, "letter": marks}
 
 
 def _cost_columns(analysis: Analysis) -> list[tuple[str, str]]:

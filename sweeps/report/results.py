@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from rank_core.stats.compare import Comparison
+from rank_core.stats.gain import GainInterval
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.factors import GridFactors
+from sweeps.report.query_sets import set_means, set_sizes
 from sweeps.report.summary import CellSummary
 from sweeps.report.trust import Trust
 from sweeps.report.trust_words import trust_sentences
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
@@ -56,14 +58,14 @@ def results_json(analysis: Analysis, trust: Trust, factors: list[GridFactors]) -
         "seeds_compared_as_paired": analysis.paired,
         "cells": [_cell(one) for one in analysis.cells],
         "comparisons": [dataclasses.asdict(one) for one in analysis.comparisons],
+        "own_baseline_comparisons": [dataclasses.asdict(one) for one in analysis.own_comparisons],
         "scope_tests": [
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
         ],
-        "relative_gains": [
-            {"measure": measure, "system": system, **dataclasses.asdict(one)}
-            for (measure, system), one in analysis.gains.items()
-        ],
+        "relative_gains": _gains(analysis.gains),
+        "own_baseline_gains": _gains(analysis.own_gains),
+        "query_sets": {"sizes": set_sizes(analysis), "means": set_means(analysis)},
         "not_told_from_best": {measure: sorted(cells) for measure, cells in analysis.tied.items()},
         "factor_tests": [dataclasses.asdict(one) for one in factors],
         "trust": {
@@ -72,7 +74,19 @@ def results_json(analysis: Analysis, trust: Trust, factors: list[GridFactors]) -
         },
         "ledger": sweep.trials.to_dict("records"),
     }
+    return json_text(results)
+
+
+def json_text(results: Mapping[str, Any]) -> str:
+    """`results` as JSON, unrounded; NaN and missing values are null."""
     return json.dumps(_plain(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _gains(gains: Mapping[tuple[str, str], GainInterval]) -> list[dict[str, Any]]:
+    return [
+        {"measure": measure, "system": system, **dataclasses.asdict(one)}
+        for (measure, system), one in gains.items()
+    ]
 
 
 def _cell(one: CellSummary) -> dict[str, Any]:

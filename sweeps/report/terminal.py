@@ -7,7 +7,14 @@ from pathlib import Path
 from rank_core.table import ResultCell, ResultRow
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
-from sweeps.report.notation import letter, p_text, shortened
+from sweeps.report.notation import (
+    aligned,
+    letters,
+    p_text,
+    short_interval,
+    short_signed,
+    shortened,
+)
 
 WIDTH = 80
 _LABEL = 20
@@ -40,9 +47,10 @@ def _legend(analysis: Analysis) -> str:
     if not analysis.comparisons:
         return ""
     baseline = analysis.baseline.cell.label
+    own = " b, B: the same against the system's own baseline." if analysis.sweep.baselines else ""
     return (
         f"a: differs from {baseline} with queries random only; A: with queries and training "
-        "runs random; ↓: a loss."
+        f"runs random; ↓: a loss.{own}"
     )
 
 
@@ -57,45 +65,24 @@ def _table(analysis: Analysis) -> list[str]:
             [
                 shortened(row.label, _LABEL),
                 f"{row.seeds_used}/{row.seeds_launched}",
-                _score(cells[sweep.primary], sweep.alpha),
+                _score(analysis, row, cells[sweep.primary]),
                 *_difference(row, cells[sweep.primary]),
-                *(_score(cells[one], sweep.alpha) for one in others),
+                *(_score(analysis, row, cells[one]) for one in others),
             ]
         )
-    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     # Scores and their letters align on the left, or a letter would shift the decimal point.
-    left = {0, 2, *range(6, len(lines[0]))}
-    drawn = [
-        "  ".join(
-            text.ljust(width) if at in left else text.rjust(width)
-            for at, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return [drawn[0], "-" * max(map(len, drawn)), *drawn[1:]]
+    return aligned(lines, left={0, 2, *range(6, len(lines[0]))})
 
 
-def _score(cell: ResultCell, alpha: float) -> str:
-    return "-" if math.isnan(cell.mean) else f"{cell.mean:.3f} {letter(cell, alpha)}"
+def _score(analysis: Analysis, row: ResultRow, cell: ResultCell) -> str:
+    if math.isnan(cell.mean):
+        return "—"
+    return f"{cell.mean:.3f} {letters(row.cell, cell, analysis.slots, analysis.sweep.alpha)}"
 
 
 def _difference(row: ResultRow, cell: ResultCell) -> tuple[str, str, str]:
     """Difference, interval and p against the baseline; words where there is none."""
     one = cell.comparison
     if one is None:
-        return ("baseline" if row.is_baseline else "-"), "", ""
-    interval = "-" if math.isnan(one.ci_low) else _interval(one.ci_low, one.ci_high)
-    return _signed(one.delta), interval, p_text(one.p_both_adjusted)
-
-
-def _signed(value: float) -> str:
-    """A difference in as few characters as it needs: `+.012`."""
-    text = f"{value:+.3f}"
-    return text[0] + text[1:].removeprefix("0")
-
-
-def _interval(low: float, high: float) -> str:
-    """Both ends; two seeds can leave an interval that no measure could fill."""
-    if high - low > 2:
-        return "says nothing"
-    return f"[{_signed(low)}, {_signed(high)}]"
+        return ("baseline" if row.is_baseline else "—"), "", ""
+    return short_signed(one.delta), short_interval(one), p_text(one.p_both_adjusted)

@@ -19,6 +19,7 @@ from rank_core.stats.selection import SelectedGain, expected_luck, selected_gain
 from rank_core.stats.variance import SweepComponents, detectable_difference, sweep_components
 from sweeps.report.analysis import Analysis
 from sweeps.report.healthy import collapsed_trials, healthy_matrix
+from sweeps.report.second_look import SecondLook, second_look
 
 POWER = 0.8
 """How surely a difference must be found to be called detectable."""
@@ -66,6 +67,7 @@ class Trust:
     chosen_on_dev: DevChoice | None
     corrected: SelectedGain | None
     collapsed: list[WithoutCollapsed]
+    second: SecondLook
 
 
 def assess(analysis: Analysis) -> Trust:
@@ -93,6 +95,7 @@ def assess(analysis: Analysis) -> Trust:
         chosen_on_dev=_chosen_on_dev(analysis),
         corrected=_corrected(seeded, sweep.baseline) if components else None,
         collapsed=_without_collapsed(analysis),
+        second=second_look(analysis),
     )
 
 

@@ -5,7 +5,7 @@ import statistics
 
 from rank_core.stats.results import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
-from sweeps.report.notation import p_text, signed
+from sweeps.report.notation import percent, relation, signed
 from sweeps.report.trust import POWER, Limits, Trust
 
 _ALIKE = 0.05
@@ -51,7 +51,7 @@ def _retraining(analysis: Analysis, trust: Trust) -> str:
     widest = max(deviations, key=lambda name: deviations[name])
     calmest = min(deviations, key=lambda name: deviations[name])
     return (
-        f"{words} But the cells are not alike (Bartlett p {_relation(trust.homogeneity_p)}): "
+        f"{words} But the cells are not alike (Bartlett p {relation(trust.homogeneity_p)}): "
         f"{widest} scatters by {deviations[widest]:.3f}, {calmest} by {deviations[calmest]:.3f}. "
         "The pooled number describes neither; each test uses the seeds of its own two cells."
     )
@@ -96,11 +96,11 @@ def _aa(analysis: Analysis, trust: Trust) -> str:
     text = (
         "Two halves of the seeds of one cell are the same method. Over "
         f"{check.num_splits} such splits the customary test (queries random, runs fixed) calls "
-        f"{_percent(check.rate_queries)} different; {expected} would be right."
+        f"{percent(check.rate_queries)} different; {expected} would be right."
     )
     if check.num_splits_both:
         return (
-            f"{text} With queries and runs random it is {_percent(check.rate_both)} of "
+            f"{text} With queries and runs random it is {percent(check.rate_both)} of "
             f"{check.num_splits_both}."
         )
     return f"{text} The test that decides here needs four seeds for this check."
@@ -124,7 +124,7 @@ def _chosen_on_dev(analysis: Analysis, trust: Trust) -> str:
             "its one run decides nothing"
             if math.isnan(one.ci_low)
             else f"{_level(analysis)} interval {signed(one.ci_low)} to {signed(one.ci_high)}, "
-            f"adjusted p {_relation(one.p_both_adjusted)}"
+            f"adjusted p {relation(one.p_both_adjusted)}"
         )
         honest = (
             f"{where}. Its difference on {sweep.split}, {signed(one.delta)} ({limits}), is the "
@@ -177,7 +177,7 @@ def _shares(one: Limits) -> str:
     """Where the pivot puts its mass; parts that round to nothing are not mentioned."""
     margin, shares = one.rope.margin, one.rope
     parts = [
-        f"{_percent(share)} on {what}"
+        f"{percent(share)} on {what}"
         for share, what in (
             (shares.above, f"a gain above {margin:g}"),
             (shares.within, f"a difference within ±{margin:g}"),
@@ -190,7 +190,7 @@ def _shares(one: Limits) -> str:
 
 def _equivalent(one: Limits, alpha: float) -> str:
     """The verdict on practical equality, where anybody might think of it."""
-    p = _relation(one.equivalence_p)
+    p = relation(one.equivalence_p)
     if one.equivalence_p < alpha:
         return f"It is practically equal to the baseline (two one-sided tests, p {p})."
     if one.rope.within + one.rope.below < alpha:
@@ -216,16 +216,3 @@ def correction_note(analysis: Analysis) -> str:
 
 def _level(analysis: Analysis) -> str:
     return f"{100 * (1 - analysis.sweep.alpha):g} %"
-
-
-def _percent(share: float) -> str:
-    if 0 < share < 0.01:
-        return "under 1 %"
-    if 0.99 < share < 1:
-        return "over 99 %"
-    return f"{100 * share:.0f} %"
-
-
-def _relation(p: float) -> str:
-    text = p_text(p)
-    return text if text.startswith("<") else f"= {text}"

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import json
 import math
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
-from sweeps.compare_runs import main, systems_of
+from sweeps.compare_runs import main
 from sweeps.run_comparison import compare_runs
+from sweeps.run_comparison_inputs import systems_of
 from sweeps.run_comparison_text import comparison_text
 
 NUM_QUERIES, NUM_DOCUMENTS = 40, 12
@@ -52,7 +54,7 @@ def three(folder: Path, **settings):
 def test_several_runs_of_a_system_are_its_seeds(folder: Path) -> None:
     found = three(folder)
     assert {row.label: row.seeds_used for row in found.rows} == dict.fromkeys(found.systems, 3)
-    assert found.measures == ("nDCG@10", "RR@10") and found.baseline == "firstp"
+    assert found.measures == ("nDCG@10", "RR@10") and found.baselines == ("firstp",)
     assert [one.system for one in found.comparisons] == ["maxp", "sump"] * 2
     better, worse = found.comparisons[:2]
     assert better.delta > 0 > worse.delta and better.p_both_adjusted < 0.05
@@ -86,7 +88,7 @@ def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Pat
 
 def test_the_order_of_systems_and_runs_changes_no_number(folder: Path) -> None:
     turned = {name: paths[::-1] for name, paths in reversed(three(folder).systems.items())}
-    again = compare_runs(turned, folder / "qrels.txt", baseline="firstp")
+    again = compare_runs(turned, folder / "qrels.txt", baselines=["firstp"])
     numbers = {(one.measure, one.system): one for one in three(folder).comparisons}
     for one in again.comparisons:
         before = numbers[one.measure, one.system]
@@ -97,7 +99,7 @@ def test_the_order_of_systems_and_runs_changes_no_number(folder: Path) -> None:
 def test_another_baseline_changes_the_sign_only(folder: Path) -> None:
     first = next(one for one in three(folder).comparisons if one.system == "maxp")
     second = next(
-        one for one in three(folder, baseline="maxp").comparisons if one.system == "firstp"
+        one for one in three(folder, baselines=["maxp"]).comparisons if one.system == "firstp"
     )
     assert second.delta == -first.delta
     assert second.p_both == pytest.approx(first.p_both, rel=1e-9)
@@ -166,7 +168,9 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     assert main([*arguments, "--qrels", str(folder / "qrels.txt"), "--out", str(out)]) == 0
     assert sorted(path.name for path in out.iterdir()) == [
         "comparisons.csv",
+        "results.json",
         "table.csv",
+        "table.html",
         "table.md",
         "table.tex",
     ]
@@ -179,6 +183,12 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     markdown = (out / "table.md").read_text()
     assert "queries-only test" in markdown and "launched" not in markdown
     assert r"\toprule" in (out / "table.tex").read_text()
+    results = json.loads((out / "results.json").read_text())
+    assert results["columns"] == ["nDCG@10", "RR@10"] and results["baselines"] == ["firstp"]
+    kept = results["rows"][1]["cells"][0]
+    assert kept["mean"] == expected[0].mean_system
+    assert kept["comparison"]["p_both"] == expected[0].p_both
+    assert f"<sup>A</sup> ± {kept['sd_seeds']:.3f}" in (out / "table.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -194,13 +204,20 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
         (["{0}/maxp.1.run", "{0}/maxp.2.run", "--baseline", "maxp"], "did you mean maxp"),
         (["{0}/maxp.*.run", "--measures", "nDGC@10"], "got 'nDGC@10'"),
         (["{0}/maxp.*.run", "--alpha", "5"], "0 < alpha < 1"),
-        (["{0}/maxp.*.run", "--qrels", "{0}/maxp.1.run"], r"`query_id 0 doc_id relevance`"),
+        (["{0}/maxp.*.run", "--qrels", "{0}/maxp.1.run"], "several query sets are .* NAME=FILE"),
+        (["{0}/maxp.*.run", "--baseline", "maxp.1="], "a baseline is NAME or SYSTEM=NAME"),
+        (["{0}/maxp.*.run", "--measures", "dl=RR"], "unknown collection of a measure 'dl'"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(folder: Path, arguments: list[str], law: str) -> None:
     filled = [one.format(folder) for one in arguments]
     with pytest.raises(BadInput, match=law):
         main(["--qrels", str(folder / "qrels.txt"), *filled])
+
+
+def test_a_file_that_holds_no_judgments_is_refused(folder: Path) -> None:
+    with pytest.raises(BadInput, match=r"`query_id 0 doc_id relevance`"):
+        main([f"{folder}/maxp.*.run", "--qrels", f"{folder}/maxp.1.run"])
 
 
 def test_runs_of_another_collection_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -246,3 +263,37 @@ def test_the_caption_counts_ties_and_no_trials(folder: Path, tmp_path: Path) -> 
     text = (tmp_path / "out" / "table.md").read_text()
     assert "launched" not in text and "documents tie" not in text
     assert int(text.partition("document id (")[2].partition(" tied")[0].replace(",", "")) >= 440
+
+
+def test_letters_follow_fixed_baselines_and_each_system_s_own(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
+    arguments += ["--qrels", f"{folder}/qrels.txt", "--out", str(tmp_path)]
+    own = ["--baseline", "firstp", "--baseline", "maxp=sump", "--baseline", "sump=maxp"]
+    assert main([*arguments, *own]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "baselines a firstp, b own (maxp: sump, sump: maxp)" in shown
+    rows = list(csv.DictReader((tmp_path / "comparisons.csv").open()))
+    assert [(row["system"], row["baseline"]) for row in rows if row["measure"] == "RR@10"] == [
+        ("maxp", "firstp"),
+        ("sump", "firstp"),
+        ("maxp", "sump"),
+        ("sump", "maxp"),
+    ]
+    markdown = (tmp_path / "table.md").read_text()
+    assert "<sup>AB</sup>" in markdown and "b/B: the system's own baseline (sump, maxp)" in markdown
+
+
+def test_all_pairs_have_a_test_that_knows_all_of_them(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp", "sump")]
+    arguments += ["--qrels", f"{folder}/qrels.txt", "--out", str(tmp_path), "--all-pairs"]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "All pairs, nDCG@10" in shown and "Holm over all 3 pairs" in " ".join(shown.split())
+    rows = list(csv.DictReader((tmp_path / "pairs.csv").open()))
+    assert len(rows) == 6 and {row["family_size"] for row in rows} == {"3"}
+    assert all(float(row["p_queries"]) <= float(row["p_both"]) for row in rows)
+    assert all(0 < float(row["p_queries_tukey"]) <= 1 for row in rows)

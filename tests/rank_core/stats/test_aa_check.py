@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rank_core.stats.aa_check import aa_check, aa_sentence
+from rank_core.stats.aa_check import aa_check
 from rank_core.stats.matrix import ScoreMatrix
 
 
@@ -48,11 +48,5 @@ def test_every_unordered_split_is_looked_at_once(S, splits):
 def test_too_few_seeds_are_said_and_not_guessed():
     single = aa_check(sweep(S=1, sigma_S=0.01))
     assert single.num_splits == 0 and math.isnan(single.rate_queries)
-    assert "no cell has two seeds" in aa_sentence(single)
     three = aa_check(sweep(S=3, sigma_S=0.01))
-    assert math.isnan(three.rate_both) and "need four seeds" in aa_sentence(three)
-
-
-def test_the_sentence_has_both_rates():
-    text = aa_sentence(aa_check(sweep(S=4, sigma_S=0.03)))
-    assert "36 splits" in text and "queries and runs" in text and "nan" not in text
+    assert three.num_splits > 0 and math.isnan(three.rate_both) and math.isnan(three.rate_seeds)

@@ -6,11 +6,9 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.stats.bootstrap import (
     CrossedWeights,
-    average_gain,
     best_of,
     crossed_weights,
     interval,
-    relative_gain,
     replicated_means,
     seed_weights,
 )
@@ -90,48 +88,15 @@ def test_seeds_are_shared_by_the_cells_only_when_declared_paired():
 
 def test_the_same_generator_gives_the_same_interval():
     first, second = (
-        relative_gain(
+        best_of(
             matrix,
-            system="maxp",
-            baseline="firstp",
+            cell="maxp",
+            k=2,
             weights=crossed_weights(matrix, rng=rng(3), num_replicates=200),
         )
         for matrix in (sweep(), sweep())
     )
     assert first == second
-
-
-def test_a_relative_gain_is_the_ratio_of_means_with_an_interval_around_it():
-    matrix = sweep()
-    weights = crossed_weights(matrix, rng=rng())
-    found = relative_gain(matrix, system="maxp", baseline="firstp", weights=weights)
-    expected = matrix.scores["maxp"].mean() / matrix.scores["firstp"].mean() - 1
-    assert found.estimate == pytest.approx(expected, rel=1e-12)
-    assert 0 < found.low < found.estimate < found.high
-    assert found.p < 0.01
-    null = relative_gain(matrix, system="sump", baseline="firstp", weights=weights)
-    assert null.low < 0 < null.high and null.p > 0.05
-
-
-def test_an_average_gain_is_the_unweighted_mean_of_the_columns():
-    matrices = [sweep(0), sweep(5, Q=30)]
-    weights = [crossed_weights(matrix, rng=rng(9)) for matrix in matrices]
-    found = average_gain(matrices, system="maxp", baseline="firstp", weights=weights)
-    gains = [m.scores["maxp"].mean() / m.scores["firstp"].mean() - 1 for m in matrices]
-    assert found.estimate == pytest.approx(np.mean(gains), rel=1e-12)
-    assert found.low < found.estimate < found.high
-
-
-def test_columns_that_share_their_runs_are_less_certain_than_independent_ones():
-    first = sweep(0, sigma_S=0.05)
-    second = sweep(0, sigma_S=0.05)
-    shared = crossed_weights(first, rng=rng(1))
-    arguments = {"system": "maxp", "baseline": "firstp"}
-    together = average_gain([first, second], weights=[shared, shared], **arguments)
-    apart = average_gain(
-        [first, second], weights=[shared, crossed_weights(second, rng=rng(2))], **arguments
-    )
-    assert together.high - together.low > 1.2 * (apart.high - apart.low)
 
 
 def test_the_best_of_k_starts_at_the_mean_and_ends_at_the_best_seed():
@@ -153,13 +118,6 @@ def test_a_bootstrap_p_is_two_sided_and_never_zero():
 def test_what_has_no_answer_is_refused():
     matrix = sweep()
     weights = crossed_weights(matrix, rng=rng(), num_replicates=10)
-    with pytest.raises(BadInput, match="unknown cell 'max'"):
-        relative_gain(matrix, system="max", baseline="firstp", weights=weights)
-    matrix.scores["firstp"][:] = 0
-    with pytest.raises(BadInput, match="baseline above 0"):
-        relative_gain(matrix, system="maxp", baseline="firstp", weights=weights)
-    with pytest.raises(BadInput, match="every matrix needs its weights"):
-        average_gain([], system="maxp", baseline="firstp", weights=[])
     with pytest.raises(BadInput, match="k >= 1"):
         best_of(matrix, cell="maxp", k=0, weights=weights)
     wide = crossed_weights(matrix, rng=rng(), num_replicates=100, stretched=True)

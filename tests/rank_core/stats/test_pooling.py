@@ -44,7 +44,7 @@ def years(**means):
 def test_the_pooled_mean_weighs_every_year_by_its_queries():
     pooled = pool_query_sets(years(bm25=(0.548, 0.538, 0.549), new=(0.60, 0.70, 0.50)))
     matrix = score_matrix(pooled, measure="nDCG@10", cells=["bm25", "new"])
-    assert len(matrix.query_ids) == 145 and queries_per_set(pooled) == SIZES
+    assert len(matrix.query_ids) == 145 and queries_per_set(matrix.query_ids) == SIZES
     # (43 x .548 + 45 x .538 + 57 x .549) / 145, printed as .545.
     assert matrix.scores["bm25"].mean() == pytest.approx(0.5453, abs=5e-5)
     assert matrix.scores["new"].mean() == pytest.approx((25.8 + 31.5 + 28.5) / 145)
@@ -56,6 +56,7 @@ def test_equal_numbers_of_two_sets_stay_two_queries():
     assert pooled["query_id"].iloc[0] == "dl19/1000"
     assert pooled["query_id"].nunique() == 145
     assert set(pooled["query_set"]) == set(SIZES)
+    assert queries_per_set(["dl19/1", "2"]) == {} == queries_per_set([])
 
 
 def test_the_order_of_the_sets_changes_no_score():

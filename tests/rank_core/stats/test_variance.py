@@ -13,7 +13,6 @@ from rank_core.stats.variance import (
     cell_components,
     chi_square_factors,
     detectable_difference,
-    difference_component,
     false_positive_sentence,
     sweep_components,
 )
@@ -68,7 +67,10 @@ def test_the_worked_example_has_the_components_of_the_mixed_model():
     seed_B, residual_B = cell_components(B)
     assert (seed_A.sd**2 + seed_B.sd**2) / 2 == pytest.approx(0.00358736, rel=1e-3)
     assert (residual_A.sd**2 + residual_B.sd**2) / 2 == pytest.approx(0.00025060, rel=1e-3)
-    assert difference_component(A, B).sd ** 2 == pytest.approx(7.146825e-4, rel=1e-6)
+    test = scope_test(A, B)
+    difference = 8 * (test.variance_queries - test.variance_error_a - test.variance_error_b)
+    assert difference == pytest.approx(7.146825e-4, rel=1e-6)
+    assert difference / 2 == pytest.approx(0.00035733, rel=1e-4)  # the mixed model's
 
 
 def test_the_interval_of_a_component_follows_its_chi_square():
@@ -132,6 +134,6 @@ def test_the_detectable_difference_grows_with_the_family_and_needs_seeds():
 
 def test_the_false_positive_sentence_has_the_median_and_leaves_single_seeds_out():
     text = false_positive_sentence([0.10, math.nan, 0.12, 0.30])
-    assert "in 12.0% of sweeps instead of 5.0%" in text
+    assert "in 12.0% of cases instead of 5.0%" in text
     assert "median of 3 comparisons, 10.0% to 30.0%" in text
     assert "cannot be told from one seed" in false_positive_sentence([math.nan])

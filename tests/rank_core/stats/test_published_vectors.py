@@ -1,0 +1,200 @@
+"""Published per-query data through our tests, down to the printed digits.
+
+The differences of Urbano's example are those of two systems of TREC-8 (Urbano, Lima and Hanjalic,
+SIGIR 2019; the scores are published under CC BY-SA 4.0), those of PermTest are its sample of four
+BM25 variants on 349 and 324 queries (Boytsov, Belova and Westfall, SIGIR 2013; Apache-2.0).
+"""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rank_core.stats.bootstrap import best_of, crossed_weights
+from rank_core.stats.effect_size import standardised_difference
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.multiplicity import CORRECTIONS, holm
+from rank_core.stats.permutation import max_t, randomised_tukey
+from rank_core.stats.scopes import confidence_interval, scope_test
+from rank_core.stats.sensitivity import signed_rank_p
+
+# System 126 minus system 125 of the example, average precision in units of .0001, 50 topics.
+URBANO = """
+183 1413 317 282 249 2557 301 306 -1000 1658 1468 189 122 2230 2480 -337 -312 1216 147 291 -37 51
+-411 793 2801 -349 57 -292 -1238 1097 2259 87 -501 -131 1518 139 312 2054 -300 355 -62 -156 550
+-1294 1681 1724 -1884 -2 821 3102
+"""
+DELTA_Q = np.array(URBANO.split(), dtype=float) / 1e4
+SAKAI = {
+    "X": "7 3 2 6 4 4 0 7 1 3 5 4 0 6 5 3 1 5 2 1",
+    "Y": "5 1 0 2 4 3 0 5 3 3 4 4 1 4 2 1 1 6 3 2",
+    "Z": "0 0 2 1 3 3 1 2 4 4 4 3 3 2 2 2 1 5 4 3",
+}
+
+
+def matrix_of(scores: dict[str, np.ndarray]) -> ScoreMatrix:
+    """{cell: values per query} with one run each, or {cell: (S, Q)}."""
+    scores = {cell: np.atleast_2d(values) for cell, values in scores.items()}
+    return ScoreMatrix(
+        measure="AP",
+        cells=tuple(scores),
+        query_ids=tuple(map(str, range(next(iter(scores.values())).shape[1]))),
+        seeds={cell: tuple(range(len(score_SQ))) for cell, score_SQ in scores.items()},
+        scores=scores,
+    )
+
+
+def permtest(measure: str) -> dict[str, np.ndarray]:
+    """{row: values per query}; the files hold the digits behind the decimal point."""
+    digits = {"map": 4, "ndcg": 5}[measure]
+    lines = (Path(__file__).parent / f"permtest_{measure}.txt").read_text().splitlines()
+    rows = [np.array(line.split(), dtype=float) / 10**digits for line in lines]
+    return {str(number): values for number, values in enumerate(rows)}
+
+
+def test_urbano_s_example_has_its_published_t_test() -> None:
+    test = scope_test(DELTA_Q[None], np.zeros((1, 50)))
+    assert test.p_queries == pytest.approx(0.0013193972, abs=5e-11)
+    assert test.delta / test.se_queries == pytest.approx(3.4072971705, abs=5e-11)
+    assert test.delta == pytest.approx(0.053008, abs=5e-7)
+    low, high = confidence_interval(test, scope="queries")
+    assert (low, high) == pytest.approx((0.0217446, 0.0842714), abs=5e-8)
+    assert standardised_difference(test, num_queries=50) == pytest.approx(0.4818646, abs=5e-8)
+    assert math.isnan(test.p_both)
+
+
+def test_urbano_s_example_has_its_published_signed_ranks_but_for_one_tie() -> None:
+    """Two differences are .0312 and -.0312. The published .003445188 takes them for different,
+    because subtraction left them apart in the seventeenth digit; a tie that is a tie gives .00339.
+    """
+    assert abs(0.2815 - 0.3127) > 0.0383 - 0.0071
+    assert signed_rank_p(DELTA_Q) == pytest.approx(0.00339194, abs=5e-9)
+    apart_Q = DELTA_Q - 2e-9 * (DELTA_Q == -0.0312)
+    assert signed_rank_p(apart_Q) == pytest.approx(0.003445188, abs=5e-10)
+    assert stats.wilcoxon(apart_Q, method="exact").pvalue == pytest.approx(0.00289631, abs=5e-9)
+
+
+def test_urbano_s_example_has_its_published_sign_permutation_and_bootstrap_tests() -> None:
+    """Sign test: topics within .01 tie. The other two published values are simulations as well."""
+    wins, losses = int((DELTA_Q > 0.01).sum()), int((DELTA_Q < -0.01).sum())
+    assert (wins, losses) == (31, 13)
+    assert stats.binomtest(wins, wins + losses).pvalue == pytest.approx(0.009559879, abs=5e-10)
+    num = 100_000
+    matrix = matrix_of({"125": np.zeros(50), "126": DELTA_Q})
+    rng = np.random.default_rng(1)
+    (permuted,) = max_t(matrix, baseline="125", rng=rng, num_permutations=num)
+    assert permuted.p == pytest.approx(0.001188, abs=3 * math.sqrt(0.0012 / num))
+    weights = crossed_weights(matrix, rng=rng, num_replicates=num)
+    shifted_B = weights.queries_BQ @ (DELTA_Q - DELTA_Q.mean())
+    share = float((np.abs(shifted_B) >= DELTA_Q.mean()).mean())
+    assert share == pytest.approx(0.000586, abs=3 * math.sqrt(0.0006 / num))
+
+
+@pytest.mark.parametrize(
+    ("measure", "published"),
+    [("map", (0.207, 0.1483, 0.0)), ("ndcg", (0.0628, 0.3304, 0.0))],
+)
+def test_the_sample_of_permtest_has_its_published_unadjusted_values(
+    measure: str, published: tuple[float, ...]
+) -> None:
+    """Each pair on its own: its labels are the only ones that are exchanged."""
+    scores = permtest(measure)
+    found = [
+        max_t(
+            matrix_of({"0": scores["0"], other: scores[other]}),
+            baseline="0",
+            rng=np.random.default_rng(2),
+            num_permutations=10_000,
+        )[0].p
+        for other in "123"
+    ]
+    # Three standard errors of ten thousand permutations here and as many there are below .017.
+    assert found == pytest.approx(published, abs=0.017)
+    assert found[2] < 3e-4
+
+
+@pytest.mark.parametrize(
+    ("measure", "published", "ours"),
+    [("map", (0.2454, 0.2454), (0.2534, 0.2534)), ("ndcg", (0.1146, 0.3444), (0.1137, 0.3312))],
+)
+def test_the_sample_of_permtest_has_its_published_step_down_maximum(
+    measure: str, published: tuple[float, ...], ours: tuple[float, ...]
+) -> None:
+    """The studentised maximum: with differences of means in its place the values are .97 and .69.
+
+    `ours` are those of an earlier program with four thousand permutations.
+    """
+    found = max_t(
+        matrix_of(permtest(measure)),
+        baseline="0",
+        rng=np.random.default_rng(3),
+        num_permutations=10_000,
+    )
+    adjusted = [one.p_adjusted for one in found]
+    assert adjusted[:2] == pytest.approx(published, abs=0.02)
+    assert adjusted[:2] == pytest.approx(ours, abs=0.024)
+    assert adjusted[2] <= 2.5e-4
+
+
+def test_holm_of_the_t_tests_of_permtest_has_its_known_values() -> None:
+    scores = permtest("map")
+    p_t = [stats.ttest_rel(scores[other], scores["0"]).pvalue for other in "123"]
+    assert holm(p_t) == pytest.approx([0.2872, 0.2872, 1.7e-5], rel=0.01)
+
+
+def test_the_randomised_tukey_test_lies_beside_the_blocked_one_of_normal_theory() -> None:
+    """Sakai's three systems on twenty topics: .2567, .0957 and .8550 by the studentised range with
+    the residual of the two-way table."""
+    scores = {name: np.array(text.split(), dtype=float) / 10 for name, text in SAKAI.items()}
+    score_KQ = np.stack(list(scores.values()))
+    residual_KQ = score_KQ - score_KQ.mean(axis=1, keepdims=True) - score_KQ.mean(axis=0)
+    error = float(((residual_KQ + score_KQ.mean()) ** 2).sum()) / 38
+    found = randomised_tukey(
+        matrix_of(scores), rng=np.random.default_rng(4), num_permutations=10_000
+    )
+    blocked = [
+        float(stats.studentized_range.sf(one.statistic / math.sqrt(error / 20), 3, 38))
+        for one in found
+    ]
+    assert blocked == pytest.approx([0.2567, 0.0957, 0.8550], abs=5e-5)
+    assert [one.p_adjusted for one in found] == pytest.approx(blocked, abs=0.06)
+
+
+P_ADJUST = {
+    "bonferroni": (0.04, 0.16, 0.12, 0.02),
+    "holm": (0.03, 0.06, 0.06, 0.02),
+    "simes-hochberg": (0.03, 0.04, 0.04, 0.02),
+    "hommel": (0.03, 0.04, 0.04, 0.02),
+    "fdr_bh": (0.02, 0.04, 0.04, 0.02),
+    "fdr_by": (0.041667, 0.083333, 0.083333, 0.041667),
+}
+
+
+def test_our_corrections_stand_where_they_should_among_all_of_p_adjust() -> None:
+    """The six adjustments of R's example by statsmodels; Holm and Benjamini-Hochberg are ours."""
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    p = [0.01, 0.04, 0.03, 0.005]
+    for method, expected in P_ADJUST.items():
+        assert multitest.multipletests(p, method=method)[1] == pytest.approx(expected, abs=5e-7)
+    rng = np.random.default_rng(5)
+    for num in (1, 2, 17, 60):
+        values = rng.uniform(size=num) ** 2
+        of = {name: multitest.multipletests(values, method=name)[1] for name in P_ADJUST}
+        ours = {name: CORRECTIONS[name](values) for name in ("holm", "bh")}
+        assert ours["holm"] == pytest.approx(of["holm"], rel=1e-12)
+        assert ours["bh"] == pytest.approx(of["fdr_bh"], rel=1e-12)
+        assert (ours["bh"] <= of["hommel"] + 1e-12).all()
+        assert (of["hommel"] <= of["simes-hochberg"] + 1e-12).all()
+        assert (of["simes-hochberg"] <= ours["holm"] + 1e-12).all()
+        assert (ours["holm"] <= of["bonferroni"] + 1e-12).all()
+        assert (ours["bh"] <= of["fdr_by"] + 1e-12).all()
+
+
+def test_the_best_of_two_runs_drawn_with_replacement_is_the_published_value() -> None:
+    """Dodge et al. (2019): .1, .2, .3, .4 and two draws give .3125 with replacement."""
+    run_SQ = np.array([[0.1], [0.2], [0.3], [0.4]]) + np.zeros((4, 5))
+    matrix = matrix_of({"maxp": run_SQ})
+    weights = crossed_weights(matrix, rng=np.random.default_rng(6), num_replicates=10)
+    assert best_of(matrix, cell="maxp", k=2, weights=weights).estimate == pytest.approx(0.3125)

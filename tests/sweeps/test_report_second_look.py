@@ -1,0 +1,207 @@
+"""Own baselines, pooled query sets and second looks, from the folder to the page."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from test_report_inputs import write_sweep
+
+from rank_core.errors import BadInput
+from sweeps.report import Report, write_report
+from sweeps.report.analysis import analyse
+from sweeps.report.load import load_sweep
+from sweeps.report.query_sets import set_means, set_sizes
+from sweeps.report.second_look import second_look
+from sweeps.report.terminal import terminal_text
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of a report's time."""
+    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+
+
+def described(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The sweep with its description changed."""
+    content = json.loads((folder / "sweep.json").read_text())
+    change(content)
+    (folder / "sweep.json").write_text(json.dumps(content))
+    return folder
+
+
+def with_own_baselines(folder: Path) -> Path:
+    """The last two of five cells are compared with the second as well, which is its own."""
+
+    def declare(content: dict[str, Any]) -> None:
+        names = [one["cell"] for one in content["cells"]]
+        content["baselines"] = {name: names[1] for name in (names[1], names[3], names[4])}
+
+    return described(write_sweep(folder, effect=0.08), declare)
+
+
+def results_of(report: Report) -> Any:
+    return json.loads((report.folder / "results.json").read_text())
+
+
+def page_of(report: Report) -> str:
+    return (report.folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_each_system_is_compared_with_its_own_baseline_too(tmp_path: Path) -> None:
+    report = write_report(with_own_baselines(tmp_path))
+    results = results_of(report)
+    names = [one["cell"] for one in results["cells"]]
+    own = results["own_baseline_comparisons"]
+    assert [(c["measure"], c["system"], c["baseline"]) for c in own] == [
+        (measure, system, names[1]) for measure in ("nDCG@10", "RR@10") for system in names[3:]
+    ]
+    assert {c["family_size"] for c in own} == {2}
+    first = {(c["measure"], c["system"]): c for c in results["comparisons"]}
+    for one in own:
+        place = one["measure"], one["system"]
+        expected = first[place]["mean_system"] - one["mean_baseline"]
+        assert one["delta"] == pytest.approx(expected, abs=1e-12)
+    gains = {(g["measure"], g["system"]): g for g in results["own_baseline_gains"]}
+    assert set(gains) == {(c["measure"], c["system"]) for c in own}
+    assert all(g["low"] < g["gain"] < g["high"] for g in gains.values())
+
+
+def test_the_own_baseline_has_a_letter_in_every_table_and_a_table_of_its_own(
+    tmp_path: Path,
+) -> None:
+    report = write_report(with_own_baselines(tmp_path))
+    assert "<h3>Against each system's own baseline</h3>" in page_of(report)
+    assert 'class="letter">AB</span>' in page_of(report)
+    assert "b, B: the same against the system's own" in report.text
+    markdown = (report.folder / "table.md").read_text()
+    assert "<sup>AB</sup>" in markdown and "b/B: the system's own baseline (MaxP 64/64)" in markdown
+    lines = (report.folder / "comparisons.csv").read_text().splitlines()
+    assert len(lines) == 1 + 2 * 4 + 2 * 2
+
+
+def test_without_own_baselines_nothing_is_said_of_them(tmp_path: Path) -> None:
+    report = write_report(write_sweep(tmp_path))
+    assert "own baseline" not in page_of(report) + report.text
+    assert results_of(report)["own_baseline_comparisons"] == []
+
+
+def test_an_own_baseline_that_is_no_cell_is_refused(tmp_path: Path) -> None:
+    folder = described(
+        write_sweep(tmp_path),
+        lambda content: content.update(baselines={content["baseline"]: "firstp-electra"}),
+    )
+    with pytest.raises(BadInput, match="baselines must map cells to cells, got 'firstp-electra'"):
+        load_sweep(folder)
+
+
+def test_an_own_baseline_that_never_finished_is_left_out(tmp_path: Path) -> None:
+    fates = {(1, seed): "failed" for seed in (1, 2, 3)}
+
+    def declare(content: dict[str, Any]) -> None:
+        names = [one["cell"] for one in content["cells"]]
+        content["baselines"] = {names[3]: names[1], names[4]: names[2]}
+
+    analysis = analyse(load_sweep(described(write_sweep(tmp_path, fates=fates), declare)))
+    names = [one.cell for one in analysis.sweep.cells]
+    assert {one.system for one in analysis.own_comparisons} == {names[4]}
+    assert "baseline" in terminal_text(analysis, tmp_path)
+
+
+def pooled_sweep(folder: Path) -> Path:
+    write_sweep(folder, num_queries=60)
+    table = pd.read_parquet(folder / "per_query.parquet")
+    number = {name: at for at, name in enumerate(sorted(table["query_id"].unique()))}
+    table["query_id"] = [
+        f"{'dl19' if number[name] < 20 else 'dl20'}/{name}" for name in table["query_id"]
+    ]
+    table.to_parquet(folder / "per_query.parquet")
+    return folder
+
+
+def test_query_sets_are_counted_and_shown_beside_the_mean_over_all_queries(tmp_path: Path) -> None:
+    report = write_report(pooled_sweep(tmp_path))
+    analysis = analyse(load_sweep(tmp_path))
+    assert set_sizes(analysis) == {"dl19": 20, "dl20": 40}
+    for one in analysis.cells:
+        own = set_means(analysis)[one.cell.cell]
+        pooled = (20 * own["dl19"] + 40 * own["dl20"]) / 60
+        assert one.mean("nDCG@10") == pytest.approx(pooled, rel=1e-12)
+    page = page_of(report)
+    assert "60 queries (dl19 20, dl20 40) of split test" in page
+    assert "nDCG@10 by query set" in page and "<th>dl20 (40)</th>" in page
+    assert results_of(report)["query_sets"]["sizes"] == {"dl19": 20, "dl20": 40}
+
+
+def test_queries_without_a_set_are_one_set(tmp_path: Path) -> None:
+    report = write_report(write_sweep(tmp_path, num_queries=60))
+    assert "by query set" not in page_of(report)
+    assert results_of(report)["query_sets"] == {"sizes": {}, "means": {}}
+
+
+def test_second_looks_agree_with_scipy_and_never_change_the_decision(tmp_path: Path) -> None:
+    analysis = analyse(load_sweep(write_sweep(tmp_path, effect=0.08)))
+    found, matrix = second_look(analysis), analysis.matrices["nDCG@10"]
+    mean_Q = {cell: score_SQ.mean(axis=0) for cell, score_SQ in matrix.scores.items()}
+    for one, effect, other in zip(analysis.primary, found.effects, found.tests, strict=True):
+        delta_Q = mean_Q[one.system] - mean_Q[one.baseline]
+        assert effect.standardised == pytest.approx(delta_Q.mean() / delta_Q.std(ddof=1))
+        assert effect.superiority.num_pairs == 9 and not effect.zero_variance
+        # Permutation and ranks answer the queries scope: near the t-test over queries.
+        assert abs(other.p_max_t - one.p_queries_adjusted) < 0.1
+        assert 0 < other.p_signed_rank <= 1
+    ranks = stats.wilcoxon(
+        np.round(mean_Q[found.tests[-1].system] - mean_Q[analysis.sweep.baseline], 9),
+        method="approx",
+        correction=True,
+    ).pvalue
+    assert found.tests[-1].p_signed_rank >= ranks
+    for one in found.cells:
+        values = matrix.scores[one.cell].mean(axis=1)
+        assert values.mean() < one.best.estimate <= values.max()
+        assert one.seed.low <= one.seed.sd <= one.seed.high
+
+
+def test_alike_cells_share_their_seed_variance_and_others_say_why_not(tmp_path: Path) -> None:
+    alike = second_look(analyse(load_sweep(write_sweep(tmp_path / "a", seeds=(1, 2, 3, 4)))))
+    assert alike.pooled is not None and alike.not_pooled == ""
+    assert all(0 < one.p_pooled <= 1 for one in alike.tests)
+    fates = {(1, 2): "collapsed"}
+    damaged = second_look(analyse(load_sweep(write_sweep(tmp_path / "b", fates=fates))))
+    assert damaged.pooled is None and "collapsed seed" in damaged.not_pooled
+    assert all(math.isnan(one.p_pooled) for one in damaged.tests)
+    paired = second_look(analyse(load_sweep(write_sweep(tmp_path / "c", paired_seeds=True))))
+    assert paired.pooled is None and "paired" in paired.not_pooled
+
+
+def test_a_cell_with_one_seed_borrows_a_variance_and_its_page_says_so(tmp_path: Path) -> None:
+    fates = {(2, 2): "failed", (2, 3): "failed"}
+    folder = write_sweep(tmp_path, fates=fates, seed_deviation=0.02)
+    report = write_report(folder)
+    (single,) = [one for one in report.comparisons if math.isnan(one.p_both)][:1]
+    tests = {one["system"]: one for one in results_of(report)["trust"]["second"]["tests"]}
+    assert 0 < tests[single.system]["p_pooled"] <= 1
+    assert "a cell with one seed borrows it" in page_of(report)
+
+
+def test_second_looks_stay_folded_and_say_that_they_do_not_decide(tmp_path: Path) -> None:
+    page = page_of(write_report(write_sweep(tmp_path)))
+    for summary in (
+        "Effect sizes and practical equivalence",
+        "The same comparisons by other tests",
+        "Seeds of each system, and what reporting its best seed would add",
+    ):
+        assert f"<details>\n<summary>{summary}</summary>" in page
+    assert "both: t (decides)" in page and "29 runs of each side" in page
+
+
+def test_a_sweep_without_comparisons_has_no_second_looks(tmp_path: Path) -> None:
+    fates = {(0, seed): "failed" for seed in (1, 2, 3)}
+    report = write_report(write_sweep(tmp_path, fates=fates))
+    assert results_of(report)["trust"]["second"]["effects"] == []
+    assert "Effect sizes" not in page_of(report)
