@@ -1,7 +1,8 @@
-"""The first stage: BM25 as Lucene scores it, without Java.
+"""BM25 without Java in one call.
 
 Analysis: lower case, words, Lucene's 33 English stop words, Porter stems. Lucene itself rounds
-document lengths to one byte; this does not, so a few ranks differ from an index built by it.
+document lengths to one byte and knows finer rules for words; this does so on demand only, so a few
+ranks differ by default from an index built by it.
 """
 
 from __future__ import annotations
@@ -14,27 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rank_core.errors import BadInput
+from rank_core.first_stage.analysis import STOP_WORDS
+from rank_core.first_stage.index import Bm25Index, best
+from rank_core.first_stage.settings import DEPTH, K1, B, Bm25Settings, require_depth
 
-if TYPE_CHECKING:  # rank_core.data uses this module, so a real import would be a circle
+if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
     from rank_core.data.collection import Run
-
-DEPTH = 100
-K1 = 0.9
-B = 0.4
-
-# Lucene, EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
-STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then "
-    "there these they this to was will with".split()
-)
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _POSSESSIVE = re.compile(r"['’]s$")
 
 
-def recipe() -> str:
+def recipe(*, exact_lucene: bool = False) -> str:
     """What the scores depend on besides the texts; part of every cache key of a first stage."""
+    if exact_lucene:
+        return f"exact lucene 1, regex {version('regex')}"
     return f"bm25s {version('bm25s')}, PyStemmer {version('PyStemmer')}, lucene analysis 1"
 
 
@@ -45,14 +40,17 @@ def bm25_run(
     depth: int = DEPTH,
     k1: float = K1,
     b: float = B,
+    exact_lucene: bool = False,
 ) -> Run:
     """The `depth` best documents of each query; ties are broken by doc_id.
 
     A document that shares no term with the query is not retrieved, so a query may get fewer than
-    `depth` documents or none.
+    `depth` documents or none. `exact_lucene` gives the ranking of a Lucene index (its one-byte
+    lengths, words, stems and arithmetic) in place of the plain formula.
     """
-    if depth < 1:
-        raise BadInput(f"depth >= 1 must hold, got depth={depth}")
+    require_depth(depth)
+    if exact_lucene:
+        return Bm25Index(documents).run(queries, Bm25Settings(k1=k1, b=b), depth=depth)
     analyse = _analyser()
     doc_ids = sorted(documents)  # a document's number is then its place among ties
     vocabulary: dict[str, int] = {}
@@ -68,7 +66,7 @@ def bm25_run(
         known = [vocabulary[term] for term in analyse(text) if term in vocabulary]
         scores_D = index.get_scores_from_ids(known) if known else np.zeros(len(doc_ids))
         run[query_id] = {
-            doc_ids[number]: float(scores_D[number]) for number in _best(scores_D, depth)
+            doc_ids[number]: float(scores_D[number]) for number in best(scores_D, depth)
         }
     return run
 
@@ -82,15 +80,6 @@ def _index(term_ids: list[list[int]], vocabulary: dict[str, int], *, k1: float, 
     corpus = bm25s.tokenization.Tokenized(ids=term_ids, vocab=vocabulary)
     index.index(corpus, create_empty_token=False, show_progress=False)
     return index
-
-
-def _best(scores_D: np.ndarray, depth: int) -> np.ndarray:
-    """The numbers of the `depth` highest positive scores, equal scores by number."""
-    hits = np.flatnonzero(scores_D > 0)
-    if len(hits) > depth:
-        least = np.partition(scores_D[hits], -depth)[-depth]
-        hits = hits[scores_D[hits] >= least]
-    return hits[np.argsort(-scores_D[hits], kind="stable")][:depth]
 
 
 def _analyser() -> Callable[[str], list[str]]:

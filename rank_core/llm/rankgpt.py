@@ -1,0 +1,192 @@
+"""RankGPT: a chat model orders a window of candidates, and the window slides from the end of the
+list to its start (Sun et al., "Is ChatGPT Good at Search?", EMNLP 2023).
+
+The wording of the prompt is ours; the form of the chat, the windows and the reading of the answer
+are the paper's.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from rank_core.errors import BadInput
+from rank_core.llm.chat import ChatClient, Message
+from rank_core.llm.ledger import Ledger
+
+if TYPE_CHECKING:
+    from rank_core.data.collection import Run  # its package needs the libraries of the data sets
+
+FIRSTP_WORDS = 300
+"""Whitespace words of a document in the paper and its code."""
+
+LONGP_WORDS = 900
+"""Three times as many, as the LongP rankers of Boytsov et al. read three times 477 tokens; their
+own limit for chat models is not published."""
+
+
+@dataclass(frozen=True)
+class ListRanking:
+    """How a list is cut into windows, and a document into what the model reads of it."""
+
+    window: int = 20  # documents of one call
+    step: int = 10  # documents between the starts of neighbouring windows
+    max_words: int = FIRSTP_WORDS  # whitespace words of a document: FIRSTP_WORDS, LONGP_WORDS
+
+    def __post_init__(self) -> None:
+        # Without an overlap a document could never rise out of its window.
+        if not 0 < self.step < self.window:
+            raise BadInput(
+                f"0 < step < window must hold, got step={self.step}, window={self.window}"
+            )
+        if self.max_words < 1:
+            raise BadInput(f"max_words >= 1 must hold, got max_words={self.max_words}")
+
+
+class Permutation(NamedTuple):
+    """An order over n documents, as 0-based positions, best first."""
+
+    order: list[int]
+    repaired: bool  # the answer was no permutation as it stood
+
+
+def windows(num_documents: int, settings: ListRanking) -> list[tuple[int, int]]:
+    """(start, end) of each call, last window first; 100 documents make 9 of 20 with step 10.
+
+    The one that reaches the start of the list begins there, so that every document is read; a list
+    shorter than a window is one window, and a list of one document is in order already.
+    """
+    if num_documents < 2:
+        return []
+    steps = math.ceil(max(0, num_documents - settings.window) / settings.step)
+    starts = [num_documents - settings.window - i * settings.step for i in range(steps + 1)]
+    return [
+        (max(0, start), min(num_documents, max(0, start) + settings.window)) for start in starts
+    ]
+
+
+def first_words(document: str, max_words: int) -> str:
+    """The first whitespace words of a document, one space apart."""
+    # One more split than needed leaves the rest of a long document unsplit.
+    return " ".join(document.split(maxsplit=max_words)[:max_words])
+
+
+def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
+    """The chat that asks for an order: one user turn and one assistant turn for each passage."""
+    count = len(passages)
+    # Line breaks in a query must not look like new instructions.
+    asked = " ".join(query.split())
+    chat = [
+        Message(
+            "system",
+            "You are a careful search engine. You order passages by how well they answer a query.",
+        ),
+        Message(
+            "user",
+            f"You will get {count} passages one at a time, each with a number in brackets. "
+            f"Afterwards, order them by their relevance to this query: {asked}",
+        ),
+        Message("assistant", "I am ready for the passages."),
+    ]
+    for number, passage in enumerate(passages, start=1):
+        chat.append(Message("user", f"[{number}] {passage}"))
+        chat.append(Message("assistant", f"I have read passage [{number}]."))
+    chat.append(
+        Message(
+            "user",
+            f"The query is: {asked}\n"
+            f"Order all {count} passages above by their relevance to the query, the most relevant "
+            "first. Name each passage once by its number, in the form [2] > [1], and write "
+            "nothing but this order.",
+        )
+    )
+    return chat
+
+
+def parse_permutation(answer: str | None, num_documents: int) -> Permutation:
+    """The order an answer gives, whatever the answer is.
+
+    Every group of digits counts as a 1-based number; repeated and unknown ones are dropped, and
+    documents that are not named follow in the order they had (Sun et al.). What a reasoning model
+    thinks aloud before its answer is not read.
+    """
+    text = (answer or "").rpartition("</think>")[2].partition("<think>")[0]
+    # Anything longer is no number of ours, and int() refuses thousands of digits.
+    named = [int(digits) - 1 if len(digits) <= 9 else -1 for digits in re.findall(r"\d+", text)]
+    known = dict.fromkeys(position for position in named if 0 <= position < num_documents)
+    order = list(dict.fromkeys([*known, *range(num_documents)]))
+    return Permutation(order, repaired=named != order)
+
+
+def rank_list(
+    query: str,
+    documents: Sequence[str],
+    *,
+    chat: ChatClient,
+    settings: ListRanking | None = None,
+    ledger: Ledger | None = None,
+    query_id: str = "",
+) -> list[int]:
+    """Positions in `documents`, the most relevant first; `documents` come in first-stage order."""
+    settings = settings or ListRanking()
+    order = list(range(len(documents)))
+    passages = [first_words(document, settings.max_words) for document in documents]
+    for start, end in windows(len(documents), settings):
+        shown = order[start:end]
+        answer = chat.ask(ranking_chat(query, [passages[i] for i in shown]))
+        found = parse_permutation(answer.text, len(shown))
+        order[start:end] = [shown[i] for i in found.order]
+        if ledger is not None:
+            ledger.record(answer, repaired=found.repaired, query_id=query_id, start=start, end=end)
+    return order
+
+
+def rerank_with_llm(
+    queries: Mapping[str, str],
+    documents: Mapping[str, str],
+    candidates: "Run",
+    *,
+    chat: ChatClient,
+    depth: int = 100,
+    settings: ListRanking | None = None,
+    ledger: Ledger | None = None,
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """(query_id, {doc_id: score}) of each query as soon as it is ranked; `dict` makes it a run.
+
+    The first `depth` candidates of a query are ranked; a query without candidates has an empty
+    list. A score belongs to a rank, n for the first of n documents down to 1 for the last, because
+    an order is all the model gives.
+    """
+    if depth < 1:
+        raise BadInput(f"depth >= 1 must hold, got depth={depth}")
+    chosen = {query_id: list(candidates.get(query_id, ()))[:depth] for query_id in queries}
+    # All of this before the first call is paid for.
+    for query_id, doc_ids in chosen.items():
+        missing = [doc_id for doc_id in doc_ids if doc_id not in documents]
+        if missing:
+            raise BadInput(
+                f"every candidate must have a text, got none for {len(missing)} of query "
+                f"{query_id}: {', '.join(missing[:5])}"
+            )
+    return _ranked(queries, documents, chosen, chat, settings, ledger)
+
+
+def _ranked(
+    queries: Mapping[str, str],
+    documents: Mapping[str, str],
+    chosen: Mapping[str, list[str]],
+    chat: ChatClient,
+    settings: ListRanking | None,
+    ledger: Ledger | None,
+) -> Iterator[tuple[str, dict[str, float]]]:
+    for query_id, doc_ids in chosen.items():
+        order = rank_list(
+            queries[query_id],
+            [documents[doc_id] for doc_id in doc_ids],
+            chat=chat,
+            settings=settings,
+            ledger=ledger,
+            query_id=query_id,
+        )
+        yield query_id, {doc_ids[i]: float(len(order) - rank) for rank, i in enumerate(order)}

