@@ -1,6 +1,7 @@
-"""Scoring speed on real (query, chunk) pairs: ours, a plain padded loop, sentence-transformers.
+"""Scoring speed on real text: ours, a plain padded loop, sentence-transformers, the papers' policy.
 
-All score the same pairs with the same weights, turn by turn in one process; ratios are of medians.
+First (query, chunk) pairs, then MaxP over the whole documents of a query's candidates. All score
+the same with the same weights, turn by turn in one process; ratios are of medians.
 Run: python -m benchmarks.scoring [--collection DIR] [--size minilm] [--json FILE]
 """
 
@@ -12,14 +13,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, BertModel
+from transformers import BertConfig, BertForSequenceClassification
 
-from benchmarks.workload import Workload, machine, median, parser, print_table, save, workload
+from benchmarks.papers_policy import padded_scores, untouched
+from benchmarks.workload import (
+    Workload,
+    encoder_flops,
+    machine,
+    matrix_rate,
+    median,
+    parser,
+    print_table,
+    save,
+    workload,
+)
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import PairEncoder, tokenize_queries
 from rank_core.config import TrialConfig
 from rank_core.data.collection import Run
-from rank_core.encode import Work
+from rank_core.encode import Work, score_documents
 from rank_core.models import Ranker, build_model
 from rank_core.rerank import rerank
 from rank_core.token_store import open_token_store
@@ -27,6 +39,7 @@ from rank_core.token_store import open_token_store
 NUM_QUERIES, DEPTH = 2, 10
 WINDOW, STRIDE = 150, 75
 PLAIN_BATCH = 32
+NUM_CANDIDATES = 100
 
 Scores = NDArray[np.float32]
 
@@ -133,42 +146,129 @@ def main() -> None:
     flags = parser(__doc__ or "").parse_args()
     torch.set_num_threads(flags.threads)
     work = workload(flags.collection, flags.size)
-    pairs = Pairs(work, flags.batch_tokens)
+    print(machine())
+    tables = {}
+    for measure in (_of_pairs, _of_documents):
+        title, rows, seconds = measure(work, flags.batch_tokens, flags.repeats)
+        print(f"\n{title}\n")
+        print_table(rows)
+        tables[title] = {"rows": rows, "seconds": seconds}
+    save(flags.json, {"tables": tables})
+
+
+Table = tuple[str, list[dict[str, str]], dict[str, list[float]]]
+
+
+def _of_pairs(work: Workload, batch_tokens: int, repeats: int) -> Table:
+    """(query, chunk) pairs, as a cross-encoder takes them."""
+    pairs = Pairs(work, batch_tokens)
     config = pairs.config.override({"model.backbone": str(work.backbone.folder)})
     model = build_model(config, work.backbone, init_seed=0).eval()
-    untouched = BertModel.from_pretrained(work.backbone.folder, add_pooling_layer=False).eval()
+    encoder = untouched(model, work.backbone).encoder
     counts = {name: Work() for name in ("ours fp32", "ours bf16", "plain fp32")}
     systems: dict[str, Callable[[], Scores]] = {
-        "plain fp32": lambda: plain(untouched, model, pairs, counts["plain fp32"]),
+        "plain fp32": lambda: plain(encoder, model, pairs, counts["plain fp32"]),
         "ours fp32": lambda: ours(model, pairs, None, counts["ours fp32"]),
         "ours bf16": lambda: ours(model, pairs, torch.bfloat16, counts["ours bf16"]),
     }
     peer = cross_encoder(model, work)
     if peer is not None:
-        systems["CrossEncoder.predict"] = lambda: peer(pairs)
-    scores = {name: system() for name, system in systems.items()}  # and a warm-up
-    padding = {name: 1 - w.tokens / w.padded_tokens for name, w in counts.items()}
-    num_tokens = counts["ours fp32"].tokens
+        systems = {"CrossEncoder.predict": lambda: peer(pairs)} | systems
+    scores, seconds = _turns(systems, repeats)
+    count = counts["ours fp32"]
+    shown = {"padding": {name: f"{work.padding_share:.1%}" for name, work in counts.items()}}
+    title = f"{len(pairs.order)} pairs, mean {count.tokens / count.inputs:.0f} tokens"
+    rows = _rows(work, count, repeats + 1, scores, seconds, "plain fp32", shown)
+    return title, rows, seconds
+
+
+def _of_documents(work: Workload, batch_tokens: int, repeats: int) -> Table:
+    """MaxP over all windows of a query's 100 candidates."""
+    config = TrialConfig().override(
+        {
+            "model.name": "maxp",
+            "model.backbone": str(work.backbone.folder),
+            "chunking.window": WINDOW,
+            "chunking.stride": STRIDE,
+        }
+    )
+    model = build_model(config, work.backbone, init_seed=0).eval()
+    slow = untouched(model, work.backbone)
+    pairs = type(model).reader(config, work.backbone, work.tokens)
+    split = work.collection.splits["test"]
+    query_id = min(split.queries)
+    doc_ids = list(split.candidates[query_id])[:NUM_CANDIDATES]
+    tokenizer = load_tokenizer(work.backbone.folder)
+    [query] = tokenize_queries(tokenizer, [split.queries[query_id]], 32)
+    documents = [pairs.chunks(query, doc_id) for doc_id in doc_ids]
+    counts = {name: Work() for name in ("ours fp32", "ours bf16")}
+
+    def padded() -> Scores:
+        texts = [work.tokens[doc_id] for doc_id in doc_ids]
+        with torch.inference_mode():
+            return padded_scores(slow, query, texts, config.chunking, work.backbone).numpy()
+
+    def fast(autocast: torch.dtype | None, count: Work) -> Scores:
+        with torch.inference_mode():
+            return score_documents(
+                model, pairs, documents, batch_tokens=batch_tokens, autocast=autocast, work=count
+            ).numpy()
+
+    systems = {
+        "padded plain loop fp32": padded,
+        "ours fp32": lambda: fast(None, counts["ours fp32"]),
+        "ours bf16": lambda: fast(torch.bfloat16, counts["ours bf16"]),
+    }
+    scores, seconds = _turns(systems, repeats)
+    shown = {"padding": {name: f"{work.padding_share:.1%}" for name, work in counts.items()}}
+    title = f"MaxP {WINDOW}/{STRIDE} over {len(doc_ids)} whole documents of a query"
+    count, runs = counts["ours fp32"], repeats + 1
+    return title, _rows(work, count, runs, scores, seconds, "ours fp32", shown), seconds
+
+
+def _turns(
+    systems: dict[str, Callable[[], Scores]], repeats: int
+) -> tuple[dict[str, Scores], dict[str, list[float]]]:
+    """Scores of a warm-up, and seconds of the turns after it."""
+    scores = {name: system() for name, system in systems.items()}
     seconds: dict[str, list[float]] = {name: [] for name in systems}
-    for _ in range(flags.repeats):
+    for _ in range(repeats):
         for name, system in systems.items():
             start = time.perf_counter()
             system()
             seconds[name].append(time.perf_counter() - start)
-    base = median(seconds.get("CrossEncoder.predict", seconds["plain fp32"]))
-    rows = [
+    return scores, seconds
+
+
+def _rows(
+    work: Workload,
+    count: Work,
+    num_runs: int,
+    scores: dict[str, Scores],
+    seconds: dict[str, list[float]],
+    reference: str,
+    shown: dict[str, dict[str, str]],
+) -> list[dict[str, str]]:
+    """A row per system; ratios to the first one, differences from the scores of `reference`."""
+    tokens = count.tokens / num_runs
+    flops = encoder_flops(work, count.tokens, count.inputs) / num_runs
+    base = median(next(iter(seconds.values())))
+    rates = {dtype: matrix_rate(dtype) for dtype in (torch.float32, torch.bfloat16)}
+    return [
         {
             "system": name,
-            "tokens/s": f"{num_tokens / median(times):,.0f}",
+            "real tokens/s": f"{tokens / median(times):,.0f}",
             "ratio": f"{base / median(times):.2f}",
-            "padding": f"{padding[name]:.1%}" if name in padding else "",
-            "largest score difference": f"{np.abs(scores[name] - scores['plain fp32']).max():.1e}",
+            "of the matrix rate": f"{flops / median(times) / rates[_dtype(name)]:.0%}",
+            "largest score difference": f"{np.abs(scores[name] - scores[reference]).max():.1e}",
         }
+        | {column: values.get(name, "") for column, values in shown.items()}
         for name, times in seconds.items()
     ]
-    print(f"{len(pairs.order)} pairs, mean {num_tokens / len(pairs.order):.0f} tokens; {machine()}")
-    print_table(rows)
-    save(flags.json, {"rows": rows, "seconds": seconds})
+
+
+def _dtype(name: str) -> torch.dtype:
+    return torch.bfloat16 if "bf16" in name else torch.float32
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import argparse
 import json
 import platform
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from transformers import BertConfig, BertModel
 from rank_core.backbones import Backbone, load_tokenizer, resolve_backbone
 from rank_core.config import Evaluation
 from rank_core.data import Collection, load_collection
+from rank_core.machine import trial_device
 from rank_core.tiny import train_tokenizer
 from rank_core.token_store import TokenStore, open_token_store
 
@@ -80,6 +82,34 @@ def machine() -> dict[str, str]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
+
+
+def matrix_rate(dtype: torch.dtype) -> float:
+    """FLOP/s of this device on a matrix product of a feed-forward layer's shape: the best of 20."""
+    device = trial_device()
+    a = torch.randn(4096, 768, device=device).to(dtype)
+    b = torch.randn(768, 3072, device=device).to(dtype)
+    best = float("inf")
+    for _ in range(20):
+        start = time.perf_counter()
+        a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return 2 * 4096 * 768 * 3072 / best
+
+
+def encoder_flops(work: Workload, num_tokens: int, num_inputs: int) -> float:
+    """Model FLOPs of one forward pass over that many real tokens in that many inputs of about equal
+    length: the products of all layers, the last one's for [CLS] only where it is all that is read.
+    """
+    config = BertConfig.from_pretrained(work.backbone.folder)
+    hidden, inner, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    length = num_tokens / num_inputs
+    dense = 2 * (4 * hidden**2 + 2 * hidden * inner)  # of a token in a layer
+    attention = 4 * length * hidden
+    last = 4 * hidden**2  # keys and values
+    return num_tokens * ((layers - 1) * (dense + attention) + last)
 
 
 def median(values: list[float]) -> float:

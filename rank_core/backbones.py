@@ -3,8 +3,10 @@
 A backbone is `tiny`, a folder with a Hugging Face checkpoint, or a Hugging Face id.
 """
 
+import contextlib
 import copy
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,31 +15,14 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
+from rank_core import tiny
+from rank_core.alibi import AlibiConfig, load_alibi
+from rank_core.attention import use_plain_attention
+from rank_core.backbone_types import backbone_type, kind_of, marks_of, max_input_tokens
 from rank_core.errors import BadInput
-from rank_core.tiny import tiny_folder
 
-# These number positions from pad_token_id + 1, so their tables hold fewer usable positions.
-OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "longformer")
-# These build a pooler that ranking does not use unless they are told not to.
-OPTIONAL_POOLER = (
-    "bert",
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "albert",
-    "longformer",
-    "big_bird",
-)
-DROPOUTS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "attention_dropout",
-    "embedding_dropout",
-    "mlp_dropout",
-)
 VOCABULARY_FILES = (
     "tokenizer.json",
     "vocab.txt",
@@ -49,6 +34,7 @@ VOCABULARY_FILES = (
 )
 HUB_TIMEOUT = 5  # seconds
 CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+PICKLED = "pytorch_model*.bin"
 
 
 @dataclass(frozen=True)
@@ -56,6 +42,7 @@ class Backbone:
     """An encoder's files and the facts chunking needs."""
 
     name: str
+    kind: str  # its row in the table of kinds
     folder: Path
     content_hash: str
     max_input_tokens: int  # with query and special tokens
@@ -63,6 +50,7 @@ class Backbone:
     cls_id: int
     sep_id: int
     pad_id: int
+    pooling: str  # which vector stands for a row unless the model asks for another: POOLINGS
 
     def max_window(self, max_query_tokens: int) -> int:
         """The longest chunk that fits beside a full query: [CLS] query [SEP] chunk [SEP]."""
@@ -74,21 +62,24 @@ def resolve_backbone(name: str) -> Backbone:
     """The backbone called `name`; `tiny` is trained on first use, ids come from the hub."""
     folder = _folder(name)
     config = _config(name, folder)
-    limit: int = getattr(config, "max_position_embeddings", 512)
-    if config.model_type in OFFSET_POSITIONS:
-        limit -= config.pad_token_id + 1
-    tokenizer = load_tokenizer(folder)
-    if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
-        raise BadInput(f"a backbone must mark inputs with [CLS] and [SEP] tokens; {name} has none")
+    kind = backbone_type(name, config)
+    marks = marks_of(name, kind, load_tokenizer(folder))
+    if kind.positions == "after-padding" and marks.pad_id != config.pad_token_id:
+        raise BadInput(
+            f"a {config.model_type} numbers positions from its padding token on, so its tokenizer "
+            f"must have the same; {name}: config {config.pad_token_id}, tokenizer {marks.pad_id}"
+        )
     return Backbone(
         name=name,
+        kind=kind_of(config),
         folder=folder,
         content_hash=_content_hash(folder),
-        max_input_tokens=limit,
-        num_segments=getattr(config, "type_vocab_size", 0) or 0,
-        cls_id=tokenizer.cls_token_id,
-        sep_id=tokenizer.sep_token_id,
-        pad_id=tokenizer.pad_token_id or 0,
+        max_input_tokens=max_input_tokens(kind, config),
+        num_segments=(getattr(config, "type_vocab_size", 0) or 0) if kind.segments else 0,
+        cls_id=marks.cls_id,
+        sep_id=marks.sep_id,
+        pad_id=marks.pad_id,
+        pooling=kind.pooling,
     )
 
 
@@ -108,16 +99,64 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     """The pretrained encoder in fp32 with the given dropout everywhere, without unused pooler."""
     # A fresh copy: transformers writes the attention implementation into the object it is given.
     config = copy.deepcopy(_config(backbone.name, backbone.folder))
-    for attribute in DROPOUTS:
-        if hasattr(config, attribute):
-            setattr(config, attribute, dropout)
-    extra = {"add_pooling_layer": False} if config.model_type in OPTIONAL_POOLER else {}
-    # Hundreds of trials would each draw a bar for a load of milliseconds.
-    transformers.utils.logging.disable_progress_bar()
-    model: nn.Module = AutoModel.from_pretrained(
-        backbone.folder, config=config, dtype=torch.float32, **extra
-    )
-    return model
+    kind = backbone_type(backbone.name, config)
+    if kind.loader == "AlibiEncoder":
+        return load_alibi(backbone.folder, AlibiConfig.of(kind_of(config), config), dropout)
+    for attribute in kind.dropouts:
+        setattr(config, attribute, dropout)
+    config.use_cache = False  # nothing is generated from what a decoder has read
+    extra = {"add_pooling_layer": False} if kind.pooler else {}
+    loader = _loader(kind.loader)
+    attention = "sdpa" if kind.attention == "plain" else kind.attention
+    with _quietly():
+        model, report = loader.from_pretrained(
+            backbone.folder,
+            config=config,
+            dtype=torch.float32,
+            attn_implementation=attention,
+            output_loading_info=True,
+            **extra,
+        )
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise BadInput(
+            f"a checkpoint must hold all weights of its encoder; {backbone.name} lacks "
+            f"{len(missing)}, the first is {missing[0]}"
+        )
+    if kind.loader == "QueryGlobalLongformer":
+        model.sep_id = backbone.sep_id
+    for name in kind.fixed:
+        model.get_parameter(name).requires_grad_(False)
+    if kind.attention == "plain":
+        use_plain_attention(model)
+    encoder: nn.Module = model
+    return encoder
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without a progress bar and a table of unused heads for each of hundreds of trials."""
+    logging = transformers.utils.logging
+    logging.disable_progress_bar()
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _loader(name: str) -> Any:
+    """The class that reads a kind of checkpoint; those few read seldom are imported when needed."""
+    if name == "RowwiseBigBird":
+        from rank_core.big_bird import RowwiseBigBird
+
+        return RowwiseBigBird
+    if name == "QueryGlobalLongformer":
+        from rank_core.longformer import QueryGlobalLongformer
+
+        return QueryGlobalLongformer
+    return getattr(transformers, name)
 
 
 @lru_cache(maxsize=16)
@@ -132,8 +171,8 @@ def _config(name: str, folder: Path) -> Any:
 
 
 def _folder(name: str) -> Path:
-    if name == "tiny":
-        return tiny_folder()
+    if name in tiny.NAMES:
+        return tiny.tiny_folder(name)
     if Path(name).is_dir():
         return Path(name).resolve()
     if name.startswith((".", "/", "~")):
@@ -149,8 +188,11 @@ def _from_hub(name: str) -> Path:
         return cached
     try:
         # A hub that accepts connections and never answers would hold the download for minutes.
-        HfApi().repo_info(name, timeout=HUB_TIMEOUT)
-        return Path(snapshot_download(name, allow_patterns=list(CHECKPOINT_FILES)))
+        info = HfApi().model_info(name, timeout=HUB_TIMEOUT)
+        files = [file.rfilename for file in info.siblings or ()]
+        # Old repositories have pickled weights alone; transformers reads them as data.
+        weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED,)
+        return Path(snapshot_download(name, allow_patterns=[*CHECKPOINT_FILES, *weights]))
     except Exception as error:  # whatever the hub client raises, the remedy is the same
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInput(
@@ -164,7 +206,7 @@ def _cached_snapshot(name: str) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
 
-    patterns = list(CHECKPOINT_FILES)
+    patterns = [*CHECKPOINT_FILES, PICKLED]
     try:
         return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=True))
     except HFValidationError as error:
@@ -175,7 +217,9 @@ def _cached_snapshot(name: str) -> Path | None:
 
 def _content_hash(folder: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in CHECKPOINT_FILES for path in folder.glob(pattern)):
+    safe = any(folder.glob("*.safetensors"))
+    patterns = CHECKPOINT_FILES if safe else (*CHECKPOINT_FILES, PICKLED)
+    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         digest.update(path.name.encode())
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())

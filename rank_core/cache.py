@@ -14,11 +14,15 @@ def cache_root() -> Path:
     return Path(os.environ.get("RANKSWEEP_CACHE") or Path.home() / ".cache" / "ranksweep")
 
 
-def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path:
+def cached_directory(
+    kind: str, key: str, build: Callable[[Path], None], *, resume: bool = False
+) -> Path:
     """`<cache>/<kind>/<key>`, made by `build(empty_folder)` if it is not there yet.
 
     The folder appears by one rename under a lock, so a reader never sees half of it and a killed
-    builder leaves nothing that a later one would trust.
+    builder leaves nothing that a later one would trust. With `resume`, what a killed or interrupted
+    builder left is handed to the next one, whose `build` must itself know what of it is good; an
+    error still removes it, so that a folder nobody can go on with does not stay.
     """
     home = cache_root() / kind
     final = home / key
@@ -28,13 +32,18 @@ def cached_directory(kind: str, key: str, build: Callable[[Path], None]) -> Path
     with FileLock(home / f"{key}.lock"):
         if final.is_dir():
             return final
+        building = home / f"{key}.building-resumable" if resume else None
         for leftover in home.glob(f"{key}.building-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        building = Path(tempfile.mkdtemp(prefix=f"{key}.building-", dir=home))
+            if leftover != building:
+                shutil.rmtree(leftover, ignore_errors=True)
+        if building is None:
+            building = Path(tempfile.mkdtemp(prefix=f"{key}.building-", dir=home))
+        building.mkdir(mode=0o700, exist_ok=True)
         try:
             build(building)
             building.rename(final)
-        except BaseException:
-            shutil.rmtree(building, ignore_errors=True)
+        except BaseException as error:
+            if not resume or isinstance(error, Exception):
+                shutil.rmtree(building, ignore_errors=True)
             raise
     return final

@@ -27,8 +27,9 @@ def only_cls(encoder: nn.Module) -> None:
     `last_hidden_state` then has one token. Parameters and their names stay as they are.
     """
     config: Any = encoder.config
-    plain_masks = config._attn_implementation in ("sdpa", "eager", PLAIN)
-    if config.model_type not in SAME_LAYERS or not plain_masks or config.is_decoder:
+    if config.model_type not in SAME_LAYERS or config.is_decoder:
+        return
+    if config._attn_implementation not in ("sdpa", "eager", PLAIN):
         return
     layers: Any = encoder.encoder.layer  # type: ignore[union-attr]
     for layer in layers:
@@ -72,7 +73,8 @@ class _BertLayer:
     ) -> Tensor:
         """The same in fp32."""
         with torch.autocast(cls_C1H.device.type, enabled=False):
-            return self.cls(cls_C1H.float(), key, value, mask)
+            wide = torch.promote_types(cls_C1H.dtype, torch.float32)
+            return self.cls(cls_C1H.to(wide), key, value, mask)
 
 
 class _LastLayer(_BertLayer):

@@ -1,38 +1,38 @@
-"""The settings of one trial: frozen, typed, validated, changed only by `override`."""
+"""The settings of one trial: frozen, typed, validated, changed only by `override`.
+
+Those of training are in `training_settings`.
+"""
 
 import dataclasses
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
+from rank_core.chat_settings import Chat
 from rank_core.errors import BadInput, unknown
+from rank_core.setting_laws import added, choice, require
+from rank_core.training_settings import Training
+
+__all__ = ["Chat", "Chunking", "Evaluation", "Model", "Training", "TrialConfig", "setting_types"]
 
 NUMERICS_VERSION = 2
 """Raised when the same settings give other numbers on purpose (README, "numbers that changed")."""
 
+NO_PART_OF_A_CELL = (
+    "training.micro_batch_tokens",
+    "training.keep_weights",
+    "training.keep_run",
+    "chat.key_variable",
+    "chat.requests_per_minute",
+    "chat.input_price",
+    "chat.output_price",
+)
+"""Settings that change no number of a trial."""
+
 OVERFLOWS = ("first", "first-last-sampled")
-SCHEDULES = ("constant", "linear", "one-cycle")
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
-
-
-def _added(default: Any) -> Any:
-    """A setting that came after others had been used: at its default it is no part of a name, so
-    that trials which finished before it existed keep theirs."""
-    return field(default=default, metadata={"added": True})
-
-
-def _require(law: bool, text: str) -> None:
-    if not law:
-        raise BadInput(text)
-
-
-def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise unknown(name, value, choices)
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Model:
     backbone: str = "tiny"  # `tiny`, a Hugging Face id, or a local folder
     dropout: float = 0.1  # of the encoder and of the head
     # Each of these is refused by a model that does not heed it (`Ranker.options`).
-    aggregator: str = _added("")  # encoder over chunk vectors: a folder or id
-    interaction: str = _added("")  # encoder over query and chunk tokens: a folder or id
-    selector: str = _added("")  # how blocks are chosen
-    selector_backbone: str = _added("")  # the encoder that chooses blocks: a folder or id
-    pool: str = _added("")  # cls, mean or last; empty: what suits the backbone
-    k: int = _added(0)  # chunks, blocks or sentences that count; 0: the model's own number
-    stage: str = _added("")  # of a model that is trained in stages
-    quirks: tuple[str, ...] = _added(())  # of reference implementations, reproduced by name
+    aggregator: str = added("")  # encoder over chunk vectors: a folder or id
+    interaction: str = added("")  # encoder over query and chunk tokens: a folder or id
+    selector: str = added("")  # how blocks are chosen
+    selector_backbone: str = added("")  # the encoder that chooses blocks: a folder or id
+    pool: str = added("")  # cls, mean or last; empty: what suits the backbone
+    k: int = added(0)  # chunks, blocks or sentences that count; 0: the model's own number
+    stage: str = added("")  # of a model that is trained in stages
+    quirks: tuple[str, ...] = added(())  # of reference implementations, reproduced by name
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             0 <= self.dropout < 1,
             f"0 <= model.dropout < 1 must hold, got model.dropout={self.dropout}",
         )
@@ -71,70 +71,17 @@ class Chunking:
     overflow: str = "first"  # which chunks a document of more than max_chunks keeps
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             0 < self.stride <= self.window,
             "0 < chunking.stride <= chunking.window must hold, "
             f"got chunking.stride={self.stride}, chunking.window={self.window}",
         )
         for name, least in (("max_chunks", 0), ("max_document_tokens", 1), ("max_query_tokens", 1)):
             value = getattr(self, name)
-            _require(
+            require(
                 value >= least, f"chunking.{name} >= {least} must hold, got chunking.{name}={value}"
             )
-        _choice("chunking.overflow", self.overflow, OVERFLOWS)
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training on groups of a query, a relevant document and candidates that are not relevant."""
-
-    num_epochs: int = 1  # passes over the training queries
-    max_steps: int = 0  # 0: no limit
-    batch_size: int = 16  # groups of one optimiser step, over all workers
-    # Encoder tokens of one backward pass: a matter of memory, no part of the cell; 0: what suits
-    # the device. Without dropout it changes no number but for rounding; with dropout it draws other
-    # masks from the same stream.
-    micro_batch_tokens: int = 0
-    backbone_learning_rate: float = 1e-5
-    head_learning_rate: float = 1e-4
-    aggregator_learning_rate: float = 1e-4
-    weight_decay: float = 1e-7
-    schedule: str = "constant"  # after a linear warm-up
-    warmup: float = 0.2  # share of the steps
-    loss: str = _added("pairwise-margin")  # an entry of LOSSES
-    negatives: int = _added(1)  # of each group
-    margin: float = 1.0
-    gradient_clip: float = 1.0  # largest global norm; 0: off
-    validate_every: int = 0  # steps; 0: at the end of an epoch
-    precision: str = "auto"  # bf16 or fp16 on a GPU, fp32 on a CPU
-    paired_seeds: bool = False  # the order and negatives of a seed are the same in every cell
-
-    def __post_init__(self) -> None:
-        positive = (
-            "num_epochs batch_size backbone_learning_rate head_learning_rate "
-            "aggregator_learning_rate margin"
-        )
-        for name in positive.split():
-            value = getattr(self, name)
-            _require(
-                0 < value < math.inf,
-                f"training.{name} > 0 must hold and be finite, got training.{name}={value}",
-            )
-        for name in (
-            "max_steps",
-            "micro_batch_tokens",
-            "weight_decay",
-            "gradient_clip",
-            "validate_every",
-        ):
-            value = getattr(self, name)
-            _require(
-                0 <= value < math.inf,
-                f"training.{name} >= 0 must hold and be finite, got training.{name}={value}",
-            )
-        _require(0 <= self.warmup <= 1, f"0 <= training.warmup <= 1 must hold, got {self.warmup}")
-        _choice("training.schedule", self.schedule, SCHEDULES)
-        _choice("training.precision", self.precision, PRECISIONS)
+        choice("chunking.overflow", self.overflow, OVERFLOWS)
 
 
 @dataclass(frozen=True)
@@ -148,7 +95,7 @@ class Evaluation:
     batch_tokens: int = 4096  # encoder tokens of one scoring batch; a GPU takes many more
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             len(self.measures) > 0 and all(self.measures),
             f"evaluation.measures must name at least one measure, got {self.measures}",
         )
@@ -159,7 +106,7 @@ class Evaluation:
             ("batch_tokens", 1),
         ):
             value = getattr(self, name)
-            _require(
+            require(
                 value >= least,
                 f"evaluation.{name} >= {least} must hold, got evaluation.{name}={value}",
             )
@@ -175,6 +122,7 @@ class TrialConfig:
     chunking: Chunking = field(default_factory=Chunking)
     training: Training = field(default_factory=Training)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    chat: Chat = field(default_factory=Chat)
     seed: int = 1
 
     def override(self, settings: Mapping[str, Any]) -> "TrialConfig":
@@ -209,17 +157,24 @@ class TrialConfig:
         types = setting_types()
         return {k: float(v) if types[k] is float else v for k, v in flat.items()}
 
-    def fingerprint(self, *, collection_hash: str, backbone_hash: str) -> str:
-        """12 hex digits that name the cell: all settings but the seed, and the inputs' contents."""
+    def fingerprint(
+        self, *, collection_hash: str, backbone_hash: str, contents: Mapping[str, str] | None = None
+    ) -> str:
+        """12 hex digits that name the cell: all settings but the seed, and the inputs' contents.
+
+        `contents` has the hash of each other file that a setting names, under the setting's name.
+        """
         inputs = {"collection": collection_hash, "model.backbone": backbone_hash}
-        settings = self._naming() | inputs
+        settings = self._naming() | inputs | dict(contents or {})
         del settings["seed"]
         return _hash([NUMERICS_VERSION, settings])
 
-    def training_hash(self, *, backbone_hash: str) -> str:
+    def training_hash(
+        self, *, backbone_hash: str, contents: Mapping[str, str] | None = None
+    ) -> str:
         """12 hex digits over what shapes the trained model; names the cell's random streams, which
         must not move when only the evaluation changes."""
-        settings = self._naming() | {"model.backbone": backbone_hash}
+        settings = self._naming() | {"model.backbone": backbone_hash} | dict(contents or {})
         del settings["training.paired_seeds"]
         shaping = ("model.", "chunking.", "training.")
         return _hash({name: value for name, value in settings.items() if name.startswith(shaping)})
@@ -229,7 +184,7 @@ class TrialConfig:
         return {
             name: value
             for name, value in self.settings().items()
-            if name != "training.micro_batch_tokens" and _ADDED.get(name, ...) != value
+            if name not in NO_PART_OF_A_CELL and _ADDED.get(name, ...) != value
         }
 
 

@@ -23,12 +23,19 @@ class Work:
 
     tokens: int = 0  # of real chunks, with query and special tokens
     padded_tokens: int = 0  # the same, padding included
+    inputs: int = 0  # chunks
     ties: int = 0  # documents whose score another document of the query had as well
 
     def add(self, lengths: Sequence[int]) -> None:
         """Counts one padded batch of inputs."""
+        self.inputs += len(lengths)
         self.tokens += sum(lengths)
         self.padded_tokens += len(lengths) * max(lengths)
+
+    @property
+    def padding_share(self) -> float:
+        """Of the tokens that the encoder was given."""
+        return 1 - self.tokens / max(1, self.padded_tokens)
 
 
 def score_documents(
@@ -40,7 +47,7 @@ def score_documents(
     autocast: torch.dtype | None,
     work: Work,
 ) -> Tensor:
-    """score_B (fp32 or wider, on the model's device), with a gradient where gradients are recorded."""
+    """score_B (fp32 or wider, on the model's device), with a gradient where one is recorded."""
     if not model.by_chunks:
         return _score_whole(model, pairs, documents, batch_tokens, autocast, work)
     if torch.is_grad_enabled() and model.chunks_that_learn and model.dropout.p == 0:
@@ -71,7 +78,7 @@ def encode_chunks(
         rows_of_parts += rows
     order = torch.empty(len(chunks), dtype=torch.long)
     order[rows_of_parts] = torch.arange(len(chunks))
-    return torch.cat(parts)[order.to(model.device)]
+    return torch.cat(parts)[order.to(model.device, non_blocking=True)]
 
 
 def _that_learn(
@@ -122,7 +129,7 @@ def _score_whole(
         order += group
     back = torch.empty(len(documents), dtype=torch.long)
     back[order] = torch.arange(len(documents))
-    return torch.cat(parts)[back.to(model.device)]
+    return torch.cat(parts)[back.to(model.device, non_blocking=True)]
 
 
 def _groups(documents: Sequence[Document], batch_tokens: int) -> Iterator[list[int]]:

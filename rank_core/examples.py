@@ -1,12 +1,15 @@
 """What training reads: per query one relevant document and hard negatives, drawn each epoch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rank_core.config import Training
 from rank_core.data.collection import Split
+from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 
@@ -18,16 +21,22 @@ class TrainingQuery:
     query_id: str
     query: NDArray[np.int32]
     positives: tuple[str, ...]
-    negatives: tuple[str, ...]
+    grades: tuple[int, ...]  # of the positives
+    negatives: tuple[tuple[str, ...], ...]  # by epoch; the last ones serve all later epochs
+    teacher: Mapping[str, float] | None = None  # its score of each of the documents
 
 
 @dataclass(frozen=True)
 class TrainingGroup:
     """A query, a relevant document and hard negatives."""
 
+    query_id: str
     query: NDArray[np.int32]
     positive: str
+    grade: int  # of the relevant one
     negatives: tuple[str, ...]
+    passes: int  # over the queries, before this one; with the ids it names a draw
+    teacher: tuple[float, ...] | None  # its score of each document
 
     @property
     def documents(self) -> tuple[str, ...]:
@@ -36,41 +45,92 @@ class TrainingGroup:
 
 
 def training_queries(
-    split: Split, queries: Mapping[str, NDArray[np.int32]], depth: int
+    split: Split,
+    queries: Mapping[str, NDArray[np.int32]],
+    depth: int,
+    training: Training | None = None,
 ) -> list[TrainingQuery]:
-    """The queries that have a relevant document and a candidate that is not relevant."""
+    """The queries that have a relevant document and, in every epoch, a candidate that is not.
+
+    Relevant are the documents judged so; with `training.labels=first-stage` the first of the
+    query's candidates, whatever the judgments say. A teacher's run limits both kinds of documents
+    to those that the teacher has scored.
+    """
+    training = training or Training()
+    depth = training.depth or depth
+    lists = [read_run(Path(path)) for path in training.negatives_from] or [split.candidates]
+    teacher = read_run(Path(training.teacher)) if training.teacher else None
     usable = []
     for query_id, query in queries.items():
-        relevance = split.qrels.get(query_id, {})
-        positives = tuple(doc_id for doc_id, grade in relevance.items() if grade > 0)
-        candidates = list(split.candidates.get(query_id, ()))[:depth]
-        negatives = tuple(doc_id for doc_id in candidates if relevance.get(doc_id, 0) <= 0)
-        if positives and negatives:
-            usable.append(TrainingQuery(query_id, query, positives, negatives))
+        grades = _grades(split, query_id, training.labels)
+        known = None if teacher is None else teacher.get(query_id, {})
+        positives = _known([doc_id for doc_id, grade in grades.items() if grade > 0], known)
+        negatives = []
+        for run in lists:
+            candidates = list(run.get(query_id, ()))[training.negatives_below : depth]
+            others = [doc_id for doc_id in candidates if grades.get(doc_id, 0) <= 0]
+            negatives.append(_known(others, known))
+        if positives and all(negatives):
+            of_positives = tuple(grades[doc_id] for doc_id in positives)
+            usable.append(
+                TrainingQuery(query_id, query, positives, of_positives, tuple(negatives), known)
+            )
     if not usable:
+        scored = " that the teacher has scored" if teacher is not None else ""
         raise BadInput(
-            "training needs a query with a relevant document and a candidate that is not relevant; "
-            f"none of the {len(queries)} training queries has both"
+            "training needs a query with a relevant document and a candidate that is not relevant"
+            f"{scored}; none of the {len(queries)} training queries has both"
         )
     return usable
 
 
-def training_groups(
-    queries: list[TrainingQuery], num_negatives: int, *, order_seed: int, negatives_seed: int
-) -> Iterator[TrainingGroup]:
-    """An endless stream: epoch after epoch, each a fresh permutation of the queries.
+def _grades(split: Split, query_id: str, labels: str) -> Mapping[str, int]:
+    """{doc_id: grade}; above 0 is relevant."""
+    if labels == "qrels":
+        return split.qrels.get(query_id, {})
+    return {doc_id: 1 for doc_id in list(split.candidates.get(query_id, ()))[:1]}
 
-    The draw for a query depends on (seed, epoch, query_id) alone, not on what was drawn before. A
-    query with fewer candidates than `num_negatives` repeats some.
+
+def _known(doc_ids: Sequence[str], known: Mapping[str, float] | None) -> tuple[str, ...]:
+    return tuple(doc_id for doc_id in doc_ids if known is None or doc_id in known)
+
+
+def training_groups(
+    queries: list[TrainingQuery],
+    num_negatives: int,
+    *,
+    order_seed: int,
+    negatives_seed: int,
+    epoch_groups: int = 0,
+) -> Iterator[TrainingGroup]:
+    """An endless stream: pass after pass, each a fresh permutation of the queries.
+
+    The draw for a query depends on (seed, pass, query_id) alone, not on what was drawn before. A
+    query with fewer candidates than `num_negatives` repeats some. An epoch, which may have
+    negatives of its own, is `epoch_groups` groups, or a pass.
     """
-    epoch = 0
+    drawn = passes = 0
     while True:
-        for i in generator(order_seed, epoch).permutation(len(queries)):
-            query = queries[i]
-            rng = generator(negatives_seed, epoch, query.query_id)
-            positive = query.positives[rng.integers(len(query.positives))]
-            yield TrainingGroup(query.query, positive, _draw(query.negatives, num_negatives, rng))
-        epoch += 1
+        for i in generator(order_seed, passes).permutation(len(queries)):
+            query, epoch = queries[i], drawn // (epoch_groups or len(queries))
+            rng = generator(negatives_seed, passes, query.query_id)
+            chosen = rng.integers(len(query.positives))
+            candidates = query.negatives[min(epoch, len(query.negatives) - 1)]
+            negatives = _draw(candidates, num_negatives, rng)
+            yield _group(query, int(chosen), negatives, passes)
+            drawn += 1
+        passes += 1
+
+
+def _group(
+    query: TrainingQuery, chosen: int, negatives: tuple[str, ...], passes: int
+) -> TrainingGroup:
+    positive, teacher = query.positives[chosen], None
+    if query.teacher is not None:
+        teacher = tuple(query.teacher[doc_id] for doc_id in (positive, *negatives))
+    return TrainingGroup(
+        query.query_id, query.query, positive, query.grades[chosen], negatives, passes, teacher
+    )
 
 
 def _draw(names: tuple[str, ...], size: int, rng: np.random.Generator) -> tuple[str, ...]:

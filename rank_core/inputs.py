@@ -1,12 +1,16 @@
 """What the trials of a sweep share: collection, backbone, tokens; and the name of a cell."""
 
+import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from rank_core.backbones import Backbone, load_tokenizer, resolve_backbone
 from rank_core.config import TrialConfig
 from rank_core.data import Collection, load_collection
+from rank_core.errors import BadInput
 from rank_core.token_store import TokenStore, open_token_store
+from rank_core.weights import weights_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,14 +22,16 @@ class Inputs:
     tokens: TokenStore
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def load_inputs(collection_name: str, backbone_name: str) -> Inputs:
     """Collection, backbone and token store; read once per process."""
     collection = load_collection(collection_name)
     backbone = resolve_backbone(backbone_name)
+    # Collections over the same documents (folds, topic fields) share their tokens.
+    documents_hash = getattr(collection.documents, "content_hash", collection.content_hash)
     tokens = open_token_store(
         collection.documents,
-        content_hash=collection.content_hash,
+        content_hash=documents_hash,
         tokenizer=load_tokenizer(backbone.folder),
     )
     return Inputs(collection, backbone, tokens)
@@ -36,6 +42,47 @@ def cell_of(config: TrialConfig, inputs: Inputs) -> str:
     fingerprint = config.fingerprint(
         collection_hash=inputs.collection.content_hash,
         backbone_hash=inputs.backbone.content_hash,
+        contents=content_hashes(config),
     )
     chunking = config.chunking
     return f"{config.model.name}-w{chunking.window}-s{chunking.stride}-{fingerprint}"
+
+
+FURTHER_ENCODERS = ("aggregator", "interaction", "selector_backbone")
+"""Settings of `Model` that name an encoder beside the backbone."""
+
+
+def content_hashes(config: TrialConfig) -> dict[str, str]:
+    """{setting: hash of what it names} of all that a trial reads beside collection and backbone, so
+    that a copy at another place means the same cell, and another content another one."""
+    training = config.training
+    named = {
+        "training.init_from": [weights_file(training.init_from)] if training.init_from else [],
+        "training.teacher": [Path(training.teacher)] if training.teacher else [],
+        "training.negatives_from": [Path(path) for path in training.negatives_from],
+    }
+    files = {
+        setting: "+".join(_file_hash(setting, path) for path in paths)
+        for setting, paths in named.items()
+        if paths
+    }
+    encoders = {name: getattr(config.model, name) for name in FURTHER_ENCODERS}
+    return files | {
+        f"model.{name}": resolve_backbone(encoder).content_hash
+        for name, encoder in encoders.items()
+        if encoder
+    }
+
+
+def _file_hash(setting: str, path: Path) -> str:
+    if not path.is_file():
+        raise BadInput(f"{setting} must name a file, found none at {path}")
+    state = path.stat()
+    return _hash_of(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _hash_of(path: Path, size: int, changed: int) -> str:
+    """Read once per process for all cells of a sweep, and again where the file has changed."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

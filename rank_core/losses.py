@@ -4,23 +4,104 @@ Every loss is a sum over groups, not a mean: the gradients of micro-batches and 
 up to the gradient of the batch.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from rank_core.config import Training
-from rank_core.errors import unknown
-
-Loss = Callable[[Tensor, Training], Tensor]
+from rank_core.errors import BadInput, unknown
 
 
-def pairwise_margin(score_NG: Tensor, training: Training) -> Tensor:
+@dataclass(frozen=True)
+class Targets:
+    """What a loss may know of its documents beside that the first of a row is the relevant one."""
+
+    relevance_NG: Tensor | None = None  # grades of the judgments
+    teacher_NG: Tensor | None = None  # scores of another ranker
+
+
+NOTHING = Targets()
+Loss = Callable[[Tensor, Training, Targets], Tensor]
+
+
+def pairwise_margin(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
     """sum over groups and negatives of max(0, margin - positive + negative)."""
-    return torch.clamp(training.margin - score_NG[:, :1] + score_NG[:, 1:], min=0).sum()
+    return torch.clamp(training.margin - _gap(score_NG), min=0).sum()
 
 
-LOSSES: dict[str, Loss] = {"pairwise-margin": pairwise_margin}
+def pairwise_softmax(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """sum of 1 - softmax(positive, negative)[positive] (MacAvaney et al. 2019)."""
+    return torch.sigmoid(-_gap(score_NG)).sum()
+
+
+def ranknet(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """sum of -log sigmoid(positive - negative) (Burges et al. 2005)."""
+    return softplus(-_gap(score_NG)).sum()
+
+
+def cross_entropy(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """Every document on its own: sum of -log P(its class), two classes (Dai & Callan 2019).
+
+    A two-class softmax head has one score too many: only the difference of its two logits counts,
+    P(relevant) = sigmoid(difference), and that difference is the score here.
+    """
+    return softplus(-score_NG[:, 0]).sum() + softplus(score_NG[:, 1:]).sum()
+
+
+def listwise_softmax(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """sum over groups of -log softmax(scores)[positive] (Gao et al. 2021, "LCE")."""
+    return (score_NG.logsumexp(1) - score_NG[:, 0]).sum()
+
+
+def listwise_margin(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """The missing margins of a group over its size: torch's multi-margin loss, as FlexNeuART."""
+    return pairwise_margin(score_NG, training) / score_NG.shape[1]
+
+
+def margin_mse(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """sum of (gap - the teacher's gap)^2 over pairs (Hofstätter et al. 2020)."""
+    if targets.teacher_NG is None:
+        raise BadInput("training.loss=margin-mse needs training.teacher, the run of a teacher")
+    return (_gap(score_NG) - _gap(targets.teacher_NG)).square().sum()
+
+
+def lambda_loss(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
+    """NDCG-Loss2 of LambdaLoss (Wang et al. 2018, equation 14), with sigma 1:
+
+    sum over pairs with y_i > y_j of |1/D(d) - 1/D(d+1)| |G_i - G_j| log2(1 + exp(s_j - s_i)), where
+    d is the distance of their ranks by the current scores, D(r) = log2(1 + r), and G the gain
+    2^y - 1 over the ideal DCG of the group.
+    """
+    if targets.relevance_NG is None:
+        raise BadInput("training.loss=lambda needs the grades of the documents")
+    grade_NG = targets.relevance_NG.to(score_NG.dtype)
+    places_G = torch.arange(1, score_NG.shape[1] + 1, device=score_NG.device, dtype=score_NG.dtype)
+    gain_NG = torch.exp2(grade_NG) - 1
+    ideal_NG = gain_NG.sort(dim=1, descending=True).values / torch.log2(1 + places_G)
+    gain_NG = gain_NG / ideal_NG.sum(1, keepdim=True).clamp(min=1e-9)
+    rank_NG = score_NG.detach().argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    # Of equal ranks (a document beside itself) the gain is equal too: the weight is 0 anyway.
+    distance_NGG = (rank_NG[:, :, None] - rank_NG[:, None]).abs().clamp(min=1)
+    discount_NGG = (1 / torch.log2(1.0 + distance_NGG) - 1 / torch.log2(2.0 + distance_NGG)).abs()
+    weight_NGG = discount_NGG * (gain_NG[:, :, None] - gain_NG[:, None]).clamp(min=0)
+    gap_NGG = score_NG[:, :, None] - score_NG[:, None]
+    return (weight_NGG * softplus(-gap_NGG)).sum() / math.log(2)
+
+
+LOSSES: dict[str, Loss] = {
+    "pairwise-margin": pairwise_margin,
+    "pairwise-softmax": pairwise_softmax,
+    "ranknet": ranknet,
+    "cross-entropy": cross_entropy,
+    "listwise-softmax": listwise_softmax,
+    "listwise-margin": listwise_margin,
+    "margin-mse": margin_mse,
+    "lambda": lambda_loss,
+}
 
 
 def loss_of(training: Training) -> Loss:
@@ -28,3 +109,8 @@ def loss_of(training: Training) -> Loss:
     if training.loss not in LOSSES:
         raise unknown("training.loss", training.loss, LOSSES)
     return LOSSES[training.loss]
+
+
+def _gap(score_NG: Tensor) -> Tensor:
+    """How far the relevant document is ahead of each other one."""
+    return score_NG[:, :1] - score_NG[:, 1:]

@@ -1,12 +1,38 @@
 """Optimiser, learning-rate schedules and precision."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 from rank_core.config import Training
 from rank_core.errors import BadInput
 from rank_core.models.ranker import Ranker
+
+INVERSE_DECAY = 0.1  # of schedule inverse-epoch: the rate is divided by 1 + 0.1 x epoch
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Which steps make which epoch. An epoch is a number of groups, not of steps: where batches do
+    not divide it, an epoch has now one step more, now one less."""
+
+    num_steps: int
+    batch_size: int
+    epoch_groups: int
+
+    def epoch(self, step: int) -> int:
+        """The epoch (from 0) of a step (from 0)."""
+        return ((step + 1) * self.batch_size - 1) // self.epoch_groups
+
+    def span(self, epoch: int) -> tuple[int, int]:
+        """(first step, number of steps) of an epoch."""
+        first, end = (e * self.epoch_groups // self.batch_size for e in (epoch, epoch + 1))
+        return first, min(end, self.num_steps) - first
+
+    def starts(self, step: int) -> bool:
+        """Whether a step is its epoch's first."""
+        return self.span(self.epoch(step))[0] == step
 
 
 def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
@@ -17,17 +43,45 @@ def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
         "aggregator": training.aggregator_learning_rate,
     }
     groups = [
-        {"params": parameters, "lr": rates[role], "peak_lr": rates[role]}
+        {
+            "params": parameters,
+            "lr": rates[role],
+            "peak_lr": rates[role],
+            "warms_up": role != "backbone" or training.warmup_backbone,
+        }
         for role, parameters in model.learning_rate_groups().items()
         if parameters
     ]
     return torch.optim.AdamW(groups, weight_decay=training.weight_decay, fused=True)
 
 
-def set_learning_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Every group's peak rate times `factor`."""
+def set_learning_rates(
+    optimizer: torch.optim.Optimizer, training: Training, timetable: Timetable, step: int
+) -> None:
+    """Every group's peak rate times its factor at `step`."""
     for group in optimizer.param_groups:
+        factor = rate_factor(training, timetable, step, warms_up=group["warms_up"])
         group["lr"] = group["peak_lr"] * factor
+
+
+def rate_factor(
+    training: Training, timetable: Timetable, step: int, *, warms_up: bool = True
+) -> float:
+    """The share of the peak rate at `step`: the schedule over all steps, or over the epoch's where
+    the optimiser starts anew in each, times the decay of the epochs before."""
+    epoch, schedule = timetable.epoch(step), training.schedule
+    warmup = training.warmup if warms_up else 0.0
+    first, size = timetable.span(epoch)
+    in_last_epoch = epoch == timetable.epoch(timetable.num_steps - 1)
+    decay: float = training.epoch_decay**epoch
+    if schedule == "one-cycle-last-epoch" and in_last_epoch:
+        return decay * schedule_factor("one-cycle", training.warmup, step - first, size)
+    if not training.reset_optimizer:
+        first, size = 0, timetable.num_steps
+    if schedule == "inverse-epoch" and step >= math.ceil(warmup * size):
+        decay /= 1 + INVERSE_DECAY * epoch
+    plain = schedule if schedule in ("linear", "one-cycle") else "constant"
+    return decay * schedule_factor(plain, warmup, step - first, size)
 
 
 def schedule_factor(schedule: str, warmup: float, step: int, num_steps: int) -> float:

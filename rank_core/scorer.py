@@ -12,10 +12,10 @@ from rank_core.backbones import load_tokenizer
 from rank_core.batches import tokenize_queries
 from rank_core.config import Evaluation, TrialConfig
 from rank_core.data import Collection, Run, Split
+from rank_core.encode import Work
 from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query
 from rank_core.inputs import Inputs
-from rank_core.encode import Work
 from rank_core.models import Ranker
 from rank_core.rerank import ordered, rerank
 
@@ -44,8 +44,9 @@ class Scorer:
         ids = tokenize_queries(tokenizer, texts, self.config.chunking.max_query_tokens)
         return dict(zip(query_ids, ids, strict=True))
 
-    def run(self, name: str) -> Run:
-        """The model's run over a split's evaluated queries, the same on every worker."""
+    def run(self, name: str, depth: int = 0) -> Run:
+        """The model's run over a split's evaluated queries, the same on every worker; as deep as
+        the evaluation, or as said."""
         split = self.inputs.collection.splits[name]
         query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
         rank, world_size = distributed.world()
@@ -54,7 +55,7 @@ class Scorer:
             self.pairs,
             queries=self.tokenize(split, query_ids[rank::world_size]),
             candidates=split.candidates,
-            depth=self.config.evaluation.depth,
+            depth=depth or self.config.evaluation.depth,
             batch_tokens=self.config.evaluation.batch_tokens,
             autocast=self.autocast,
             work=self.work,
@@ -69,14 +70,15 @@ class Scorer:
 
     def table(self, name: str, run: Run) -> "pd.DataFrame":
         """`query_id, measure, value` of a run over the evaluated queries of a split."""
-        return _table(self.inputs.collection, name, run, self.config.evaluation)
+        return measured(self.inputs.collection, name, run, self.config.evaluation)
 
 
 def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation) -> list[str]:
-    """The judged queries of a split that are evaluated: all, or the first few by id."""
+    """The judged queries of a split that are evaluated: all, or the first few by id. Training has
+    no limit."""
     limits = {"dev": evaluation.max_dev_queries, "test": evaluation.max_test_queries}
     query_ids = sorted(collection.splits[split].queries)
-    return query_ids[: limits[split] or None]
+    return query_ids[: limits.get(split) or None]
 
 
 def first_stage_means(
@@ -86,9 +88,12 @@ def first_stage_means(
     candidates = collection.splits[split].candidates
     query_ids = evaluated_queries(collection, split, evaluation)
     run = {query_id: ordered(candidates.get(query_id, {})) for query_id in query_ids}
-    return mean_values(_table(collection, split, run, evaluation))
+    return mean_values(measured(collection, split, run, evaluation))
 
 
-def _table(collection: Collection, split: str, run: Run, evaluation: Evaluation) -> "pd.DataFrame":
+def measured(
+    collection: Collection, split: str, run: Run, evaluation: Evaluation
+) -> "pd.DataFrame":
+    """`query_id, measure, value` of a run over the queries that it answers."""
     qrels = collection.splits[split].qrels
     return per_query({query_id: qrels[query_id] for query_id in run}, run, evaluation.measures)

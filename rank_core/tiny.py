@@ -9,7 +9,7 @@ teaches a small encoder to rank in seconds instead of hours.
 import hashlib
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class Recipe:
 
 
 RECIPE = Recipe()
+NAMES = {"tiny": RECIPE, "tiny-raw": replace(RECIPE, steps=0)}
+"""The embedded backbones: pre-fine-tuned on passages, and as it was before that."""
 
 SETTINGS = {
     "model.dropout": 0.0,
@@ -65,14 +67,14 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 Passages = list[tuple[str, str]]
 
 
-def tiny_folder() -> Path:
+def tiny_folder(name: str = "tiny") -> Path:
     """The folder of the tiny backbone, trained on first use and cached by recipe and passages."""
     from rank_core.data.python_docs import training_passages
 
-    passages = training_passages()
-    text = json.dumps([asdict(RECIPE), passages], sort_keys=True)
+    recipe, passages = NAMES[name], training_passages()
+    text = json.dumps([asdict(recipe), passages], sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return cached_directory("tiny", key, lambda folder: _build(folder, passages))
+    return cached_directory("tiny", key, lambda folder: _build(folder, recipe, passages))
 
 
 def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
@@ -152,19 +154,21 @@ def matched_bert(vocabulary: int) -> BertModel:
     return model
 
 
-def _build(folder: Path, passages: Passages) -> None:
+def _build(folder: Path, recipe: Recipe, passages: Passages) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(RECIPE.seed, "init"))
         tokenizer = train_tokenizer([text for pair in passages for text in pair], RECIPE.vocabulary)
         model = matched_bert(len(tokenizer))
-        head = _pre_fine_tune(model, tokenizer, passages)
+        head = _pre_fine_tune(model, tokenizer, passages, recipe.steps)
     transformers.utils.logging.disable_progress_bar()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     save_file(head.state_dict(), folder / RANKING_HEAD)
 
 
-def _pre_fine_tune(model: BertModel, tokenizer: Any, passages: Passages) -> nn.Linear:
+def _pre_fine_tune(
+    model: BertModel, tokenizer: Any, passages: Passages, num_steps: int
+) -> nn.Linear:
     """Logistic pairwise loss: a query's own passage above another query's passage."""
     ids = tokenizer([text for pair in passages for text in pair], add_special_tokens=False)[
         "input_ids"
@@ -176,7 +180,7 @@ def _pre_fine_tune(model: BertModel, tokenizer: Any, passages: Passages) -> nn.L
     )
     rng = generator(RECIPE.seed, "pre-fine-tuning")
     model.train()
-    for step in range(RECIPE.steps):
+    for step in range(num_steps):
         for group in optimizer.param_groups:
             group["lr"] = RECIPE.learning_rate * min(1.0, (step + 1) / RECIPE.warmup)
         batch = _pairs_batch(pairs, rng)

@@ -11,13 +11,14 @@ from torch import Tensor
 from rank_core import distributed
 from rank_core.batches import PairEncoder
 from rank_core.config import Training
-from rank_core.encode import Document, Work, score_documents
+from rank_core.encode import Work, score_documents
 from rank_core.errors import Diverged
 from rank_core.examples import TrainingGroup, TrainingQuery, training_groups
-from rank_core.losses import loss_of
+from rank_core.losses import Targets, loss_of
 from rank_core.micro_batch import micro_batch_tokens
 from rank_core.models.ranker import Ranker
-from rank_core.optimise import build_optimizer, schedule_factor, set_learning_rates
+from rank_core.optimise import Timetable, build_optimizer, set_learning_rates
+from rank_core.passage_training import Row, TrainingReader
 from rank_core.seeding import derive
 
 NEWS_EVERY = 20  # steps; losses stay on the device in between, so that no step waits for them
@@ -54,15 +55,24 @@ class TrainRecord:
     validate: bool
 
 
+def epoch_groups(training: Training, num_queries: int) -> int:
+    """Groups of one epoch: as many as there are queries, or what `training.epoch_steps` take."""
+    return training.epoch_steps * training.batch_size or num_queries
+
+
 def num_training_steps(training: Training, num_queries: int) -> int:
-    """Optimiser steps of a trial: whole batches only, at least one."""
-    steps = max(1, training.num_epochs * num_queries // training.batch_size)
+    """Optimiser steps of a trial: whole batches only, at least one; none without epochs."""
+    if training.num_epochs == 0:
+        return 0
+    groups = training.num_epochs * epoch_groups(training, num_queries)
+    steps = max(1, groups // training.batch_size)
     return min(steps, training.max_steps) if training.max_steps else steps
 
 
 def validation_interval(training: Training, num_queries: int) -> int:
     """Steps between validations: as set, or an epoch's; the last step always validates too."""
-    return training.validate_every or max(1, num_queries // training.batch_size)
+    groups = epoch_groups(training, num_queries)
+    return training.validate_every or max(1, groups // training.batch_size)
 
 
 def train(
@@ -76,18 +86,25 @@ def train(
     work: Work,
 ) -> Iterator[TrainRecord]:
     """Trains `model` in place; the same streams give the same numbers, whatever ran before."""
+    num_steps = num_training_steps(training, len(queries))
+    if num_steps == 0:  # the model as it was before: zero-shot
+        yield TrainRecord(0, 0, (), validate=True)
+        return
     device = model.device
     parameters = [parameter for _, parameter in model.trainable()]
     optimizer = build_optimizer(model, training)
     scaler = torch.amp.GradScaler(device.type, enabled=autocast == torch.float16)
+    groups = epoch_groups(training, len(queries))
+    timetable = Timetable(num_steps, training.batch_size, groups)
     stream = training_groups(
         queries,
         training.negatives,
         order_seed=streams.order,
         negatives_seed=streams.negatives,
+        epoch_groups=groups,
     )
-    step_of = _Step(model, pairs, training, scaler, autocast, work)
-    num_steps = num_training_steps(training, len(queries))
+    reader = TrainingReader.of(pairs, training, streams.dropout)
+    step_of = _Step(model, reader, scaler, autocast, work)
     validate_every = validation_interval(training, len(queries))
     rank, world_size = distributed.world()
     news: list[tuple[int, float, Tensor, float, Tensor]] = []
@@ -95,8 +112,9 @@ def train(
         model.train()
         # One stream per step: a resumed or reused process draws what a fresh one would.
         torch.manual_seed(derive(streams.dropout, step, rank))
-        factor = schedule_factor(training.schedule, training.warmup, step, num_steps)
-        set_learning_rates(optimizer, factor)
+        if training.reset_optimizer and timetable.starts(step):
+            optimizer = build_optimizer(model, training)
+        set_learning_rates(optimizer, training, timetable, step)
         loss = step_of.backward(list(islice(stream, training.batch_size))[rank::world_size])
         scaler.unscale_(optimizer)
         distributed.sum_gradients(parameters)
@@ -118,50 +136,63 @@ class _Step:
     def __init__(
         self,
         model: Ranker,
-        pairs: PairEncoder,
-        training: Training,
+        reader: TrainingReader,
         scaler: torch.amp.GradScaler,
         autocast: torch.dtype | None,
         work: Work,
     ) -> None:
-        self.model, self.pairs, self.training = model, pairs, training
+        training, self.reader = reader.training, reader
+        self.model, self.pairs, self.training = model, reader.pairs, training
         self.scaler, self.autocast, self.work = scaler, autocast, work
         self.loss = loss_of(training)
-        self.tokens = training.micro_batch_tokens or micro_batch_tokens(model, pairs, autocast)
+        self.tokens = training.micro_batch_tokens or micro_batch_tokens(
+            model, reader.pairs, autocast, group_size=1 + training.negatives
+        )
 
     def backward(self, batch: list[TrainingGroup]) -> Tensor:
         """Adds the batch's gradients to the parameters; returns the summed loss, detached."""
         total = torch.zeros((), device=self.model.device)
-        for groups in self.micro_batches(batch):
+        for rows in self.micro_batches(batch):
             score_B = score_documents(
                 self.model,
                 self.pairs,
-                [document for group in groups for document in group],
+                [document for row in rows for document in row.documents],
                 batch_tokens=self.tokens,
                 autocast=self.autocast,
                 work=self.work,
             )
-            loss = self.loss(score_B.view(len(groups), -1), self.training)
+            score_NG = score_B.view(len(rows), -1)
+            loss = self.loss(score_NG, self.training, _targets(rows, score_NG))
+            if self.model.extra_loss is not None:  # what a model learns beside the ranking
+                loss, self.model.extra_loss = loss + self.model.extra_loss, None
             self.scaler.scale(loss).backward()
             total += loss.detach()
         return total
 
-    def micro_batches(self, batch: list[TrainingGroup]) -> Iterator[list[list[Document]]]:
-        """The batch's groups in order, as many at once as the token budget holds, at least one."""
-        some: list[list[Document]] = []
+    def micro_batches(self, batch: list[TrainingGroup]) -> Iterator[list[Row]]:
+        """The batch's rows in order, as many at once as the token budget holds, at least one."""
+        some: list[Row] = []
         used = 0
-        for group in batch:
-            documents: list[Document] = [
-                self.pairs.chunks(group.query, doc_id) for doc_id in group.documents
-            ]
-            size = sum(len(chunk) for document in documents for chunk in document)
-            if some and used + size > self.tokens:
+        for row in (row for group in batch for row in self.reader.rows(group)):
+            if some and used + row.tokens > self.tokens:
                 yield some
                 some, used = [], 0
-            some.append(documents)
-            used += size
+            some.append(row)
+            used += row.tokens
         if some:
             yield some
+
+
+def _targets(rows: list[Row], score_NG: Tensor) -> Targets:
+    """What is known of the rows' documents, on the scores' device; the copies do not wait."""
+
+    def tensor(values: list[tuple[float, ...]]) -> Tensor:
+        return torch.tensor(values, dtype=score_NG.dtype).to(score_NG.device, non_blocking=True)
+
+    groups = [row.group for row in rows]
+    relevance = [(float(group.grade), *[0.0] * len(group.negatives)) for group in groups]
+    teacher = [group.teacher for group in groups if group.teacher is not None]
+    return Targets(tensor(relevance), tensor(teacher) if teacher else None)
 
 
 def _curve(

@@ -1,10 +1,8 @@
 """One trial, start to end: data, chunks, training, the best checkpoint on dev, runs, measures."""
 
-import json
-import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,42 +14,25 @@ from rank_core.data.trec import write_run
 from rank_core.encode import Work
 from rank_core.evaluate import mean_values
 from rank_core.examples import TrainingQuery, training_queries
-from rank_core.inputs import cell_of, load_inputs
+from rank_core.inputs import Inputs, cell_of, content_hashes, load_inputs
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
-from rank_core.models import build_model, check_model
+from rank_core.models import (
+    ListRanker,
+    Ranker,
+    build_model,
+    check_model,
+    list_ranker,
+    model_class,
+)
 from rank_core.optimise import autocast_type
-from rank_core.scorer import Scorer
+from rank_core.rerank import ordered
+from rank_core.scorer import Scorer, evaluated_queries, measured
 from rank_core.seeding import derive
-from rank_core.train import CurvePoint, Streams, train
+from rank_core.train import Streams, train
+from rank_core.trial_result import Progress, TrialResult, constant, write_trial
+from rank_core.weights import save_weights, take_over, weights_file
 
-
-@dataclass(frozen=True)
-class Progress:
-    """News of a running trial: curve points since the last news, dev measures when validated."""
-
-    step: int
-    num_steps: int
-    curve: tuple[CurvePoint, ...]
-    dev: dict[str, float] | None
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """The end of a trial; the same facts are in `result.json` in its folder."""
-
-    cell: str
-    seed: int
-    status: str  # done, or collapsed: the model gives all candidates of a query the same score
-    best_step: int
-    dev: dict[str, float]
-    test: dict[str, float]
-    train_seconds: float
-    eval_seconds: float
-    peak_memory_bytes: int
-    encoder_tokens: int  # real ones, read in training and evaluation
-    padding_share: float  # of the tokens the encoder was given
-    ties: int  # documents of test whose score equals another's, ordered by doc_id
-    versions: dict[str, str]
+__all__ = ["Progress", "TrialResult", "run_trial", "trial_streams"]
 
 
 @dataclass
@@ -71,13 +52,19 @@ def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialRe
     Writes `config.json`, `dev.run.gz`, `test.run.gz`, `per_query.parquet` and, last, `result.json`
     into `workdir`. In a process group the workers share the work and rank 0 writes.
     """
+    kind = model_class(config.model.name)
+    trained = _run_list_trial if issubclass(kind, ListRanker) else _run_trained_trial
+    yield from trained(config, workdir)
+
+
+def _run_trained_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialResult]:
     reset_peak_memory()
     inputs = load_inputs(config.collection, config.model.backbone)
     check_model(config, inputs.backbone)
     backbone_hash = inputs.backbone.content_hash
     streams, device = trial_streams(config, backbone_hash), trial_device()
     autocast = autocast_type(config.training.precision, device)
-    model = build_model(config, inputs.backbone, init_seed=streams.init).to(device)
+    model = _start(config, inputs, streams).to(device)
     scorer = Scorer(config, inputs, model, autocast)
     best, train_work = _Best(), Work()
     train_seconds = eval_seconds = 0.0
@@ -99,34 +86,74 @@ def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialRe
         before = time.perf_counter()
     assert best.weights is not None and best.run is not None and best.dev is not None
     model.load_state_dict(best.weights)
+    train_run = scorer.run("train", config.training.depth) if config.training.keep_run else None
     ties_on_dev = scorer.work.ties
     test_run = scorer.run("test")
     eval_seconds += time.perf_counter() - before
-    tokens, padded_tokens = _encoder_tokens(train_work, scorer.work)
+    tokens, padding = _encoder_tokens(scorer.work)
+    training_tokens, training_padding = _encoder_tokens(train_work)
     result = TrialResult(
         cell=cell_of(config, inputs),
         seed=config.seed,
-        status="collapsed" if _constant(test_run) else "done",
+        status="collapsed" if constant(test_run) else "done",
         best_step=best.step,
         dev=best.dev,
         test=mean_values(scorer.table("test", test_run)),
         train_seconds=train_seconds,
         eval_seconds=eval_seconds,
         peak_memory_bytes=peak_memory(device),
-        encoder_tokens=tokens,
-        padding_share=1 - tokens / padded_tokens,
+        encoder_tokens=tokens + training_tokens,
+        padding_share=padding,
+        training_padding_share=training_padding,
         ties=int(distributed.sum_numbers([scorer.work.ties - ties_on_dev])[0]),
         versions=versions(),
     )
     if distributed.world()[0] == 0:
-        _write(workdir, config, result, scorer, {"dev": best.run, "test": test_run})
+        runs = {"dev": best.run, "test": test_run}
+        tables = {split: scorer.table(split, run) for split, run in runs.items()}
+        _keep_for_others(workdir, config, best, train_run)
+        write_trial(workdir, config, result, runs, tables)
+    yield result
+
+
+def _run_list_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialResult]:
+    """A trial of a system without weights: dev, then test, nothing else."""
+    inputs = load_inputs(config.collection, config.model.backbone)
+    ranker = list_ranker(config, workdir)
+    start, runs, tables = time.perf_counter(), {}, {}
+    for number, name in enumerate(("dev", "test"), start=1):
+        split, queries = inputs.collection.splits[name], {}
+        for query_id in evaluated_queries(inputs.collection, name, config.evaluation):
+            queries[query_id] = split.queries[query_id]
+        ranked = ranker.rank(queries, inputs.collection.documents, split.candidates)
+        runs[name] = {query_id: ordered(scores) for query_id, scores in ranked}
+        tables[name] = measured(inputs.collection, name, runs[name], config.evaluation)
+        yield Progress(number, 2, (), mean_values(tables["dev"]) if name == "dev" else None)
+    result = TrialResult(
+        cell=cell_of(config, inputs),
+        seed=config.seed,
+        status="done",
+        best_step=0,
+        dev=mean_values(tables["dev"]),
+        test=mean_values(tables["test"]),
+        train_seconds=0.0,
+        eval_seconds=time.perf_counter() - start,
+        peak_memory_bytes=peak_memory(trial_device()),
+        encoder_tokens=0,
+        padding_share=0.0,
+        training_padding_share=0.0,
+        ties=0,
+        versions=versions(),
+    )
+    if distributed.world()[0] == 0:
+        write_trial(workdir, config, result, runs, tables)
     yield result
 
 
 def trial_streams(config: TrialConfig, backbone_hash: str) -> Streams:
     """The trial's random streams. Order and negatives are shared by all cells of a seed when the
     seeds are paired; otherwise seed 1 of one cell has nothing in common with seed 1 of another."""
-    own = config.training_hash(backbone_hash=backbone_hash)
+    own = config.training_hash(backbone_hash=backbone_hash, contents=content_hashes(config))
     shared = "" if config.training.paired_seeds else own
     return Streams(
         init=derive(config.seed, "init", own),
@@ -136,17 +163,36 @@ def trial_streams(config: TrialConfig, backbone_hash: str) -> Streams:
     )
 
 
-def _encoder_tokens(*works: Work) -> tuple[int, int]:
-    """(real tokens, tokens with padding) that the encoders of all workers were given."""
-    counts = [float(sum(w.tokens for w in works)), float(sum(w.padded_tokens for w in works))]
+def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
+    """The model that training starts from."""
+    model = build_model(config, inputs.backbone, init_seed=streams.init)
+    if config.training.init_from:
+        take_over(model, weights_file(config.training.init_from))
+    return model
+
+
+def _keep_for_others(
+    workdir: Path, config: TrialConfig, best: _Best, train_run: Run | None
+) -> None:
+    """What later trials may start from."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    if config.training.keep_weights and best.weights is not None:
+        save_weights(workdir, best.weights)
+    if train_run is not None:
+        write_run(workdir / "train.run.gz", train_run, tag=config.model.name)
+
+
+def _encoder_tokens(work: Work) -> tuple[int, float]:
+    """(real tokens, share of padding) that the encoders of all workers were given."""
+    counts = [float(work.tokens), float(work.padded_tokens)]
     tokens, padded_tokens = distributed.sum_numbers(counts)
-    return int(tokens), int(padded_tokens)
+    return int(tokens), 1 - tokens / max(1.0, padded_tokens)
 
 
 def _examples(config: TrialConfig, scorer: Scorer) -> list[TrainingQuery]:
     split = scorer.inputs.collection.splits["train"]
     tokens = scorer.tokenize(split, sorted(split.queries))
-    return training_queries(split, tokens, config.evaluation.depth)
+    return training_queries(split, tokens, config.evaluation.depth, config.training)
 
 
 def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
@@ -158,30 +204,3 @@ def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
         best.value, best.step, best.dev, best.run = value, step, dev, run
         best.weights = {k: v.detach().clone() for k, v in scorer.model.state_dict().items()}
     return dev
-
-
-def _write(
-    workdir: Path, config: TrialConfig, result: TrialResult, scorer: Scorer, runs: dict[str, Run]
-) -> None:
-    import pandas as pd
-
-    workdir.mkdir(parents=True, exist_ok=True)
-    (workdir / "config.json").write_text(json.dumps(config.settings(), indent=1))
-    tables = []
-    for split, run in runs.items():
-        write_run(workdir / f"{split}.run.gz", run, tag=result.cell)
-        tables.append(scorer.table(split, run).assign(split=split))
-    table = pd.concat(tables, ignore_index=True).assign(cell=result.cell, seed=result.seed)
-    columns = ["cell", "seed", "split", "query_id", "measure", "value"]
-    table[columns].to_parquet(workdir / "per_query.parquet", index=False)
-    unfinished = workdir / "result.json.unfinished"
-    unfinished.write_text(json.dumps(asdict(result), indent=1))
-    os.replace(unfinished, workdir / "result.json")
-
-
-def _constant(run: Run) -> bool:
-    """True where no query's scores tell its candidates apart (tie breaking aside)."""
-    spreads = [
-        max(scores.values()) - min(scores.values()) for scores in run.values() if len(scores) > 1
-    ]
-    return bool(spreads) and max(spreads) < 1e-4

@@ -4,24 +4,28 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rank_core.errors import BadInput, unknown
-from sweeps import check_table, compare_runs, design, report
+from sweeps import check_table, compare_runs, design, models, report, status
 from sweeps.commands import mlflow_sync, ui
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "report": report.main,
+    "status": status.main,
     "design": design.main,
     "compare": compare_runs.main,
     "check-table": check_table.main,
+    "models": models.main,
     "ui": ui,
     "mlflow-sync": mlflow_sync,
 }
 USAGE = """usage: python -m sweeps COMMAND ...
 
   report DIR       aggregate seeds, test differences, write DIR/report and print the table
+  status DIR       how far a running, killed or finished sweep is (DIR may be a URI)
   design DIR       plan seeds and queries of the next comparison from a pilot (--delta .01)
   ui DIR           open the sweep's MLflow view on this machine (Ctrl-C ends it)
   mlflow-sync DIR  send what MLflow has not taken yet
   compare RUN ...  the same tested table for any TREC runs (--qrels FILE)
+  models           the zoo: every ranking system, its paper, size and settings (--backbone B)
   check-table      recompute the derived numbers of published tables, or of your own (FILE)
 
 DIR is a sweep's folder, for example results/window_stride. COMMAND --help says more.

@@ -2,17 +2,25 @@
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from rank_core.config import setting_types
 from rank_core.errors import BadInput, unknown
+from rank_core.profiles import PROFILES, profile_settings
+from rank_core.transforms import base_of, with_base
 
 DEFAULT_NUM_SEEDS = 3
-LISTS = ("evaluation.measures",)  # settings whose own value is a list, not a grid
+OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
+LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
+"""Settings whose own value is a list, not a grid."""
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
-NOT_CONFIRMED = ("collection", "backbone", "model")  # flags that would change what is confirmed
+FILES = ("training.init_from", "training.teacher", "training.negatives_from")
+"""Settings that name files, and folders of files."""
+NOT_CONFIRMED = ("collection", "backbone", "model", "init_from", "profile")
+"""Flags that would change what is confirmed."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,8 @@ class Options:
     collection: str | None
     backbone: str | None
     model: str | None
+    init_from: str | None  # the folder of a finished trial, or its weights
+    profile: str
     seeds: tuple[int, ...]  # empty: a confirmation takes fresh ones
     num_seeds: int | None
     storage: str
@@ -70,6 +80,8 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
     add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
     add("--model", metavar="NAME", help="an entry of MODELS")
+    add("--profile", metavar="NAME", help="settings of a paper: " + ", ".join(PROFILES))
+    add("--init-from", metavar="TRIAL", help="start from a finished trial that kept its weights")
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument("--seeds", metavar="1,2,3", help="the seeds of every cell")
     seeds.add_argument("--num-seeds", metavar="N", type=int, help="seeds 1 .. N (default 3)")
@@ -113,6 +125,8 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         collection=_folder(arguments.collection),
         backbone=_folder(arguments.backbone),
         model=arguments.model,
+        init_from=_files(arguments.init_from) if arguments.init_from else None,
+        profile=_profile(arguments.profile),
         seeds=_seeds(arguments),
         num_seeds=arguments.num_seeds,
         storage=arguments.storage,
@@ -130,8 +144,29 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
 
 
 def _folder(name: str | None) -> str | None:
-    """Folders as absolute paths: trials run in other working directories."""
-    return os.path.abspath(name) if name is not None and os.path.isdir(name) else name
+    """Folders as absolute paths, also within a collection's expression: trials run in other working
+    directories."""
+    if name is None:
+        return None
+    base = base_of(name)
+    return with_base(name, os.path.abspath(base)) if os.path.isdir(base) else name
+
+
+def _files(names: str) -> str:
+    """The same for files and folders, one or several with commas between."""
+    paths = (os.path.abspath(name) if os.path.exists(name) else name for name in names.split(","))
+    return ",".join(paths)
+
+
+def _profile(name: str | None) -> str:
+    profile_settings(name or "clean")
+    return name or "clean"
+
+
+def _absolute(setting: str, value: str) -> str:
+    if setting in FILES:
+        return _files(value)
+    return str(_folder(value)) if setting in FOLDERS else value
 
 
 def _at_least_one(flag: str, value: int) -> None:
@@ -141,7 +176,11 @@ def _at_least_one(flag: str, value: int) -> None:
 
 def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> None:
     """A confirmation trains two cells as they were; only how it runs is for the user to say."""
-    flags = [f"--{name}" for name in NOT_CONFIRMED if getattr(arguments, name) is not None]
+    flags = [
+        f"--{name.replace('_', '-')}"
+        for name in NOT_CONFIRMED
+        if getattr(arguments, name) is not None
+    ]
     found = [*flags, *["--smoke-test"] * arguments.smoke_test, *(f"{name}=" for name in settings)]
     if found:
         raise BadInput(
@@ -180,8 +219,9 @@ def _settings(words: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]
             raise BadInput("seeds are given by --seeds or --num-seeds, not by seed=")
         if name in settings or name in grids:
             raise BadInput(f"a setting is given once, got {name} twice")
-        if "," in value and name not in LISTS:
-            grids[name] = value.split(",")
+        values = [value] if name in LISTS else OUTSIDE_BRACKETS.split(value)
+        if len(values) > 1:
+            grids[name] = [_absolute(name, one) for one in values]
         else:
-            settings[name] = str(_folder(value)) if name in FOLDERS else value
+            settings[name] = _absolute(name, value)
     return settings, grids

@@ -1,26 +1,30 @@
 """What a configuration reads and costs, from the real length histogram of the collection."""
 
 import hashlib
+import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from rank_core.backbones import load_tokenizer
-from rank_core.batches import tokenize_queries
+from rank_core.batches import NUM_SPECIAL, tokenize_queries
 from rank_core.chunks import document_spans
-from rank_core.config import TrialConfig
+from rank_core.config import Training, TrialConfig
+from rank_core.encode import Work
 from rank_core.examples import training_queries
 from rank_core.inputs import Inputs
 from rank_core.machine import trial_device
-from rank_core.models import build_model, model_class
+from rank_core.models import ListRanker, Ranker, build_model, model_class
 from rank_core.optimise import autocast_type
-from rank_core.encode import Work
 from rank_core.rerank import rerank
 from rank_core.scorer import Scorer, evaluated_queries
 from rank_core.train import num_training_steps, validation_interval
 
+SAMPLE = 2000  # documents that tell how a model cuts them in its own way
 BACKWARD = 2.0  # a backward pass costs about two forward passes
 
 
@@ -32,35 +36,64 @@ class ChunkStatistics:
     max_chunks: int
     tokens_per_document: float  # mean encoder tokens of a (query, document) pair
     coverage: float  # share of the collection's tokens that some chunk shows to the encoder
-    signature: str  # equal for configurations that read the same chunks of every document
+    signature: str  # equal for configurations whose windows cut every document alike
 
 
 def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
-    """Over all documents of the collection."""
-    first_only = model_class(config.model.name).first_chunk_only
-    query_tokens = mean_query_tokens(inputs, config.chunking.max_query_tokens)
-    chunks = tokens = covered = longest = 0
+    """Over all documents of the collection, or a sample where a model cuts in its own way."""
+    kind = model_class(config.model.name)
+    if issubclass(kind, ListRanker):
+        return ChunkStatistics(0.0, 0, 0.0, 1.0, config.model.name)
+    windows = kind.reader.__func__ is Ranker.reader.__func__  # type: ignore[attr-defined]
+    cuts = _windows(config, inputs) if windows else _own_cuts(kind, config, inputs)
+    chunks = tokens = covered = length = longest = num_documents = 0
     digest = hashlib.sha256()
+    for document in cuts:
+        digest.update(np.asarray(document.lengths, dtype=np.int64).tobytes())
+        longest = max(longest, len(document.lengths))
+        chunks += len(document.lengths)
+        tokens += sum(document.lengths)
+        covered += document.covered
+        length += document.length
+        num_documents += 1
+    own = mean_query_tokens(inputs, config.chunking.max_query_tokens) + NUM_SPECIAL
+    return ChunkStatistics(
+        chunks_per_document=chunks / max(1, num_documents),
+        max_chunks=longest,
+        tokens_per_document=(tokens + chunks * own) / max(1, num_documents),
+        coverage=covered / max(1, length),
+        signature=digest.hexdigest() if windows else config.model.name,
+    )
+
+
+class _Cut(NamedTuple):
+    """How one document is read."""
+
+    lengths: list[int]  # tokens of its chunks
+    covered: int  # tokens that some chunk shows
+    length: int
+
+
+def _windows(config: TrialConfig, inputs: Inputs) -> Iterator[_Cut]:
+    first_only = model_class(config.model.name).first_chunk_only
     for doc_id, length in zip(inputs.tokens, inputs.tokens.lengths().tolist(), strict=True):
         spans = document_spans(doc_id, length, config.chunking)
         if first_only:
             spans = spans[:1]
-        digest.update(np.asarray(spans, dtype=np.int64).tobytes())
-        longest = max(longest, len(spans))
-        chunks += len(spans)
-        end = 0
+        end = covered = 0
         for span in spans:
-            tokens += span.end - span.start
             covered += span.end - max(span.start, end)
             end = span.end
-    num_documents = max(1, len(inputs.tokens))
-    return ChunkStatistics(
-        chunks_per_document=chunks / num_documents,
-        max_chunks=longest,
-        tokens_per_document=(tokens + chunks * (query_tokens + 3)) / num_documents,
-        coverage=covered / max(1, int(inputs.tokens.lengths().sum())),
-        signature=digest.hexdigest(),
-    )
+        yield _Cut([span.end - span.start for span in spans], covered, length)
+
+
+def _own_cuts(kind: type[Ranker], config: TrialConfig, inputs: Inputs) -> Iterator[_Cut]:
+    reader = kind.reader(config, inputs.backbone, inputs.tokens)
+    query = np.arange(8, dtype=np.int32)
+    for doc_id in itertools.islice(inputs.tokens, SAMPLE):
+        lengths = [len(chunk.text) for chunk in reader.chunks(query, doc_id)]
+        length = len(inputs.tokens[doc_id])
+        yield _Cut(lengths, min(sum(lengths), length), length)
 
 
 @lru_cache(maxsize=8)
@@ -72,20 +105,22 @@ def mean_query_tokens(inputs: Inputs, limit: int) -> float:
 
 
 @lru_cache(maxsize=8)
-def _num_training_queries(inputs: Inputs, depth: int) -> int:
+def _num_training_queries(inputs: Inputs, depth: int, sampling: Training) -> int:
     """How many training queries have both a relevant document and a negative."""
     split = inputs.collection.splits["train"]
     no_tokens = np.zeros(0, np.int32)
-    return len(training_queries(split, dict.fromkeys(split.queries, no_tokens), depth))
+    return len(training_queries(split, dict.fromkeys(split.queries, no_tokens), depth, sampling))
 
 
 def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
     """Encoder tokens of one trial, training weighted by its backward pass."""
     evaluation = config.evaluation
-    num_train = _num_training_queries(inputs, evaluation.depth)
+    num_train = _num_training_queries(inputs, evaluation.depth, config.training.sampling)
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
-    pairs = steps * config.training.batch_size * 2 * (1 + BACKWARD)
+    documents = steps * config.training.batch_size * (1 + config.training.negatives)
+    read = config.training.share_read(chunks.chunks_per_document)
+    pairs = documents * read * (1 + BACKWARD)
     for name, times in (("dev", validations), ("test", 1)):
         candidates = inputs.collection.splits[name].candidates
         for query_id in evaluated_queries(inputs.collection, name, evaluation):

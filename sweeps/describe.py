@@ -21,8 +21,10 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     """The plan: what runs, what each cell reads and sees, what was left out and why."""
     collection, base = plan.inputs.collection, plan.base
     queries = {name: len(split.queries) for name, split in collection.splits.items()}
-    number = len(plan.cells) * len(plan.seeds)
+    number = plan.num_trials
+    once = sum(cell.deterministic for cell in plan.cells)
     evaluated = {name: len(evaluated_queries(collection, name, base.evaluation)) for name in SPLITS}
+    width = max(24, *(len(cell.label) + 2 for cell in plan.cells))
     lines = [
         plan.experiment.question,
         "",
@@ -33,16 +35,17 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens",
         f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
+        + (f" ({once} that every seed would repeat run once)" if once else "")
         + (f", of which {finished} are done already" if finished else ""),
         "",
-        f"{'cell':<24}{'chunks':>8}{'(max)':>7}{'tokens/doc':>12}{'seen':>8}{'cost':>8}",
+        f"{'cell':<{width}}{'chunks':>8}{'(max)':>7}{'tokens/doc':>12}{'seen':>8}{'cost':>8}",
     ]
     for cell in plan.cells:
         chunks = cell.chunks
         lines.append(
-            f"{cell.label:<24}{chunks.chunks_per_document:>8.1f}{chunks.max_chunks:>7}"
+            f"{cell.label:<{width}}{chunks.chunks_per_document:>8.1f}{chunks.max_chunks:>7}"
             f"{chunks.tokens_per_document:>12,.0f}{chunks.coverage:>8.0%}"
-            f"{cell.cost / plan.cells[0].cost:>7.1f}x"
+            f"{cell.cost / (plan.cells[0].cost or 1):>7.1f}x"
             + ("  (baseline)" if cell is plan.cells[0] else "")
         )
     lines += [f"left out    {item.label}: {item.reason}" for item in plan.removed]
@@ -83,6 +86,8 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
         "measures": list(base.evaluation.measures),
         "primary": base.evaluation.measures[0],
         "baseline": plan.cells[0].cell,
+        "baselines": own_baselines(plan),
+        "deterministic": [cell.cell for cell in plan.cells if cell.deterministic],
         "correction": None,  # the report decides by the number of comparisons
         "paired_seeds": base.training.paired_seeds,
         "swept": list(swept),
@@ -97,8 +102,25 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
         "cells": cells,
         "first_stage": first_stage_means(collection, "test", base.evaluation),
         "command": redact_text(shlex.join(["python", f"sweeps/{plan.experiment.script}", *argv])),
+        "profile": plan.experiment.profile,
         "confirms": plan.experiment.confirms,
     }
+
+
+def own_baselines(plan: Plan) -> dict[str, str]:
+    """{cell: FirstP of the same backbone and collection}; empty where all have the same."""
+    first = {
+        (cell.config.model.backbone, cell.config.collection): cell.cell
+        for cell in plan.cells
+        if cell.config.model.name == "firstp"
+    }
+    if len(first) < 2:
+        return {}
+    own = {
+        cell.cell: first.get((cell.config.model.backbone, cell.config.collection))
+        for cell in plan.cells
+    }
+    return {cell: baseline for cell, baseline in own.items() if baseline and cell != baseline}
 
 
 def write_description(folder: Path, plan: Plan, description: dict[str, Any]) -> None:

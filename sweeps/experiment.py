@@ -1,7 +1,7 @@
 """What a sweep file states: its question, its grid, its baseline."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rank_core.backbones import Backbone
@@ -29,6 +29,8 @@ class Experiment:
     swept: tuple[str, ...]
     grid: Callable[[TrialConfig, Backbone], Grid]
     label: Callable[[TrialConfig], str]
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings nobody has given
+    profile: str = "clean"  # of PROFILES; below what the user sets
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
 
     @property

@@ -20,6 +20,7 @@ COSTS = (
     "peak_memory_bytes",
     "encoder_tokens",
     "padding_share",
+    "training_padding_share",
     "ties",
 )
 

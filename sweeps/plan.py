@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rank_core import tiny
@@ -10,10 +11,12 @@ from rank_core.config import TrialConfig, setting_types
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.inputs import Inputs, cell_of, load_inputs
-from rank_core.models import check_model, model_class
+from rank_core.models import Ranker, check_model, is_deterministic, model_class
+from rank_core.profiles import profile_settings, suited_to_model
 from sweeps.command_line import Options
 from sweeps.cost import ChunkStatistics, chunk_statistics, trial_cost
 from sweeps.experiment import Experiment, Settings
+from sweeps.suited import suited
 
 SMOKE = {
     "training.max_steps": 2,
@@ -32,8 +35,10 @@ class PlannedCell:
     cell: str
     label: str
     config: TrialConfig  # its seed means nothing
+    inputs: Inputs
     chunks: ChunkStatistics
     cost: float  # of one trial, see `trial_cost`
+    deterministic: bool  # every seed would give the same run: it runs with the first one only
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,19 @@ class Plan:
         """Seed by seed: however early a sweep ends, its cells have (almost) equally many seeds."""
         for seed in self.seeds:
             for cell in self.cells:
-                yield Trial(cell, seed, self.experiment.swept)
+                if seed == self.seeds[0] or not cell.deterministic:
+                    yield Trial(cell, seed, self.experiment.swept)
+
+    @property
+    def num_trials(self) -> int:
+        """Cells times seeds, less what would be the same run again."""
+        return sum(1 for _ in self.trials())
 
 
 def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
     """Everything that can be known before a launch; raises `BadInput` for what can never run.
     Without `base` the options give the settings that all cells share."""
+    experiment = replace(experiment, profile=options.profile)
     base = base or base_config(experiment, options)
     for measure in base.evaluation.measures:
         parse_measure(measure)
@@ -94,21 +106,23 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     points = _restricted(grid.points, experiment, options)
     if options.smoke_test:
         points = points[:SMOKE_POINTS]
-    baseline = _cell(experiment, base, inputs, grid.baseline)
-    cells, removed = _feasible(experiment, base, inputs, baseline, points)
-    return Plan(experiment, base, inputs, tuple(cells), tuple(removed), options.seeds)
+    baseline = _cell(experiment, base, grid.baseline)
+    cells, removed = _feasible(experiment, base, baseline, points)
+    return Plan(experiment, base, inputs, tuple(_told_apart(cells)), tuple(removed), options.seeds)
 
 
 def base_config(experiment: Experiment, options: Options) -> TrialConfig:
-    """The settings that all cells share: defaults, then the backbone's, then the user's."""
+    """The settings that all cells share: defaults, then the backbone's, then those of the sweep and
+    of the profile, then the user's."""
     named = {
         "collection": options.collection,
         "model.backbone": options.backbone,
         "model.name": options.model,
+        "training.init_from": options.init_from,
     }
     chosen: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     for name in chosen.keys() & (options.settings.keys() | options.grids.keys()):
-        flag = f"--{name.rpartition('.')[2]}".replace("--name", "--model")
+        flag = f"--{name.rpartition('.')[2]}".replace("--name", "--model").replace("_", "-")
         raise BadInput(f"a setting is given once, got {flag} and {name}=")
     for name in options.grids:
         if name not in experiment.swept:
@@ -119,7 +133,8 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     # Swept settings are values of points; several points may share one.
     chosen |= {k: v for k, v in options.settings.items() if k not in experiment.swept}
     backbone = chosen.get("model.backbone", TrialConfig().model.backbone)
-    defaults = tiny.SETTINGS if backbone == "tiny" else {}
+    defaults = (tiny.SETTINGS if backbone in tiny.NAMES else {}) | dict(experiment.defaults)
+    defaults |= profile_settings(experiment.profile)
     smoke = SMOKE if options.smoke_test else {}
     return TrialConfig().override({**defaults, **smoke, **chosen})
 
@@ -172,7 +187,6 @@ def _typed(name: str, value: str) -> Any:
 def _feasible(
     experiment: Experiment,
     base: TrialConfig,
-    inputs: Inputs,
     baseline: PlannedCell,
     points: list[Settings],
 ) -> tuple[list[PlannedCell], list[Removed]]:
@@ -181,7 +195,7 @@ def _feasible(
     for point in points:
         name = ", ".join(f"{setting}={value}" for setting, value in point.items())
         try:
-            cell = _cell(experiment, base, inputs, point)
+            cell = _cell(experiment, base, point)
         except BadInput as error:
             removed.append(Removed(name, str(error)))
             continue
@@ -212,19 +226,35 @@ def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
     if ours.model.name == theirs.model.name:
         return True
     models = (model_class(cell.config.model.name), model_class(other.config.model.name))
-    return cell.chunks.max_chunks == 1 and all(model.one_chunk_is_firstp for model in models)
+    return cell.chunks.max_chunks == 1 and all(
+        issubclass(model, Ranker) and model.one_chunk_is_firstp for model in models
+    )
 
 
-def _cell(
-    experiment: Experiment, base: TrialConfig, inputs: Inputs, point: Settings
-) -> PlannedCell:
+def _told_apart(cells: list[PlannedCell]) -> list[PlannedCell]:
+    """The cells under names that differ: the backbone is named where there are several."""
+    if len({cell.config.model.backbone for cell in cells}) == 1:
+        return cells
+    return [
+        replace(cell, label=f"{cell.label} {Path(cell.config.model.backbone).name}")
+        for cell in cells
+    ]
+
+
+def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> PlannedCell:
     config = base.override(point)
+    config = config.override(suited_to_model(experiment.profile, config))
+    inputs = load_inputs(config.collection, config.model.backbone)
+    if "model.name" in point and "chunking.window" not in point:
+        config = config.override({**suited(config, inputs.backbone), **point})
     check_model(config, inputs.backbone)
     chunks = chunk_statistics(config, inputs)
     return PlannedCell(
         cell=cell_of(config, inputs),
         label=experiment.label(config),
         config=config,
+        inputs=inputs,
         chunks=chunks,
         cost=trial_cost(config, inputs, chunks),
+        deterministic=is_deterministic(config, inputs.backbone),
     )

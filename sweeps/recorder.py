@@ -81,6 +81,7 @@ class Recorder:
             "cost/peak_memory_mib": result["peak_memory_bytes"] / MEBIBYTE,
             "cost/encoder_tokens": result["encoder_tokens"],
             "cost/padding_share": result["padding_share"],
+            "cost/training_padding_share": result["training_padding_share"],
         }
         tags = {f"version.{name}": text for name, text in result["versions"].items()}
         tags["stop.reason"] = "collapsed" if result["status"] == "collapsed" else "completed"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -76,7 +77,7 @@ def _sweep(
             freeze(store, shortlist)
         ledger = Ledger(store)
         missing = ledger.plan(plan, store.finished())
-        done = len(plan.cells) * len(plan.seeds) - len(missing)
+        done = plan.num_trials - len(missing)
         say(plan_text(plan, finished=done) + "\n")
         description = manifest(plan, argv) | {
             "alpha": options.alpha,
@@ -143,11 +144,11 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     """Prints the plan, with the time measured on this machine; launches and writes nothing."""
     finished = store.finished()
     missing = [trial for trial in plan.trials() if trial.name not in finished]
-    say(plan_text(plan, finished=len(plan.cells) * len(plan.seeds) - len(missing)))
+    say(plan_text(plan, finished=plan.num_trials - len(missing)))
     cost = sum(trial.cell.cost for trial in missing)
     threads = options.num_workers * options.cpus_per_worker
     slots = max(1, (os.cpu_count() or 1) // threads)
-    speed = measured_speed(plan.cells[-1].config, plan.inputs)
+    speed = measured_speed(plan.cells[-1].config, plan.cells[-1].inputs)
     say(estimate_text(cost, speed, slots))
 
 
@@ -192,18 +193,29 @@ def _finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
     unfinished = path.with_suffix(".unfinished")
     table.to_parquet(unfinished, index=False)
     unfinished.replace(path)
-    _note_versions(store.folder, names)
+    results = [json.loads((store.folder / "runs" / n / RESULT).read_text()) for n in names]
+    _note_versions(store.folder, results)
+    say(_padding_text(results))
     store.pull_file(ACCESS_FILE)
     report = write_report(store.folder)
     store.push("sweep.json", "qrels", "per_query.parquet", "report", ACCESS_FILE)
     return report
 
 
-def _note_versions(folder: Path, names: list[str]) -> None:
+def _padding_text(results: list[dict[str, Any]]) -> str:
+    """How much of what the encoders were given was padding: the trial with the most."""
+    most = {
+        kind: max(result[f"{prefix}padding_share"] for result in results)
+        for kind, prefix in (("evaluation", ""), ("training", "training_"))
+    }
+    shares = ", ".join(f"{share:.1%} in {kind}" for kind, share in most.items())
+    return f"padding     at most {shares} of the encoder's tokens, in any trial"
+
+
+def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
     """Adds to `sweep.json` what the trials ran on; several kinds of machine are all named."""
     kinds: dict[str, dict[str, None]] = {}
-    for name in names:
-        result = json.loads((folder / "runs" / name / RESULT).read_text())
+    for result in results:
         for what, version in result["versions"].items():
             kinds.setdefault(what, {})[version] = None
     description = json.loads((folder / "sweep.json").read_text())

@@ -13,8 +13,8 @@ import sys
 
 from rank_core.backbones import Backbone
 from rank_core.config import TrialConfig
-from rank_core.models import model_class
 from sweeps.experiment import Experiment, Grid
+from sweeps.suited import model_and_windows
 from sweeps.sweep import main
 
 PAPER_PAIRS = ((35, 25), (75, 50), (150, 50), (150, 75), (150, 100), (300, 200), (477, 477))
@@ -32,19 +32,12 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     )
 
 
-def label(config: TrialConfig) -> str:
-    """`MaxP 150/75`; FirstP has no stride."""
-    model, chunking = model_class(config.model.name), config.chunking
-    stride = "" if model.first_chunk_only else f"/{chunking.stride}"
-    return f"{model.label} {chunking.window}{stride}"
-
-
 EXPERIMENT = Experiment(
     name="window_stride",
     question="Which window and stride, and is the difference real or one lucky seed?",
     swept=("chunking.window", "chunking.stride"),
     grid=grid,
-    label=label,
+    label=model_and_windows,
 )
 
 if __name__ == "__main__":

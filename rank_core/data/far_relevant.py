@@ -1,10 +1,12 @@
 """Long documents whose relevant passage comes late, assembled from passages.
 
 The construction of FarRelevant (Boytsov et al., "Positional bias in long-document ranking",
-appendix C.2), with lengths in words at white space instead of tokens of one model.
+appendix C.2), with lengths in words at white space instead of tokens of one model: `bury` has all
+of it, `assemble` the shorter form that python-docs uses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,3 +55,75 @@ def assemble(
         after.append(" ".join(words))
         room -= len(words)
     return " ".join(part for part in (*before, relevant, *after) if part), offset
+
+
+class Buried(NamedTuple):
+    """A document and where its relevant passage stands, in words at white space."""
+
+    text: str
+    word_start: int  # words before the relevant passage
+    num_words: int  # of the relevant passage
+    drawn_length: int  # what the length of the document was meant to be
+
+
+def bury(
+    relevant: str,
+    distractors: Iterable[str],
+    *,
+    first_position: int,
+    max_length: int,
+    as_published: bool,
+    rng: np.random.Generator,
+) -> Buried:
+    """A document that holds `relevant` whole, `first_position` words or more after its start.
+
+    Its length is drawn uniformly from `first_position` + the passage's words to `max_length`.
+    Distractors fill it up to `first_position`; the next ones, as many as the length allows, are
+    shuffled with the relevant passage and follow. A distractor before it that would make the
+    document longer than `max_length` is cut, so none is longer. `as_published` keeps to the wording
+    of the paper as we read it: more than `first_position` words come first, and the last distractor
+    is the one that exceeds the drawn length, so documents are one word and one passage longer.
+    """
+    num_words = len(relevant.split())
+    if not 1 <= num_words <= max_length - first_position:
+        raise BadInput(
+            "1 <= words of the relevant passage <= max_length - first_position must hold, "
+            f"got {num_words} words, first_position={first_position}, max_length={max_length}"
+        )
+    length = int(rng.integers(first_position + num_words, max_length + 1))
+    source = iter(distractors)
+    most = None if as_published else max_length - num_words
+    before = list(_fill(source, first_position + as_published, most))
+    offset = sum(len(one.split()) for one in before)
+    after = list(_follow(source, length - offset - num_words, one_more=as_published))
+    slot = int(rng.integers(len(after) + 1))
+    order = [after[number] for number in rng.permutation(len(after))]
+    offset += sum(len(one.split()) for one in order[:slot])
+    parts = (*before, *order[:slot], relevant, *order[slot:])
+    return Buried(" ".join(part.strip() for part in parts), offset, num_words, length)
+
+
+def _fill(distractors: Iterator[str], least: int, most: int | None) -> Iterator[str]:
+    """Distractors until they have `least` words, the last one cut where it makes `most`."""
+    total = 0
+    while total < least:
+        one = next(distractors, None)
+        if one is None:
+            raise BadInput(f"the distractors must have {least} words together, found {total} words")
+        words = one.split()
+        if most is not None and total + len(words) > most:
+            one = " ".join(words[: most - total])
+        total += len(words)
+        if words:
+            yield one
+
+
+def _follow(distractors: Iterator[str], room: int, *, one_more: bool) -> Iterator[str]:
+    """Distractors up to the first that exceeds `room` words, and that one too if asked for."""
+    while room >= 0:
+        one = next(distractors, None)
+        if one is None:
+            return
+        room -= len(one.split())
+        if room >= 0 or one_more:
+            yield one

@@ -8,22 +8,17 @@ the first stage is BM25 over all documents, made once and cached.
 import functools
 import hashlib
 import json
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
 from rank_core.data.collection import Collection, Qrels, Run, Split
-from rank_core.data.trec import (
-    is_identifier,
-    read_content,
-    read_lines,
-    read_qrels,
-    read_queries,
-    read_run,
-    write_run,
-)
+from rank_core.data.documents_file import read_documents
+from rank_core.data.text_files import read_content, read_lines, shown
+from rank_core.data.trec import read_qrels, read_queries, read_run, write_run
 from rank_core.errors import BadInput
 
 SPLITS = ("train", "dev", "test")
@@ -54,7 +49,7 @@ class _Files(NamedTuple):
 def load_folder(folder: Path) -> Collection:
     """The collection of a folder, named like it; kept in memory until one of its files changes."""
     files = _find_files(Path(folder).expanduser().resolve())
-    states = tuple((stat.st_size, stat.st_mtime_ns) for stat in map(Path.stat, files.paths()))
+    states = tuple((one.st_size, one.st_mtime_ns) for one in map(Path.stat, files.paths()))
     return _load(files, states)
 
 
@@ -65,7 +60,7 @@ def _load(files: _Files, states: tuple[tuple[int, int], ...]) -> Collection:
         str(path.relative_to(files.folder)).removesuffix(".gz"): read_content(path)
         for path in files.paths()
     }
-    documents = _read_documents(files.documents)
+    documents = read_documents(files.documents)
     judged = {
         name: _read_judged(split.queries, split.qrels, documents) for name, split in files.splits
     }
@@ -99,15 +94,16 @@ def _find_files(folder: Path) -> _Files:
         raise BadInput(f"{folder} must be a folder, found {found}; {LAYOUT}")
     missing = []
     documents = [
-        path for path in (folder / "docs.jsonl", folder / "docs.jsonl.gz") if path.exists()
+        path for path in (folder / "docs.jsonl", folder / "docs.jsonl.gz") if _is_there(path)
     ]
     if not documents:
         missing.append("docs.jsonl (or docs.jsonl.gz)")
     splits = []
     for name in SPLITS:
         required = (folder / name / "queries.tsv", folder / name / "qrels.trec")
-        missing += [f"{name}/{path.name}" for path in required if not path.exists()]
+        missing += [f"{name}/{path.name}" for path in required if not _is_there(path)]
         runs = sorted([*folder.glob(f"{name}/*.run"), *folder.glob(f"{name}/*.run.gz")])
+        runs = [path for path in runs if _is_there(path)]
         _refuse_several(f"{folder / name}: a split", "run file", runs)
         splits.append((name, _SplitFiles(*required, run=runs[0] if runs else None)))
     if missing:
@@ -116,64 +112,29 @@ def _find_files(folder: Path) -> _Files:
     return _Files(folder, documents[0], tuple(splits))
 
 
+def _is_there(path: Path) -> bool:
+    """Whether a file has this name; refused is whatever has it and can be no file of ours."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        if path.is_symlink():
+            target = path.readlink()
+            raise BadInput(
+                f"{path} must be a file, found a symbolic link to nowhere ({target})"
+            ) from None
+        return False
+    except OSError as error:  # a loop of links, a folder that we may not enter
+        raise BadInput(f"{path} must be readable: {error.strerror or error}") from None
+    if not stat.S_ISREG(mode):
+        found = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
+        raise BadInput(f"{path} must be a file, found {found}")
+    return True
+
+
 def _refuse_several(owner: str, kind: str, paths: list[Path]) -> None:
     if len(paths) > 1:
         names = " and ".join(path.name for path in paths)
         raise BadInput(f"{owner} may have one {kind}, found {names}; remove all but one")
-
-
-def _read_documents(path: Path) -> dict[str, str]:
-    """{doc_id: title, newline and text}."""
-    documents: dict[str, str] = {}
-    lines: dict[str, int] = {}
-    for number, line in read_lines(path):
-        place = f"{path}:{number}"
-        doc_id, text = _parse_document(line, place)
-        if doc_id in lines:
-            raise BadInput(
-                f"{place}: a doc_id may occur once, found {doc_id!r} in lines "
-                f"{lines[doc_id]} and {number}"
-            )
-        lines[doc_id] = number
-        documents[doc_id] = text
-    if not documents:
-        raise BadInput(f"{path} must hold at least one document, found none")
-    return documents
-
-
-def _parse_document(line: str, place: str) -> tuple[str, str]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{place}: a line must be one JSON object: {error}") from None
-    if not isinstance(record, dict):
-        raise BadInput(f"{place}: a line must be one JSON object, found {type(record).__name__}")
-    for field in ("doc_id", "text"):
-        if field not in record:
-            known = ", ".join(record) or "no field"
-            raise BadInput(f"{place}: a document must have doc_id and text, found {known}")
-    doc_id, text = _text(record, "doc_id", place), _text(record, "text", place)
-    if not is_identifier(doc_id):
-        raise BadInput(f"{place}: a doc_id must be one word without white space, found {doc_id!r}")
-    if record.get("title") is not None:
-        text = f"{_text(record, 'title', place)}\n{text}"
-    if not text.strip():
-        raise BadInput(f"{place}: a document must not be empty, found document {doc_id!r}")
-    return doc_id, text
-
-
-def _text(record: dict[str, Any], field: str, place: str) -> str:
-    value = record[field]
-    if not isinstance(value, str):
-        raise BadInput(f"{place}: {field} must be a text, found {json.dumps(value)[:80]}")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise BadInput(
-            f"{place}: {field} must be valid Unicode, found half of a surrogate pair "
-            f"at character {error.start}"
-        ) from None
-    return value
 
 
 def _read_judged(
@@ -181,6 +142,8 @@ def _read_judged(
 ) -> tuple[dict[str, str], Qrels]:
     """The queries that have judgments, in the order of their file, and these judgments."""
     queries, qrels = read_queries(queries_path), read_qrels(qrels_path)
+    if not queries:
+        raise BadInput(f"{queries_path} must hold at least one query, found none")
     _require_known("query", qrels, queries, qrels_path, column=0, source=queries_path.name)
     judged_ids = (doc_id for judged in qrels.values() for doc_id in judged)
     _require_known("document", judged_ids, documents, qrels_path, column=2, source="the documents")
@@ -192,6 +155,11 @@ def _read_judged(
 
 def _read_candidates(path: Path, queries_path: Path, documents: Mapping[str, str]) -> Run:
     run, queries = read_run(path), read_queries(queries_path)
+    if not run:
+        raise BadInput(
+            f"{path} must rank a document for some query, found no line; without the file the "
+            "first stage is BM25"
+        )
     _require_known("query", run, queries, path, column=0, source=queries_path.name)
     ranked_ids = (doc_id for ranked in run.values() for doc_id in ranked)
     _require_known("document", ranked_ids, documents, path, column=2, source="the documents")
@@ -208,10 +176,18 @@ def _require_known(
     source: str,
 ) -> None:
     """Refuse a name that `known` lacks, at the first line of `path` that has it."""
-    for name in names:
-        if name not in known:
-            number = next(n for n, line in read_lines(path) if line.split()[column] == name)
-            raise BadInput(f"{path}:{number}: a {kind} must be in {source}, found {name!r}")
+    found = dict.fromkeys(names)
+    strange = [name for name in found if name not in known]
+    if not strange:
+        return
+    lines = ((number, line.split()[column]) for number, line in read_lines(path))
+    number, name = next(one for one in lines if one[1] not in known)
+    message = f"{path}:{number}: a {kind} must be in {source}, found {shown(name)}"
+    if len(found) > 1 and 2 * len(strange) > len(found):
+        message += (
+            f"; {len(strange)} of {len(found)} are not: a file of another collection or split?"
+        )
+    raise BadInput(message)
 
 
 def _refuse_shared_queries(files: _Files) -> None:
@@ -220,11 +196,19 @@ def _refuse_shared_queries(files: _Files) -> None:
     for _, split in files.splits:
         for query_id in read_queries(split.queries):
             if query_id in owners:
+                places = [
+                    f"{path}:{next(n for n, line in read_lines(path) if _id_of(line) == query_id)}"
+                    for path in (split.queries, owners[query_id])
+                ]
                 raise BadInput(
-                    f"a query_id may be in one split only, found {query_id!r} in "
-                    f"{owners[query_id]} and {split.queries}"
+                    f"{places[0]}: a query_id may be in one split only, found {query_id!r} in "
+                    f"{places[1]} as well"
                 )
             owners[query_id] = split.queries
+
+
+def _id_of(line: str) -> str:
+    return line.partition("\t")[0].strip()
 
 
 def _bm25_runs(

@@ -1,6 +1,7 @@
 """Every ranking system by name. Adding one: a file here and a line in `MODELS`."""
 
 import dataclasses
+from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
@@ -8,28 +9,86 @@ from safetensors.torch import load_file
 from rank_core.backbones import Backbone, load_encoder
 from rank_core.chunks import chunk_spans
 from rank_core.cls_only import only_cls
-from rank_core.config import Model, TrialConfig
+from rank_core.config import Chat, Model, TrialConfig
 from rank_core.errors import BadInput, unknown
-from rank_core.models.parade import ParadeAttn, ParadeAvg, ParadeMax, ParadeTransformer
-from rank_core.models.passage_scores import AvgP, FirstP, MaxP, SumP
+from rank_core.models.avg_cls import AvgCls
+from rank_core.models.bi_encoder import BiEncoder
+from rank_core.models.birch import Birch
+from rank_core.models.cedr import CedrDrmm, CedrKnrm, CedrPacrr
+from rank_core.models.co_pacrr import CoPacrr
+from rank_core.models.deeprank import DeepRank
+from rank_core.models.idcm import Idcm
+from rank_core.models.keyb import KeyB, KeyBParade
+from rank_core.models.late_interaction import LateInteraction
+from rank_core.models.list_ranker import FirstStage, ListRanker, RandomOrder
+from rank_core.models.longp import LongP
+from rank_core.models.neural_model1 import NeuralModel1
+from rank_core.models.parade import ParadeAttn, ParadeAvg, ParadeMax
+from rank_core.models.parade_cnn import ParadeCnn
+from rank_core.models.parade_pretrained import ParadePretrained, ParadeWithQuery
+from rank_core.models.parade_transformer import ParadeTransformer, ParadeTransformerL3
+from rank_core.models.passage_scores import AvgP, FirstP, KMaxAvgP, MaxP, SumP
+from rank_core.models.qds import QdsTransformer
+from rank_core.models.randp import RandP
 from rank_core.models.ranker import Ranker
+from rank_core.models.rankgpt import RankGPT
+from rank_core.models.row_vectors import pooling_of
+from rank_core.models.tk import TK
+from rank_core.models.tkl import TKL
+from rank_core.models.word_vectors import WordVectorRanker
 from rank_core.tiny import RANKING_HEAD
+from rank_core.training_settings import check_training
 
-MODELS: dict[str, type[Ranker]] = {
+MODELS: dict[str, type[Ranker] | type[ListRanker]] = {
+    "bm25": FirstStage,
+    "random": RandomOrder,
+    "rankgpt": RankGPT,
     "firstp": FirstP,
     "maxp": MaxP,
     "sump": SumP,
     "avgp": AvgP,
+    "avg-cls": AvgCls,
+    "kmax-avgp": KMaxAvgP,
+    "randp": RandP,
+    "birch": Birch,
     "parade-avg": ParadeAvg,
     "parade-max": ParadeMax,
     "parade-attn": ParadeAttn,
+    "parade-cnn": ParadeCnn,
     "parade-transformer": ParadeTransformer,
+    "parade-transformer-l3": ParadeTransformerL3,
+    "parade-transformer-pretrained": ParadePretrained,
+    "parade-transformer-query": ParadeWithQuery,
+    "parade-late-interaction": LateInteraction,
+    "longp": LongP,
+    "bi-encoder": BiEncoder,
+    "cedr-knrm": CedrKnrm,
+    "cedr-drmm": CedrDrmm,
+    "cedr-pacrr": CedrPacrr,
+    "neural-model1": NeuralModel1,
+    "tk": TK,
+    "tkl": TKL,
+    "co-pacrr": CoPacrr,
+    "deeprank": DeepRank,
+    "keyb": KeyB,
+    "keyb-parade": KeyBParade,
+    "idcm": Idcm,
+    "qds": QdsTransformer,
 }
 
-__all__ = ["MODELS", "Ranker", "build_model", "check_model", "model_class"]
+__all__ = [
+    "MODELS",
+    "ListRanker",
+    "Ranker",
+    "build_model",
+    "check_model",
+    "is_deterministic",
+    "list_ranker",
+    "model_class",
+]
 
 
-def model_class(name: str) -> type[Ranker]:
+def model_class(name: str) -> type[Ranker] | type[ListRanker]:
     """The entry of `MODELS` called `name`."""
     if name not in MODELS:
         raise unknown("model", name, MODELS)
@@ -40,8 +99,15 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     """Refuses settings that the model ignores and windows that the backbone cannot read."""
     model, chunking = model_class(config.model.name), config.chunking
     _check_options(config)
+    if issubclass(model, ListRanker):
+        return
+    check_training(
+        config.training, config.model.name, one_chunk_is_firstp=model.one_chunk_is_firstp
+    )
+    pooling_of(config.model, backbone)
+    model.check(config, backbone)
     limit = backbone.max_window(chunking.max_query_tokens)
-    if chunking.window > limit:
+    if chunking.window > limit and not issubclass(model, WordVectorRanker):
         raise BadInput(
             f"chunking.window <= {limit} must hold for backbone {backbone.name} "
             f"({backbone.max_input_tokens} positions less {chunking.max_query_tokens} query tokens "
@@ -54,7 +120,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
             f"model {config.model.name} reads at most {model.max_chunks} chunks of a document, got "
             f"up to {most}; lower chunking.max_chunks or raise chunking.stride"
         )
-    if not model.first_chunk_only:
+    if not model.first_chunk_only or config.training.unit == "passage":
         return
     if chunking.stride != chunking.window:
         raise BadInput(
@@ -69,7 +135,9 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
 
 
 def _check_options(config: TrialConfig) -> None:
-    """Refuses an optional setting of `Model` that the model does not heed."""
+    """Refuses optional settings that the model does not heed."""
+    if config.chat != Chat() and config.model.name != "rankgpt":
+        raise BadInput(f"chat.* has no effect with model {config.model.name}, only with rankgpt")
     heeded = model_class(config.model.name).options
     for field in dataclasses.fields(Model):
         value = getattr(config.model, field.name)
@@ -87,11 +155,35 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
         torch.manual_seed(init_seed)
         encoder = load_encoder(backbone, config.model.dropout)
         kind = model_class(config.model.name)
-        if not kind.reads_tokens:
+        assert issubclass(kind, Ranker)
+        if not kind.reads_tokens and pooling_of(config.model, backbone) == "cls":
             only_cls(encoder)
         model = kind(encoder, backbone, config.model)
     # A backbone that was trained to rank passages brings its head along, as the papers continue
     # from a whole ranker that was trained on MS MARCO.
+    # A head of another shape (over other features than a row's vector) starts afresh.
     if (backbone.folder / RANKING_HEAD).exists():
-        model.head.load_state_dict(load_file(backbone.folder / RANKING_HEAD))
+        trained = load_file(backbone.folder / RANKING_HEAD)
+        own = model.head.state_dict()
+        if {n: w.shape for n, w in own.items()} == {n: w.shape for n, w in trained.items()}:
+            model.head.load_state_dict(trained)
     return model
+
+
+def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
+    """True where every seed gives the same run: no weights of ours, or none that are drawn and no
+    training."""
+    kind = model_class(config.model.name)
+    if issubclass(kind, ListRanker):
+        return kind.deterministic
+    if config.training.num_epochs or config.training.init_from:
+        return False
+    first, second = (build_model(config, backbone, init_seed=seed).state_dict() for seed in (1, 2))
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def list_ranker(config: TrialConfig, workdir: Path) -> ListRanker:
+    """The system without weights that the settings name; what it has to keep goes to `workdir`."""
+    kind = model_class(config.model.name)
+    assert issubclass(kind, ListRanker)
+    return kind(config, workdir)

@@ -1,13 +1,20 @@
 """PARADE: aggregate the chunks' [CLS] vectors, then score once (Li et al. 2020)."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel
 
 from rank_core.backbones import Backbone
-from rank_core.config import Model
+from rank_core.config import Model, TrialConfig
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
+from rank_core.models.row_vectors import pooling_of
+from rank_core.models.unmasked_chunks import UNMASKED, check_quirks
+
+ELEMENTWISE = "elementwise-attention"
+"""Weights over chunks for every dimension apart, softmax_p(W cls_p + b): the PARADE-Attn of the
+code that the numbers of Boytsov et al. 2022 come from."""
 
 
 class Parade(Ranker):
@@ -15,6 +22,14 @@ class Parade(Ranker):
 
     paper = "Li et al. 2020"
     family = "PARADE"
+    options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
+    QUIRKS: ClassVar[tuple[str, ...]] = (UNMASKED,)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Only quirks that the variant has."""
+        super().check(config, backbone)
+        check_quirks(config, cls.QUIRKS, pooling_of(config.model, backbone))
 
 
 class ParadeAvg(Parade):
@@ -38,69 +53,26 @@ class ParadeMax(Parade):
 
 
 class ParadeAttn(Parade):
-    """head(sum_p w_p cls_p), w = softmax(C . cls_p) with one learned vector C (the paper's form,
-    not the element-wise one of later code)."""
+    """head(sum_p w_p cls_p), w = softmax(C . cls_p) with one learned vector C (the paper's form;
+    the element-wise one of later code is a quirk)."""
 
     label = "PARADE-Attn"
-
-    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
-        super().__init__(encoder, backbone, settings)
-        self.attention = nn.Parameter(torch.empty(self.head.in_features))
-        nn.init.trunc_normal_(self.attention, std=0.02)
-
-    def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Attends over chunks, then scores."""
-        weight_BP = poolings.masked_softmax(cls_BPH @ self.attention, mask_BP)
-        return self.score((weight_BP[:, :, None] * cls_BPH).sum(1))
-
-
-class ParadeTransformer(Parade):
-    """A transformer with random weights over [C, SEP, cls_1 .. cls_n, SEP]; C's output is scored.
-
-    The RAND-L2 of Boytsov et al. as meant: 2 layers, 4 heads, C and SEP start as the encoder's
-    embeddings of [CLS] and [SEP], positions and segments (0, 0, 1 .. 1, 0) are embedded, absent
-    chunks are masked, and the SEP that closes a document follows its own last chunk. C is written
-    to and read from position 0.
-    """
-
-    label = "PARADE-Transformer"
-    one_chunk_is_firstp = False
-    NUM_LAYERS = 2
-    NUM_HEADS = 4
-    max_chunks = 509  # 512 positions less C and two SEP
+    QUIRKS = (UNMASKED, ELEMENTWISE)
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
         hidden = self.head.in_features
-        config = BertConfig(
-            vocab_size=1,
-            hidden_size=hidden,
-            num_hidden_layers=self.NUM_LAYERS,
-            num_attention_heads=self.NUM_HEADS,
-            intermediate_size=4 * hidden,
-            hidden_dropout_prob=settings.dropout,
-            attention_probs_dropout_prob=settings.dropout,
-        )
-        self.aggregator = BertModel(config, add_pooling_layer=False)
-        # Chunk vectors enter as embeddings: a word table would be dead weight.
-        del self.aggregator.embeddings.word_embeddings
-        words = encoder.get_input_embeddings().weight  # type: ignore[operator]
-        special_2H = words[[backbone.cls_id, backbone.sep_id]]
-        self.special_2H = nn.Parameter(special_2H.detach().clone())
+        self.attention: nn.Parameter | nn.Linear
+        if ELEMENTWISE in settings.quirks:
+            self.attention = nn.Linear(hidden, hidden)
+            return
+        self.attention = nn.Parameter(torch.empty(hidden))
+        nn.init.trunc_normal_(self.attention, std=0.02)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Runs the aggregator over each document's chunk vectors and scores C's output."""
-        num_docs, num_chunks, _ = cls_BPH.shape
-        length_B = mask_BP.sum(1)
-        c_B1H, sep_B1H = self.special_2H.to(cls_BPH.dtype)[:, None, None].expand(2, num_docs, 1, -1)
-        x_BTH = torch.cat([c_B1H, sep_B1H, cls_BPH, torch.zeros_like(sep_B1H)], dim=1)
-        place_T = torch.arange(num_chunks + 3, device=cls_BPH.device)
-        end_B1 = (length_B + 2)[:, None]
-        x_BTH = torch.where((place_T == end_B1)[:, :, None], sep_B1H, x_BTH)
-        segment_BT = ((place_T >= 2) & (place_T < end_B1)).long()
-        output = self.aggregator(
-            inputs_embeds=x_BTH,
-            attention_mask=(place_T <= end_B1).long(),
-            token_type_ids=segment_BT,
-        )
-        return self.score(output.last_hidden_state[:, 0])
+        """Attends over chunks, then scores."""
+        if isinstance(self.attention, nn.Linear):
+            weight = poolings.masked_softmax(self.attention(cls_BPH), mask_BP)
+        else:
+            weight = poolings.masked_softmax(cls_BPH @ self.attention, mask_BP)[:, :, None]
+        return self.score((weight * cls_BPH).sum(1))

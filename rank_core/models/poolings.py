@@ -25,9 +25,24 @@ def masked_mean(x: Tensor, mask_BP: Tensor) -> Tensor:
     return masked_sum(x, mask_BP) / count_B.view(-1, *(1,) * (x.dim() - 2))
 
 
-def masked_softmax(logit_BP: Tensor, mask_BP: Tensor) -> Tensor:
+def masked_top(x_BP: Tensor, mask_BP: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """(top_BK, real_BK): the k largest values over real chunks, largest first; zeros where a
+    document has fewer than k chunks."""
+    most = min(k, x_BP.shape[1])
+    top_BK = x_BP.masked_fill(~mask_BP, float("-inf")).topk(most, dim=1).values
+    real_BK = torch.arange(most, device=x_BP.device) < mask_BP.sum(1, keepdim=True)
+    return top_BK.masked_fill(~real_BK, 0.0), real_BK
+
+
+def masked_top_mean(x_BP: Tensor, mask_BP: Tensor, k: int) -> Tensor:
+    """The mean of the k largest values, of all where there are fewer."""
+    top_BK, real_BK = masked_top(x_BP, mask_BP, k)
+    return top_BK.sum(1) / real_BK.sum(1)
+
+
+def masked_softmax(logit: Tensor, mask_BP: Tensor) -> Tensor:
     """Weights over real chunks that sum to one; padding weighs nothing."""
-    return torch.softmax(logit_BP.masked_fill(~mask_BP, float("-inf")), dim=1)
+    return torch.softmax(logit.masked_fill(~_like(mask_BP, logit), float("-inf")), dim=1)
 
 
 def _like(mask_BP: Tensor, x: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.config import Model, TrialConfig
+from rank_core.models.row_vectors import pooling_of, row_vectors
+from rank_core.models.unmasked_chunks import UNMASKED, UnmaskedChunks
 from rank_core.token_store import TokenStore
 
 
@@ -32,12 +34,15 @@ class Ranker(nn.Module):
     one_chunk_is_firstp: ClassVar[bool] = True  # on one-chunk documents it is FirstP's function
     max_chunks: ClassVar[int | None] = None  # of one document; None: no limit
     # Only so many chunks of a document have a gradient, those of the highest scores; 0: all.
-    chunks_that_learn: ClassVar[int] = 0
+    # An instance may have its own number.
+    chunks_that_learn: int = 0
+    extra_loss: Tensor | None = None  # set by a forward pass in training, spent by the loop
     options: ClassVar[tuple[str, ...]] = ()  # the optional settings of `Model` that it heeds
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__()
         self.encoder = encoder
+        self.pooling = pooling_of(settings, backbone)
         self.dropout = nn.Dropout(settings.dropout)
         self.head = nn.Linear(encoder.config.hidden_size, 1)  # type: ignore[union-attr,arg-type]
         nn.init.xavier_uniform_(self.head.weight)
@@ -45,11 +50,16 @@ class Ranker(nn.Module):
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
         """How the model's documents are cut and laid out."""
-        return PairEncoder(tokens, config.chunking, cls.first_chunk_only, backbone)
+        kind = UnmaskedChunks if UNMASKED in config.model.quirks else PairEncoder
+        return kind(tokens, config.chunking, cls.first_chunk_only, backbone)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Refuses settings that this model cannot follow, beyond what holds for all models."""
 
     def encode(self, inputs: EncoderInput) -> Tensor:
-        """x_CH: a vector of each chunk, the last layer's first one."""
-        return self.hidden(inputs)[:, 0]
+        """x_CH: a vector of each chunk, pooled from the last layer as suits the encoder."""
+        return row_vectors(self.hidden(inputs), inputs.attention_mask_CL, self.pooling)
 
     def hidden(self, inputs: EncoderInput) -> Tensor:
         """hidden_CLH: the encoder's last layer; [CLS] alone (L = 1) unless `reads_tokens`."""
@@ -97,6 +107,6 @@ class Ranker(nn.Module):
 def pad_chunks(x_CH: Tensor, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
     """(x_BPH, mask_BP): chunk vectors regrouped by document, of which each has its count."""
     x_BPH = pad_sequence(x_CH.split(list(counts)), batch_first=True)
-    count_B = torch.tensor(counts, device=x_CH.device)
+    count_B = torch.tensor(counts).to(x_CH.device, non_blocking=True)
     mask_BP = torch.arange(x_BPH.shape[1], device=x_CH.device) < count_B[:, None]
     return x_BPH, mask_BP

@@ -70,6 +70,7 @@ class Analysis:
             alpha=self.sweep.alpha,
             baselines=self.slots,
             paired_seeds=self.paired,
+            deterministic=self.sweep.deterministic,
             collapsed=sum(len(one.seeds("collapsed")) for one in self.cells),
             failed=sum(len(one.seeds(*LOST)) for one in self.cells),
             ties=_ties(self.sweep),
@@ -115,7 +116,7 @@ def analyse(sweep: Sweep) -> Analysis:
         comparisons=comparisons,
         own_comparisons=own_comparisons,
         tests={
-            (one.measure, one.system): _scope_test(matrices[one.measure], one, paired=paired)
+            (one.measure, one.system): _scope_test(sweep, matrices[one.measure], one, paired=paired)
             for one in comparisons
         },
         rows=_rows(sweep, cells, comparisons, own_comparisons),
@@ -147,6 +148,7 @@ def _comparisons(
             correction=sweep.correction,
             alpha=sweep.alpha,
             paired_seeds=paired,
+            deterministic=[cell for cell in sweep.deterministic if cell in scored],
         )
         for slot, one in zip(by_slot, found, strict=True):
             slot.extend(one)
@@ -173,9 +175,12 @@ def _gains(
     return found
 
 
-def _scope_test(matrix: ScoreMatrix, one: Comparison, *, paired: bool) -> ScopeTest:
-    test = paired_scope_test if paired else scope_test
-    return test(matrix.scores[one.system], matrix.scores[one.baseline])
+def _scope_test(sweep: Sweep, matrix: ScoreMatrix, one: Comparison, *, paired: bool) -> ScopeTest:
+    sides = matrix.scores[one.system], matrix.scores[one.baseline]
+    fixed = one.system in sweep.deterministic, one.baseline in sweep.deterministic
+    if paired and not any(fixed):
+        return paired_scope_test(*sides)
+    return scope_test(*sides, deterministic=fixed)
 
 
 def _rows(

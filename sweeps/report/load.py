@@ -50,6 +50,7 @@ class Sweep:
     measures: tuple[str, ...]
     primary: str
     baseline: str
+    deterministic: tuple[str, ...]  # cells whose one run is the only one there is
     baselines: Mapping[str, str]  # {cell: its own baseline, such as FirstP of its backbone}
     alpha: float
     correction: str
@@ -97,6 +98,7 @@ def load_sweep(folder: Path) -> Sweep:
         primary=described["primary"],
         baseline=described["baseline"],
         baselines=_baselines(folder / "sweep.json", described, cells),
+        deterministic=tuple(described.get("deterministic") or ()),
         alpha=float(described.get("alpha", 0.05)),
         correction=described.get("correction") or _correction(len(cells) - 1),
         rope=float(described.get("rope", ROPE)),

@@ -1,9 +1,11 @@
 """Backbones: usable length, contents, loading without side effects, errors with a remedy."""
 
+import json
 import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from transformers import (
@@ -14,7 +16,7 @@ from transformers import (
     RobertaModel,
 )
 
-from rank_core.backbones import load_encoder, load_tokenizer, resolve_backbone
+from rank_core.backbones import _config, load_encoder, load_tokenizer, resolve_backbone
 from rank_core.config import Chunking, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models import check_model
@@ -84,7 +86,10 @@ def test_the_longest_window_is_accepted_and_one_more_token_is_not(backbone_folde
 @pytest.mark.parametrize(
     ("settings", "law"),
     [
-        ({"model.name": "maxP"}, r"unknown model 'maxP'; did you mean maxp\?; known: avgp, firstp"),
+        (
+            {"model.name": "maxP"},
+            r"unknown model 'maxP'; did you mean maxp\?; known: .*avgp,.* firstp,",
+        ),
         ({"model.name": "firstp"}, r"stride has no effect with model firstp.*=60, got 30"),
         ({"model.name": "firstp", "chunking.stride": 60, "chunking.max_chunks": 2}, "no effect"),
         (
@@ -179,3 +184,57 @@ def test_a_tokenizer_without_marks_is_refused(backbone_folder, tmp_path):
     PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]").save_pretrained(folder)
     with pytest.raises(BadInput, match=r"\[CLS\] and \[SEP\]"):
         resolve_backbone(str(folder))
+
+
+def test_a_checkpoint_that_lacks_weights_is_refused(backbone_folder, tmp_path):
+    folder = tmp_path / "partial"
+    shutil.copytree(backbone_folder, folder)
+    weights = load_file(folder / "model.safetensors")
+    del weights["encoder.layer.1.output.dense.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadInput, match=r"lacks 1, the first is encoder.layer.1.output.dense.weig"):
+        load_encoder(resolve_backbone(str(folder)), 0.0)
+
+
+def test_a_pickled_checkpoint_is_read_and_named_by_its_contents(backbone_folder, tmp_path):
+    folder = tmp_path / "old"
+    shutil.copytree(backbone_folder, folder)
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    old = resolve_backbone(str(folder))
+    encoder = load_encoder(old, 0.0)
+    assert torch.equal(
+        encoder.get_input_embeddings().weight, weights["embeddings.word_embeddings.weight"]
+    )
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    torch.save({name: weight + 1 for name, weight in weights.items()}, other / "pytorch_model.bin")
+    assert resolve_backbone(str(other)).content_hash != old.content_hash
+
+
+def test_a_padding_token_that_does_not_fit_the_positions_is_refused(roberta_folder, tmp_path):
+    folder = tmp_path / "padded"
+    shutil.copytree(roberta_folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": 3}))
+    with pytest.raises(BadInput, match=r"must have the same; .*: config 3, tokenizer 1"):
+        resolve_backbone(str(folder))
+
+
+def test_a_config_is_the_same_after_many_loads(backbone):
+    before = _config(backbone.name, backbone.folder).to_dict()
+    for dropout in (0.3, 0.1):
+        load_encoder(backbone, dropout)
+    assert _config(backbone.name, backbone.folder).to_dict() == before
+
+
+def test_a_load_says_nothing_of_weights_that_ranking_does_not_use(
+    backbone_folder, tmp_path, caplog
+):
+    folder = tmp_path / "pooled"
+    shutil.copytree(backbone_folder, folder)
+    BertModel.from_pretrained(backbone_folder).save_pretrained(folder)
+    caplog.clear()
+    load_encoder(resolve_backbone(str(folder)), 0.0)
+    assert caplog.records == []

@@ -15,11 +15,14 @@ BUILDER = """
 import os, sys, time
 from rank_core.cache import cached_directory
 def build(folder):
+    print([path.name for path in folder.iterdir()], end=" ")
     (folder / "part").write_text("half")
     print("building", flush=True)
     time.sleep(float(sys.argv[1]))
     (folder / "part").write_text("whole")
-print((cached_directory("kind", "key", build) / "part").read_text(), flush=True)
+resume = len(sys.argv) > 2
+made = cached_directory("kind", "key", build, resume=resume)
+print((made / "part").read_text(), flush=True)
 """
 
 
@@ -29,10 +32,17 @@ def root(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def start(seconds):
+def start(seconds, *words):
     return subprocess.Popen(
-        [sys.executable, "-c", BUILDER, str(seconds)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", BUILDER, str(seconds), *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
+
+
+def folders(root):
+    return [path.name for path in (root / "kind").iterdir() if path.is_dir()]
 
 
 def test_the_environment_says_where_the_cache_is(root, monkeypatch):
@@ -77,12 +87,45 @@ def test_several_processes_build_a_folder_once():
     assert all(builder.returncode == 0 for builder in builders)
 
 
-def test_what_a_killed_builder_left_is_removed_and_built_anew(root):
-    killed = start(600)
-    assert killed.stdout.readline() == "building\n"
-    waiting = start(0)
+@pytest.mark.parametrize(
+    ("words", "found"), [((), "[] building"), (("resume",), "['part'] building")]
+)
+def test_a_killed_builders_folder_is_emptied_or_handed_to_one_that_resumes(root, words, found):
+    killed = start(600, *words)
+    assert killed.stdout.readline() == "[] building\n"
+    waiting = start(0, *words)
     time.sleep(0.1)
+    assert "key" not in folders(root), "nothing half-made may bear the name"
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=60)
-    assert waiting.communicate(timeout=60)[0] == "building\nwhole\n"
-    assert [path.name for path in (root / "kind").iterdir() if path.is_dir()] == ["key"]
+    assert waiting.communicate(timeout=60)[0] == f"{found}\nwhole\n"
+    assert folders(root) == ["key"]
+
+
+def test_an_interrupted_build_is_resumed_but_a_failed_one_is_removed(root):
+    def end_with(error):
+        def build(folder):
+            found.append([path.name for path in folder.iterdir()])
+            (folder / "part").touch()
+            if error is not None:
+                raise error("half way")
+
+        return build
+
+    found = []
+    for error in (KeyboardInterrupt, SystemExit, ValueError):
+        with pytest.raises(error, match="half way"):
+            cached_directory("kind", "key", end_with(error), resume=True)
+    assert folders(root) == []
+    cached_directory("kind", "key", end_with(None), resume=True)
+    assert found == [[], ["part"], ["part"], []]
+
+
+def test_one_that_does_not_resume_removes_what_was_kept_for_one_that_does(root):
+    killed = start(600, "resume")
+    assert killed.stdout.readline() == "[] building\n"
+    killed.kill()
+    killed.communicate(timeout=60)
+    assert folders(root) == ["key.building-resumable"]
+    assert start(0).communicate(timeout=60)[0] == "[] building\nwhole\n"
+    assert folders(root) == ["key"]

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from rank_core import config as config_module
 from rank_core.config import (
     Chunking,
     Evaluation,
@@ -13,6 +14,7 @@ from rank_core.config import (
     setting_types,
 )
 from rank_core.errors import BadInput
+from rank_core.training_settings import check_training
 
 OTHER = {
     "collection": "elsewhere",
@@ -34,6 +36,7 @@ OTHER = {
     "chunking.max_query_tokens": 31,
     "chunking.overflow": "first-last-sampled",
     "training.num_epochs": 2,
+    "training.epoch_steps": 32,
     "training.max_steps": 9,
     "training.batch_size": 8,
     "training.micro_batch_tokens": 2,
@@ -43,9 +46,23 @@ OTHER = {
     "training.weight_decay": 0.0,
     "training.schedule": "linear",
     "training.warmup": 0.1,
+    "training.warmup_backbone": False,
+    "training.epoch_decay": 0.95,
+    "training.reset_optimizer": True,
     "training.loss": "ranknet",
     "training.negatives": 2,
     "training.margin": 2.0,
+    "training.teacher": "teacher.run",
+    "training.unit": "passage",
+    "training.passage_keep": 0.3,
+    "training.chunk_dropout": 0.5,
+    "training.labels": "first-stage",
+    "training.depth": 1000,
+    "training.negatives_below": 10,
+    "training.negatives_from": ("one.run", "two.run"),
+    "training.init_from": "trial",
+    "training.keep_weights": True,
+    "training.keep_run": True,
     "training.gradient_clip": 0.0,
     "training.validate_every": 7,
     "training.precision": "bf16",
@@ -55,9 +72,19 @@ OTHER = {
     "evaluation.max_dev_queries": 5,
     "evaluation.max_test_queries": 5,
     "evaluation.batch_tokens": 2048,
+    "chat.protocol": "anthropic",
+    "chat.base_url": "http://127.0.0.1:8000/v1",
+    "chat.model": "another",
+    "chat.key_variable": "ANOTHER_KEY",
+    "chat.max_words": 900,
+    "chat.window": 15,
+    "chat.step": 5,
+    "chat.requests_per_minute": 60.0,
+    "chat.input_price": 0.15,
+    "chat.output_price": 0.6,
     "seed": 2,
 }
-NO_PART_OF_A_CELL = {"seed", "training.micro_batch_tokens"}
+NO_PART_OF_A_CELL = {"seed", *config_module.NO_PART_OF_A_CELL}
 NAMED_BY_CONTENT = {"collection", "model.backbone"}
 
 
@@ -103,6 +130,64 @@ def test_the_contents_of_collection_and_backbone_name_another_cell():
     assert all(len(name) == 12 and int(name, 16) >= 0 for name in three)
 
 
+def test_files_that_training_reads_count_by_content():
+    for name, value in (("training.init_from", "a"), ("training.negatives_from", ("a", "b"))):
+        moved = "c" if isinstance(value, str) else ("c", "d")
+        here, there = (TrialConfig().override({name: v}) for v in (value, moved))
+        names = [
+            {
+                config.fingerprint(collection_hash="c", backbone_hash="b", contents={name: content})
+                for config in (here, there)
+            }
+            for content in ("1", "2")
+        ]
+        assert [len(some) for some in names] == [1, 1] and names[0] != names[1]
+        streams = {
+            config.training_hash(backbone_hash="b", contents={name: "1"})
+            for config in (here, there)
+        }
+        assert len(streams) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "law"),
+    [
+        ({"loss": "margin-mse"}, "margin-mse needs training.teacher"),
+        (
+            {"teacher": "t.run"},
+            "teacher has no effect but with training.loss=margin-mse, got .*pair",
+        ),
+        ({"unit": "passage", "chunk_dropout": 0.5}, "chunk_dropout has no effect with .*passage"),
+        ({"passage_keep": 0.5}, "passage_keep has no effect but with training.unit=passage"),
+        ({"schedule": "inverse-epoch", "reset_optimizer": True}, "does not go together"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings, law):
+    with pytest.raises(BadInput, match=law):
+        check_training(Training(**settings), "maxp", one_chunk_is_firstp=True)
+    check_training(Training(), "maxp", one_chunk_is_firstp=True)
+
+
+def test_only_a_model_that_scores_passages_is_trained_on_passages():
+    training = Training(unit="passage")
+    check_training(training, "maxp", one_chunk_is_firstp=True)
+    with pytest.raises(BadInput, match="which model parade-transformer has none of"):
+        check_training(training, "parade-transformer", one_chunk_is_firstp=False)
+
+
+def test_what_is_read_of_a_document_is_a_share_of_its_chunks():
+    assert Training().share_read(5) == Training(chunk_dropout=0.5).share_read(1) == 1
+    assert Training(chunk_dropout=0.75).share_read(5) == pytest.approx((1 + 0.25 * 4) / 5)
+    assert Training(unit="passage").share_read(11) == pytest.approx(2 / 11)
+
+
+def test_what_decides_over_the_training_queries_is_told_apart_from_the_rest():
+    assert Training(num_epochs=3, margin=2.0).sampling == Training()
+    for name in ("labels", "depth", "negatives_below", "negatives_from", "teacher"):
+        value = OTHER[f"training.{name}"]
+        assert Training(**{name: value}).sampling == Training(**{name: value}) != Training()
+
+
 @pytest.mark.parametrize(
     "same",
     [
@@ -123,7 +208,7 @@ def test_random_streams_move_with_what_shapes_the_model_and_nothing_else():
     for name, value in OTHER.items():
         moved = streams(TrialConfig().override({name: value})) != streams(TrialConfig())
         # A backbone counts by its content: another name for it changes nothing.
-        still = ("model.backbone", "training.micro_batch_tokens", "training.paired_seeds")
+        still = ("model.backbone", *NO_PART_OF_A_CELL, "training.paired_seeds")
         shapes = name.startswith(("model.", "chunking.", "training.")) and name not in still
         assert moved == shapes, name
     assert TrialConfig().training_hash(backbone_hash="c") != streams(TrialConfig())
@@ -162,7 +247,7 @@ def test_a_value_is_parsed_to_the_type_of_its_setting(name, text, value):
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one(name, near):
     with pytest.raises(BadInput, match=f"unknown setting '{name}'; did you mean .*{near}") as error:
         TrialConfig().override({name: 1})
-    assert "known: chunking.max_chunks" in str(error.value)
+    assert "known: chat.base_url" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +268,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_one(name, near):
         ({"model.dropout": 1.0}, r"0 <= model.dropout < 1"),
         ({"model.dropout": -0.1}, r"model.dropout=-0.1"),
         ({"model.dropout": "nan"}, r"must be a number"),
-        ({"training.num_epochs": 0}, r"training.num_epochs > 0"),
+        ({"training.num_epochs": -1}, r"training.num_epochs >= 0"),
         ({"training.batch_size": 0}, r"training.batch_size > 0"),
         ({"training.micro_batch_tokens": -1}, r"training.micro_batch_tokens >= 0"),
         ({"training.backbone_learning_rate": 0}, r"training.backbone_learning_rate > 0"),
@@ -191,7 +276,22 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_one(name, near):
         ({"training.head_learning_rate": "inf"}, r"training.head_learning_rate"),
         ({"training.weight_decay": -1}, r"training.weight_decay >= 0"),
         ({"training.warmup": 1.1}, r"0 <= training.warmup <= 1"),
-        ({"training.schedule": "cosine"}, r"'cosine'.*known: constant, linear, one-cycle"),
+        (
+            {"training.schedule": "cosine"},
+            r"'cosine'.*known: constant, inverse-epoch, linear, one-cycle, one-cycle-last-epoch",
+        ),
+        ({"training.epoch_decay": 0}, r"0 < training.epoch_decay <= 1 must hold, got 0"),
+        ({"training.epoch_decay": 1.1}, r"0 < training.epoch_decay <= 1"),
+        ({"training.epoch_steps": -1}, r"training.epoch_steps >= 0"),
+        ({"training.negatives": 0}, r"training.negatives > 0"),
+        ({"training.loss": "margin"}, r"training.loss 'margin'.*listwise-margin.*pairwise-margin"),
+        ({"training.unit": "chunk"}, r"'chunk'.*known: document, passage"),
+        ({"training.labels": "clicks"}, r"'clicks'.*known: first-stage, qrels"),
+        ({"training.passage_keep": 1.5}, r"0 <= training.passage_keep <= 1"),
+        ({"training.chunk_dropout": 1}, r"0 <= training.chunk_dropout < 1"),
+        ({"training.depth": -1}, r"training.depth >= 0"),
+        ({"training.negatives_below": -1}, r"training.negatives_below >= 0"),
+        ({"training.warmup_backbone": "some"}, r"must be true or false"),
         ({"training.precision": "fp8"}, r"'fp8'.*known: auto, bf16, fp16, fp32"),
         ({"training.paired_seeds": "maybe"}, r"must be true or false, got 'maybe'"),
         ({"evaluation.measures": ()}, r"at least one measure"),

@@ -28,13 +28,37 @@ def test_a_folder_is_loaded_by_its_path(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["python-doc", "", "no/such/folder"])
-def test_an_unknown_name_is_refused_with_the_known_ones_and_the_folder_layout(name):
+def test_an_unknown_name_is_refused_with_the_known_ones_and_the_folder_layout(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
     with pytest.raises(BadInput) as caught:
         load_collection(name)
     message = str(caught.value)
     assert message.startswith(f"unknown collection {name!r}")
     assert ", ".join(sorted(COLLECTIONS)) in message
     assert "docs.jsonl or docs.jsonl.gz" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("robust4-title", "robust04-title"), ("beir-scifacts", "beir-scifact"), ("needl", "needle")],
+)
+def test_a_misspelt_name_is_answered_with_the_nearest_one(name, meant, tmp_path, monkeypatch):
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path))
+    with pytest.raises(BadInput, match=rf"did you mean {meant}\?"):
+        load_collection(name)
+
+
+def test_every_collection_that_the_papers_need_has_a_name():
+    papers = (
+        "msmarco-doc msmarco-doc-dl20 msmarco-doc-hard msmarco-doc-v2-dl21 msmarco-doc-v2-dl22 "
+        "msmarco-doc-v2-dl23 msmarco-passage msmarco-passage-dl20 robust04-title robust04-desc "
+        "gov2-title gov2-mq2007 gov2-mq2008 clueweb12-title beir-nq beir-webis-touche2020 "
+        "beir-trec-covid beir-nfcorpus beir-dbpedia-entity beir-scifact beir-scidocs needle "
+        "passkey python-docs"
+    )
+    assert set(papers.split()) <= set(COLLECTIONS)
 
 
 def test_all_public_names_exist():
@@ -46,6 +70,11 @@ def test_all_public_names_exist():
     [
         "data",
         "data.trec",
+        "data.named",
+        "data.any_dataset",
+        "data.document_store",
+        "data.ir_collection",
+        "data.long_embed",
         "data.local",
         "data.python_docs",
         "data.stdlib_docstrings",
@@ -53,7 +82,7 @@ def test_all_public_names_exist():
     ],
 )
 def test_each_module_can_be_imported_first_and_without_heavy_packages(module):
-    heavy = "bm25s, Stemmer, pandas, scipy, torch, transformers, ray"
+    heavy = "ir_datasets, requests, bm25s, Stemmer, pandas, scipy, torch, transformers, ray"
     script = (
         f"import rank_core.{module}, sys; "
         f"print([name for name in '{heavy}'.split(', ') if name in sys.modules])"

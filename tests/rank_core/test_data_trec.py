@@ -20,21 +20,51 @@ from rank_core.data.trec import (
 from rank_core.errors import BadInput
 
 
-def test_a_run_is_ordered_by_score_and_then_by_doc_id_whatever_the_file_says(tmp_path):
+def read_text(tmp_path, text):
     path = tmp_path / "x.run"
-    path.write_text("q1 Q0 b 1 2.5 t\nq1 Q0 c 2 7 t\nq1 Q0 a 3 2.5 t\nq0 Q0 z 1 -1e-3 t\n")
-    run = read_run(path)
+    path.write_text(text)
+    return read_run(path)
+
+
+def test_a_run_is_ordered_by_score_whatever_its_ranks_say(tmp_path):
+    run = read_text(
+        tmp_path, "q1 Q0 b 1 2.5 t\nq1 Q0 c 2 7 t\nq1 Q0 a 3 2.25 t\nq0 Q0 z 1 -1e-3 t\n"
+    )
     assert {query_id: list(ranked.items()) for query_id, ranked in run.items()} == {
-        "q1": [("c", 7.0), ("a", 2.5), ("b", 2.5)],
+        "q1": [("c", 7.0), ("b", 2.5), ("a", 2.25)],
         "q0": [("z", -0.001)],
     }
     assert list(run) == ["q1", "q0"]
 
 
+@pytest.mark.parametrize(
+    ("ranks", "order"),
+    [
+        ({"a": 3, "b": 1, "c": 2}, ["b", "c", "a"]),
+        ({"a": 1, "b": 0, "c": -1}, ["c", "b", "a"]),
+        ({"c": 5, "b": 5, "a": 5}, ["a", "b", "c"]),  # ranks that say nothing: by doc_id
+        ({"c": 2, "b": 7, "a": 7}, ["c", "a", "b"]),
+    ],
+)
+def test_equal_scores_are_ordered_by_the_rank_column_and_then_by_doc_id(tmp_path, ranks, order):
+    lines = [f"q Q0 {doc_id} {rank} 1.5 t\n" for doc_id, rank in ranks.items()]
+    run = read_text(tmp_path, "".join(lines) + "q Q0 best 9 2 t\n")
+    assert list(run["q"]) == ["best", *order]
+
+
 def test_a_written_run_has_ranks_from_1_in_rank_order(tmp_path):
     path = tmp_path / "x.run"
     write_run(path, {"q1": {"b": 1.0, "c": 3.0, "a": 1.0}}, tag="mine")
-    assert path.read_text() == "q1 Q0 c 1 3.0 mine\nq1 Q0 a 2 1.0 mine\nq1 Q0 b 3 1.0 mine\n"
+    assert path.read_text() == "q1 Q0 c 1 3.0 mine\nq1 Q0 b 2 1.0 mine\nq1 Q0 a 3 1.0 mine\n"
+
+
+def test_the_order_of_equal_scores_survives_reading_and_writing(tmp_path):
+    run = {"q1": {"b": 2.0, "c": 1.0, "a": 1.0, "d": 1.0}}
+    write_run(tmp_path / "x.run", run, tag="t")
+    back = read_run(tmp_path / "x.run")
+    write_run(tmp_path / "y.run", back, tag="t")
+    assert list(back["q1"]) == ["b", "c", "a", "d"]
+    assert (tmp_path / "x.run").read_bytes() == (tmp_path / "y.run").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["x.run", "x.run.gz"])

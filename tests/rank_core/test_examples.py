@@ -6,7 +6,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from rank_core.config import Training
 from rank_core.data import Split
+from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
 from rank_core.examples import training_groups, training_queries
 
@@ -50,14 +52,15 @@ def test_a_query_needs_a_relevant_document_and_a_candidate_that_is_not():
     usable = {q.query_id: q for q in training_queries(SPLIT, TOKENS, depth=100)}
     assert set(usable) == {"both", "graded"}
     assert usable["both"].positives == ("a", "far"), "also when the first stage missed it"
-    assert usable["both"].negatives == ("b", "c", "d"), "unjudged candidates are not relevant"
+    assert usable["both"].negatives == (("b", "c", "d"),), "unjudged candidates are not relevant"
     assert usable["graded"].positives == ("a", "b")
-    assert usable["graded"].negatives == ("spam", "c")
+    assert usable["graded"].negatives == (("spam", "c"),)
+    assert usable["graded"].grades == (2, 1)
 
 
 def test_negatives_come_from_the_first_candidates():
     [query, _] = training_queries(SPLIT, TOKENS, depth=2)
-    assert query.negatives == ("b",)
+    assert query.negatives == (("b",),)
 
 
 def test_training_without_a_usable_query_is_refused():
@@ -110,3 +113,69 @@ def test_a_group_has_as_many_different_negatives_as_there_are():
     few, _ = training_queries(SPLIT, TOKENS, depth=2)
     [group] = islice(training_groups([few], 3, order_seed=1, negatives_seed=2), 1)
     assert group.negatives == ("b", "b", "b")
+    assert few.query_id == group.query_id == "both" and group.grade == 1 and group.teacher is None
+
+
+def usable(**settings):
+    queries = training_queries(SPLIT, TOKENS, 100, Training(**settings))
+    return {query.query_id: query for query in queries}
+
+
+def test_the_first_candidate_may_stand_for_a_judgment():
+    by_rank = usable(labels="first-stage")
+    assert set(by_rank) == {"both", "graded", "no-negative", "only-zero"}
+    assert by_rank["graded"].positives == ("b",) and by_rank["graded"].grades == (1,)
+    assert by_rank["graded"].negatives == (("spam", "c", "a"),), "judgments are not looked at"
+    assert by_rank["only-zero"].positives == ("a",), "nor that it was judged not relevant"
+
+
+def test_candidates_at_the_top_may_be_no_negatives():
+    below = usable(labels="first-stage", negatives_below=2)
+    assert below["both"].negatives == (("c", "d"),) and below["both"].positives == ("a",)
+    assert set(below) == {"both", "graded"}, "two candidates leave nothing below rank 2"
+    assert usable(negatives_below=1, depth=3)["both"].negatives == (("b", "c"),)
+
+
+def test_training_may_look_deeper_or_less_deep_than_the_evaluation():
+    deep = training_queries(SPLIT, TOKENS, 2, Training(depth=4))
+    assert {query.query_id: query.negatives for query in deep}["both"] == (("b", "c", "d"),)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Candidate lists of two rankers; the second knows more of what is not relevant."""
+    paths = (tmp_path / "one.run", tmp_path / "two.run.gz")
+    write_run(paths[0], {"both": {"c": 2.0, "a": 1.0}, "graded": {"c": 1.0}}, "one")
+    write_run(paths[1], {"both": {"z": 2.0, "y": 1.0}, "graded": {"a": 3.0}}, "two")
+    return tuple(map(str, paths))
+
+
+def test_every_epoch_may_have_candidates_of_its_own(runs):
+    queries = usable(negatives_from=runs)
+    assert set(queries) == {"both"}, "graded has no negative in the second list"
+    assert queries["both"].negatives == (("c",), ("z", "y"))
+    groups = training_groups(
+        [queries["both"]] * 2, 2, order_seed=1, negatives_seed=2, epoch_groups=3
+    )
+    drawn = [set(group.negatives) for group in islice(groups, 8)]
+    assert drawn == [{"c"}] * 3 + [{"y", "z"}] * 5, "the last list serves all later epochs"
+
+
+def test_a_missing_list_is_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"away\.run does not exist"):
+        usable(negatives_from=(str(tmp_path / "away.run"),))
+    with pytest.raises(BadInput, match=r"away\.run does not exist"):
+        usable(loss="margin-mse", teacher=str(tmp_path / "away.run"))
+
+
+def test_a_teacher_limits_the_documents_to_those_that_it_has_scored(tmp_path):
+    path = tmp_path / "teacher.run"
+    scores = {"both": {"a": 9.0, "c": 4.0, "d": 1.5}, "graded": {"a": 1.0}}
+    write_run(path, scores, "teacher")
+    [query] = usable(loss="margin-mse", teacher=str(path)).values()
+    assert (query.query_id, query.positives, query.negatives) == ("both", ("a",), (("c", "d"),))
+    [group] = islice(training_groups([query], 2, order_seed=1, negatives_seed=2), 1)
+    assert group.teacher == tuple(scores["both"][doc_id] for doc_id in group.documents)
+    write_run(path, {"elsewhere": {"a": 1.0}}, "teacher")
+    with pytest.raises(BadInput, match="that the teacher has scored; none of the 5"):
+        usable(loss="margin-mse", teacher=str(path))

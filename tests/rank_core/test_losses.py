@@ -1,11 +1,27 @@
-"""Losses over groups, by hand."""
+"""Losses over groups: values by hand, and the same as a library's where it has them."""
+
+import math
 
 import pytest
 import torch
+from torch.nn import functional
 
 from rank_core.config import Training
 from rank_core.errors import BadInput
-from rank_core.losses import loss_of, pairwise_margin
+from rank_core.losses import LOSSES, Targets, loss_of, pairwise_margin
+from rank_core.training_settings import LOSS_NAMES
+
+HAND_NG = torch.tensor([[1.0, 0.0], [0.0, 2.0]])  # gaps 1 and -2
+SCORE_NG = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.double) * 2
+TEACHER_NG = torch.randn(6, 5, generator=torch.Generator().manual_seed(2), dtype=torch.double)
+GRADE_NG = torch.tensor([[1.0, 0, 0, 0, 0]] * 5 + [[2.0, 0, 1, 0, 0]], dtype=torch.double)
+TARGETS = Targets(GRADE_NG, TEACHER_NG)
+
+every_loss = pytest.mark.parametrize("name", sorted(LOSSES))
+
+
+def value(name, score_NG, targets=None, **settings):
+    return LOSSES[name](score_NG, Training(loss=name, **settings), targets or Targets())
 
 
 def margin(positive_N, negative_N, size=1.0):
@@ -27,14 +43,141 @@ def test_only_pairs_inside_the_margin_pull():
     assert negative_N.grad.tolist() == [0, 1, 1]
 
 
-def test_the_parts_of_a_batch_add_up_to_the_batch():
-    positive_N, negative_N = torch.randn(2, 16, generator=torch.Generator().manual_seed(1))
-    parts = sum(margin(p, n) for p, n in zip(positive_N.split(5), negative_N.split(5), strict=True))
-    assert float(parts) == pytest.approx(float(margin(positive_N, negative_N)))
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pairwise-margin", 0 + 3),
+        # 1 - e^1 / (e^1 + e^0), and 1 - e^0 / (e^0 + e^2)
+        ("pairwise-softmax", 1 / (1 + math.e) + math.e**2 / (1 + math.e**2)),
+        ("ranknet", math.log(1 + math.exp(-1)) + math.log(1 + math.exp(2))),
+        # scores 1 and 0 of relevant documents, 0 and 2 of others
+        (
+            "cross-entropy",
+            math.log(1 + math.exp(-1)) + math.log(2) + math.log(2) + math.log(1 + math.exp(2)),
+        ),
+        ("listwise-softmax", math.log(1 + math.exp(-1)) + math.log(1 + math.exp(2))),
+        ("listwise-margin", (0 + 3) / 2),
+    ],
+)
+def test_losses_have_the_values_computed_by_hand(name, expected):
+    assert float(value(name, HAND_NG)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_loss_that_is_no_number_stays_none():
-    assert margin(torch.tensor([torch.nan]), torch.tensor([0.0])).isnan()
+def test_margin_mse_follows_the_gaps_of_its_teacher_by_hand():
+    teacher = Targets(teacher_NG=torch.tensor([[5.0, 2.0], [1.0, 1.5]]))  # gaps 3 and -0.5
+    assert value("margin-mse", HAND_NG, teacher) == (1 - 3) ** 2 + (-2 + 0.5) ** 2
+    shifted = Targets(teacher_NG=teacher.teacher_NG + 100)
+    assert value("margin-mse", HAND_NG, shifted) == value("margin-mse", HAND_NG, teacher)
+
+
+def test_lambda_loss_by_hand():
+    # One relevant document (grade 1) at rank 2 of three: ideal DCG 1 / log2 2 = 1, so G = 1, 0, 0.
+    # Both others are one rank away: weight |1/log2 2 - 1/log2 3| = 0.36907.
+    score_NG = torch.tensor([[1.0, 2.0, 0.0]])
+    weight = 1 - 1 / math.log2(3)
+    expected = weight * (math.log2(1 + math.e) + math.log2(1 + 1 / math.e))
+    grades = Targets(torch.tensor([[1.0, 0.0, 0.0]]))
+    assert float(value("lambda", score_NG, grades)) == pytest.approx(expected, rel=1e-6)
+    # Grade 2 has gain 3 and ideal DCG 3: with one relevant document the grade cancels.
+    twice = Targets(torch.tensor([[2.0, 0.0, 0.0]]))
+    assert float(value("lambda", score_NG, twice)) == pytest.approx(expected, rel=1e-6)
+    # Two ranks apart: |1/log2 3 - 1/log2 4|.
+    far = torch.tensor([[0.0, 2.0, 1.0]])
+    expected = (1 / math.log2(3) - 1 / 2) * math.log2(1 + math.e**2) + weight * math.log2(
+        1 + math.e
+    )
+    assert float(value("lambda", far, grades)) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        (
+            "pairwise-margin",
+            lambda s: functional.margin_ranking_loss(
+                s[:, :1].expand(-1, 4), s[:, 1:], torch.ones(6, 4), margin=1.0, reduction="sum"
+            ),
+        ),
+        ("pairwise-softmax", lambda s: (1 - torch.stack(pairs(s), -1).softmax(-1)[..., 0]).sum()),
+        (
+            "ranknet",
+            lambda s: functional.binary_cross_entropy_with_logits(
+                s[:, :1] - s[:, 1:], torch.ones(6, 4, dtype=s.dtype), reduction="sum"
+            ),
+        ),
+        (
+            # A two-class head whose logits differ by the score: one of them may stay at 0.
+            "cross-entropy",
+            lambda s: functional.cross_entropy(
+                torch.stack([torch.zeros_like(s), s], -1).view(-1, 2),
+                torch.tensor([1, 0, 0, 0, 0] * 6),
+                reduction="sum",
+            ),
+        ),
+        (
+            "listwise-softmax",
+            lambda s: functional.cross_entropy(s, torch.zeros(6).long(), reduction="sum"),
+        ),
+        (
+            "listwise-margin",
+            lambda s: functional.multi_margin_loss(s, torch.zeros(6).long(), reduction="sum"),
+        ),
+        (
+            "margin-mse",
+            lambda s: functional.mse_loss(
+                s[:, :1] - s[:, 1:], TEACHER_NG[:, :1] - TEACHER_NG[:, 1:], reduction="sum"
+            ),
+        ),
+    ],
+)
+def test_losses_equal_the_librarys(name, library):
+    assert float(value(name, SCORE_NG, TARGETS)) == pytest.approx(float(library(SCORE_NG)))
+
+
+def pairs(score_NG):
+    """Positive and negative of each pair."""
+    return score_NG[:, :1].expand(-1, 4), score_NG[:, 1:]
+
+
+@every_loss
+def test_the_parts_of_a_batch_add_up_to_the_batch(name):
+    parts = sum(
+        float(value(name, s, Targets(g, t)))
+        for s, g, t in zip(SCORE_NG.split(4), GRADE_NG.split(4), TEACHER_NG.split(4), strict=True)
+    )
+    assert parts == pytest.approx(float(value(name, SCORE_NG, TARGETS)))
+
+
+@every_loss
+def test_a_better_relevant_document_never_costs_more(name):
+    # From far below its teacher's gap, or in the wrong order, upwards.
+    worse, better = SCORE_NG.clone(), SCORE_NG.clone()
+    worse[:, 0] = SCORE_NG.min() - 9
+    better[:, 0] = worse[:, 0] + 1
+    assert value(name, better, TARGETS) < value(name, worse, TARGETS)
+
+
+@every_loss
+def test_a_gradient_reaches_every_score_of_a_group_in_the_wrong_order(name):
+    score_NG = torch.tensor([[-3.0, 1.0, 0.5]], requires_grad=True)
+    targets = Targets(torch.tensor([[1.0, 0, 0]]), torch.tensor([[2.0, 0.0, 1.0]]))
+    value(name, score_NG, targets).backward()
+    assert score_NG.grad[0, 0] < 0 < score_NG.grad[0, 1:].min()
+
+
+@every_loss
+def test_a_score_of_any_size_gives_a_finite_loss(name):
+    score_NG = torch.tensor([[-1e4, 1e4], [1e4, -1e4], [0.0, 0.0]], requires_grad=True)
+    targets = Targets(torch.tensor([[1.0, 0.0]] * 3), torch.tensor([[1.0, 0.0]] * 3))
+    loss = value(name, score_NG, targets)
+    loss.backward()
+    assert loss.isfinite() and score_NG.grad.isfinite().all()
+
+
+@every_loss
+def test_a_loss_that_is_no_number_stays_none(name):
+    targets = Targets(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
+    assert value(name, torch.tensor([[torch.nan, 0.0]]), targets).isnan()
 
 
 def test_a_group_adds_up_its_negatives():
@@ -42,6 +185,18 @@ def test_a_group_adds_up_its_negatives():
     assert pairwise_margin(score_NG, Training()) == (0.5 + 2.0) + (0 + 0.5)
 
 
+def test_a_loss_that_lacks_what_it_needs_says_so():
+    with pytest.raises(BadInput, match=r"margin-mse needs training\.teacher"):
+        value("margin-mse", HAND_NG)
+    with pytest.raises(BadInput, match="lambda needs the grades"):
+        value("lambda", HAND_NG)
+
+
+def test_the_settings_know_every_loss():
+    assert tuple(LOSSES) == LOSS_NAMES
+    assert loss_of(Training()) is pairwise_margin
+
+
 def test_an_unknown_loss_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match=r"training\.loss.*margin.*pairwise-margin"):
-        loss_of(Training(loss="margin"))
+        Training(loss="margin")

@@ -7,8 +7,10 @@ from rank_core.config import Model, Training, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models import build_model
 from rank_core.optimise import (
+    Timetable,
     autocast_type,
     build_optimizer,
+    rate_factor,
     schedule_factor,
     set_learning_rates,
 )
@@ -46,6 +48,78 @@ def test_a_rate_rises_to_its_peak_once_and_never_stops_learning(schedule, num_st
     assert min(rates) > 0
 
 
+def over_time(training, num_steps=6, epoch_groups=3, batch_size=1, **extra):
+    timetable = Timetable(num_steps, batch_size, epoch_groups)
+    return [rate_factor(training, timetable, step, **extra) for step in range(num_steps)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [0.5, 1, 1, 1, 1, 1]),  # warm-up: a third of 6 steps
+        ({"epoch_decay": 0.95}, [0.5, 1, 1, 0.95, 0.95, 0.95]),
+        # Boytsov et al. 2022: warm-up in each epoch, here 1 of 3 steps
+        ({"epoch_decay": 0.95, "reset_optimizer": True}, [1, 1, 1, 0.95, 0.95, 0.95]),
+        (
+            {"epoch_decay": 0.5, "reset_optimizer": True, "warmup": 2 / 3},
+            [0.5, 1, 1, 0.25, 0.5, 0.5],
+        ),
+        # CAP: 1 / (1 + 0.1 epoch) once the warm-up is over
+        ({"schedule": "inverse-epoch"}, [0.5, 1, 1, 1 / 1.1, 1 / 1.1, 1 / 1.1]),
+        (
+            {"schedule": "inverse-epoch", "warmup": 2 / 3},
+            [0.25, 0.5, 0.75, 1, 1 / 1.1, 1 / 1.1],
+        ),
+        ({"schedule": "linear", "warmup": 0.0}, [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        (
+            {"schedule": "linear", "warmup": 0.0, "reset_optimizer": True},
+            [1, 2 / 3, 1 / 3, 1, 2 / 3, 1 / 3],
+        ),
+        # half a cosine over the last two of the last three steps
+        ({"schedule": "one-cycle-last-epoch"}, [0.5, 1, 1, 1, 1, 0.5]),
+        ({"schedule": "one-cycle-last-epoch", "warmup": 0.0}, [1, 1, 1, 1, 0.75, 0.25]),
+    ],
+)
+def test_rates_over_two_epochs_have_the_values_computed_by_hand(settings, expected):
+    training = Training(**{"warmup": 1 / 3, **settings})
+    assert over_time(training) == pytest.approx(expected)
+
+
+def test_a_group_without_warm_up_has_the_rest_of_the_schedule():
+    training = Training(schedule="inverse-epoch", warmup=1 / 2)
+    assert over_time(training, warms_up=False) == pytest.approx([1, 1, 1, *[1 / 1.1] * 3])
+    assert over_time(Training(warmup=1.0), warms_up=False) == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "epoch_groups", "num_steps", "first_steps"),
+    [
+        (1, 3, 6, [0, 3]),
+        (16, 100, 25, [0, 6, 12, 18]),  # 6.25 steps each: epoch 4 starts where there are no more
+        (4, 6, 6, [0, 1, 3, 4]),  # 1.5 steps each
+        (16, 100, 3, [0]),
+        (4, 8, 2, [0]),
+    ],
+)
+def test_an_epoch_starts_at_the_step_in_which_its_first_whole_batch_ends(
+    batch_size, epoch_groups, num_steps, first_steps
+):
+    timetable = Timetable(num_steps, batch_size, epoch_groups)
+    assert [step for step in range(num_steps) if timetable.starts(step)] == first_steps
+    spans = [timetable.span(epoch) for epoch in range(len(first_steps))]
+    assert [first for first, _ in spans] == first_steps
+    assert sum(size for _, size in spans) == num_steps
+    for epoch, (first, size) in enumerate(spans):
+        assert {timetable.epoch(step) for step in range(first, first + size)} == {epoch}
+
+
+def test_a_batch_larger_than_an_epoch_ends_several_at_once():
+    timetable = Timetable(num_steps=2, batch_size=16, epoch_groups=5)
+    assert [timetable.epoch(step) for step in (0, 1)] == [3, 6]
+    rates = [rate_factor(Training(warmup=0.0, epoch_decay=0.5), timetable, s) for s in (0, 1)]
+    assert rates == [0.5**3, 0.5**6]
+
+
 @pytest.fixture
 def model(backbone):
     config = TrialConfig(model=Model("parade-attn", backbone=str(backbone.folder)))
@@ -65,10 +139,20 @@ def test_every_role_has_its_own_peak_rate(model):
     assert [group["lr"] for group in optimizer.param_groups] == [1e-5, 2e-4, 3e-3]
     assert {group["weight_decay"] for group in optimizer.param_groups} == {0.5}
     assert optimizer.param_groups[2]["params"][0] is model.attention
-    set_learning_rates(optimizer, 0.5)
-    set_learning_rates(optimizer, 0.1)
+    four = Timetable(num_steps=4, batch_size=1, epoch_groups=4)
+    halves = Training(warmup=1.0, warmup_backbone=True)
+    set_learning_rates(optimizer, halves, four, 1)
+    set_learning_rates(optimizer, halves, four, 0)
     rates = [group["lr"] for group in optimizer.param_groups]
-    assert rates == pytest.approx([1e-6, 2e-5, 3e-4]), "a share of the peak, not of the last rate"
+    expected = [0.25e-5, 0.5e-4, 0.75e-3]
+    assert rates == pytest.approx(expected), "a share of the peak, not of the last rate"
+
+
+def test_the_backbone_may_start_at_its_whole_rate(model):
+    training = Training(backbone_learning_rate=1e-5, head_learning_rate=1e-3, warmup_backbone=False)
+    optimizer = build_optimizer(model, training)
+    set_learning_rates(optimizer, training, Timetable(10, 1, 10), 0)  # warm-up: 2 steps
+    assert [group["lr"] for group in optimizer.param_groups] == [1e-5, 0.5e-3, 0.5e-4]
 
 
 def test_frozen_parameters_are_left_out(model):

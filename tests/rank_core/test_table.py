@@ -4,16 +4,19 @@ import csv
 import dataclasses
 import io
 import re
+from xml.etree import ElementTree
 
 import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.compare import Comparison
+from rank_core.stats.gain import GainInterval
 from rank_core.table import (
     ResultCell,
     ResultRow,
     caption,
     render_csv,
+    render_html,
     render_latex,
     render_markdown,
 )
@@ -296,3 +299,35 @@ def test_more_baselines_than_letters_are_refused():
     many = [comparison("maxp", baseline=f"b{i}") for i in range(27)]
     with pytest.raises(BadInput, match="at most 26 baselines"):
         render_markdown([row("maxp", 0.4, *many)])
+
+
+def test_html_is_a_well_formed_page_of_its_own_with_equal_columns():
+    found = comparison("maxp", p_both=0.01, delta=-0.02)
+    rows = [BASE, row("<max> & co", 0.38, found, group="SplitP")]
+    text = render_html(rows, caption="p < .05")
+    assert "&lt;max&gt; &amp; co" in text and "<p>p &lt; .05</p>" in text
+    assert "<b>0.400</b> ± 0.004" in text and "0.380<sup>A↓</sup> ± 0.004" in text
+    lines = [
+        line for line in text.splitlines() if line.startswith("<tr>") and "colspan" not in line
+    ]
+    assert {line.count("</td>") + line.count("</th>") for line in lines} == {7}
+    assert text.startswith("<!doctype html>") and text.endswith("</html>\n")
+    ElementTree.fromstring(text.replace('<meta charset="utf-8">', "").partition("\n")[2])
+
+
+def test_an_average_gain_is_the_last_column_of_every_format():
+    gained = dataclasses.replace(
+        row("maxp", 0.42, comparison("maxp")), average_gain=GainInterval(0.0504, 0.0483, 0.0525)
+    )
+    alone = dataclasses.replace(
+        row("sump", 0.41, comparison("sump")), average_gain=GainInterval(-0.01, NAN, NAN)
+    )
+    rows = [BASE, gained, alone]
+    lines = lines_of(render_markdown(rows))
+    assert [line[-1] for line in lines] == ["", "+5.0 % [+4.8, +5.2]", "−1.0 %"]
+    assert r"+5.0 \% {[}+4.8, +5.2] \\" in render_latex(rows)
+    assert "<td>+5.0 % [+4.8, +5.2]</td></tr>" in render_html(rows)
+    read = list(csv.DictReader(io.StringIO(render_csv(rows))))
+    assert [line["average_gain"] for line in read] == ["", "0.0504", "-0.01"]
+    assert "Avg. gain: unweighted mean over the 1 columns" in caption(rows, split="test")
+    assert "Avg. gain" not in caption([BASE, row("maxp", 0.4, comparison("maxp"))], split="test")

@@ -7,14 +7,16 @@ import torch
 
 from rank_core.batches import PairEncoder
 from rank_core.config import Training
+from rank_core.data import load_collection
+from rank_core.data.trec import write_run
 from rank_core.encode import Work
 from rank_core.errors import Diverged
 from rank_core.examples import training_groups, training_queries
 from rank_core.inputs import load_inputs
-from rank_core.losses import pairwise_margin
+from rank_core.losses import LOSSES, pairwise_margin
 from rank_core.models import build_model
 from rank_core.scorer import Scorer
-from rank_core.train import Streams, num_training_steps, train
+from rank_core.train import Streams, num_training_steps, train, validation_interval
 
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
 
@@ -30,7 +32,12 @@ def start(small_trial):
         scorer = Scorer(config, inputs, model, None)
         split = inputs.collection.splits["train"]
         tokens = scorer.tokenize(split, sorted(split.queries))
-        return model, scorer.pairs, training_queries(split, tokens, 100), config.training
+        return (
+            model,
+            scorer.pairs,
+            training_queries(split, tokens, 100, config.training),
+            config.training,
+        )
 
     return build
 
@@ -52,6 +59,9 @@ def test_steps_are_whole_batches_over_all_epochs_and_at_least_one():
     assert num_training_steps(Training(batch_size=16), 5) == 1
     assert num_training_steps(Training(batch_size=16, max_steps=3), 100) == 3
     assert num_training_steps(Training(batch_size=16, max_steps=30), 100) == 6
+    assert num_training_steps(Training(batch_size=16, num_epochs=3, epoch_steps=32), 100) == 96
+    assert validation_interval(Training(epoch_steps=32), 100) == 32
+    assert validation_interval(Training(epoch_steps=32, validate_every=5), 100) == 5
 
 
 def test_the_first_loss_is_the_mean_over_the_pairs_of_the_first_batch(start):
@@ -210,3 +220,146 @@ def test_the_work_counts_the_tokens_of_both_documents(start):
         for chunk in pairs.chunks(pair.query, doc_id)
     )
     assert isinstance(pairs, PairEncoder) and work.padded_tokens >= work.tokens
+
+
+STILL = {"model.dropout": 0.0, "training.warmup": 0.0}
+
+
+def test_every_loss_trains(start):
+    curves = {}
+    for name in LOSSES.keys() - {"margin-mse"}:
+        settings = {"training.loss": name, "training.negatives": 5, "training.num_epochs": 6}
+        first = {"model.name": "firstp", "chunking.stride": 40, "training.batch_size": 8}
+        curves[name] = losses(trained(start(STILL | settings | first))[1])
+        assert curves[name][-1] < 0.9 * curves[name][0], name
+    assert len({tuple(curve) for curve in curves.values()}) == len(LOSSES) - 1
+
+
+def test_a_teacher_is_followed(start, collection_folder, tmp_path):
+    split = load_collection(str(collection_folder)).splits["train"]
+    teacher = {
+        query_id: {doc_id: 2.0 * len(doc_id) * i for i, doc_id in enumerate(candidates)}
+        for query_id, candidates in split.candidates.items()
+    }
+    write_run(tmp_path / "teacher.run", teacher, "teacher")
+    settings = {
+        "training.loss": "margin-mse",
+        "training.teacher": str(tmp_path / "teacher.run"),
+        "training.num_epochs": 15,
+        "training.batch_size": 8,
+        "model.name": "firstp",
+        "chunking.stride": 40,
+    }
+    parts = start(STILL | settings)
+    group = next(training_groups(parts[2], 1, order_seed=2, negatives_seed=3))
+    assert group.teacher == tuple(teacher[group.query_id][d] for d in group.documents)
+    _, curve = trained(parts)
+    assert sum(losses(curve)[-3:]) < 0.8 * sum(losses(curve)[:3])
+
+
+def test_the_first_loss_of_passage_training_is_the_sum_over_the_kept_pairs(start):
+    settings = {"training.unit": "passage", "training.passage_keep": 1.0}
+    model, pairs, queries, training = start(STILL | settings)
+    total, rows = 0.0, 0
+    stream = training_groups(queries, 1, order_seed=2, negatives_seed=3)
+    for pair, _ in zip(stream, range(4), strict=False):
+        positive, negative = (pairs.chunks(pair.query, d) for d in pair.documents)
+        for i in range(min(len(positive), len(negative))):
+            with torch.no_grad():
+                score_NG = model(pairs.collate([[positive[i]], [negative[i]]])).view(1, 2)
+            total, rows = total + float(pairwise_margin(score_NG, training)), rows + 1
+    assert rows > 8
+    _, curve = trained((model, pairs, queries, training))
+    assert curve[0].loss == pytest.approx(total / 4, abs=1e-5)
+
+
+def test_firstp_learns_from_all_passages_and_scores_by_the_first(start):
+    first = {"model.name": "firstp", "chunking.stride": 40}
+    work = {}
+    for name, settings in (
+        ("document", {}),
+        ("passage", {"training.unit": "passage", "training.passage_keep": 1.0}),
+    ):
+        model, pairs, queries, training = start(STILL | first | settings)
+        assert pairs.first_chunk_only and len(pairs.chunks(queries[0].query, "d19")) == 1
+        work[name] = Work()
+        streams = {"streams": STREAMS, "autocast": None, "work": work[name]}
+        list(train(model, pairs, queries, training, **streams))
+    assert work["passage"].tokens > 1.5 * work["document"].tokens
+
+
+@pytest.mark.parametrize(
+    "settings", [{"training.unit": "passage"}, {"training.chunk_dropout": 0.9}]
+)
+def test_what_is_left_out_is_not_read(start, settings):
+    tokens = []
+    for some in ({}, settings):
+        work = Work()
+        model, pairs, queries, training = start(STILL | some)
+        list(train(model, pairs, queries, training, streams=STREAMS, autocast=None, work=work))
+        tokens.append(work.tokens)
+    assert tokens[1] < 0.6 * tokens[0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training.unit": "passage", "training.passage_keep": 0.5},
+        {"training.chunk_dropout": 0.5, "model.name": "sump"},
+        {"training.loss": "listwise-softmax", "training.negatives": 3, "model.name": "sump"},
+        {"training.loss": "lambda", "training.negatives": 3, "model.name": "sump"},
+    ],
+)
+def test_the_size_of_a_micro_batch_changes_no_number_in_any_mode(start, settings):
+    curves = []
+    for size in (10**6, 1):
+        model, *others = start(STILL | settings | {"training.micro_batch_tokens": size})
+        curves.append(trained((model.double(), *others))[1])
+    norms = [[point.gradient_norm for point in curve] for curve in curves]
+    assert losses(curves[0]) == pytest.approx(losses(curves[1]), abs=1e-6)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+
+
+def steps(start, settings):
+    """How far the weights of the head go in each step, on average."""
+    model, pairs, queries, training = start(STILL | {"training.validate_every": 1} | settings)
+    before, sizes = model.head.weight.detach().clone(), []
+    for _ in train(model, pairs, queries, training, streams=STREAMS, autocast=None, work=Work()):
+        sizes.append(float((model.head.weight.detach() - before).abs().mean()))
+        before = model.head.weight.detach().clone()
+    return sizes
+
+
+def test_an_optimiser_that_starts_anew_forgets_its_moments(start):
+    # Adam's first step is one learning rate long whatever the gradient, for every weight.
+    rate = 1e-2
+    settings = {"training.num_epochs": 3, "training.epoch_decay": 0.5}
+    anew = steps(start, settings | {"training.reset_optimizer": True})
+    assert anew[::2] == pytest.approx([rate, rate / 2, rate / 4], rel=1e-3)
+    same = steps(start, settings)
+    assert same[:2] == anew[:2]
+    assert same[2] < 0.95 * rate / 2, "moments of the first epoch live on"
+
+
+def test_the_last_epoch_may_be_one_cycle(start):
+    settings = {"training.num_epochs": 3, "training.schedule": "one-cycle-last-epoch"}
+    _, curve = trained(start(STILL | settings | {"training.epoch_steps": 4}))
+    rates = [point.learning_rate / 1e-3 for point in curve]
+    assert rates == pytest.approx([1] * 9 + [0.5 + 8**-0.5, 0.5, 0.5 - 8**-0.5])
+
+
+def test_every_epoch_trains_on_its_own_candidates(start, collection_folder, tmp_path):
+    split = load_collection(str(collection_folder)).splits["train"]
+    paths = []
+    for number in range(2):
+        path = tmp_path / f"{number}.run"
+        run = {q: dict(list(c.items())[number::2]) for q, c in split.candidates.items()}
+        write_run(path, run, "half")
+        paths.append(str(path))
+    both = losses(
+        trained(start(STILL | {"training.num_epochs": 2, "training.negatives_from": paths}))[1]
+    )
+    first = losses(
+        trained(start(STILL | {"training.num_epochs": 2, "training.negatives_from": paths[:1]}))[1]
+    )
+    assert len(both) == 4 and both[:2] == first[:2] and both[2:] != first[2:]

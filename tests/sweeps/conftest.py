@@ -50,6 +50,7 @@ def leave_result(tmp_path: Path) -> Callable[..., None]:
             "peak_memory_bytes": 2**20,
             "encoder_tokens": 1000,
             "padding_share": 0.25,
+            "training_padding_share": 0.125,
             "ties": 0,
         }
         (workdir / "result.json").write_text(json.dumps(result))

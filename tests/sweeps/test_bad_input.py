@@ -42,7 +42,7 @@ def _unless_given(inputs_words, words):
 
 # (words, everything the message must say: the law, what was found, what is known)
 COMMAND_LINES = [
-    ("chunking.windw=48", ["'chunking.windw'", "did you mean chunking.window?", "known: chunk"]),
+    ("chunking.windw=48", ["'chunking.windw'", "did you mean chunking.window?", "known: chat"]),
     ("window=48", ["unknown setting 'window'", "model.name"]),
     ("nonsense", ["section.setting=value", "'nonsense'"]),
     ("--bogus", ["--bogus", "`window_stride.py --help` lists what is known"]),
@@ -52,7 +52,7 @@ COMMAND_LINES = [
     ("--backbone ./nowhere", ["`tiny`, a folder or a Hugging Face id", "./nowhere"]),
     ("evaluation.measures=NDGC@10", ["nDCG@10, RR@10", "'NDGC@10'", "known: ", "Recall"]),
     ("evaluation.measures=nDCG@ten", ["spelled as ir_measures", "'nDCG@ten'"]),
-    ("evaluation.measures=", ["evaluation.measures", "''"]),
+    ("evaluation.measures=", ["evaluation.measures must name at least one measure", "()"]),
     (
         "chunking.window=48 chunking.stride=64",
         ["0 < chunking.stride <= chunking.window", "stride=64", "window=48"],

@@ -132,3 +132,28 @@ def test_alpha_is_a_share(alpha):
 
 def test_alpha_is_five_per_cent_unless_said():
     assert (parsed().alpha, parsed("--alpha", ".01").alpha) == (0.05, 0.01)
+
+
+def test_files_become_absolute_because_trials_run_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.run").write_text("")
+    (tmp_path / "trial").mkdir()
+    options = parsed("training.negatives_from=one.run,two.run", "training.teacher=one.run")
+    assert options.grids == {}, "several files are one value and no grid"
+    assert options.settings["training.negatives_from"] == f"{tmp_path}/one.run,two.run"
+    assert options.settings["training.teacher"] == str(tmp_path / "one.run")
+    assert parsed("--init-from", "trial").init_from == str(tmp_path / "trial")
+    assert parsed("training.init_from=trial").settings["training.init_from"].startswith("/")
+    assert parsed().init_from is None
+
+
+def test_a_profile_is_a_known_one_and_clean_unless_said():
+    assert (parsed().profile, parsed("--profile", "cedr2019").profile) == ("clean", "cedr2019")
+    with pytest.raises(BadInput, match="unknown profile 'cedr'; did you mean cedr2019"):
+        parsed("--profile", "cedr")
+
+
+@pytest.mark.parametrize("flag", ["--profile", "--init-from"])
+def test_a_confirmation_takes_neither_a_profile_nor_weights(flag):
+    with pytest.raises(BadInput, match=f"--confirm takes all .* got {flag}"):
+        parsed("--confirm", flag, "cedr2019")

@@ -49,6 +49,7 @@ def test_a_finished_trial_brings_its_costs(store, plan_of, leave_result):
         "peak_memory_bytes": 2**20,
         "encoder_tokens": 1000,
         "padding_share": 0.25,
+        "training_padding_share": 0.125,
         "ties": 0,
     }
 

@@ -68,5 +68,5 @@ def test_a_missing_key_is_told_before_anything_is_asked(trial, server, tmp_path,
 
 def test_chat_settings_are_refused_where_nobody_asks_a_model(small_trial, backbone):
     config = small_trial.override({"chat.model": "another"})
-    with pytest.raises(BadInput, match=r"chat\.\* has no effect with model maxp, only with rankgpt"):
+    with pytest.raises(BadInput, match=r"chat\.\* has no effect with model maxp"):
         check_model(config, backbone)

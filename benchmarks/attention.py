@@ -1,0 +1,90 @@
+"""Attention alone: torch's fused kernel against plain matrix products, forward and with backward.
+
+Run: python -m benchmarks.attention [--threads 2] [--json FILE]
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from benchmarks.workload import machine, median, print_table, save
+from rank_core.attention import plain_attention
+
+SHAPES = (
+    (25, 12, 161, 32),
+    (38, 12, 185, 32),
+    (22, 12, 185, 64),
+    (42, 12, 96, 32),
+    (8, 12, 512, 64),
+)
+"""Rows, heads, tokens, size of a head."""
+
+
+def main() -> None:
+    """Measures and prints."""
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--repeats", type=int, default=9)
+    flags.add_argument("--threads", type=int, default=torch.get_num_threads())
+    flags.add_argument("--json", type=Path, help="write the figures here")
+    options = flags.parse_args()
+    torch.set_num_threads(options.threads)
+    rows = [
+        _row(shape, dtype, backward, options.repeats)
+        for shape in SHAPES
+        for dtype in (torch.float32, torch.bfloat16)
+        for backward in (False, True)
+    ]
+    print(machine())
+    print_table(rows)
+    save(options.json, {"rows": rows})
+
+
+def _row(
+    shape: tuple[int, ...], dtype: torch.dtype, backward: bool, repeats: int
+) -> dict[str, str]:
+    seconds = {}
+    for name, attend in (("fused", sdpa_attention_forward), ("plain", plain_attention)):
+        seconds[name] = median(_times(attend, shape, dtype, backward, repeats))
+    return {
+        "rows x heads x tokens x size": " x ".join(map(str, shape)),
+        "type": str(dtype).removeprefix("torch."),
+        "pass": "forward and backward" if backward else "forward",
+        "fused ms": f"{seconds['fused'] * 1e3:.1f}",
+        "ours ms": f"{seconds['plain'] * 1e3:.1f}",
+        "ratio": f"{seconds['fused'] / seconds['plain']:.2f}",
+    }
+
+
+def _times(
+    attend: Callable[..., tuple[Tensor, None]],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    backward: bool,
+    repeats: int,
+) -> list[float]:
+    num_rows, heads, length, size = shape
+    torch.manual_seed(0)
+    parts = [
+        torch.randn(num_rows, length, heads, size, dtype=dtype).transpose(1, 2) for _ in range(3)
+    ]
+    mask = torch.ones(num_rows, 1, length, length, dtype=torch.bool)
+    mask[:, :, :, -3:] = False
+    seconds = []
+    for _ in range(repeats + 2):
+        parts = [part.detach().requires_grad_(backward) for part in parts]
+        start = time.perf_counter()
+        with torch.set_grad_enabled(backward):
+            output, _ = attend(nn.Module(), *parts, mask, 0.0, size**-0.5)
+            if backward:
+                output.sum().backward()
+        seconds.append(time.perf_counter() - start)
+    return seconds[2:]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""Training speed on real documents: ours in fp32 and bf16, a plain loop, and the papers' policy.
+
+All train the same ranker (PARADE-Attn, 150/75) on the same groups with the same effective batch,
+turn by turn in one process; ratios are of medians. Then ours and the plain loop train side by side
+in fp32 without dropout, and their loss curves are compared.
+Run: python -m benchmarks.training [--collection DIR] [--size minilm] [--json FILE]
+"""
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import torch
+
+from benchmarks.papers_policy import padded_scores, untouched
+from benchmarks.workload import (
+    Workload,
+    encoder_flops,
+    machine,
+    matrix_rate,
+    median,
+    parser,
+    print_table,
+    save,
+    workload,
+)
+from rank_core.backbones import load_tokenizer
+from rank_core.batches import PairEncoder, tokenize_queries
+from rank_core.config import TrialConfig
+from rank_core.encode import Work
+from rank_core.examples import TrainingGroup, TrainingQuery, training_groups, training_queries
+from rank_core.losses import pairwise_margin
+from rank_core.machine import peak_memory, reset_peak_memory, trial_device
+from rank_core.models import Ranker, build_model
+from rank_core.train import Streams, train
+
+STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
+NUM_QUERIES = 200
+
+
+def main() -> None:
+    """Measures and prints."""
+    flags = parser(__doc__ or "")
+    flags.add_argument("--batch-size", type=int, default=4, help="groups of a step")
+    flags.add_argument("--dropout", type=float, default=0.1)
+    flags.add_argument("--curve-steps", type=int, default=20)
+    options = flags.parse_args()
+    torch.set_num_threads(options.threads)
+    work = workload(options.collection, options.size)
+    config = TrialConfig().override(
+        {
+            "model.name": "parade-attn",
+            "model.backbone": str(work.backbone.folder),
+            "model.dropout": options.dropout,
+            "training.batch_size": options.batch_size,
+            "training.validate_every": 1,
+            "training.num_epochs": 1000,
+            "training.warmup": 0.0,
+        }
+    )
+    rows, seconds = _speed(config, work, options.repeats)
+    print(f"{options.batch_size} groups a step, dropout {options.dropout}; {machine()}")
+    print_table(rows)
+    curves = _curves(config, work, options.curve_steps)
+    gap = max(abs(a - b) for a, b in zip(*curves, strict=True))
+    print(f"loss curves over {options.curve_steps} steps, fp32: largest difference {gap:.1e}")
+    save(options.json, {"rows": rows, "seconds": seconds, "curves": curves, "gap": gap})
+
+
+def _speed(
+    config: TrialConfig, work: Workload, repeats: int
+) -> tuple[list[dict[str, str]], dict[str, list[float]]]:
+    """The table and the seconds of each step."""
+    counts = {name: Work() for name in ("ours fp32", "ours bf16")}
+    systems = {
+        "papers' policy fp32": _padded(config, work),
+        "plain loop fp32": _plain(config, work),
+        "ours fp32": _ours(config, work, None, counts["ours fp32"]),
+        "ours bf16": _ours(config, work, torch.bfloat16, counts["ours bf16"]),
+    }
+    memory = {}
+    for name, system in systems.items():  # a warm-up step
+        reset_peak_memory()
+        next(system)
+        memory[name] = peak_memory(trial_device())
+    seconds: dict[str, list[float]] = {name: [] for name in systems}
+    for _ in range(repeats):
+        for name, system in systems.items():
+            start = time.perf_counter()
+            next(system)
+            seconds[name].append(time.perf_counter() - start)
+    steps = repeats + 1
+    tokens = counts["ours fp32"].tokens / steps
+    flops = 3 * encoder_flops(work, counts["ours fp32"].tokens, counts["ours fp32"].inputs) / steps
+    base = median(seconds["papers' policy fp32"])
+    rows = []
+    for name, times in seconds.items():
+        rate = matrix_rate(torch.bfloat16 if "bf16" in name else torch.float32)
+        padding = counts.get(name)
+        rows.append(
+            {
+                "system": name,
+                "s/step": f"{median(times):.2f}",
+                "real tokens/s": f"{tokens / median(times):,.0f}",
+                "ratio": f"{base / median(times):.2f}",
+                "padding": f"{padding.padding_share:.1%}" if padding else "",
+                "of the matrix rate": f"{flops / median(times) / rate:.0%}",
+                "peak memory": f"{memory[name] / 2**30:.1f} GiB",
+            }
+        )
+    return rows, seconds
+
+
+def _start(config: TrialConfig, work: Workload) -> tuple[Ranker, PairEncoder, list[TrainingQuery]]:
+    model = build_model(config, work.backbone, init_seed=0)
+    split = work.collection.splits["train"]
+    query_ids = sorted(split.queries)[:NUM_QUERIES]
+    tokenizer = load_tokenizer(work.backbone.folder)
+    tokens = tokenize_queries(tokenizer, [split.queries[q] for q in query_ids], 32)
+    queries = training_queries(split, dict(zip(query_ids, tokens, strict=True)), 100)
+    pairs = type(model).reader(config, work.backbone, work.tokens)
+    return model, pairs, queries
+
+
+def _ours(
+    config: TrialConfig, work: Workload, autocast: torch.dtype | None, count: Work
+) -> Iterator[float]:
+    """The product's own loop: the loss of each step."""
+    model, pairs, queries = _start(config, work)
+    for record in train(
+        model, pairs, queries, config.training, streams=STREAMS, autocast=autocast, work=count
+    ):
+        yield record.curve[-1].loss
+
+
+def _plain(config: TrialConfig, work: Workload) -> Iterator[float]:
+    """A group at a time, its chunks padded to their longest, an encoder that nobody has tuned."""
+    tuned, pairs, queries = _start(config, work)
+    model = untouched(tuned, work.backbone)
+
+    def scores(group: TrainingGroup) -> torch.Tensor:
+        return model(pairs.collate([pairs.chunks(group.query, d) for d in group.documents]))
+
+    yield from _loop(model, queries, config, scores)
+
+
+def _padded(config: TrialConfig, work: Workload) -> Iterator[float]:
+    """The same with everything padded to its limit."""
+    tuned, _, queries = _start(config, work)
+    model = untouched(tuned, work.backbone)
+
+    def scores(group: TrainingGroup) -> torch.Tensor:
+        documents = [work.tokens[doc_id] for doc_id in group.documents]
+        return padded_scores(model, group.query, documents, config.chunking, work.backbone)
+
+    yield from _loop(model, queries, config, scores)
+
+
+def _loop(
+    model: Ranker,
+    queries: list[TrainingQuery],
+    config: TrialConfig,
+    scores: Callable[[TrainingGroup], torch.Tensor],
+) -> Iterator[float]:
+    """The loss of each step of a plain training loop in fp32."""
+    training = config.training
+    groups = {
+        role: {"params": parameters, "lr": rate}
+        for (role, parameters), rate in zip(
+            model.learning_rate_groups().items(),
+            (
+                training.backbone_learning_rate,
+                training.head_learning_rate,
+                training.aggregator_learning_rate,
+            ),
+            strict=True,
+        )
+    }
+    optimizer = torch.optim.AdamW(list(groups.values()), weight_decay=training.weight_decay)
+    stream = training_groups(queries, 1, order_seed=STREAMS.order, negatives_seed=STREAMS.negatives)
+    model.train()
+    while True:
+        total = 0.0
+        for group in islice(stream, training.batch_size):
+            loss = pairwise_margin(scores(group).view(1, -1), training)
+            loss.backward()
+            total += float(loss.detach())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), training.gradient_clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield total / training.batch_size
+
+
+def _curves(config: TrialConfig, work: Workload, num_steps: int) -> list[list[float]]:
+    """Losses of ours and of the plain loop, in fp32 without dropout."""
+    exact = copy.deepcopy(config).override({"model.dropout": 0.0, "training.batch_size": 2})
+    return [
+        list(islice(losses, num_steps))
+        for losses in (_ours(exact, work, None, Work()), _plain(exact, work))
+    ]
+
+
+if __name__ == "__main__":
+    main()

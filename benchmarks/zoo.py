@@ -1,0 +1,78 @@
+"""Every trained system of the zoo on the embedded collection: dev before training and after.
+
+Each model starts from the embedded backbone, under the windows that suit it, and trains with one
+seed; the figures show that it learns, not which one is best, which takes seeds and a sweep.
+Run: python -m benchmarks.zoo [--models maxp,parade-attn] [--epochs 2] [--json FILE]
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.workload import machine, print_table, save
+from rank_core import tiny
+from rank_core.config import TrialConfig
+from rank_core.inputs import load_inputs
+from rank_core.models import MODELS, ListRanker
+from rank_core.trial import run_trial
+from rank_core.trial_result import Progress, TrialResult
+from sweeps.suited import suited
+
+MEASURE = "nDCG@10"
+# What a system needs beside its windows to be trained at all.
+NEEDS: dict[str, dict[str, Any]] = {
+    "keyb": {"model.selector": "bm25"},
+    "keyb-parade": {"model.selector": "bm25"},
+}
+
+
+def main() -> None:
+    """Trains and prints."""
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--models", help="entries of MODELS, separated by commas; default: all")
+    flags.add_argument("--epochs", type=int, default=2)
+    flags.add_argument("--json", type=Path, help="write the figures here")
+    options = flags.parse_args()
+    trained = [name for name, kind in MODELS.items() if not issubclass(kind, ListRanker)]
+    names = options.models.split(",") if options.models else trained
+    print(machine())
+    rows = []
+    for name in names:
+        rows.append(_row(name, options.epochs))
+        print_table(rows[-1:])
+    print_table(rows)
+    save(options.json, {"rows": rows})
+
+
+def _row(name: str, epochs: int) -> dict[str, str]:
+    before, _ = _trial(name, 0)
+    after, seconds = _trial(name, epochs)
+    gain = after.dev[MEASURE] - before.dev[MEASURE]
+    return {
+        "model": name,
+        "dev before": f"{before.dev[MEASURE]:.3f}",
+        "dev after": f"{after.dev[MEASURE]:.3f}",
+        "gain": f"{gain:+.3f}",
+        "test": f"{after.test[MEASURE]:.3f}",
+        "seconds": f"{seconds:.0f}",
+    }
+
+
+def _trial(name: str, epochs: int) -> tuple[TrialResult, float]:
+    """The end of a trial and what it took."""
+    base = TrialConfig().override({"model.name": name, "training.num_epochs": epochs})
+    config = base.override({**tiny.SETTINGS, **NEEDS.get(name, {})})
+    backbone = load_inputs(config.collection, config.model.backbone).backbone
+    config = config.override(suited(config, backbone))
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for news in run_trial(config, Path(folder)):
+            result = news
+    assert not isinstance(result, Progress)
+    return result, time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

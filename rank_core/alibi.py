@@ -1,0 +1,227 @@
+"""BERT with distances instead of positions (ALiBi) and gated feed-forward layers: the architecture
+of jina-embeddings-v2 (Günther et al. 2023) and MosaicBERT (Portes et al. 2023).
+
+transformers knows neither, and their own code comes with the checkpoints as programs to run; this
+module reads their weights by name instead.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import BaseModelOutput
+
+from rank_core.errors import BadInput
+
+GATES = {"geglu": "gelu", "reglu": "relu"}
+"""Jina's names of the gated layers, and the activation of the gate."""
+
+
+@dataclass(frozen=True)
+class AlibiConfig:
+    """The sizes of an encoder, under the names that transformers gives them."""
+
+    kind: str  # jina-bert or mosaic-bert
+    vocab_size: int = 30_528
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    activation: str = "gelu"
+
+    @property
+    def model_type(self) -> str:
+        """The encoder's row in the table of kinds."""
+        return self.kind
+
+    @classmethod
+    def of(cls, kind: str, config: Any) -> "AlibiConfig":
+        """The sizes in a checkpoint's configuration."""
+        gate = getattr(config, "feed_forward_type", "geglu")
+        if gate not in GATES:
+            raise BadInput(
+                f"feed_forward_type of an ALiBi encoder must be one of {', '.join(GATES)}, "
+                f"got {gate!r}"
+            )
+        names = (
+            "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size "
+            "type_vocab_size layer_norm_eps"
+        )
+        sizes = {name: getattr(config, name) for name in names.split()}
+        return cls(kind, **sizes, activation=GATES[gate])
+
+
+class AlibiEncoder(nn.Module):
+    """Embeddings without positions, then layers whose attention falls with distance."""
+
+    def __init__(self, config: AlibiConfig, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.config = config
+        hidden, eps = config.hidden_size, config.layer_norm_eps
+        self.embeddings = nn.ModuleDict(
+            {
+                "word_embeddings": nn.Embedding(config.vocab_size, hidden),
+                "token_type_embeddings": nn.Embedding(config.type_vocab_size, hidden),
+                "LayerNorm": nn.LayerNorm(hidden, eps=eps),
+            }
+        )
+        self.dropout = nn.Dropout(dropout)
+        layers = nn.ModuleList(_Layer(config, dropout) for _ in range(config.num_hidden_layers))
+        self.encoder = nn.ModuleDict({"layer": layers})
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The word table."""
+        return self.embeddings["word_embeddings"]
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+        **_: Any,
+    ) -> BaseModelOutput:
+        """The last layer's vectors, and all layers' if they are wanted."""
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        hidden_CLH = self.embeddings["word_embeddings"](input_ids)
+        hidden_CLH = hidden_CLH + self.embeddings["token_type_embeddings"](token_type_ids)
+        hidden_CLH = self.dropout(self.embeddings["LayerNorm"](hidden_CLH))
+        device = input_ids.device
+        bias = distance_bias(self.config.num_attention_heads, input_ids.shape[1], device)
+        # The largest tensor of all: in the precision of the products, once for all layers.
+        if torch.is_autocast_enabled(device.type):
+            bias = bias.to(torch.get_autocast_dtype(device.type))
+        absent = attention_mask[:, None, None, :] == 0
+        bias_ChLL = bias[None].masked_fill(absent, float("-inf"))
+        states = [hidden_CLH]
+        layers: Any = self.encoder["layer"]
+        for layer in layers:
+            states.append(layer(states[-1], bias_ChLL))
+        return BaseModelOutput(
+            last_hidden_state=states[-1],
+            hidden_states=tuple(states) if output_hidden_states else None,
+        )
+
+
+class _Layer(nn.Module):
+    """Self-attention, then mlp; parameters carry the names of Jina's checkpoints."""
+
+    def __init__(self, config: AlibiConfig, dropout: float) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, config.layer_norm_eps
+        self.num_heads = config.num_attention_heads
+        self.attention = nn.ModuleDict(
+            {
+                "self": nn.ModuleDict(
+                    {name: nn.Linear(hidden, hidden) for name in ("query", "key", "value")}
+                ),
+                "output": nn.ModuleDict(
+                    {"dense": nn.Linear(hidden, hidden), "LayerNorm": nn.LayerNorm(hidden, eps=eps)}
+                ),
+            }
+        )
+        self.mlp = nn.ModuleDict(
+            {
+                "gated_layers": nn.Linear(hidden, 2 * config.intermediate_size, bias=False),
+                "wo": nn.Linear(config.intermediate_size, hidden),
+                "layernorm": nn.LayerNorm(hidden, eps=eps),
+            }
+        )
+        self.activation = ACT2FN[config.activation]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_CLH: Tensor, bias_ChLL: Tensor) -> Tensor:
+        """The layer's output."""
+        project: Any = self.attention["self"]
+
+        def heads(x: Tensor) -> Tensor:
+            return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+        query = heads(project["query"](x_CLH))
+        context = scaled_dot_product_attention(
+            query,
+            heads(project["key"](x_CLH)),
+            heads(project["value"](x_CLH)),
+            attn_mask=bias_ChLL.to(query.dtype),
+            dropout_p=self.dropout.p if self.training else 0.0,
+        )
+        output: Any = self.attention["output"]
+        context_CLH = self.dropout(output["dense"](context.transpose(1, 2).flatten(2)))
+        x_CLH = output["LayerNorm"](context_CLH + x_CLH)
+        gate, value = self.mlp["gated_layers"](x_CLH).chunk(2, dim=-1)
+        inner = self.mlp["wo"](self.dropout(self.activation(gate) * value))
+        result: Tensor = self.mlp["layernorm"](inner + x_CLH)
+        return result
+
+
+def slopes(num_heads: int) -> list[float]:
+    """How fast each head's attention falls with distance (Press et al. 2022): 2^(-8 i / n) for
+    i = 1 .. n where n is a power of two; else those of the power below, then every other one of the
+    power above."""
+    power = 2 ** math.floor(math.log2(num_heads))
+    own = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    between = [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
+    return own + between[: num_heads - power]
+
+
+def distance_bias(num_heads: int, length: int, device: torch.device) -> Tensor:
+    """bias_hLL = -slope_h |i - j|, added to the attention scores."""
+    place_L = torch.arange(length, device=device)
+    distance_LL = (place_L[:, None] - place_L).abs().float()
+    return -torch.tensor(slopes(num_heads), device=device)[:, None, None] * distance_LL
+
+
+def load_alibi(folder: Path, config: AlibiConfig, dropout: float) -> AlibiEncoder:
+    """The encoder of a checkpoint folder, in fp32."""
+    encoder = AlibiEncoder(config, dropout)
+    weights = rename(_read(folder))
+    wanted = encoder.state_dict()
+    missing = sorted(set(wanted) - set(weights))
+    if missing:
+        raise BadInput(
+            f"an ALiBi checkpoint must hold the weights of its encoder; {folder} lacks "
+            f"{len(missing)}, the first is {missing[0]}"
+        )
+    encoder.load_state_dict({name: weights[name].float() for name in wanted})
+    return encoder
+
+
+def rename(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A checkpoint's weights under the names of Jina's encoder: without the prefix of a larger
+    model, and with MosaicBERT's joint projection Wqkv (3H x H) split."""
+    named: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        short = name.removeprefix("bert.")
+        if ".Wqkv." in short:
+            for part, piece in zip(("query", "key", "value"), weight.chunk(3), strict=True):
+                named[short.replace(".Wqkv.", f".{part}.")] = piece
+        else:
+            named[short] = weight
+    return named
+
+
+def _read(folder: Path) -> dict[str, Tensor]:
+    files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    if not files:
+        raise BadInput(f"a backbone folder must hold *.safetensors weights; {folder} has none")
+    weights: dict[str, Tensor] = {}
+    for file in files:
+        if file.suffix == ".safetensors":
+            weights |= load_file(file)
+        else:
+            weights |= torch.load(file, map_location="cpu", weights_only=True)
+    return weights

@@ -1,0 +1,179 @@
+"""BigBird whose output for a row depends on that row alone.
+
+transformers' model has three habits that a ranker cannot use: it turns to full attention for good
+after one short batch; its last block, which sees and is seen by all, is the last one of the padded
+batch; and its random blocks are seeded ones in training but all block 0 in evaluation. Here each
+row is padded to its own whole number of blocks, rows of few blocks use full attention for that
+row only, and the blocks of training are those of evaluation.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, scaled_dot_product_attention
+from transformers import BigBirdConfig, BigBirdModel
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
+
+
+class RowwiseBigBird(BigBirdModel):
+    """BigBird (Zaheer et al. 2020), block-sparse for every row of more than 5 + 2r blocks, where r
+    is the number of random blocks; below that the pattern would cover the whole row."""
+
+    def __init__(self, config: BigBirdConfig) -> None:
+        config.attention_type = "block_sparse"
+        super().__init__(config, add_pooling_layer=False)
+        self.pin()
+
+    def pin(self) -> None:
+        """Block-sparse attention in every layer, whatever has happened to the model before."""
+        self.set_attention_type("block_sparse")
+        layers: Any = self.encoder.layer
+        for layer in layers:
+            attention = layer.attention.self
+            if not isinstance(attention, _RowAttention):
+                # Another class for the same object: its parameters and their names stay.
+                attention.__class__ = _RowAttention
+                attention.start(self.config)
+
+    def random_blocks_in_evaluation(self, wanted: bool) -> None:
+        """Whether evaluation uses the random blocks of training (default) or block 0 instead of
+        each, as transformers does."""
+        layers: Any = self.encoder.layer
+        for layer in layers:
+            layer.attention.self.zero_blocks = not wanted
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+        **_: Any,
+    ) -> BaseModelOutput:
+        """The encoder's output for rows that are padded at the end; rows of one number of blocks
+        run together. Padding comes out as zeros."""
+        self.pin()
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        width, block = input_ids.shape[1], int(self.config.block_size)
+        parts, order = [], []
+        for num_blocks, rows in self._groups(attention_mask.sum(1).tolist()):
+            size = num_blocks * block
+            mask = _fit(attention_mask[rows], size, 0)
+            layers = self._layers(
+                _fit(input_ids[rows], size, self.config.pad_token_id or 0),
+                mask,
+                _fit(token_type_ids[rows], size, 0),
+            )
+            kept = layers if output_hidden_states else layers[-1:]
+            real = mask[:, :, None].bool()
+            parts.append([_fit_vectors(x.where(real, 0.0), width) for x in kept])
+            order += rows
+        back = torch.empty(len(order), dtype=torch.long, device=input_ids.device)
+        back[order] = torch.arange(len(order), device=input_ids.device)
+        states = tuple(torch.cat(some)[back] for some in zip(*parts, strict=True))
+        return BaseModelOutput(
+            last_hidden_state=states[-1],
+            hidden_states=states if output_hidden_states else None,
+        )
+
+    def _groups(self, lengths: list[int]) -> list[tuple[int, list[int]]]:
+        """(blocks to pad to, rows): those of full attention share a group, as padding does not
+        change them."""
+        groups: dict[int, list[int]] = {}
+        blocks = [max(1, -(-length // self.config.block_size)) for length in lengths]
+        few = 5 + 2 * self.config.num_random_blocks
+        for row, num_blocks in enumerate(blocks):
+            groups.setdefault(num_blocks if num_blocks > few else 0, []).append(row)
+        return [(max(blocks[row] for row in rows), rows) for rows in groups.values()]
+
+    def _layers(self, input_ids: Tensor, mask: Tensor, segments: Tensor) -> list[Tensor]:
+        hidden = self.embeddings(input_ids=input_ids, token_type_ids=segments)
+        # As numbers: a GPU has no product of whole ones.
+        blocked, band_mask, from_mask, to_mask = self.create_masks_for_block_sparse_attn(
+            mask.to(hidden.dtype), self.config.block_size
+        )
+        layers = [hidden]
+        for layer in self.encoder.layer:
+            hidden = layer(
+                hidden,
+                band_mask=band_mask,
+                from_mask=from_mask,
+                to_mask=to_mask,
+                blocked_encoder_mask=blocked,
+            )
+            layers.append(hidden)
+        return layers
+
+
+class _RowAttention(BigBirdBlockSparseAttention):
+    """Block-sparse attention with the same blocks in training and evaluation; full attention for
+    rows that the sparse pattern would cover anyway."""
+
+    def start(self, config: BigBirdConfig) -> None:
+        """What it needs beside the parameters it has."""
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.zero_blocks = False
+        self.maps: dict[int, list[Any]] = {}
+
+    def forward(  # type: ignore[override]
+        self, hidden: Tensor, *masks: Tensor, **_: Any
+    ) -> tuple[Tensor, None]:
+        """context_CLH; `masks` are the band, from, to and the two blocked masks."""
+        band, from_mask, to_mask, from_blocked, to_blocked = masks
+        if hidden.shape[1] // self.block_size <= 5 + 2 * self.num_random_blocks:
+            return self._full(hidden, to_mask), None
+        was_training, numpy_state = self.training, np.random.get_state()
+        self.training = was_training or not self.zero_blocks
+        try:  # the parent seeds numpy's global stream and asks `training` for its blocks alone
+            context, _weights = super().forward(
+                hidden, band, from_mask, to_mask, from_blocked, to_blocked
+            )
+        finally:
+            self.training = was_training
+            np.random.set_state(numpy_state)
+        return context, None
+
+    def bigbird_block_sparse_attention(self, *parts: Any, **sizes: Any) -> tuple[Tensor, Tensor]:
+        """The parent's, in fp32: in lower precision it mixes types and raises."""
+        wide = (x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in parts)
+        with torch.autocast(parts[0].device.type, enabled=False):
+            result: tuple[Tensor, Tensor] = super().bigbird_block_sparse_attention(*wide, **sizes)
+        return result
+
+    def _full(self, hidden: Tensor, to_mask: Tensor) -> Tensor:
+        def heads(x: Tensor) -> Tensor:
+            return x.unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2)
+
+        context = scaled_dot_product_attention(
+            heads(self.query(hidden)),
+            heads(self.key(hidden)),
+            heads(self.value(hidden)),
+            attn_mask=to_mask.bool(),
+            dropout_p=self.dropout.p if self.training else 0.0,
+        )
+        return context.transpose(1, 2).flatten(2)
+
+    def _bigbird_block_rand_mask_with_head(  # type: ignore[override]
+        self, **sizes: Any
+    ) -> list[Any]:
+        """The parent's blocks of a length, drawn once: it takes longer than the attention."""
+        if not self.training:
+            blocks: list[Any] = super()._bigbird_block_rand_mask_with_head(**sizes)
+            return blocks
+        length = sizes["from_seq_length"]
+        if length not in self.maps:
+            self.maps[length] = super()._bigbird_block_rand_mask_with_head(**sizes)
+        return self.maps[length]
+
+
+def _fit(rows: Tensor, size: int, value: int) -> Tensor:
+    """rows_CL cut or padded to a length; what is cut is padding."""
+    return pad(rows[:, :size], (0, max(0, size - rows.shape[1])), value=value)
+
+
+def _fit_vectors(x: Tensor, size: int) -> Tensor:
+    return pad(x[:, :size], (0, 0, 0, max(0, size - x.shape[1])))

@@ -1,0 +1,200 @@
+"""How well a query's words match each block of a document: TF-IDF and BM25 (Li et al. 2023).
+
+Documents are token ids, so a word is its word pieces put together again, lower-cased, and known by
+a hash of them. Punctuation is a token of its own and no word: `harbour.` matches `harbour`, which a
+text that is split at spaces misses.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rank_core.cache import cached_directory
+from rank_core.token_store import TokenStore
+
+Words = NDArray[np.uint64]
+
+K1, B = 0.9, 0.4
+UNSEEN_IDF = 10.0  # of a word that no document of the collection has
+STATISTICS_VERSION = 1
+WORDS_AT_ONCE = 1 << 22  # distinct words of documents that are counted together
+MARKERS = ("Ġ", "▁")  # a token that follows a space, in byte-level BPE and in SentencePiece
+CONTINUES = "##"  # a WordPiece token that goes on with a word
+
+
+class WordPieces:
+    """The words of a tokenizer's vocabulary: how token ids become words."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        vocabulary: dict[str, int] = tokenizer.get_vocab()
+        size = max(vocabulary.values(), default=0) + 1
+        special = set(tokenizer.all_special_ids)
+        self._hash_V = np.zeros(size, dtype=np.uint64)
+        self._is_word_V = np.zeros(size, dtype=bool)
+        self._starts_V = np.ones(size, dtype=bool)
+        word_pieces = any(token.startswith(CONTINUES) for token in vocabulary)
+        marked = any(token.startswith(MARKERS) for token in vocabulary)
+        for token, i in vocabulary.items():
+            piece = token.removeprefix(CONTINUES) if word_pieces else token.lstrip("".join(MARKERS))
+            self._hash_V[i] = _hash(piece.lower())
+            self._is_word_V[i] = i not in special and any(map(str.isalnum, piece))
+            if word_pieces:
+                self._starts_V[i] = not token.startswith(CONTINUES)
+            elif marked:
+                self._starts_V[i] = token.startswith(MARKERS)
+
+    def words(self, tokens: NDArray[np.int32]) -> tuple[Words, NDArray[np.int64]]:
+        """The words in order, and the place of each one's first token."""
+        is_word_T, starts_T = self._is_word_V[tokens], self._starts_V[tokens].copy()
+        if not is_word_T.any():
+            return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+        # Whatever follows a mark begins a word, and so does a mark.
+        starts_T[1:] |= ~is_word_T[1:] | ~is_word_T[:-1]
+        starts_T[0] = True
+        start_W = np.flatnonzero(starts_T)
+        place_T = np.arange(len(tokens)) - np.repeat(start_W, np.diff([*start_W, len(tokens)]))
+        factor_T = _FACTORS[np.minimum(place_T, len(_FACTORS) - 1)]
+        word_W: Words = np.add.reduceat(self._hash_V[tokens] * factor_T, start_W)
+        kept_W = is_word_T[start_W]
+        return word_W[kept_W], start_W[kept_W]
+
+
+class DocumentFrequencies(NamedTuple):
+    """In how many documents of a collection each word occurs."""
+
+    num_documents: int
+    words: Words  # sorted
+    counts: NDArray[np.int64]
+
+    def of(self, words: Words) -> NDArray[np.int64]:
+        """df_Q of some words; 0 for unseen ones."""
+        if not len(self.words):
+            return np.zeros(len(words), dtype=np.int64)
+        place_Q = np.minimum(np.searchsorted(self.words, words), len(self.words) - 1)
+        return np.where(self.words[place_Q] == words, self.counts[place_Q], 0)
+
+
+def document_frequencies(
+    tokens: Mapping[str, NDArray[np.int32]], pieces: WordPieces
+) -> DocumentFrequencies:
+    """Those of whole documents; kept on disk for a token store, whose folder names its contents
+    and its tokenizer."""
+    if not isinstance(tokens, TokenStore):
+        return count_documents(tokens.values(), pieces)
+    key = f"{tokens.folder.name}-{STATISTICS_VERSION}"
+
+    def build(folder: Path) -> None:
+        counted = count_documents(tokens.values(), pieces)
+        np.save(folder / "num_documents.npy", counted.num_documents)
+        np.save(folder / "words.npy", counted.words)
+        np.save(folder / "counts.npy", counted.counts)
+
+    folder = cached_directory("document-frequencies", key, build)
+    return DocumentFrequencies(
+        int(np.load(folder / "num_documents.npy")),
+        np.load(folder / "words.npy", mmap_mode="r"),
+        np.load(folder / "counts.npy", mmap_mode="r"),
+    )
+
+
+def count_documents(
+    documents: Iterable[NDArray[np.int32]], pieces: WordPieces
+) -> DocumentFrequencies:
+    """One pass over the documents."""
+    words, counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+    some: list[Words] = []
+    num_documents = size = 0
+    for tokens in documents:
+        num_documents += 1
+        some.append(np.unique(pieces.words(tokens)[0]))
+        size += len(some[-1])
+        if size >= WORDS_AT_ONCE:
+            words, counts = _merge(words, counts, some)
+            some, size = [], 0
+    return DocumentFrequencies(num_documents, *_merge(words, counts, some))
+
+
+class BlockWords(NamedTuple):
+    """The words of a document, and the block that each one begins in."""
+
+    words: Words
+    block_W: NDArray[np.int64]
+    num_blocks: int
+
+
+def tf_idf(query: Words, document: BlockWords, df: DocumentFrequencies) -> NDArray[np.float64]:
+    """score_K of the blocks: the sum over distinct query words in a block of
+    (1 + log10 tf) (ln((1 + N) / (1 + df)) + 1), the smoothed idf of scikit-learn."""
+
+    def idf(num_documents: int, counts_Q: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.log((1 + num_documents) / (1 + counts_Q)) + 1
+
+    tf_QK, idf_Q = _statistics(query, document, df, idf)
+    weight_QK = np.where(tf_QK > 0, 1 + np.log10(np.maximum(tf_QK, 1)), 0.0)
+    return np.asarray(idf_Q @ weight_QK)
+
+
+def bm25(query: Words, document: BlockWords, df: DocumentFrequencies) -> NDArray[np.float64]:
+    """score_K of the blocks: the sum over distinct query words of
+    idf tf / (k1 (1 - b + b length / mean length) + tf) with the idf of Lucene,
+    ln(1 + (N - df + .5) / (df + .5)); the mean length is that of the document's own blocks."""
+
+    def idf(num_documents: int, counts_Q: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.log1p((num_documents - counts_Q + 0.5) / (counts_Q + 0.5))
+
+    tf_QK, idf_Q = _statistics(query, document, df, idf)
+    length_K = np.bincount(document.block_W, minlength=document.num_blocks)
+    relative_K = length_K / max(length_K.mean(), 1e-9)
+    return np.asarray(idf_Q @ (tf_QK / (K1 * (1 - B + B * relative_K) + tf_QK)))
+
+
+BLOCK_SCORES: dict[str, Callable[[Words, BlockWords, DocumentFrequencies], NDArray[np.float64]]] = {
+    "tfidf": tf_idf,
+    "bm25": bm25,
+}
+
+
+def _statistics(
+    query: Words,
+    document: BlockWords,
+    df: DocumentFrequencies,
+    idf: Callable[[int, NDArray[np.int64]], NDArray[np.float64]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(tf_QK, idf_Q) of the distinct words of a query."""
+    distinct = np.unique(query)
+    tf_QK = np.zeros((len(distinct), document.num_blocks))
+    place_W = np.searchsorted(distinct, document.words)
+    known_W = place_W < len(distinct)
+    known_W[known_W] = distinct[place_W[known_W]] == document.words[known_W]
+    np.add.at(tf_QK, (place_W[known_W], document.block_W[known_W]), 1)
+    df_Q = df.of(distinct)
+    return tf_QK, np.where(df_Q > 0, idf(df.num_documents, df_Q), UNSEEN_IDF)
+
+
+def _merge(
+    words: Words, counts: NDArray[np.int64], some: list[Words]
+) -> tuple[Words, NDArray[np.int64]]:
+    """The counts with one more for every word of each of some documents."""
+    new = np.concatenate([words, *some])
+    weights = np.concatenate([counts, np.ones(len(new) - len(words), dtype=np.int64)])
+    merged, place = np.unique(new, return_inverse=True)
+    total = np.zeros(len(merged), dtype=np.int64)
+    np.add.at(total, place, weights)
+    return merged, total
+
+
+def _hash(piece: str) -> int:
+    return int.from_bytes(hashlib.blake2b(piece.encode(), digest_size=8).digest(), "little")
+
+
+def _factors(size: int) -> Words:
+    """Powers of an odd number modulo 2^64, so that the order of a word's pieces counts."""
+    base = 0x9E3779B97F4A7C15
+    return np.array([pow(base, i, 1 << 64) for i in range(size)], dtype=np.uint64)
+
+
+_FACTORS = _factors(128)

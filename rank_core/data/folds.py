@@ -1,0 +1,97 @@
+"""Cross-validation: which queries of a pool are trained on, and which are measured."""
+
+import json
+from collections.abc import Collection as SizedIterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rank_core.errors import BadInput, unknown
+
+NUM_FOLDS = 5
+
+FoldSplits = dict[str, list[str]]
+"""{split: query_ids}, each in the order of the pool."""
+
+
+def huston_croft() -> dict[str, set[str]]:
+    """The five folds of Robust04 (Huston and Croft, 2014), which most papers use."""
+    from ir_datasets.datasets.disks45 import ROBUST04_FOLDS
+
+    return {name: set(query_ids) for name, query_ids in ROBUST04_FOLDS.items()}
+
+
+def round_robin(query_ids: Iterable[str]) -> dict[str, set[str]]:
+    """Five folds of equal size: query n, in the order of the numbers, is in fold n mod 5.
+
+    These are our own; for collections whose papers publish none.
+    """
+    ordered = sorted(query_ids, key=lambda name: (len(name), name))
+    return {f"fold{k + 1}": set(ordered[k::NUM_FOLDS]) for k in range(NUM_FOLDS)}
+
+
+def rotate(folds: Mapping[str, set[str]], chosen: str, pool: SizedIterable[str]) -> FoldSplits:
+    """Test on the chosen fold, select on the next one (after the last the first), train on the
+    other three."""
+    names = sorted(folds)
+    if chosen not in folds:
+        raise unknown("fold", chosen, names)
+    following = names[(names.index(chosen) + 1) % len(names)]
+    members = {
+        "train": set().union(*(folds[name] for name in names if name not in (chosen, following))),
+        "dev": folds[following],
+        "test": folds[chosen],
+    }
+    return _of_pool(members, pool, f"fold {chosen}")
+
+
+def read_fold_file(path: Path, chosen: str, pool: SizedIterable[str]) -> FoldSplits:
+    """One fold of a file in the layout of Capreolus.
+
+    `{"s1": {"train_qids": [..], "predict": {"dev": [..], "test": [..]}}, ..}`; ids may be numbers.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(
+            f"{path} does not exist; it should hold folds as Capreolus has them"
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} must be a JSON file: {error}") from None
+    if not isinstance(content, dict) or chosen not in content:
+        raise unknown(f"fold of {path}", chosen, content if isinstance(content, dict) else ())
+    fold = content[chosen]
+    try:
+        members = {
+            "train": _ids(fold["train_qids"]),
+            "dev": _ids(fold["predict"]["dev"]),
+            "test": _ids(fold["predict"]["test"]),
+        }
+    except (KeyError, TypeError):
+        raise BadInput(
+            f"{path}: a fold must have train_qids, predict.dev and predict.test, lists of ids; "
+            f"fold {chosen!r} has not"
+        ) from None
+    return _of_pool(members, pool, f"{path}, fold {chosen}")
+
+
+def _ids(listed: Any) -> set[str]:
+    if not isinstance(listed, list):
+        raise TypeError
+    return {str(query_id) for query_id in listed}
+
+
+def _of_pool(members: Mapping[str, set[str]], pool: SizedIterable[str], where: str) -> FoldSplits:
+    """The members that the pool has; no query may be measured after it was trained on."""
+    for one, other in (("train", "dev"), ("train", "test"), ("dev", "test")):
+        if both := members[one] & members[other]:
+            raise BadInput(
+                f"{where}: a query may be in one split, found {min(both)!r} in {one} and {other}"
+            )
+    splits = {
+        name: [query_id for query_id in pool if query_id in ids] for name, ids in members.items()
+    }
+    for name, ids in splits.items():
+        if not ids:
+            raise BadInput(f"{where}: {name} must have a query of the collection, found none")
+    return splits

@@ -1,0 +1,159 @@
+"""A named collection from ir_datasets: made once in our own layout, then opened from there.
+
+`<cache>/collections/<name>-<key>/` holds for each split its queries, judgments and candidates; the
+key covers the state of every file they come from. Workers are given names: each process opens the
+result itself, and none of them reads a source file again.
+"""
+
+import dataclasses
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from rank_core.cache import cached_directory
+from rank_core.data.collection import Collection, Run, Split
+from rank_core.data.document_store import DocumentStore
+from rank_core.data.documents_on_disk import open_documents, state_key
+from rank_core.data.folds import FoldSplits, huston_croft, read_fold_file, rotate, round_robin
+from rank_core.data.ir_files import file_states
+from rank_core.data.ir_source import IrSource
+from rank_core.data.recipe import POOL, Recipe
+from rank_core.data.run_store import RunStore
+from rank_core.data.split_files import (
+    ABSENT,
+    DEPTH,
+    HASH,
+    OWN_DOCUMENTS,
+    build,
+    file_name,
+    run_file,
+)
+from rank_core.data.trec import read_qrels, read_queries
+from rank_core.errors import BadInput
+
+LAYOUT_VERSION = 1
+
+
+class Splits(dict[str, Split]):
+    """The splits a collection has; asking for another says which there are."""
+
+    def __init__(self, name: str, splits: dict[str, Split]) -> None:
+        super().__init__(splits)
+        self._name = name
+
+    def __missing__(self, split: str) -> Split:
+        raise BadInput(
+            f"{self._name} has no {split} split, it has {', '.join(self)}; train on a collection "
+            "that has one"
+        )
+
+    def __reduce__(self) -> tuple[type["Splits"], tuple[str, dict[str, Split]]]:
+        return Splits, (self._name, dict(self))
+
+
+class _Opened(NamedTuple):
+    documents: DocumentStore
+    splits: dict[str, Split]
+    absent: dict[str, frozenset[str]]  # relevant documents that are not among the documents
+    content_hash: str
+
+
+def load_recipe(name: str, recipe: Recipe, *, fold: str = "") -> Collection:
+    """The collection of a recipe; of a pool the given fold: `fold1` or `FILE.json#fold`."""
+    if fold and not recipe.is_pool:
+        raise BadInput(f"{name} has splits of its own and no folds, found fold {fold!r}")
+    documents = IrSource(recipe.parts[0].dataset_id)
+    shared = None if recipe.ranked_only else open_documents(documents)
+    folder = cached_directory(
+        "collections",
+        f"{file_name(name)}-{_key(name, recipe)}",
+        lambda folder: build(folder, name, recipe, shared),
+    )
+    opened = _open(folder, shared.folder if shared else folder / OWN_DOCUMENTS)
+    if recipe.is_pool:
+        return _of_fold(name, recipe, opened, fold or "fold1")
+    splits = {
+        split: _trainable(of_split, opened.absent[split]) if split == "train" else of_split
+        for split, of_split in opened.splits.items()
+    }
+    return Collection(name, opened.content_hash, opened.documents, Splits(name, splits))
+
+
+def _key(name: str, recipe: Recipe) -> str:
+    """What the layout of a recipe depends on: the recipe, the files behind it, how BM25 is done."""
+    from rank_core import first_stage
+
+    documents = IrSource(recipe.parts[0].dataset_id)  # those of all parts
+    documents.require("docs")
+    states = file_states(documents.files("docs"))
+    for split, parts in recipe.splits.items():
+        for part in parts:
+            source = IrSource(part.dataset_id)
+            source.require("queries", "qrels")
+            states += file_states(source.files("queries", "qrels"))
+        path = run_file(name, split)
+        if path is not None:
+            states.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
+        for ranked_id in {one for part in parts for one in part.ranked_ids if path is None}:
+            if (ranked := IrSource(ranked_id)).has("scoreddocs"):
+                ranked.require("scoreddocs")
+                states += file_states(ranked.files("scoreddocs"))
+    all_parts = {split: list(map(dataclasses.astuple, p)) for split, p in recipe.splits.items()}
+    bm25 = [first_stage.recipe(), first_stage.K1, first_stage.B, DEPTH]
+    recipe_text = json.dumps([LAYOUT_VERSION, all_parts, recipe.ranked_only, bm25])
+    return state_key([recipe_text], sorted(set(states)))
+
+
+@lru_cache(maxsize=4)
+def _open(folder: Path, documents_folder: Path) -> _Opened:
+    documents = DocumentStore(documents_folder)
+    splits, absent = {}, {}
+    for part in sorted(path for path in folder.iterdir() if (path / "queries.tsv").exists()):
+        queries = read_queries(part / "queries.tsv")
+        candidates = RunStore(part / "candidates", tuple(queries), documents)
+        # A mapping like any run, whose dictionaries are made when they are asked for.
+        splits[part.name] = Split(queries, read_qrels(part / "qrels.trec"), cast(Run, candidates))
+        absent[part.name] = frozenset((part / ABSENT).read_text(encoding="utf-8").split())
+    order = [name for name in ("train", "dev", "test", POOL) if name in splits]
+    content_hash = (folder / HASH).read_text(encoding="ascii")
+    return _Opened(documents, {name: splits[name] for name in order}, absent, content_hash)
+
+
+def _trainable(split: Split, absent: frozenset[str]) -> Split:
+    """The split without judgments of documents that training could not read."""
+    if not absent:
+        return split
+    qrels = {
+        query_id: {doc_id: grade for doc_id, grade in judged.items() if doc_id not in absent}
+        for query_id, judged in split.qrels.items()
+    }
+    return dataclasses.replace(split, qrels=qrels)
+
+
+def _of_fold(name: str, recipe: Recipe, opened: _Opened, fold: str) -> Collection:
+    whole = opened.splits[POOL]
+    members = _members(recipe, fold, list(whole.queries))
+    splits = {}
+    for split, query_ids in members.items():
+        of_split = Split(
+            {query_id: whole.queries[query_id] for query_id in query_ids},
+            {query_id: whole.qrels[query_id] for query_id in query_ids},
+            {query_id: whole.candidates[query_id] for query_id in query_ids},
+        )
+        splits[split] = _trainable(of_split, opened.absent[POOL]) if split == "train" else of_split
+    text = json.dumps([opened.content_hash, members])
+    content_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
+    separator = "@" if "#" in fold else "/"
+    return Collection(
+        f"{name}{separator}{fold}", content_hash, opened.documents, Splits(name, splits)
+    )
+
+
+def _members(recipe: Recipe, fold: str, query_ids: list[str]) -> FoldSplits:
+    path, hash_sign, chosen = fold.rpartition("#")
+    if hash_sign:
+        return read_fold_file(Path(path).expanduser(), chosen, query_ids)
+    folds = huston_croft() if recipe.folds == "huston-croft" else round_robin(query_ids)
+    return rotate(folds, fold, query_ids)

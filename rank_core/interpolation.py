@@ -1,0 +1,114 @@
+"""Birch's ranking: alpha S_doc + (1 - alpha) (S_1 + beta S_2 + gamma S_3), from the first stage's
+score of a document and the relevance of its three best sentences (Yilmaz et al. 2019).
+
+After training: `best_sentences` on dev, `tune_interpolation` against dev's judgments, then
+`interpolate` what `best_sentences` gives for each split.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rank_core.batches import PairEncoder
+from rank_core.data.collection import Qrels, Run
+from rank_core.encode import Work, encode_chunks
+from rank_core.errors import BadInput
+from rank_core.evaluate import parse_measure
+from rank_core.models.birch import Birch
+from rank_core.models.ranker import pad_chunks
+from rank_core.rerank import ordered
+
+BestSentences = dict[str, dict[str, tuple[float, ...]]]
+"""{query_id: {doc_id: relevance of its best sentences, best first, missing ones 0}}."""
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """The weights of the first stage, and of the second and third sentence."""
+
+    alpha: float
+    beta: float
+    gamma: float
+
+
+def best_sentences(
+    model: Birch,
+    pairs: PairEncoder,
+    *,
+    queries: Mapping[str, NDArray[np.int32]],
+    candidates: Run,
+    depth: int,
+    batch_tokens: int,
+    autocast: torch.dtype | None = None,
+    work: Work | None = None,
+) -> BestSentences:
+    """The best sentences' relevance for the first `depth` candidates of each query."""
+    work = Work() if work is None else work
+    best: BestSentences = {}
+    model.eval()
+    with torch.inference_mode():
+        for query_id, query in queries.items():
+            doc_ids = list(candidates.get(query_id, ()))[:depth]
+            documents = [pairs.chunks(query, doc_id) for doc_id in doc_ids]
+            best[query_id] = {}
+            if documents:
+                chunks = [chunk for document in documents for chunk in document]
+                x_CH = encode_chunks(model, pairs, chunks, batch_tokens, autocast, work)
+                best_BK = model.best(*pad_chunks(x_CH, [len(document) for document in documents]))
+                best[query_id] = dict(zip(doc_ids, map(tuple, best_BK.tolist()), strict=True))
+    return best
+
+
+def interpolate(best: BestSentences, candidates: Run, weights: Interpolation) -> Run:
+    """The documents of `best` by their interpolated score; ties are broken by doc_id."""
+    of_sentence = (1.0, weights.beta, weights.gamma)
+    return {
+        query_id: ordered(
+            {
+                doc_id: weights.alpha * candidates[query_id][doc_id]
+                + (1 - weights.alpha) * sum(map(float.__mul__, of_sentence, relevance))
+                for doc_id, relevance in documents.items()
+            }
+        )
+        for query_id, documents in best.items()
+    }
+
+
+def tune_interpolation(
+    best: BestSentences, candidates: Run, qrels: Qrels, measure: str, *, step: float = 0.1
+) -> Interpolation:
+    """The weights of the grid {0, step, .., 1}^3 with the best mean `measure`; of equal ones the
+    first, with the smallest weight of the first stage.
+
+    The grid has 1211 different points at .1: about as many evaluations of the run.
+    """
+    import ir_measures
+
+    if not 0 < step <= 1:
+        raise BadInput(f"0 < step <= 1 must hold for the grid of weights, got {step}")
+    judged = {query_id: qrels[query_id] for query_id in best if query_id in qrels}
+    if not any(grade > 0 for grades in judged.values() for grade in grades.values()):
+        raise BadInput(
+            f"weights are chosen by judgments, and none of the {len(best)} queries has a relevant "
+            "document"
+        )
+    parsed = parse_measure(measure)
+    evaluator = ir_measures.evaluator([parsed], judged)
+
+    def value(weights: Interpolation) -> float:
+        run = {query_id: docs for query_id, docs in interpolate(best, candidates, weights).items()}
+        return float(evaluator.calc_aggregate(run)[parsed])
+
+    return max(_grid(step), key=value)
+
+
+def _grid(step: float) -> Iterator[Interpolation]:
+    """Every point once, those that differ in nothing left out: at alpha 1 no sentence counts."""
+    values = [round(i * step, 10) for i in range(int(1 / step + 1e-9) + 1)]
+    for alpha, beta, gamma in product(values, repeat=3):
+        if alpha < 1 or (beta, gamma) == (values[0], values[0]):
+            yield Interpolation(alpha, beta, gamma)

@@ -1,0 +1,101 @@
+"""A bi-encoder: query and chunk are encoded apart and compared by their cosine (E5, Wang et al.
+2022; E5-Base-4k, Zhu et al. 2024). It ranks without training; training moves encoder and scale."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from rank_core.backbones import Backbone, load_tokenizer
+from rank_core.batches import EncoderInput
+from rank_core.config import Model
+from rank_core.models.poolings import masked_max
+from rank_core.models.ranker import Ranker
+from rank_core.models.row_vectors import row_vectors
+from rank_core.token_store import tokenize
+
+
+class BiEncoder(Ranker):
+    """score_B = w max_p cos(query, chunk_p); w = 1 at first."""
+
+    label = "Bi-encoder"
+    paper = "Zhu et al. 2024"
+    family = "long context"
+    reads_tokens = True
+    one_chunk_is_firstp = False
+    chunks_that_learn = 1
+    options = ("pool",)
+    PREFIXES = ("query: ", "passage: ")
+    ORIGINAL_POSITIONS: ClassVar[int] = 512
+    """Positions of a BERT before its table was stretched; rows so short are spread over it."""
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        self.pooling = settings.pool or "mean"
+        self.backbone = backbone
+        self.head = nn.Linear(1, 1, bias=False)
+        nn.init.ones_(self.head.weight)
+        prefixes = tokenize(load_tokenizer(backbone.folder), list(self.PREFIXES))
+        self.query_prefix, self.passage_prefix = prefixes
+        stretched = backbone.max_input_tokens // self.ORIGINAL_POSITIONS
+        self.position_step = max(1, stretched) if backbone.kind == "bert" else 1
+        self.cls_is_global = backbone.kind == "longformer"
+
+    def encode(self, inputs: EncoderInput) -> Tensor:
+        """cos_C1 between each row's query and its chunk."""
+        length_C = inputs.attention_mask_CL.sum(1)
+        query_length_C = inputs.query_length_C
+        chunk_length_C = length_C - query_length_C - 3
+        ids_CL = inputs.input_ids_CL
+        first_C = torch.ones_like(query_length_C)
+        query_CL, mask_CL = self.rows(ids_CL, first_C, query_length_C, self.query_prefix)
+        # The rows of a batch share few queries: each is encoded once.
+        both = torch.cat([query_CL, mask_CL], dim=1).unique(dim=0, return_inverse=True)
+        (rows, row_of_C), width = both, query_CL.shape[1]
+        query_CH = self.vectors(rows[:, :width], rows[:, width:])[row_of_C]
+        chunk_CL, mask_CL = self.rows(
+            ids_CL, query_length_C + 2, chunk_length_C, self.passage_prefix
+        )
+        return (query_CH * self.vectors(chunk_CL, mask_CL)).sum(-1, keepdim=True)
+
+    def rows(
+        self, ids_CL: Tensor, first_C: Tensor, length_C: Tensor, prefix: list[int]
+    ) -> tuple[Tensor, Tensor]:
+        """(ids_CW, mask_CW) of rows [CLS] prefix text [SEP], where a row's text is the `length_C`
+        tokens of `ids_CL` from `first_C` on, cut where the encoder ends."""
+        before = 1 + len(prefix)
+        length_C = length_C.clamp(max=self.backbone.max_input_tokens - before - 1)
+        end_C1 = (before + length_C)[:, None]
+        place_W = torch.arange(int(end_C1.max()) + 1, device=ids_CL.device)
+        source_CW = (place_W - before + first_C[:, None]).clamp(0, ids_CL.shape[1] - 1)
+        row_CW = ids_CL.gather(1, source_CW)
+        row_CW = row_CW.where(place_W < end_C1, self.backbone.pad_id)
+        row_CW = row_CW.where(place_W != end_C1, self.backbone.sep_id)
+        row_CW[:, :before] = torch.tensor([self.backbone.cls_id, *prefix], device=ids_CL.device)
+        return row_CW, (place_W <= end_C1).long()
+
+    def vectors(self, ids_CL: Tensor, mask_CL: Tensor) -> Tensor:
+        """Unit vectors x_CH, in fp32, of rows that stand alone."""
+        extra: dict[str, Any] = {}
+        if self.position_step > 1:
+            # E5-Base-4k asks the length of the batch; a row's own length makes its score its own.
+            short_C = mask_CL.sum(1) <= self.ORIGINAL_POSITIONS
+            step_C = torch.where(short_C, self.position_step, 1)
+            place_L = torch.arange(ids_CL.shape[1], device=ids_CL.device)
+            extra["position_ids"] = place_L * step_C[:, None] * mask_CL
+        if self.cls_is_global:  # a row has no query of its own that all could look at
+            extra["global_attention_mask"] = torch.zeros_like(mask_CL)
+            extra["global_attention_mask"][:, 0] = 1
+        output = self.encoder(input_ids=ids_CL, attention_mask=mask_CL, **extra)
+        x_CH = row_vectors(output.last_hidden_state, mask_CL, self.pooling)
+        return normalize(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)), dim=-1)
+
+    def score(self, cls_H: Tensor) -> Tensor:
+        """The cosine, scaled."""
+        score: Tensor = self.head(cls_H).squeeze(-1)
+        return score
+
+    def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """The best chunk's score."""
+        return masked_max(self.score(x_BPH), mask_BP)

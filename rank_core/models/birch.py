@@ -1,0 +1,90 @@
+"""Birch: a document by its best sentences (Yilmaz et al. 2019). Its interpolation with the first
+stage's score is in rank_core/interpolation.py."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from numpy import int32
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rank_core.backbones import Backbone, load_tokenizer
+from rank_core.batches import PairEncoder
+from rank_core.chunks import Span, chunk_spans
+from rank_core.config import TrialConfig
+from rank_core.models import poolings
+from rank_core.models.own_cuts import OwnCuts, refuse_stride
+from rank_core.models.passage_scores import ChunkScores
+from rank_core.token_store import TokenStore
+
+END_MARKS = (".", "?", "!")
+WORD_STARTS = ("", "Ġ", "▁")  # how vocabularies write a mark that follows a space
+
+
+@dataclass(frozen=True)
+class Sentences(OwnCuts):
+    """A chunk per sentence. A sentence ends with a run of end marks; one longer than the window is
+    cut into windows, and nothing is dropped."""
+
+    end_ids: frozenset[int]
+
+    def spans(self, document: NDArray[int32]) -> Sequence[Span]:
+        """The sentences of a document in order."""
+        return [
+            Span(start + begin, start + end)
+            for start, stop in self.sentences(document)
+            for begin, end in chunk_spans(stop - start, self.chunking.window, self.chunking.window)
+        ]
+
+    def sentences(self, document: NDArray[int32]) -> Iterator[Span]:
+        """Whole sentences; an empty document is one empty sentence."""
+        start, ended = 0, False
+        for place, token in enumerate(document.tolist()):
+            ends = token in self.end_ids
+            if ended and not ends:
+                yield Span(start, place)
+                start = place
+            ended = ends
+        yield Span(start, len(document))
+
+
+class Birch(ChunkScores):
+    """The weighted mean of the scores of the three best sentences, 1 : 1/2 : 1/4, of those that a
+    document has. These weights serve training alone where dev chooses others afterwards."""
+
+    label = "Birch"
+    paper = "Yilmaz et al. 2019"
+    chunks_that_learn = 3
+    WEIGHTS = (1.0, 0.5, 0.25)
+
+    @classmethod
+    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Sentences instead of windows."""
+        vocabulary: dict[str, int] = load_tokenizer(backbone.folder).get_vocab()
+        marks = {start + mark for start in WORD_STARTS for mark in END_MARKS}
+        return Sentences(
+            tokens,
+            config.chunking,
+            cls.first_chunk_only,
+            backbone,
+            end_ids=frozenset(vocabulary[mark] for mark in marks & vocabulary.keys()),
+        )
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Sentences do not overlap."""
+        super().check(config, backbone)
+        refuse_stride(config)
+
+    def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """Scores, then the weighted mean over the best."""
+        score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
+        weight_K = score_BK.new_tensor(self.WEIGHTS)[: score_BK.shape[1]]
+        return (score_BK * weight_K).sum(1) / (real_BK * weight_K).sum(1)
+
+    def best(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """relevance_BK: sigmoid(score) of the best sentences, best first, 0 for a missing one; what
+        a head of two outputs calls the probability of being relevant."""
+        score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
+        return torch.sigmoid(score_BK).masked_fill(~real_BK, 0.0)

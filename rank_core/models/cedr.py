@@ -1,0 +1,199 @@
+"""CEDR: an encoder's [CLS] vector beside what a matching model finds in the similarities of all its
+hidden states (MacAvaney et al. 2019; combined with disjoint chunks as in Boytsov et al. 2022).
+
+Query vectors are those of a document's first chunk, text vectors those of all chunks, one after the
+other; the [CLS] part is the mean over the document's own chunks. Padding is masked exactly, where
+the published code counts it: there a padded place has similarity 0, which two kernels take for a
+match, and a query token without any similarity is taken for padding.
+"""
+
+from collections.abc import Iterator
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+from rank_core.backbones import Backbone
+from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
+from rank_core.config import Model, TrialConfig
+from rank_core.models.fixed_queries import MAX_QUERY, at_fixed_length, check_query_length
+from rank_core.models.kernels import GaussianKernels
+from rank_core.models.ngram_matches import NgramFilters, strongest
+from rank_core.models.own_cuts import EqualChunks, refuse_stride
+from rank_core.models.poolings import masked_mean
+from rank_core.models.ranker import Ranker, pad_chunks
+from rank_core.models.row_vectors import row_vectors
+from rank_core.models.similarity import Terms, at_least_fp32, cosines, pair_mask, take, terms_of
+from rank_core.token_store import TokenStore
+
+
+class Cedr(Ranker):
+    """What CEDR's variants share: S similarity matrices, one of each hidden state."""
+
+    paper = "MacAvaney et al. 2019"
+    family = "CEDR"
+    by_chunks = False
+    reads_tokens = True
+    one_chunk_is_firstp = False
+    options = ("pool",)
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        # Embeddings and layers.
+        self.num_states = 1 + int(encoder.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
+
+    @classmethod
+    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Disjoint chunks of equal size."""
+        return EqualChunks(tokens, config.chunking, cls.first_chunk_only, backbone)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Its chunks are disjoint."""
+        super().check(config, backbone)
+        refuse_stride(config)
+
+    def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B from [CLS] and the similarities."""
+        inputs, terms = batch.inputs, terms_of(batch)
+        states = self.states(inputs)
+        cls_CH = row_vectors(states[-1], inputs.attention_mask_CL, self.pooling)
+        cls_BPH, mask_BP = pad_chunks(at_least_fp32(cls_CH), batch.counts)
+        with torch.autocast(cls_CH.device.type, enabled=False):
+            return self.combine(masked_mean(cls_BPH, mask_BP), similarities(states, terms), terms)
+
+    def states(self, inputs: EncoderInput) -> tuple[Tensor, ...]:
+        """hidden_CLH of the embeddings and of every layer."""
+        segments = inputs.token_type_ids_CL
+        output = self.encoder(
+            input_ids=inputs.input_ids_CL,
+            attention_mask=inputs.attention_mask_CL,
+            output_hidden_states=True,
+            **({} if segments is None else {"token_type_ids": segments}),
+        )
+        # Some encoders normalise what leaves the last layer, and some pad rows to whole blocks.
+        states = (*output.hidden_states[:-1], output.last_hidden_state)
+        return tuple(hidden_CLH[:, : inputs.input_ids_CL.shape[1]] for hidden_CLH in states)
+
+    def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
+        """score_B from the mean [CLS] and the S matrices cos_BQD, which are given one by one."""
+        raise TypeError(f"{type(self).__name__} does not say how it combines")
+
+
+def similarities(states: tuple[Tensor, ...], terms: Terms) -> Iterator[Tensor]:
+    """cos_BQD of each hidden state, 0 at padding."""
+    absent_BQD = ~pair_mask(terms)
+    for hidden_CLH in states:
+        query_BQH, text_BDH = take(hidden_CLH, terms.query_BQ), take(hidden_CLH, terms.text_BD)
+        yield cosines(query_BQH, text_BDH).masked_fill(absent_BQD, 0.0)
+
+
+class CedrKnrm(Cedr):
+    """A linear layer over [CLS] and, of each state and kernel, the sum over query tokens of
+    log(1e-6 + soft count)."""
+
+    label = "CEDR-KNRM"
+    MU = (-0.9, -0.7, -0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+    SIGMA = (*(0.1,) * 10, 0.001)
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        self.kernels = GaussianKernels(self.MU, self.SIGMA, trainable=True)
+        num_features = self.num_states * len(self.MU)
+        # One linear layer in two parts: a backbone's own ranking head may become the first.
+        self.kernel_head = nn.Linear(num_features, 1, bias=False)
+        bound = 1 / sqrt(self.head.in_features + num_features)
+        for weight in (self.head.weight, self.head.bias, self.kernel_head.weight):
+            nn.init.uniform_(weight, -bound, bound)
+
+    def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
+        """The two parts added."""
+        features_BSK = torch.stack([self.features(cos_BQD, terms) for cos_BQD in similarity], 1)
+        score_B1: Tensor = self.head(cls_BH) + self.kernel_head(features_BSK.flatten(1))
+        return score_B1.squeeze(1)
+
+    def features(self, cos_BQD: Tensor, terms: Terms) -> Tensor:
+        """feature_BK of one state."""
+        log_BQK = torch.log(self.kernels(cos_BQD, terms.text_mask_BD) + 1e-6)
+        return log_BQK.masked_fill(~terms.query_mask_BQ[:, :, None], 0.0).sum(1)
+
+
+class CedrDrmm(Cedr):
+    """The sum over query tokens of a small network over [CLS] and, of each state, the logarithms of
+    a histogram of similarities (Guo et al. 2016).
+
+    Counts have no gradient: only [CLS] teaches the encoder. The published code adds the network's
+    value for padded query tokens too.
+    """
+
+    label = "CEDR-DRMM"
+    NUM_BINS = 11
+    NUM_HIDDEN = 5
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        num_features = self.num_states * self.NUM_BINS + self.head.in_features
+        self.hidden_layer = nn.Linear(num_features, self.NUM_HIDDEN)
+        self.head = nn.Linear(self.NUM_HIDDEN, 1)
+
+    def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
+        """The network's values, added up."""
+        log_BQSN = torch.stack(
+            [
+                torch.log(histogram(cos_BQD.detach(), terms.text_mask_BD, self.NUM_BINS) + 1e-5)
+                for cos_BQD in similarity
+            ],
+            dim=2,
+        )
+        cls_BQH = cls_BH[:, None].expand(-1, log_BQSN.shape[1], -1)
+        x_BQF = torch.cat([log_BQSN.flatten(2), cls_BQH], dim=2)
+        score_BQ = self.head(torch.relu(self.hidden_layer(x_BQF))).squeeze(2)
+        return score_BQ.masked_fill(~terms.query_mask_BQ, 0.0).sum(1)
+
+
+def histogram(cos_BQD: Tensor, text_mask_BD: Tensor, num_bins: int) -> Tensor:
+    """count_BQN of similarities from -1 to 1; the last bin is for 1 alone (up to 1e-6)."""
+    bin_BQD = ((cos_BQD + 1.000001) / 2 * (num_bins - 1)).long().clamp(0, num_bins - 1)
+    one_BQD = text_mask_BD[:, None].expand_as(bin_BQD).to(cos_BQD.dtype)
+    return cos_BQD.new_zeros(*cos_BQD.shape[:2], num_bins).scatter_add_(2, bin_BQD, one_BQD)
+
+
+class CedrPacrr(Cedr):
+    """A network over [CLS] and each query token's two strongest matches as the first of a 1-, 2-
+    and 3-gram, with a channel for each state (Hui et al. 2017)."""
+
+    label = "CEDR-PACRR"
+    NGRAMS = (1, 2, 3)
+    NUM_FILTERS = 32
+    NUM_MATCHES = 2
+    NUM_HIDDEN = 32
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        self.filters = nn.ModuleList(
+            NgramFilters(self.num_states, self.NUM_FILTERS, n) for n in self.NGRAMS
+        )
+        num_features = MAX_QUERY * len(self.NGRAMS) * self.NUM_MATCHES + self.head.in_features
+        self.hidden_layers = nn.Sequential(
+            nn.Linear(num_features, self.NUM_HIDDEN),
+            nn.ReLU(),
+            nn.Linear(self.NUM_HIDDEN, self.NUM_HIDDEN),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(self.NUM_HIDDEN, 1)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """The network has weights for so many query tokens."""
+        super().check(config, backbone)
+        check_query_length(config)
+
+    def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
+        """Runs the network."""
+        cos_BSQD = torch.stack(list(similarity), dim=1)
+        mask_BQD = pair_mask(terms)
+        found = [strongest(f(cos_BSQD), mask_BQD, self.NUM_MATCHES) for f in self.filters]
+        match_BQF = torch.cat([matches.strength_BQk for matches in found], dim=2)
+        x_BF = torch.cat([at_fixed_length(match_BQF).flatten(1), cls_BH], dim=1)
+        score_B: Tensor = self.head(self.hidden_layers(x_BF)).squeeze(1)
+        return score_B

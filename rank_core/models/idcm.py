@@ -1,0 +1,170 @@
+"""IDCM: the scores of the best passages of a document, which a small model finds before BERT reads
+them (Hofstätter, Mitra, Zamani, Craswell & Hanbury 2021).
+
+It is trained in three stages, each from the weights of the one before: `passages` (the best chunk
+is the document), `document` (a weighted sum of the best three), `student` (BERT stays as it is and
+teaches a small model which chunks it would score best; then only those are read).
+"""
+
+import torch
+from numpy import int32
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rank_core.backbones import Backbone
+from rank_core.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunks import Span
+from rank_core.config import Model, TrialConfig
+from rank_core.errors import BadInput, unknown
+from rank_core.models import poolings
+from rank_core.models.idcm_student import ConvolutionalKernels, selection_loss
+from rank_core.models.ranker import Ranker, pad_chunks
+from rank_core.token_store import TokenStore
+
+STAGES = ("passages", "document", "student")
+BEST = 3  # chunk scores that make a document's
+CHOSEN = 3  # chunks of a document that BERT reads once there is a student
+
+
+def overlapping_spans(num_tokens: int, window: int, stride: int) -> list[Span]:
+    """A core of `stride` tokens after the other, each read with the tokens around it that fill
+    `window`: half before, half after (the paper's 50 + 2 * 7 are window 64, stride 50)."""
+    before = (window - stride) // 2
+    starts = range(0, max(1, num_tokens), stride)
+    return [Span(max(0, s - before), min(num_tokens, s - before + window)) for s in starts]
+
+
+class OverlappingChunks(PairEncoder):
+    """Documents as cores with their surroundings."""
+
+    def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
+        """A chunk per core; `max_chunks` keeps the first."""
+        cut = self.chunking
+        document = self.tokens[doc_id][: cut.max_document_tokens]
+        spans = overlapping_spans(len(document), cut.window, cut.stride)
+        return [Chunk(query, document[s:e]) for s, e in spans[: cut.max_chunks or None]]
+
+
+class Idcm(Ranker):
+    """score = sum_k w_k s_(k), s_(k) the k-th best chunk score; absent chunks add nothing.
+
+    In the stage `student`, `forward` in training mode adds the student's loss to `extra_loss`,
+    which the training loop adds to its own and then sets to None; the score itself has no gradient
+    there. In evaluation BERT reads the student's choice only.
+    """
+
+    label = "IDCM"
+    paper = "Hofstätter et al. 2021"
+    family = "key blocks"
+    by_chunks = False
+    one_chunk_is_firstp = False
+    options = ("pool", "k", "stage")
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        self.stage = stage_of(settings)
+        self.num_chosen = settings.k or CHOSEN
+        self.extra_loss: Tensor | None = None
+        if self.stage != "passages":
+            self.weight_K = nn.Parameter(torch.ones(BEST))
+        if self.stage == "student":
+            self.requires_grad_(False)
+            words = encoder.get_input_embeddings()  # type: ignore[operator]
+            self.student = ConvolutionalKernels(words.weight.shape[1])
+
+    @classmethod
+    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Documents as cores with their surroundings."""
+        return OverlappingChunks(tokens, config.chunking, cls.first_chunk_only, backbone)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Refuses unknown stages and idle settings."""
+        stage_of(config.model)
+        if config.chunking.overflow != "first":
+            raise BadInput(
+                f"chunking.overflow has no effect with model {config.model.name}, which keeps the "
+                f"first chunking.max_chunks chunks, got {config.chunking.overflow!r}"
+            )
+
+    def train(self, mode: bool = True) -> "Idcm":
+        """Training mode; a teacher stays in evaluation mode."""
+        super().train(mode)
+        if self.stage == "student":
+            self.encoder.eval()
+            self.dropout.eval()
+        return self
+
+    def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B."""
+        if self.stage == "student":
+            if self.training:
+                loss, score_B = self._lesson(batch)
+                self.extra_loss = loss if self.extra_loss is None else self.extra_loss + loss
+                return score_B
+            batch = self.chosen(batch)
+        return self.of_chunks(*pad_chunks(self.chunk_scores(batch.inputs), batch.counts))
+
+    def chunk_scores(self, inputs: EncoderInput) -> Tensor:
+        """score_C of chunks by BERT, the head in fp32 or wider."""
+        x_CH = self.encode(inputs)
+        with torch.autocast(x_CH.device.type, enabled=False):
+            return self.score(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)))
+
+    def of_chunks(self, score_BP: Tensor, mask_BP: Tensor) -> Tensor:
+        """score_B from chunk scores. What is absent is known by the mask: a score of 0 is one."""
+        if self.stage == "passages":
+            return poolings.masked_max(score_BP, mask_BP)
+        number = min(BEST, score_BP.shape[1])
+        best = score_BP.masked_fill(~mask_BP, float("-inf")).topk(number, dim=1)
+        best_BK = best.values.masked_fill(~mask_BP.gather(1, best.indices), 0.0)
+        with torch.autocast(score_BP.device.type, enabled=False):
+            return (best_BK * self.weight_K[:number].to(best_BK.dtype)).sum(1)
+
+    def chosen(self, batch: ChunkBatch) -> ChunkBatch:
+        """The chunks of a batch that the student would have BERT read, in document order."""
+        with torch.no_grad():
+            student_BP, mask_BP = self.student_scores(batch)
+        number = min(self.num_chosen, student_BP.shape[1])
+        best = student_BP.masked_fill(~mask_BP, float("-inf")).topk(number, dim=1)
+        counts = [min(number, count) for count in batch.counts]
+        first, rows = 0, []
+        for index_K, own, count in zip(best.indices, counts, batch.counts, strict=True):
+            rows.append(index_K[:own].sort().values + first)
+            first += count
+        row_C = torch.cat(rows)
+        inputs = EncoderInput(*(None if x is None else x[row_C] for x in batch.inputs))  # type: ignore[arg-type]
+        return ChunkBatch(inputs, tuple(counts))
+
+    def student_scores(self, batch: ChunkBatch) -> tuple[Tensor, Tensor]:
+        """(score_BP, mask_BP) of the student."""
+        words = self.encoder.get_input_embeddings()  # type: ignore[operator]
+        return pad_chunks(self.student(words, batch.inputs), batch.counts)
+
+    def selection_loss(self, batch: ChunkBatch) -> Tensor:
+        """How far the student's order of the chunks is from BERT's, summed over documents."""
+        return self._lesson(batch)[0]
+
+    def _lesson(self, batch: ChunkBatch) -> tuple[Tensor, Tensor]:
+        """(the student's loss, score_B of all chunks)."""
+        with torch.no_grad():
+            teacher_BP, mask_BP = pad_chunks(self.chunk_scores(batch.inputs), batch.counts)
+            score_B = self.of_chunks(teacher_BP, mask_BP)
+        student_BP, _ = self.student_scores(batch)
+        loss = selection_loss(student_BP, teacher_BP.to(student_BP.dtype), mask_BP, self.num_chosen)
+        return loss, score_B
+
+
+def stage_of(settings: Model) -> str:
+    """The stage that the settings name, or `document`; refuses settings without an effect."""
+    stage = settings.stage or "document"
+    if stage not in STAGES:
+        raise unknown("model.stage", stage, STAGES)
+    if settings.k and stage != "student":
+        raise BadInput(
+            f"model.k has no effect with model.stage={stage}, got {settings.k}; it is the number "
+            "of chunks that the student leaves to the encoder"
+        )
+    if settings.k < 0:
+        raise BadInput(f"model.k > 0 must hold, got model.k={settings.k}")
+    return stage

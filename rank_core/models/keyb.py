@@ -1,0 +1,214 @@
+"""KeyB: a document is what its key blocks say (Li, Popa, Chagnon, Cinar & Gaussier 2023)."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from rank_core.backbones import Backbone, load_encoder, load_tokenizer, resolve_backbone
+from rank_core.batches import NUM_SPECIAL, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.cls_only import only_cls
+from rank_core.cogltx import BLOCK_TOKENS
+from rank_core.config import Model, TrialConfig
+from rank_core.errors import BadInput
+from rank_core.models.block_batch import BlockBatch, passages_of, some_rows, with_segments
+from rank_core.models.keyb_reader import BlockReader
+from rank_core.models.keyb_selectors import TRUNCATE_LATEST, by_score, fitting, selector_of
+from rank_core.models.parade_transformer import ParadeTransformer
+from rank_core.models.passage_scores import FirstP
+from rank_core.models.poolings import first
+from rank_core.models.ranker import Ranker, pad_chunks
+from rank_core.tiny import RANKING_HEAD
+from rank_core.token_store import TokenStore
+
+BLOCKS_AT_ONCE = 64  # that are scored together; no gradient is recorded for them
+SAME_SCORE_DECIMALS = 4
+"""Blocks whose scores differ by rounding only are equal: the same text twice must not be chosen by
+how the batch was laid out."""
+
+
+class KeyBlocks(Ranker):
+    """Reads the blocks that a selector chose: before the model sees the document where the choice
+    depends on the text alone, at every forward pass where the model itself has a say."""
+
+    paper = "Li et al. 2023"
+    family = "key blocks"
+    by_chunks = False
+    options: ClassVar[tuple[str, ...]] = ("pool", "selector", "selector_backbone", "quirks")
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        self.truncate_latest = TRUNCATE_LATEST in settings.quirks
+        self.pad_id = backbone.pad_id
+        self.selector: Ranker | None = None
+        self.selector_segments = backbone.num_segments > 1
+        if selector_of(settings) == "learned-separate":
+            self.selector = self._own_selector(backbone, settings)
+
+    @classmethod
+    def num_passages(cls, settings: Model) -> int:
+        """Passages of the chunking's window; 0: one that fills the encoder."""
+        return 0
+
+    @classmethod
+    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Documents as chosen blocks, or as blocks to choose from."""
+        return BlockReader.over(
+            PairEncoder(tokens, config.chunking, cls.first_chunk_only, backbone),
+            selector_of(config.model),
+            num_passages=cls.num_passages(config.model),
+            truncate_latest=TRUNCATE_LATEST in config.model.quirks,
+        )
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Refuses unknown selectors, an encoder that cannot read the blocks, idle settings."""
+        selector_of(config.model)
+        cls.num_passages(config.model)
+        if config.model.selector_backbone:
+            _check_selector(resolve_backbone(config.model.selector_backbone), backbone)
+        if config.chunking.max_chunks or config.chunking.overflow != "first":
+            raise BadInput(
+                "chunking.max_chunks and chunking.overflow have no effect with model "
+                f"{config.model.name}, which reads chosen blocks; leave them at their defaults"
+            )
+
+    def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B; what is read of blocks that are yet to be chosen depends on today's weights."""
+        if isinstance(batch, BlockBatch):
+            batch = passages_of(batch, self.choose(batch), self.pad_id)
+        x_CH = self.encode(batch.inputs)
+        with torch.autocast(x_CH.device.type, enabled=False):
+            wide = torch.promote_types(x_CH.dtype, torch.float32)
+            return self.aggregate(*pad_chunks(x_CH.to(wide), batch.counts))
+
+    def choose(self, batch: BlockBatch) -> list[list[tuple[int, int]]]:
+        """Of each document the blocks to read and how many tokens of each, in document order."""
+        of_documents, start = [], 0
+        for count in batch.counts:
+            of_documents.append(range(start, start + count))
+            start += count
+        sizes = [[batch.rows[i].num_tokens for i in rows] for rows in of_documents]
+        fits = [sum(s) <= p.budget for s, p in zip(sizes, batch.passages, strict=True)]
+        # Where everything is read there is nothing to choose.
+        asked = [i for rows, fit in zip(of_documents, fits, strict=True) if not fit for i in rows]
+        score_of = dict(zip(asked, self.score_blocks(batch, asked), strict=True))
+        chosen = []
+        for rows, size, passages in zip(of_documents, sizes, batch.passages, strict=True):
+            score_K = torch.tensor([score_of.get(i, 0.0) for i in rows], dtype=torch.float64)
+            order = by_score(score_K.round(decimals=SAME_SCORE_DECIMALS).numpy())
+            chosen.append(
+                fitting(order, size, passages.budget, truncate_latest=self.truncate_latest)
+            )
+        return chosen
+
+    def score_blocks(self, batch: BlockBatch, rows: list[int]) -> list[float]:
+        """The selector's scores of some blocks, without dropout and without a gradient."""
+        ranker = self if self.selector is None else self.selector
+        device = batch.inputs.input_ids_CL.device
+        parts = []
+        with _evaluating(ranker.encoder):
+            for start in range(0, len(rows), BLOCKS_AT_ONCE):
+                some = rows[start : start + BLOCKS_AT_ONCE]
+                width = max(len(batch.rows[i]) for i in some)
+                inputs = some_rows(batch.inputs, torch.tensor(some, device=device), width)
+                parts.append(_scores(ranker, with_segments(inputs, self.selector_segments)))
+        return [score for part in parts for score in part.tolist()]
+
+    def _own_selector(self, backbone: Backbone, settings: Model) -> Ranker:
+        """A ranker of blocks that stays as it is: a backbone that was trained to rank passages
+        brings its head along; a copy of the model's own begins with the model's head."""
+        own = resolve_backbone(settings.selector_backbone) if settings.selector_backbone else None
+        if own is None:
+            selector = FirstP(copy.deepcopy(self.encoder), backbone, settings)
+        else:
+            _check_selector(own, backbone)
+            self.selector_segments = own.num_segments > 1
+            encoder = load_encoder(own, 0.0)
+            selector = FirstP(encoder, own, settings)
+            if selector.pooling == "cls":
+                only_cls(encoder)
+        head = (own or backbone).folder / RANKING_HEAD
+        if head.exists():
+            selector.head.load_state_dict(load_file(head))
+        elif own is None:
+            selector.head.load_state_dict(self.head.state_dict())
+        return selector.requires_grad_(False)
+
+
+class KeyB(KeyBlocks):
+    """KeyB(vBERT): as many key blocks as the encoder holds, in document order, scored as one."""
+
+    label = "KeyB"
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Refuses a window that is not the encoder's: what beside a query is free is filled."""
+        super().check(config, backbone)
+        chunking, limit = config.chunking, backbone.max_window(config.chunking.max_query_tokens)
+        if not chunking.window == chunking.stride == limit:
+            raise BadInput(
+                f"model {config.model.name} fills the encoder with key blocks: chunking.window = "
+                f"chunking.stride = {limit} must hold for backbone {backbone.name}, got "
+                f"{chunking.window} and {chunking.stride}"
+            )
+
+    def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """The head's score of the only passage."""
+        return self.score(first(x_BPH, mask_BP))
+
+
+class KeyBParade(KeyBlocks, ParadeTransformer):
+    """KeyB(PARADE k): the key blocks as k passages, aggregated as PARADE-Transformer does."""
+
+    label = "KeyB-PARADE"
+    options = (*KeyBlocks.options, "k")
+    NUM_PASSAGES = 5
+
+    @classmethod
+    def num_passages(cls, settings: Model) -> int:
+        """Passages of the chunking's window."""
+        number = settings.k or cls.NUM_PASSAGES
+        if not 0 < number <= (cls.max_chunks or number):
+            raise BadInput(
+                f"model {settings.name} reads 1 to {cls.max_chunks} passages, got model.k={number}"
+            )
+        return number
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Without dropout and gradients."""
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        module.train(was_training)
+
+
+def _scores(ranker: Ranker, inputs: EncoderInput) -> Tensor:
+    """score_C of rows, the head in fp32 or wider."""
+    x_CH = ranker.encode(inputs)
+    with torch.autocast(x_CH.device.type, enabled=False):
+        score_C: Tensor = ranker.head(x_CH.to(ranker.head.weight.dtype)).squeeze(-1)
+    return score_C
+
+
+def _check_selector(own: Backbone, backbone: Backbone) -> None:
+    """Refuses an encoder that cannot read the model's tokens."""
+    if load_tokenizer(own.folder).get_vocab() != load_tokenizer(backbone.folder).get_vocab():
+        raise BadInput(
+            "model.selector_backbone must have the vocabulary of model.backbone "
+            f"({backbone.name}), which documents are stored in; {own.name} has another"
+        )
+    if own.max_input_tokens < BLOCK_TOKENS + NUM_SPECIAL + 1:
+        raise BadInput(
+            f"model.selector_backbone must read blocks of {BLOCK_TOKENS} tokens beside a query, "
+            f"got {own.name} with {own.max_input_tokens} positions"
+        )

@@ -1,0 +1,81 @@
+"""Neural Model 1: how likely the document's tokens translate into the query's (IBM Model 1 over
+contextual vectors, after Boytsov & Kolter 2021).
+
+A reconstruction: what was published names the model but not how it is parametrised. The general
+form is S = sum_q log(epsilon + mean_d T(q | d)); that T is the sigmoid of a small network over
+[e_q; e_d; e_q * e_d], its sizes and epsilon are ours, and nothing is interpolated with a model of
+the collection. [CLS] takes no part; chunks are the disjoint ones of CEDR.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from rank_core.backbones import Backbone
+from rank_core.batches import ChunkBatch, PairEncoder
+from rank_core.config import Model, TrialConfig
+from rank_core.models.own_cuts import EqualChunks, refuse_stride
+from rank_core.models.ranker import Ranker
+from rank_core.models.similarity import Terms, at_least_fp32, take, terms_of
+from rank_core.token_store import TokenStore
+
+EPSILON = 1e-4  # what a query token has that nothing in the document translates into
+NUM_HIDDEN = 32
+
+
+class NeuralModel1(Ranker):
+    """score = sum over query tokens of log(epsilon + mean over the document's tokens of T)."""
+
+    label = "Neural Model 1"
+    paper = "Boytsov & Kolter 2021 (reconstruction)"
+    family = "CEDR"
+    by_chunks = False
+    reads_tokens = True
+    one_chunk_is_firstp = False
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        size = self.head.in_features
+        # One layer over the three vectors side by side, in the parts that need it once per query
+        # token, once per document token and once per pair.
+        self.of_query = nn.Linear(size, NUM_HIDDEN)
+        self.of_text = nn.Linear(size, NUM_HIDDEN, bias=False)
+        self.of_both = nn.Linear(size, NUM_HIDDEN, bias=False)
+        self.head = nn.Linear(NUM_HIDDEN, 1)
+
+    @classmethod
+    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Disjoint chunks of equal size."""
+        return EqualChunks(tokens, config.chunking, cls.first_chunk_only, backbone)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Its chunks are disjoint."""
+        super().check(config, backbone)
+        refuse_stride(config)
+
+    def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B from the last layer's vectors of query and document tokens."""
+        terms = terms_of(batch)
+        hidden_CLH = at_least_fp32(self.hidden(batch.inputs))
+        with torch.autocast(hidden_CLH.device.type, enabled=False):
+            query_BQH, text_BDH = take(hidden_CLH, terms.query_BQ), take(hidden_CLH, terms.text_BD)
+            return log_likelihood(self.translation(query_BQH, text_BDH), terms)
+
+    def translation(self, query_BQH: Tensor, text_BDH: Tensor) -> Tensor:
+        """T_BQD in (0, 1)."""
+        # sum_h w_kh q_h d_h, without a tensor of all pairs and all numbers of a vector.
+        weighted_BQKH = query_BQH[:, :, None] * self.of_both.weight
+        both_BQKD = weighted_BQKH @ text_BDH.transpose(1, 2)[:, None]
+        each_BQK1 = self.of_query(query_BQH)[:, :, :, None]
+        each_B1KD = self.of_text(text_BDH).transpose(1, 2)[:, None]
+        hidden_BQDK = torch.relu(both_BQKD + each_BQK1 + each_B1KD).transpose(2, 3)
+        return torch.sigmoid(self.score(hidden_BQDK))
+
+
+def log_likelihood(translation_BQD: Tensor, terms: Terms) -> Tensor:
+    """score_B of given translation probabilities: padding neither counts nor dilutes a mean, and an
+    empty document translates into nothing."""
+    length_B = terms.text_mask_BD.sum(1).clamp_min(1)
+    sum_BQ = translation_BQD.masked_fill(~terms.text_mask_BD[:, None], 0.0).sum(2)
+    log_BQ = torch.log(EPSILON + sum_BQ / length_B[:, None])
+    return log_BQ.masked_fill(~terms.query_mask_BQ, 0.0).sum(1)

@@ -1,0 +1,139 @@
+"""Encoders that read vectors instead of words: [C, SEP, vectors, SEP, ...], of which C's output is
+used. What PARADE's transformers have in common."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, BertConfig, BertModel
+
+from rank_core.backbone_types import kind_of
+from rank_core.backbones import Backbone, load_encoder, resolve_backbone
+from rank_core.errors import BadInput
+
+READERS = (
+    "albert",
+    "bert",
+    "camembert",
+    "deberta-v2",
+    "distilbert",
+    "electra",
+    "modernbert",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+)
+"""Model types that take vectors in place of words and let every place see all others."""
+
+RANDOM_POSITIONS = 512
+
+
+class Part(NamedTuple):
+    """A group of vectors of every document (or of every chunk): N of them, absent ones masked."""
+
+    x_BNH: Tensor
+    mask_BN: Tensor
+    segment: int
+
+
+def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) -> nn.Module:
+    """A BERT with random weights and without words."""
+    config = BertConfig(
+        vocab_size=1,
+        hidden_size=hidden,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        intermediate_size=4 * hidden,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        max_position_embeddings=RANDOM_POSITIONS,
+    )
+    return without_words(BertModel(config, add_pooling_layer=False))
+
+
+def pretrained_body(setting: str, name: str, dropout: float) -> nn.Module:
+    """The encoder `name` without its words; `setting` is who asks for it."""
+    return without_words(load_encoder(vector_reader(setting, name), dropout))
+
+
+def vector_reader(setting: str, name: str) -> Backbone:
+    """The files of the encoder `name`; refuses what reads nothing but words."""
+    backbone = resolve_backbone(name)
+    kind = kind_of(AutoConfig.from_pretrained(backbone.folder))
+    if kind not in READERS:
+        raise BadInput(
+            f"{setting} must be an encoder that reads vectors in place of words, one of "
+            f"{', '.join(READERS)}; {name} is a {kind}"
+        )
+    return backbone
+
+
+def without_words(body: nn.Module) -> nn.Module:
+    """`body` without its word table: vectors enter as embeddings, so it would be dead weight."""
+    body.set_input_embeddings(nn.Identity())  # type: ignore[operator]
+    return body
+
+
+def most_vectors(setting: str, name: str) -> int:
+    """Places of the encoder `name`, or of a random one where there is no name."""
+    return vector_reader(setting, name).max_input_tokens if name else RANDOM_POSITIONS
+
+
+def input_size(body: nn.Module) -> int:
+    """The size of the vectors that a body reads, which may be smaller than its own."""
+    config: Any = body.config
+    return int(getattr(config, "embedding_size", config.hidden_size))
+
+
+def output_size(body: nn.Module) -> int:
+    """The size of the vectors that a body gives."""
+    config: Any = body.config
+    return int(config.hidden_size)
+
+
+def random_special(body: nn.Module) -> nn.Parameter:
+    """C and SEP (2, H), each N(0, 1) / sqrt(H)."""
+    size = input_size(body)
+    return nn.Parameter(torch.randn(2, size) / size**0.5)
+
+
+def projection(from_size: int, to_size: int) -> nn.Module:
+    """A linear map with Xavier weights, or nothing where the sizes are equal."""
+    if from_size == to_size:
+        return nn.Identity()
+    linear = nn.Linear(from_size, to_size)
+    nn.init.xavier_uniform_(linear.weight)
+    return linear
+
+
+def read_first(body: nn.Module, special_2H: Tensor, parts: Sequence[Part]) -> Tensor:
+    """out_BH: C's output over [C, SEP, part, SEP, ..., part, SEP]; C, which is written to place 0,
+    is read from there.
+
+    Absent vectors leave no gap, so places do not depend on what else is in the batch.
+    """
+    x_BTH, mask_BT, segment_BT = pack(special_2H, parts)
+    config: Any = body.config
+    segments = getattr(config, "type_vocab_size", 0) > 1
+    extra = {"token_type_ids": segment_BT} if segments else {}
+    output = body(inputs_embeds=x_BTH, attention_mask=mask_BT.long(), **extra)
+    first_BH: Tensor = output.last_hidden_state[:, 0]
+    return first_BH
+
+
+def pack(special_2H: Tensor, parts: Sequence[Part]) -> tuple[Tensor, Tensor, Tensor]:
+    """(x_BTH, mask_BT, segment_BT) of the sequence, what is absent at its end. C and every SEP have
+    segment 0."""
+    num_rows = len(parts[0].x_BNH)
+    c_B1H, sep_B1H = special_2H.to(parts[0].x_BNH.dtype)[:, None, None].expand(2, num_rows, 1, -1)
+    one_B1 = parts[0].mask_BN.new_ones(num_rows, 1)
+    pieces = [Part(c_B1H, one_B1, 0), Part(sep_B1H, one_B1, 0)]
+    for part in parts:
+        pieces += [part, Part(sep_B1H, one_B1, 0)]
+    x_BTH = torch.cat([x for x, _, _ in pieces], dim=1)
+    mask_BT = torch.cat([mask for _, mask, _ in pieces], dim=1)
+    segment_BT = torch.cat([mask.long() * segment for _, mask, segment in pieces], dim=1)
+    order_BT = (~mask_BT).byte().argsort(dim=1, stable=True)
+    x_BTH = x_BTH.gather(1, order_BT[:, :, None].expand_as(x_BTH))
+    return x_BTH, mask_BT.gather(1, order_BT), segment_BT.gather(1, order_BT)

@@ -1,0 +1,66 @@
+"""Rankers that read word vectors only: no pretrained encoder runs.
+
+Their papers start from GloVe vectors; here it is the backbone's table of word embeddings, which is
+trained along (at the backbone's learning rate), as are its [CLS], [SEP] and padding rows, which no
+score reads. Tokens are the backbone's word pieces, not words. A document is one row of any length:
+there are no positions to run out of, so a backbone's limit does not bind.
+"""
+
+from torch import Tensor, nn
+
+from rank_core.backbones import Backbone
+from rank_core.batches import ChunkBatch, PairEncoder
+from rank_core.config import Model, TrialConfig
+from rank_core.errors import BadInput
+from rank_core.models.longp import WholeDocuments
+from rank_core.models.ranker import Ranker
+from rank_core.models.similarity import Terms, take, terms_of
+from rank_core.token_store import TokenStore
+
+
+class WordVectorRanker(Ranker):
+    """What these rankers share; `encoder` is the word table and nothing else."""
+
+    family = "word vectors"
+    by_chunks = False
+    one_chunk_is_firstp = False
+    first_chunk_only = True
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        # Not Ranker's: the encoder itself must not become dead weight.
+        nn.Module.__init__(self)
+        table: Tensor = encoder.get_input_embeddings().weight  # type: ignore[operator]
+        self.encoder = nn.Embedding.from_pretrained(table.detach().clone(), freeze=False)
+        self.dropout = nn.Dropout(settings.dropout)
+
+    @property
+    def size(self) -> int:
+        """Numbers of a word vector."""
+        return self.encoder.embedding_dim  # type: ignore[return-value]
+
+    @classmethod
+    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """Documents in one piece."""
+        return WholeDocuments(tokens, config.chunking, cls.first_chunk_only, backbone)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Refuses a window that is not the whole document."""
+        super().check(config, backbone)
+        chunking = config.chunking
+        if chunking.window != chunking.max_document_tokens:
+            raise BadInput(
+                f"model {config.model.name} reads a document in one piece: chunking.window = "
+                f"chunking.max_document_tokens must hold, got {chunking.window} and "
+                f"{chunking.max_document_tokens}"
+            )
+
+    def forward(self, batch: ChunkBatch) -> Tensor:
+        """score_B from the word vectors of query and document."""
+        ids_CL, terms = batch.inputs.input_ids_CL, terms_of(batch)
+        query_ids_BQ, text_ids_BD = take(ids_CL, terms.query_BQ), take(ids_CL, terms.text_BD)
+        return self.match(query_ids_BQ, text_ids_BD, terms)
+
+    def match(self, query_ids_BQ: Tensor, text_ids_BD: Tensor, terms: Terms) -> Tensor:
+        """score_B of query and document ids; what stands at padding must not matter."""
+        raise TypeError(f"{type(self).__name__} does not say how it matches")

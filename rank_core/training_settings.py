@@ -1,0 +1,136 @@
+"""The settings of training."""
+
+from dataclasses import dataclass, replace
+
+from rank_core.errors import BadInput
+from rank_core.setting_laws import added, choice, not_negative, positive, require
+
+LOSS_NAMES = (
+    "pairwise-margin",
+    "pairwise-softmax",
+    "ranknet",
+    "cross-entropy",
+    "listwise-softmax",
+    "listwise-margin",
+    "margin-mse",
+    "lambda",
+)
+SCHEDULES = ("constant", "linear", "one-cycle", "one-cycle-last-epoch", "inverse-epoch")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+UNITS = ("document", "passage")
+LABELS = ("qrels", "first-stage")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training on groups of a query, a relevant document and candidates that are not relevant."""
+
+    num_epochs: int = 1
+    epoch_steps: int = added(0)  # of one epoch; 0: one pass over the training queries
+    max_steps: int = 0  # 0: no limit
+    batch_size: int = 16  # groups of one optimiser step, over all workers
+    # Encoder tokens of one backward pass: a matter of memory, no part of the cell; 0: what suits
+    # the device. Without dropout it changes no number but for rounding; with dropout it draws other
+    # masks from the same stream.
+    micro_batch_tokens: int = 0
+    backbone_learning_rate: float = 1e-5
+    head_learning_rate: float = 1e-4
+    aggregator_learning_rate: float = 1e-4
+    weight_decay: float = 1e-7
+    schedule: str = "constant"  # after a linear warm-up
+    warmup: float = 0.2  # share of the steps; of each epoch's steps with reset_optimizer
+    warmup_backbone: bool = added(True)  # false: the backbone learns at its whole rate at once
+    epoch_decay: float = added(1.0)  # all rates are multiplied by it after every epoch
+    reset_optimizer: bool = added(False)  # moments, warm-up and schedule start anew in every epoch
+    loss: str = added("pairwise-margin")  # an entry of LOSSES
+    negatives: int = added(1)  # of each group
+    margin: float = 1.0
+    teacher: str = added("")  # a run file whose scores margin-mse follows
+    unit: str = added("document")  # what is scored as a whole: a document, or each passage of it
+    passage_keep: float = added(0.1)  # unit=passage: share of the passages after the first
+    chunk_dropout: float = added(0.0)  # share of a document's chunks after the first, left out
+    labels: str = added("qrels")  # first-stage: the first candidate counts as the relevant one
+    depth: int = added(0)  # candidates of a query that negatives come from; 0: evaluation.depth
+    negatives_below: int = added(0)  # so many candidates at the top are never negatives
+    negatives_from: tuple[str, ...] = added(())  # run files, one per epoch, for the candidates
+    init_from: str = added("")  # a finished trial's folder, or its weights.safetensors
+    # What a trial leaves for later ones, no part of the cell: weights.safetensors for init_from;
+    # train.run.gz, the training queries' candidates in its order, for negatives_from and teacher.
+    keep_weights: bool = added(False)
+    keep_run: bool = added(False)
+    gradient_clip: float = 1.0  # largest global norm; 0: off
+    validate_every: int = 0  # steps; 0: at the end of an epoch
+    precision: str = "auto"  # bf16 or fp16 on a GPU, fp32 on a CPU
+    paired_seeds: bool = False  # the order and negatives of a seed are the same in every cell
+
+    def __post_init__(self) -> None:
+        positive(
+            "training",
+            self,
+            "batch_size backbone_learning_rate head_learning_rate "
+            "aggregator_learning_rate negatives margin",
+        )
+        not_negative(
+            "training",
+            self,
+            "num_epochs epoch_steps max_steps micro_batch_tokens weight_decay depth "
+            "negatives_below gradient_clip validate_every",
+        )
+        require(0 <= self.warmup <= 1, f"0 <= training.warmup <= 1 must hold, got {self.warmup}")
+        require(
+            0 < self.epoch_decay <= 1,
+            f"0 < training.epoch_decay <= 1 must hold, got {self.epoch_decay}",
+        )
+        require(
+            0 <= self.passage_keep <= 1,
+            f"0 <= training.passage_keep <= 1 must hold, got {self.passage_keep}",
+        )
+        require(
+            0 <= self.chunk_dropout < 1,
+            f"0 <= training.chunk_dropout < 1 must hold, got {self.chunk_dropout}",
+        )
+        choice("training.loss", self.loss, LOSS_NAMES)
+        choice("training.schedule", self.schedule, SCHEDULES)
+        choice("training.unit", self.unit, UNITS)
+        choice("training.labels", self.labels, LABELS)
+        choice("training.precision", self.precision, PRECISIONS)
+
+    @property
+    def sampling(self) -> "Training":
+        """The settings that decide which queries can be trained on; all others at their defaults,
+        so that cells which differ in those only share one count."""
+        names = ("labels", "depth", "negatives_below", "negatives_from", "teacher")
+        return replace(Training(), **{name: getattr(self, name) for name in names})
+
+    def share_read(self, num_chunks: float) -> float:
+        """The share of a document's chunks that one look at it in training reads, on average."""
+        keep = self.passage_keep if self.unit == "passage" else 1 - self.chunk_dropout
+        return (1 + keep * (num_chunks - 1)) / num_chunks if num_chunks > 1 else 1.0
+
+
+def check_training(training: Training, model: str, *, one_chunk_is_firstp: bool) -> None:
+    """Refuses settings that contradict each other or have no effect beside the others."""
+    if training.loss == "margin-mse" and not training.teacher:
+        raise BadInput("training.loss=margin-mse needs training.teacher, the run of a teacher")
+    if training.teacher and training.loss != "margin-mse":
+        raise BadInput(
+            "training.teacher has no effect but with training.loss=margin-mse, got "
+            f"training.loss={training.loss}"
+        )
+    if training.unit == "passage" and training.chunk_dropout:
+        raise BadInput(
+            "training.chunk_dropout has no effect with training.unit=passage, which leaves out "
+            "passages by training.passage_keep"
+        )
+    if training.unit == "passage" and not one_chunk_is_firstp:
+        raise BadInput(
+            "training.unit=passage trains a score of single passages, which model "
+            f"{model} has none of; use training.unit=document"
+        )
+    if training.unit == "document" and training.passage_keep != Training().passage_keep:
+        raise BadInput("training.passage_keep has no effect but with training.unit=passage")
+    if training.reset_optimizer and training.schedule == "inverse-epoch":
+        raise BadInput(
+            "training.schedule=inverse-epoch lowers rates over all epochs; it does not go together "
+            "with training.reset_optimizer, which starts schedules anew"
+        )

@@ -1,0 +1,35 @@
+"""The data experiments of the papers: functions from a collection to another collection.
+
+`python-docs|debias(seed=2)|deep(rate=0.1)` names a transformed collection; see `expression`. A new
+transform is one file here and one line in `TRANSFORMS`.
+"""
+
+from rank_core.transforms.debias import Debias
+from rank_core.transforms.expression import (
+    Step,
+    apply_transforms,
+    base_of,
+    make_transform,
+    parse_collection_expression,
+    with_base,
+)
+from rank_core.transforms.far_relevant import FarRelevant
+from rank_core.transforms.judgments import Deep, Shallow
+from rank_core.transforms.registry import TRANSFORMS
+from rank_core.transforms.transform import Transform, derived
+
+__all__ = [
+    "TRANSFORMS",
+    "Debias",
+    "Deep",
+    "FarRelevant",
+    "Shallow",
+    "Step",
+    "Transform",
+    "apply_transforms",
+    "base_of",
+    "derived",
+    "make_transform",
+    "parse_collection_expression",
+    "with_base",
+]

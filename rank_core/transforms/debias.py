@@ -1,0 +1,184 @@
+"""Documents cut at random places and put together in another order, so that no position is special.
+
+Hofstätter et al. 2021, "Mitigating the position bias of transformer models in passage re-ranking",
+as Boytsov et al. use it on long documents ("Positional bias in long-document ranking"): the
+training documents are split at random and their parts reordered. Our reading: a document is cut
+before a uniformly random word and its two parts change places. The document is then a ring that
+starts anywhere, so each of its words is at each place with the same probability, exactly. More
+parts are that ring cut further and shuffled; the law stays the same.
+
+BM25 does not see word order, so the candidates remain those of the source. A first stage that does
+see it would have to be run again; this transform never does that.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, TypeVar, cast
+
+import numpy as np
+
+from rank_core.data.collection import Collection, Run, Split
+from rank_core.errors import BadInput, unknown
+from rank_core.seeding import generator
+from rank_core.transforms.transform import derived
+
+TRAIN, ALL = "train", "all"
+SUFFIX = "~reordered"
+"""Ends the doc_id of a training copy, so that dev and test still read the document as it is."""
+
+_WORD = re.compile(r"\S+\s*")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Debias:
+    """Reorder the documents of training, or those of all splits.
+
+    With `splits=train` the training split gets reordered copies under ids of their own; with
+    `splits=all` every document is reordered under its own id.
+    """
+
+    seed: int = 1
+    parts: int = 2  # of a document
+    splits: str = TRAIN
+    name: ClassVar[str] = "debias"
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if self.parts < 2:
+            raise BadInput(f"parts >= 2 must hold for debias, got parts={self.parts}")
+        if self.splits not in (TRAIN, ALL):
+            raise unknown("splits of debias", self.splits, (TRAIN, ALL))
+
+    def __call__(self, collection: Collection) -> Collection:
+        """The collection with reordered documents; nothing is computed before a text is read."""
+        if self.splits == ALL:
+            return derived(collection, self, documents=_Reordered(collection.documents, self))
+        if TRAIN not in collection.splits:
+            raise BadInput(
+                f"debias(splits={TRAIN}) needs a {TRAIN} split, {collection.name} has "
+                f"{', '.join(collection.splits)}; splits={ALL} reorders every document"
+            )
+        train = collection.splits[TRAIN]
+        copied = Split(
+            train.queries,
+            {query_id: _renamed(judged) for query_id, judged in train.qrels.items()},
+            # A mapping like any run, whose dictionaries are made when they are asked for.
+            cast(Run, _Renamed(train.candidates)),
+        )
+        splits = {name: split for name, split in collection.splits.items() if name != TRAIN}
+        return derived(
+            collection,
+            self,
+            documents=_WithCopies(collection.documents, train, self),
+            splits={TRAIN: copied} | splits,
+        )
+
+    def reordered(self, doc_id: str, text: str) -> str:
+        """The text of a document in its new order, a function of (seed, parts, doc_id, text)."""
+        return reorder(text, self.parts, generator(self.seed, self.name, doc_id))
+
+
+def reorder(text: str, parts: int, rng: np.random.Generator) -> str:
+    """The words of `text` with the white space after them, as `parts` parts in another order.
+
+    No word is lost, added or cut. A text of fewer words than parts has one word in each part.
+    """
+    words = _WORD.findall(text)
+    if len(words) < 2:
+        return text
+    if not words[-1][-1].isspace():
+        words[-1] += " "
+    start = int(rng.integers(len(words)))  # 0 keeps the order: one of as many equal chances
+    ring = words[start:] + words[:start]
+    num_cuts = min(parts - 2, len(ring) - 1)
+    cuts = np.sort(rng.choice(np.arange(1, len(ring)), size=num_cuts, replace=False)).tolist()
+    pieces = [ring[a:b] for a, b in zip([0, *cuts], [*cuts, len(ring)], strict=True)]
+    return "".join(
+        word for number in rng.permutation(len(pieces)) for word in pieces[number]
+    ).rstrip()
+
+
+def _renamed(by_document: Mapping[str, Value]) -> dict[str, Value]:
+    return {f"{doc_id}{SUFFIX}": value for doc_id, value in by_document.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Renamed(Mapping[str, dict[str, float]]):
+    """A run over the copies."""
+
+    run: Mapping[str, dict[str, float]]
+
+    def __getitem__(self, query_id: str) -> dict[str, float]:
+        return _renamed(self.run[query_id])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.run)
+
+    def __len__(self) -> int:
+        return len(self.run)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reordered(Mapping[str, str]):
+    """Every document in its new order, made when it is read."""
+
+    documents: Mapping[str, str]
+    settings: Debias
+
+    def __getitem__(self, doc_id: str) -> str:
+        return self.settings.reordered(doc_id, self.documents[doc_id])
+
+    def __contains__(self, doc_id: object) -> bool:
+        return doc_id in self.documents
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.documents)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+
+@dataclass(frozen=True, eq=False)
+class _WithCopies(Mapping[str, str]):
+    """All documents as they are, followed by a reordered copy of each that training may read."""
+
+    documents: Mapping[str, str]
+    train: Split
+    settings: Debias
+
+    @cached_property
+    def _copied(self) -> frozenset[str]:
+        """The doc_ids that training judges or ranks."""
+        ids: set[str] = set()
+        for query_id in self.train.queries:
+            ids.update(self.train.qrels.get(query_id, ()))
+            ids.update(self.train.candidates.get(query_id, ()))
+        return frozenset(ids)
+
+    def _source_of(self, doc_id: object) -> str:
+        """The doc_id that a copy is made from; empty if this is no copy."""
+        if not isinstance(doc_id, str) or not doc_id.endswith(SUFFIX):
+            return ""
+        source = doc_id.removesuffix(SUFFIX)
+        return source if source in self._copied else ""
+
+    def __getitem__(self, doc_id: str) -> str:
+        if source := self._source_of(doc_id):
+            return self.settings.reordered(source, self.documents[source])
+        return self.documents[doc_id]
+
+    def __contains__(self, doc_id: object) -> bool:
+        source = self._source_of(doc_id)
+        return (source or doc_id) in self.documents
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.documents
+        for doc_id in self.documents:
+            if doc_id in self._copied:
+                yield f"{doc_id}{SUFFIX}"
+
+    def __len__(self) -> int:
+        return len(self.documents) + sum(doc_id in self._copied for doc_id in self.documents)

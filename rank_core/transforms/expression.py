@@ -1,0 +1,103 @@
+"""The spelling of a transformed collection: `BASE|NAME(SETTING=VALUE,...)|NAME...`, left to right.
+
+`python-docs|debias(seed=1)` for example; brackets may be left out where every setting keeps its
+default. A shell needs quotes around it.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_type_hints
+
+from rank_core.data.collection import Collection
+from rank_core.errors import BadInput, unknown
+from rank_core.transforms.registry import TRANSFORMS
+from rank_core.transforms.transform import Transform
+
+Step = tuple[str, dict[str, Any]]
+"""A transform's name and the settings that are given."""
+
+FORM = "BASE|NAME(SETTING=VALUE,...)|..."
+_STEP = re.compile(r"\s*(?P<name>[\w-]+)\s*(?:\((?P<settings>[^()]*)\)\s*)?")
+_TRUE_AND_FALSE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_ARTICLES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def parse_collection_expression(text: str) -> tuple[str, list[Step]]:
+    """(name of the base, its transforms with parsed settings); a plain name has no transforms.
+
+    Names, settings and values are checked here, before any collection is loaded.
+    """
+    base, *steps = text.split("|")
+    if steps and not base.strip():
+        raise BadInput(f"a collection expression must be {FORM}, found no BASE in {text!r}")
+    parsed: list[Step] = []
+    for name, given in (_parse_step(step, text) for step in steps):
+        transform = make_transform(name, given)
+        parsed.append((name, {setting: getattr(transform, setting) for setting in given}))
+    return base.strip() if steps else base, parsed
+
+
+def apply_transforms(collection: Collection, steps: Sequence[Step]) -> Collection:
+    """The collection after all transforms, the first one first."""
+    for name, settings in steps:
+        collection = make_transform(name, settings)(collection)
+    return collection
+
+
+def make_transform(name: str, settings: Mapping[str, Any]) -> Transform:
+    """The transform of this name with these settings; what is not given is at its default."""
+    if name not in TRANSFORMS:
+        raise unknown("transform", name, TRANSFORMS)
+    kind = TRANSFORMS[name]
+    types = get_type_hints(kind)
+    known = {field.name: types[field.name] for field in dataclasses.fields(kind)}
+    for setting in settings:
+        if setting not in known:
+            raise unknown(f"setting of {name}", setting, known)
+    for field in dataclasses.fields(kind):
+        if field.name not in settings and field.default is dataclasses.MISSING:
+            raise BadInput(f"{name} must be given {field.name}: {name}({field.name}=...)")
+    parsed = {
+        setting: _parse_value(f"{setting} of {name}", value, known[setting])
+        for setting, value in settings.items()
+    }
+    return kind(**parsed)
+
+
+def base_of(text: str) -> str:
+    """The base of an expression, unchecked; a plain name is its own base."""
+    return text.partition("|")[0].strip() if "|" in text else text
+
+
+def with_base(text: str, base: str) -> str:
+    """The expression with another base, such as the absolute path of a folder."""
+    _, bar, steps = text.partition("|")
+    return f"{base}{bar}{steps}"
+
+
+def _parse_step(step: str, text: str) -> tuple[str, dict[str, str]]:
+    match = _STEP.fullmatch(step)
+    if match is None:
+        raise BadInput(f"a collection expression must be {FORM}, found {step!r} in {text!r}")
+    settings: dict[str, str] = {}
+    for word in filter(str.strip, (match["settings"] or "").split(",")):
+        setting, equals, value = (part.strip() for part in word.partition("="))
+        if not equals or not setting or not value:
+            raise BadInput(f"a setting must be written SETTING=VALUE, found {word!r} in {step!r}")
+        if setting in settings:
+            raise BadInput(f"a setting is given once, found {setting} twice in {step!r}")
+        settings[setting] = value
+    return match["name"], settings
+
+
+def _parse_value(what: str, value: Any, kind: Any) -> Any:
+    """`value` as `kind`; texts come from a command line."""
+    if kind is bool and isinstance(value, str):
+        if value.lower() not in _TRUE_AND_FALSE:
+            raise BadInput(f"{what} must be {_ARTICLES[bool]}, got {value!r}")
+        return _TRUE_AND_FALSE[value.lower()]
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise BadInput(f"{what} must be {_ARTICLES[kind]}, got {value!r}") from None

@@ -1,0 +1,167 @@
+"""FarRelevant from any collection of passages: long documents whose relevant passage comes late.
+
+Boytsov et al., "Positional bias in long-document ranking", appendix C.2. Each query gets one
+document: one of its relevant passages among passages that are relevant to no query at all. The
+first stage is BM25 over these documents. With `first_position=0` the relevant passage may be
+anywhere, as in documents made to train without the bias.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rank_core import first_stage
+from rank_core.cache import cached_directory
+from rank_core.data.collection import Collection, Split
+from rank_core.data.document_store import DocumentStore, write_document_store
+from rank_core.data.far_relevant import bury
+from rank_core.data.trec import (
+    read_lines,
+    read_qrels,
+    read_queries,
+    read_run,
+    write_lines,
+    write_qrels,
+    write_queries,
+    write_run,
+)
+from rank_core.errors import BadInput
+from rank_core.seeding import generator
+from rank_core.transforms.far_relevant_plan import STREAM, Plan, plan_documents
+from rank_core.transforms.transform import derived, derived_hash
+
+_DOCUMENTS, _SPANS, _RUN = "documents", "spans.jsonl.gz", "bm25.run.gz"
+
+
+@dataclass(frozen=True)
+class FarRelevant:
+    """The paper's construction, with lengths in words at white space: a model has at least as many
+    tokens, so a passage that starts past a word starts past that token too."""
+
+    seed: int = 1
+    first_position: int = 512  # words before the relevant passage
+    max_length: int = 1431  # words of a document: 3 x 477
+    max_queries: int = 0  # of each split; 0: all
+    as_published: bool = False  # the lengths of the paper's text, one too many (`bury`)
+    name: ClassVar[str] = "far-relevant"
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first_position < self.max_length:
+            raise BadInput(
+                "0 <= first_position < max_length must hold for far-relevant, "
+                f"got first_position={self.first_position}, max_length={self.max_length}"
+            )
+        if self.max_queries < 0:
+            raise BadInput(f"max_queries >= 0 must hold, got max_queries={self.max_queries}")
+
+    def __call__(self, collection: Collection) -> Collection:
+        """The collection of long documents, built once and kept in the cache."""
+        documents, splits = _open(self._folder(collection), tuple(collection.splits))
+        return derived(
+            collection, self, documents=documents, splits=splits, depends_on=_first_stage()
+        )
+
+    def spans(self, collection: Collection) -> list[dict[str, Any]]:
+        """Where the relevant passages stand: {doc_id, query_id, passage_id, word_start, num_words,
+        drawn_length} of each document made from `collection`."""
+        path = self._folder(collection) / _SPANS
+        return [json.loads(line) for _, line in read_lines(path)]
+
+    def _folder(self, collection: Collection) -> Path:
+        key = derived_hash(collection, self, _first_stage())
+
+        def build(folder: Path) -> None:
+            _build(folder, collection, self)
+
+        return cached_directory("transforms", f"{self.name}-{key}", build)
+
+
+def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
+    plans, pool = plan_documents(
+        collection,
+        longest=settings.max_length - settings.first_position,
+        max_queries=settings.max_queries,
+        seed=settings.seed,
+    )
+    spans: list[dict[str, Any]] = []
+    (folder / _DOCUMENTS).mkdir()
+    store = write_document_store(
+        folder / _DOCUMENTS,
+        _documents(plans, pool, collection.documents, settings, spans),
+        source=f"{settings.name} of {collection.name}",
+    )
+    write_lines(folder / _SPANS, (json.dumps(span) for span in spans))
+    texts = {plan.query_id: collection.splits[plan.split].queries[plan.query_id] for plan in plans}
+    run = first_stage.bm25_run(store, texts)
+    for split in collection.splits:
+        own = [plan for plan in plans if plan.split == split]
+        (folder / split).mkdir()
+        write_queries(folder / split / "queries.tsv", {p.query_id: texts[p.query_id] for p in own})
+        write_qrels(folder / split / "qrels.trec", {p.query_id: {p.doc_id: 1} for p in own})
+        write_run(folder / split / _RUN, {p.query_id: run[p.query_id] for p in own}, tag="bm25")
+
+
+def _documents(
+    plans: Sequence[Plan],
+    pool: Sequence[str],
+    passages: Mapping[str, str],
+    settings: FarRelevant,
+    spans: list[dict[str, Any]],
+) -> Iterator[tuple[str, str]]:
+    """(doc_id, text) in the order of doc_ids; a line about each is added to `spans`."""
+    for plan in sorted(plans, key=lambda plan: plan.doc_id):
+        rng = generator(settings.seed, STREAM, "document", plan.query_id)
+        try:
+            made = bury(
+                passages[plan.passage_id],
+                (passages[doc_id] for doc_id in _draw(pool, rng)),
+                first_position=settings.first_position,
+                max_length=settings.max_length,
+                as_published=settings.as_published,
+                rng=rng,
+            )
+        except BadInput as error:
+            raise BadInput(f"{error} (query {plan.query_id} of {plan.split})") from None
+        spans.append(
+            {
+                "doc_id": plan.doc_id,
+                "query_id": plan.query_id,
+                "passage_id": plan.passage_id,
+                "word_start": made.word_start,
+                "num_words": made.num_words,
+                "drawn_length": made.drawn_length,
+            }
+        )
+        yield plan.doc_id, made.text
+
+
+def _draw(pool: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
+    """All of the pool in random order, at a cost that grows with what is taken, not with all."""
+    seen: set[int] = set()
+    while len(seen) < len(pool):
+        number = int(rng.integers(len(pool)))
+        if number not in seen:
+            seen.add(number)
+            yield pool[number]
+
+
+@lru_cache(maxsize=4)
+def _open(folder: Path, names: tuple[str, ...]) -> tuple[DocumentStore, dict[str, Split]]:
+    splits = {}
+    for name in names:
+        queries = read_queries(folder / name / "queries.tsv")
+        run = read_run(folder / name / _RUN)
+        candidates = {query_id: run.get(query_id, {}) for query_id in queries}
+        splits[name] = Split(queries, read_qrels(folder / name / "qrels.trec"), candidates)
+    return DocumentStore(folder / _DOCUMENTS), splits
+
+
+def _first_stage() -> str:
+    """The candidates' part of the content hash."""
+    return json.dumps([first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B])

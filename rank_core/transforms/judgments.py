@@ -1,0 +1,176 @@
+"""Fewer training judgments, deep or shallow, at the same cost.
+
+Zhang, Yates and Lin 2021, "Comparing score aggregation approaches for document retrieval with
+pretrained transformers", section 3.3: of M judgments exactly round(r M) are kept. Deep keeps whole
+queries, about r of them; shallow keeps about r of the judgments of every query. Dev and test stay
+as they are. With the same seed the deep sample of a smaller rate is part of that of a larger one.
+
+A document whose judgment is gone counts as not relevant where it is a candidate, as it does in the
+paper's pipeline; `hide=true` takes it out of the training candidates instead.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import numpy as np
+
+from rank_core.data.collection import Collection, Qrels, Run, Split
+from rank_core.errors import BadInput
+from rank_core.seeding import generator
+from rank_core.transforms.transform import derived
+
+TRAIN = "train"
+
+
+@dataclass(frozen=True)
+class Deep:
+    """All judgments of some training queries; the last query may keep a part of its own."""
+
+    rate: float  # of the judgments
+    seed: int = 1
+    hide: bool = False  # candidates that lost their judgment
+    name: ClassVar[str] = "deep"
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _check_rate(self.name, self.rate)
+
+    def __call__(self, collection: Collection) -> Collection:
+        """The collection with fewer training queries."""
+        return _sampled(collection, self)
+
+    def counts(self, num_judged: Mapping[str, int]) -> dict[str, int]:
+        """How many judgments each query keeps: all, none, or in one query the rest of the sum."""
+        left = _target(self.name, self.rate, num_judged)
+        query_ids = list(num_judged)
+        kept = {}
+        for number in generator(self.seed, self.name, "queries").permutation(len(query_ids)):
+            query_id = query_ids[number]
+            kept[query_id] = min(left, num_judged[query_id])
+            left -= kept[query_id]
+        return kept
+
+
+@dataclass(frozen=True)
+class Shallow:
+    """Some judgments of every training query, at least one."""
+
+    rate: float  # of the judgments
+    seed: int = 1
+    hide: bool = False  # candidates that lost their judgment
+    name: ClassVar[str] = "shallow"
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _check_rate(self.name, self.rate)
+
+    def __call__(self, collection: Collection) -> Collection:
+        """The collection with all training queries and fewer judgments of each."""
+        return _sampled(collection, self)
+
+    def counts(self, num_judged: Mapping[str, int]) -> dict[str, int]:
+        """How many judgments each query keeps: its share, rounded down or up so that the sum is
+        right (largest remainders, ties at random); a query without any gets one from the query
+        that keeps most."""
+        target = _target(self.name, self.rate, num_judged)
+        if target < len(num_judged):
+            raise BadInput(
+                f"shallow keeps at least one judgment of every query, so rate x judgments >= "
+                f"queries must hold, got {target} for {len(num_judged)} queries; deep has no such "
+                "limit"
+            )
+        shares = np.array([self.rate * count for count in num_judged.values()])
+        kept = np.floor(shares).astype(int)
+        luck = generator(self.seed, self.name, "ties").permutation(len(shares))
+        order = np.lexsort((luck, kept - shares))
+        kept[order[: target - int(kept.sum())]] += 1
+        _give_each_one(kept)
+        return dict(zip(num_judged, kept.tolist(), strict=True))
+
+
+def _give_each_one(kept: np.ndarray) -> None:
+    """Moves single judgments from the largest counts to those that are zero."""
+    largest = [(-int(count), number) for number, count in enumerate(kept)]
+    heapq.heapify(largest)
+    for empty in np.flatnonzero(kept == 0):
+        count, number = heapq.heappop(largest)
+        kept[number] -= 1
+        kept[empty] += 1
+        heapq.heappush(largest, (count + 1, number))
+
+
+def _check_rate(name: str, rate: float) -> None:
+    if not 0 < rate <= 1:
+        raise BadInput(f"0 < rate <= 1 must hold for {name}, got rate={rate}")
+
+
+def _target(name: str, rate: float, num_judged: Mapping[str, int]) -> int:
+    total = sum(num_judged.values())
+    target = round(rate * total)
+    if target < 1:
+        raise BadInput(
+            f"{name} must keep at least one judgment: rate={rate} of {total} judgments is none"
+        )
+    return target
+
+
+def _sampled(collection: Collection, transform: Deep | Shallow) -> Collection:
+    """The collection with the judgments of train sampled by the counts of `transform`."""
+    if TRAIN not in collection.splits:
+        raise BadInput(
+            f"{transform.name} samples training judgments, {collection.name} has no {TRAIN} split, "
+            f"it has {', '.join(collection.splits)}"
+        )
+    train = collection.splits[TRAIN]
+    judged = {
+        query_id: train.qrels[query_id] for query_id in train.queries if train.qrels.get(query_id)
+    }
+    kept = transform.counts({query_id: len(of_query) for query_id, of_query in judged.items()})
+    qrels: Qrels = {
+        query_id: _some(of_query, kept[query_id], transform, query_id)
+        for query_id, of_query in judged.items()
+        if kept[query_id]
+    }
+    gone = {
+        query_id: frozenset(judged[query_id]) - set(of_query)
+        for query_id, of_query in qrels.items()
+    }
+    candidates = _Candidates(train.candidates, gone, transform.hide)
+    split = Split({q: train.queries[q] for q in qrels}, qrels, cast(Run, candidates))
+    return derived(collection, transform, splits=dict(collection.splits) | {TRAIN: split})
+
+
+def _some(
+    judged: Mapping[str, int], num_kept: int, transform: Deep | Shallow, query_id: str
+) -> dict[str, int]:
+    """`num_kept` judgments of a query at random, in the order they had."""
+    if num_kept == len(judged):
+        return dict(judged)
+    rng = generator(transform.seed, transform.name, "judgments", query_id)
+    order = rng.permutation(len(judged))
+    chosen = set(order[:num_kept].tolist())
+    return {doc_id: judged[doc_id] for n, doc_id in enumerate(judged) if n in chosen}
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidates(Mapping[str, dict[str, float]]):
+    """The candidates of the queries that are left, without those that are to be hidden."""
+
+    run: Mapping[str, dict[str, float]]
+    gone: Mapping[str, frozenset[str]]  # by query, the documents that lost their judgment
+    hide: bool
+
+    def __getitem__(self, query_id: str) -> dict[str, float]:
+        gone = self.gone[query_id]
+        ranked = self.run.get(query_id, {})
+        if not self.hide:
+            return ranked
+        return {doc_id: score for doc_id, score in ranked.items() if doc_id not in gone}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.gone)
+
+    def __len__(self) -> int:
+        return len(self.gone)

@@ -1,0 +1,13 @@
+"""Transforms by the name they have in a collection expression."""
+
+from rank_core.transforms.debias import Debias
+from rank_core.transforms.far_relevant import FarRelevant
+from rank_core.transforms.judgments import Deep, Shallow
+from rank_core.transforms.transform import Transform
+
+TRANSFORMS: dict[str, type[Transform]] = {
+    "far-relevant": FarRelevant,
+    "debias": Debias,
+    "deep": Deep,
+    "shallow": Shallow,
+}

@@ -1,0 +1,63 @@
+"""What every transform is: settings, and a pure function from a collection to a collection."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+from rank_core.data.collection import Collection, Split
+
+
+class Transform(Protocol):
+    """A frozen dataclass of settings; equal settings give equal collections."""
+
+    name: ClassVar[str]
+    version: ClassVar[int]  # raised when the same settings give another collection on purpose
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __init__(self, **settings: Any) -> None: ...
+
+    def __call__(self, collection: Collection) -> Collection:
+        """The transformed collection; the given one stays as it is."""
+        ...
+
+
+def derived(
+    source: Collection,
+    transform: Transform,
+    *,
+    documents: Mapping[str, str] | None = None,
+    splits: Mapping[str, Split] | None = None,
+    depends_on: str = "",
+) -> Collection:
+    """The result of a transform, with a name and a content hash of its own; what is not given is
+    the source's."""
+    return Collection(
+        name=f"{source.name}|{spelled(transform)}",
+        content_hash=derived_hash(source, transform, depends_on),
+        documents=source.documents if documents is None else documents,
+        splits=source.splits if splits is None else splits,
+    )
+
+
+def derived_hash(source: Collection, transform: Transform, depends_on: str = "") -> str:
+    """16 hex digits over the source's contents and the transform; `depends_on` names whatever else
+    shapes the result, such as a first stage."""
+    recipe = [transform.name, transform.version, dataclasses.asdict(transform), depends_on]
+    text = json.dumps([source.content_hash, *recipe], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def spelled(transform: Transform) -> str:
+    """`debias(seed=1,parts=3)`: the seed, and the settings that are not at their defaults."""
+    written = ",".join(
+        f"{field.name}={_text(getattr(transform, field.name))}"
+        for field in dataclasses.fields(transform)
+        if field.name == "seed" or getattr(transform, field.name) != field.default
+    )
+    return f"{transform.name}({written})"
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

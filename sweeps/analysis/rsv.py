@@ -1,0 +1,209 @@
+"""How well each part of a document matches its query, by where the part stands.
+
+Li et al., "The power of selecting key blocks with local pre-ranking for long document information
+retrieval", section 3.2: retrieval status values (RSV) of blocks by position, for BM25 and for
+embeddings. Here a document is cut into chunks of equally many words, a chunk's RSV is put on a
+scale from 0 (the worst chunk of its document) to 1 (the best), and averaged over queries.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from rank_core.first_stage.analysis import lucene_analyser
+from rank_core.first_stage.settings import K1, B
+
+ChunkScorer = Callable[[str, Sequence[str]], Sequence[float]]
+"""A query and the chunks of one document to one number for each chunk."""
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+"""N texts to an array of N vectors."""
+
+NORMAL_95 = 1.96
+
+
+class Pair(NamedTuple):
+    """A query and a document that is relevant to it."""
+
+    query_id: str
+    query: str
+    doc_id: str
+    text: str
+
+
+class ChunkScore(NamedTuple):
+    """One chunk of a document."""
+
+    query_id: str
+    doc_id: str
+    chunk: int
+    start: float  # relative: 0 is the start of the document, 1 its end
+    end: float
+    rsv: float
+    scaled: float  # 0 for the worst chunk of the document, 1 for the best
+
+
+class CurvePoint(NamedTuple):
+    """Mean scaled RSV in one part of the documents, over queries."""
+
+    low: float  # relative position
+    high: float
+    mean: float
+    ci_low: float  # 95 %, normal approximation over queries
+    ci_high: float
+    best_share: float  # of the best chunks, by what of them lies in this part
+    num_queries: int
+
+
+class Chunk(NamedTuple):
+    """Neighbouring words of a document, with the relative positions of their ends."""
+
+    start: float
+    end: float
+    text: str
+
+
+def word_chunks(text: str, window: int) -> list[Chunk]:
+    """A document in equal chunks of about `window` words, at least one.
+
+    Sizes differ by one word at most, in no order: a short chunk at one end would score lower for
+    its length alone.
+    """
+    words = text.split()
+    num_chunks = max(1, round(len(words) / window))
+    bounds = [round(number * len(words) / num_chunks) for number in range(num_chunks + 1)]
+    total = max(len(words), 1)
+    return [
+        Chunk(start / total, end / total, " ".join(words[start:end]))
+        for start, end in pairwise(bounds)
+    ]
+
+
+def chunk_scores(pairs: Iterable[Pair], score: ChunkScorer, window: int) -> Iterator[ChunkScore]:
+    """The RSV of every chunk. A document of one chunk, or whose chunks all score alike, says
+    nothing about position and is left out."""
+    for pair in pairs:
+        chunks = word_chunks(pair.text, window)
+        if len(chunks) < 2:
+            continue
+        rsv_C = np.asarray(score(pair.query, [chunk.text for chunk in chunks]), dtype=np.float64)
+        low, high = float(rsv_C.min()), float(rsv_C.max())
+        if high <= low:
+            continue
+        for number, chunk in enumerate(chunks):
+            rsv = float(rsv_C[number])
+            scaled = (rsv - low) / (high - low)
+            yield ChunkScore(
+                pair.query_id, pair.doc_id, number, chunk.start, chunk.end, rsv, scaled
+            )
+
+
+def rsv_curve(scores: Sequence[ChunkScore], num_bins: int) -> list[CurvePoint]:
+    """Mean scaled RSV in equal parts of the documents.
+
+    A chunk counts in each part by what of it lies there, so documents of few chunks leave no gaps.
+    Chunks are averaged within a query first, since those of one query are not independent.
+    """
+    if not scores:
+        return []
+    edges = np.linspace(0, 1, num_bins + 1)
+    share_CN = _shares(scores, edges)
+    scaled_C = np.array([one.scaled for one in scores])
+    queries = {query_id: q for q, query_id in enumerate(dict.fromkeys(s.query_id for s in scores))}
+    query_C = np.array([queries[one.query_id] for one in scores])
+    weight_QN, sum_QN = np.zeros((2, len(queries), num_bins))
+    np.add.at(weight_QN, query_C, share_CN)
+    np.add.at(sum_QN, query_C, share_CN * scaled_C[:, None])
+    # A document's chunks cover it from end to end, so no weight is zero.
+    mean_QN = sum_QN / weight_QN
+    mean_N = mean_QN.mean(axis=0)
+    error_N = np.full(num_bins, np.nan)
+    if len(queries) > 1:
+        error_N = mean_QN.std(axis=0, ddof=1) / np.sqrt(len(queries))
+    best_N = _best_places(scores, share_CN)
+    return [
+        CurvePoint(
+            low=float(edges[n]),
+            high=float(edges[n + 1]),
+            mean=float(mean_N[n]),
+            ci_low=float(mean_N[n] - NORMAL_95 * error_N[n]),
+            ci_high=float(mean_N[n] + NORMAL_95 * error_N[n]),
+            best_share=float(best_N[n]),
+            num_queries=len(queries),
+        )
+        for n in range(num_bins)
+    ]
+
+
+def _shares(scores: Sequence[ChunkScore], edges: np.ndarray) -> np.ndarray:
+    """How much of the document each chunk covers in each part: chunks x parts."""
+    start_C1 = np.array([[one.start] for one in scores])
+    end_C1 = np.array([[one.end] for one in scores])
+    overlap = np.minimum(end_C1, edges[1:]) - np.maximum(start_C1, edges[:-1])
+    shares: np.ndarray = np.maximum(overlap, 0)
+    return shares
+
+
+def _best_places(scores: Sequence[ChunkScore], share_CN: np.ndarray) -> np.ndarray:
+    """What of the documents' best chunks lies in each part; equally good ones share a document."""
+    by_document: dict[tuple[str, str], np.ndarray] = {}
+    for one, share_N in zip(scores, share_CN, strict=True):
+        if one.scaled == 1:
+            key = (one.query_id, one.doc_id)
+            by_document[key] = by_document.get(key, 0) + share_N
+    places: np.ndarray = np.mean([one / one.sum() for one in by_document.values()], axis=0)
+    return places
+
+
+class Bm25Chunks:
+    """BM25 of a query and a chunk; document frequencies and the mean length are those of the chunks
+    it is built from."""
+
+    def __init__(self, chunks: Iterable[str], *, k1: float = K1, b: float = B) -> None:
+        self.k1, self.b = k1, b
+        self._analyse = lucene_analyser()
+        self._frequencies: Counter[str] = Counter()
+        self._num_chunks, total = 0, 0
+        for chunk in chunks:
+            terms = self._analyse(chunk)
+            self._frequencies.update(set(terms))
+            self._num_chunks += 1
+            total += len(terms)
+        self._mean_length = max(total, 1) / max(self._num_chunks, 1)
+
+    def __call__(self, query: str, chunks: Sequence[str]) -> list[float]:
+        """The BM25 score of each chunk."""
+        weights = {term: count * self._idf(term) for term, count in self._terms(query).items()}
+        return [self._score(weights, self._terms(chunk)) for chunk in chunks]
+
+    def _terms(self, text: str) -> Counter[str]:
+        return Counter(self._analyse(text))
+
+    def _idf(self, term: str) -> float:
+        count = self._frequencies[term]
+        return float(np.log(1 + (self._num_chunks - count + 0.5) / (count + 0.5)))
+
+    def _score(self, weights: dict[str, float], terms: Counter[str]) -> float:
+        length = sum(terms.values()) / self._mean_length
+        norm = self.k1 * (1 - self.b + self.b * length)
+        return sum(
+            weight * terms[term] / (terms[term] + norm)
+            for term, weight in weights.items()
+            if terms[term]
+        )
+
+
+def cosine_scorer(embed: Embed) -> ChunkScorer:
+    """The cosine of the query's vector and each chunk's."""
+
+    def score(query: str, chunks: Sequence[str]) -> list[float]:
+        vectors_NH = np.asarray(embed([query, *chunks]), dtype=np.float64)
+        norms_N = np.linalg.norm(vectors_NH, axis=1, keepdims=True)
+        vectors_NH = vectors_NH / np.where(norms_N > 0, norms_N, 1)
+        similarity: list[float] = (vectors_NH[1:] @ vectors_NH[0]).tolist()
+        return similarity
+
+    return score

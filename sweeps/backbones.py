@@ -1,0 +1,47 @@
+"""Which backbone ranks long documents best, and what does pre-fine-tuning on passages add?
+
+Paper: Zhang, Yates & Lin 2021, Table 2, and Boytsov et al. 2022, Table 5 (BERT, RoBERTa, ALBERT,
+ELECTRA; with and without MS MARCO).
+Cells: FirstP and the model of the settings over each backbone; name several with
+`model.backbone=a,b`. With the embedded backbone: pre-fine-tuned (`tiny`) and not (`tiny-raw`).
+Size: 2 cells a backbone x 3 seeds.
+Expected: the backbone matters more than the aggregation; without pre-fine-tuning little is learnt
+from a few hundred queries.
+"""
+
+import sys
+
+from rank_core import tiny
+from rank_core.backbones import Backbone
+from rank_core.config import TrialConfig
+from sweeps.experiment import Experiment, Grid
+from sweeps.suited import model_and_windows
+from sweeps.sweep import main
+
+PAPER = (
+    "bert-base-uncased",
+    "roberta-base",
+    "google/electra-base-discriminator",
+    "microsoft/deberta-v3-base",
+)
+
+
+def grid(base: TrialConfig, backbone: Backbone) -> Grid:
+    """Every backbone under both models."""
+    families = (PAPER, tuple(tiny.NAMES), (base.model.backbone,))
+    names = next(family for family in families if base.model.backbone in family)
+    models = ("firstp", base.model.name if base.model.name != "firstp" else "maxp")
+    points = [{"model.name": model, "model.backbone": name} for name in names for model in models]
+    return Grid(points=tuple(points[1:]), baseline=points[0])
+
+
+EXPERIMENT = Experiment(
+    name="backbones",
+    question="Which backbone, and is it worth pre-fine-tuning?",
+    swept=("model.name", "model.backbone"),
+    grid=grid,
+    label=model_and_windows,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=__doc__))

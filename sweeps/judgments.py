@@ -1,0 +1,51 @@
+"""With a given number of judgments: many queries judged a little, or few queries judged deeply?
+
+Paper: Zhang, Yates & Lin 2021, section 3.3 and Figure 1 (training sets sampled at rates .1 to 1).
+Cells: all training judgments (the baseline), and exactly the same share of them kept query by query
+(deep) or spread over all queries (shallow).
+Size: 5 cells x 3 seeds; on collections with one judgment a query shallow sampling cannot be done
+and is left out.
+Expected: a loss that grows as judgments go; shallow above deep at the same number of judgments.
+"""
+
+import sys
+
+from rank_core.backbones import Backbone
+from rank_core.config import TrialConfig
+from rank_core.transforms import base_of
+from sweeps.experiment import Experiment, Grid
+from sweeps.suited import model_and_windows, suited
+from sweeps.sweep import main
+
+RATES = (0.1, 0.3, 0.5)
+
+
+def grid(base: TrialConfig, backbone: Backbone) -> Grid:
+    """Deep and shallow samples at each rate."""
+    windows = suited(base, backbone)
+    points = [
+        {**windows, "collection": f"{base.collection}|{depth}(rate={rate})"}
+        for rate in RATES
+        for depth in ("deep", "shallow")
+    ]
+    return Grid(points=tuple(points), baseline={**windows, "collection": base.collection})
+
+
+def label(config: TrialConfig) -> str:
+    """`deep .3`."""
+    if config.collection == base_of(config.collection):
+        return f"{model_and_windows(config)} all judgments"
+    kind, _, rate = config.collection.rpartition("|")[2].removesuffix(")").partition("(rate=")
+    return f"{kind} {rate}"
+
+
+EXPERIMENT = Experiment(
+    name="judgments",
+    question="Many queries judged a little, or few judged deeply?",
+    swept=("collection",),
+    grid=grid,
+    label=label,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=__doc__))

@@ -1,0 +1,46 @@
+"""Is it enough to read the few blocks of a document that matter, and who should choose them?
+
+Paper: Li, Popa, Chagnon, Cinar & Gaussier (KeyB), Tables 4-7: blocks chosen by TF-IDF, BM25 or the
+ranker itself against a truncated document and PARADE.
+Cells: `keyb` under each way to choose; FirstP, which reads the beginning, is the baseline, and MaxP
+reads everything.
+Size: 7 cells x 3 seeds; learned selection reads every block once more.
+Expected: any informed choice far above the first window where relevant text starts late; BM25 close
+to learned selection at a tenth of its cost; random blocks in between.
+"""
+
+import sys
+
+from rank_core.backbones import Backbone
+from rank_core.config import TrialConfig
+from sweeps.experiment import Experiment, Grid
+from sweeps.suited import model_and_windows
+from sweeps.sweep import main
+
+SELECTORS = ("random", "tfidf", "bm25", "learned-shared", "bm25-then-learned")
+
+
+def grid(base: TrialConfig, backbone: Backbone) -> Grid:
+    """One cell per selector, and MaxP."""
+    chosen = [{"model.name": "keyb", "model.selector": selector} for selector in SELECTORS]
+    everything = {"model.name": "maxp", "model.selector": ""}
+    return Grid(points=(*chosen, everything), baseline={"model.name": "firstp"})
+
+
+def label(config: TrialConfig) -> str:
+    """`KeyB BM25`-like names; windows for those that have them."""
+    if config.model.selector:
+        return f"KeyB {config.model.selector}"
+    return model_and_windows(config)
+
+
+EXPERIMENT = Experiment(
+    name="key_blocks",
+    question="Which blocks are worth reading, and who should choose them?",
+    swept=("model.name", "model.selector"),
+    grid=grid,
+    label=label,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=__doc__))

@@ -1,0 +1,154 @@
+"""Where in its documents is a collection relevant: at their start, or anywhere?
+
+Paper: Boytsov et al. 2022, section 3.3.3 (passages matched in documents); Boytsov et al. 2025,
+section 3 and appendix C.4 (first relevant position, chunks graded by a chat model); Li et al.,
+KeyB, section 3.2 (scores of blocks by position).
+Size: no training; seconds for some hundred documents, about a minute per 1,000 long ones; with
+--judge-url one call for each chunk, whose number is printed first.
+Expected: most relevant text of web collections starts within the first 512 tokens, so a model that
+reads no more loses little; FarRelevant and python-docs are built the other way, and a debiased
+collection is flat.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rank_core.data.collection import Collection
+from rank_core.errors import BadInput
+from rank_core.seeding import generator
+from sweeps.analysis.findings import Settings, analyse
+from sweeps.analysis.judged_chunks import JudgedChunk, judge_chunks
+from sweeps.analysis.rsv import ChunkScorer, Pair, cosine_scorer, word_chunks
+from sweeps.analysis.sources import (
+    known_passages,
+    load_expression,
+    read_passages,
+    relevant_pairs,
+    split_of,
+)
+from sweeps.analysis.write import Described, write_analysis
+
+DEFAULT_FOLDER = Path("results") / "positional_bias"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Analyses one collection and prints where the page is; returns the exit code."""
+    try:
+        return _analyse(_parser().parse_args(argv))
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="positional_bias.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--collection",
+        required=True,
+        metavar="NAME|DIR",
+        help="a name, a folder or an expression such as 'python-docs|debias(splits=all)'",
+    )
+    add("--split", default="", help="train, dev or test; default: the first that there is")
+    add("--passages", type=Path, metavar="FILE", help="JSON lines of {query_id, text}: relevant")
+    add("--least-grade", type=int, default=1, help="of a relevant document (default: 1)")
+    add("--max-pairs", type=int, default=1000, help="sampled relevant documents, 0: all")
+    add("--seed", type=int, default=1, help="of the samples (default: 1)")
+    add("--window", type=int, default=50, help="words of a chunk (default: 50)")
+    add("--bins", type=int, default=10, help="parts of a document in plots (default: 10)")
+    add("--first", type=int, default=512, help="words of a first window, marked in plots")
+    add("--backbone", metavar="NAME|DIR", help="score chunks by this encoder's mean vectors too")
+    add("--judge-url", metavar="URL", help="grade chunks by a chat model of this server")
+    add("--judge-model", metavar="NAME", default="", help="the model's name on that server")
+    add("--judge-key", metavar="VARIABLE", default="", help="environment variable with the key")
+    add("--judge-pairs", type=int, default=50, help="relevant documents to grade (default: 50)")
+    add("--judge-window", type=int, default=300, help="words of a graded chunk (default: 300)")
+    add("--out", type=Path, metavar="DIR", help=f"default: {DEFAULT_FOLDER}/COLLECTION-SPLIT")
+    return parser
+
+
+def _analyse(given: argparse.Namespace) -> int:
+    for flag in ("window", "bins", "first", "judge_window", "judge_pairs"):
+        if (value := getattr(given, flag)) < 1:
+            raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {value}")
+    collection = load_expression(given.collection)
+    split = split_of(collection, given.split)
+    pairs = relevant_pairs(
+        collection,
+        split,
+        max_pairs=given.max_pairs,
+        least_grade=given.least_grade,
+        seed=given.seed,
+    )
+    passages = (
+        read_passages(given.passages)
+        if given.passages
+        else known_passages(given.collection, collection, split)
+    )
+    if not passages:
+        print("No relevant passages are known (--passages): scores by position only.")
+    folder = given.out or DEFAULT_FOLDER / _file_name(f"{collection.name}-{split}")
+    settings = Settings(window=given.window, num_bins=given.bins, first=given.first)
+    findings = analyse(
+        collection,
+        pairs,
+        settings,
+        passages=passages,
+        scorers=_scorers(given),
+        judged=_judge(given, pairs, folder),
+    )
+    page = write_analysis(folder, findings, settings, _described(given, collection, split, pairs))
+    for name, value in findings.summary.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        print(f"{name:<62} {shown:>10}")
+    print(f"Page: {page}")
+    return 0
+
+
+def _scorers(given: argparse.Namespace) -> dict[str, ChunkScorer]:
+    if not given.backbone:
+        return {}
+    from rank_core.backbones import resolve_backbone
+    from sweeps.analysis.embeddings import mean_pooled
+
+    backbone = resolve_backbone(given.backbone)
+    return {f"cosine, {backbone.name}": cosine_scorer(mean_pooled(backbone))}
+
+
+def _judge(given: argparse.Namespace, pairs: Sequence[Pair], folder: Path) -> list[JudgedChunk]:
+    if not given.judge_url:
+        return []
+    from rank_core.llm import ChatModel
+    from rank_core.llm.chat import ChatClient
+    from rank_core.llm.ledger import AnswerCache, Ledger
+
+    order = generator(given.seed, "judged-pairs").permutation(len(pairs))[: given.judge_pairs]
+    chosen = [pairs[number] for number in sorted(order.tolist())]
+    calls = sum(len(word_chunks(pair.text, given.judge_window)) for pair in chosen)
+    model = ChatModel("openai", given.judge_url, given.judge_model, key_variable=given.judge_key)
+    client = ChatClient(model, cache=AnswerCache(folder / "answers"))
+    print(f"Grading {calls} chunks of {len(chosen)} documents with {model.model}.", flush=True)
+    ledger = Ledger(folder / "judge.jsonl")
+    return list(judge_chunks(chosen, chat=client, window=given.judge_window, ledger=ledger))
+
+
+def _described(
+    given: argparse.Namespace, collection: Collection, split: str, pairs: Sequence[Pair]
+) -> Described:
+    facts = {"judge": given.judge_model} if given.judge_url else {}
+    return Described(collection.name, collection.content_hash, split, len(pairs), facts)
+
+
+def _file_name(name: str) -> str:
+    """The name with only those characters that every file system and shell takes."""
+    return "".join(c if c.isalnum() or c in "-_.=," else "_" for c in name).strip("_")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""How much of a result is the luck of a seed?
+
+Paper: Boytsov et al. 2022 and Zhang, Yates & Lin 2021 average 3 and 5 seeds and test as if those
+means were exact.
+Cells: one model over its usual windows, and FirstP as the baseline; many seeds of both.
+Size: 2 cells x as many seeds as asked for (`--num-seeds 10` gives a usable spread).
+Expected: a standard deviation over seeds of .002 to .01 on large collections, more on small ones;
+the report's variance components and `python -m sweeps design` start from it.
+"""
+
+import sys
+
+from rank_core.backbones import Backbone
+from rank_core.config import TrialConfig
+from sweeps.experiment import Experiment, Grid
+from sweeps.suited import model_and_windows
+from sweeps.sweep import main
+
+
+def grid(base: TrialConfig, backbone: Backbone) -> Grid:
+    """The model of the settings beside FirstP."""
+    name = base.model.name if base.model.name != "firstp" else "maxp"
+    return Grid(points=({"model.name": name},), baseline={"model.name": "firstp"})
+
+
+EXPERIMENT = Experiment(
+    name="seeds",
+    question="How much of a result is the luck of a seed?",
+    swept=("model.name",),
+    grid=grid,
+    label=model_and_windows,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=__doc__))

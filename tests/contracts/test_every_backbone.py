@@ -1,0 +1,333 @@
+"""Laws that hold for every kind of backbone, under the rankers that read chunks and documents."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.testing import assert_close
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    PreTrainedTokenizerFast,
+)
+
+from rank_core.alibi import AlibiConfig, AlibiEncoder
+from rank_core.backbone_types import TYPES
+from rank_core.backbones import load_encoder, resolve_backbone
+from rank_core.batches import Chunk
+from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.errors import BadInput
+from rank_core.models import MODELS, build_model, check_model
+
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(46))]
+SMALL = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 96,
+    "bos_token_id": 0,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+    "cls_token_id": 0,
+    "sep_token_id": 2,
+}
+DECODER = SMALL | {"head_dim": 8, "num_key_value_heads": 1}
+CONFIGS = {
+    "albert": SMALL | {"embedding_size": 12, "type_vocab_size": 2},
+    "bert": SMALL,
+    "big_bird": SMALL | {"block_size": 4, "num_random_blocks": 1},
+    "camembert": SMALL | {"type_vocab_size": 1},
+    "deberta-v2": SMALL
+    | {  # as DeBERTa-v3
+        "relative_attention": True,
+        "position_buckets": 8,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+        "type_vocab_size": 0,
+    },
+    "distilbert": {
+        "vocab_size": len(WORDS),
+        "dim": 16,
+        "n_layers": 2,
+        "n_heads": 2,
+        "hidden_dim": 24,
+        "max_position_embeddings": 96,
+        "pad_token_id": 1,
+    },
+    "electra": SMALL | {"embedding_size": 12},
+    "eurobert": SMALL | {"num_key_value_heads": 2, "head_dim": 8},
+    "jina-bert": {},
+    "llama": DECODER | {"pad_token_id": None},
+    "longformer": SMALL | {"attention_window": [4, 8], "type_vocab_size": 1},
+    "longt5": {
+        "vocab_size": len(WORDS),
+        "d_model": 16,
+        "d_kv": 8,
+        "d_ff": 24,
+        "num_layers": 2,
+        "num_heads": 2,
+        "local_radius": 7,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+    },
+    "modernbert": SMALL
+    | {
+        "num_hidden_layers": 3,
+        "local_attention": 8,
+        "global_attn_every_n_layers": 2,
+    },
+    "mosaic-bert": {},
+    "mpnet": SMALL,
+    "qwen3": DECODER,
+    "roberta": SMALL | {"type_vocab_size": 1},
+    "roformer": SMALL | {"embedding_size": 16},
+    "xlm-roberta": SMALL | {"type_vocab_size": 1},
+}
+ALIBI = {"position_embedding_type": "alibi"}, {"alibi_starting_size": 64}
+RANKERS = ("firstp", "maxp", "longp")
+CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60, max_query_tokens=8)
+QUERY = np.arange(5, 11, dtype=np.int32)
+DOCUMENTS = {
+    f"d{size}": np.random.default_rng(size).integers(4, len(WORDS), size).astype(np.int32)
+    for size in (0, 1, 13, 34, 60, 90)
+}
+every_kind = pytest.mark.parametrize("kind", sorted(TYPES))
+every_pair = pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in sorted(TYPES) for name in RANKERS]
+)
+
+
+def random_weights(module):
+    """Of a size at which every token moves the output."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad and parameter.dim() > 1:
+                parameter.normal_(std=0.25, generator=generator)
+
+
+def write_tokenizer(folder, kind):
+    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    marks = {
+        "llama": {"bos_token": "<s>", "eos_token": "</s>"},
+        "qwen3": {"eos_token": "</s>", "pad_token": "<pad>"},
+        "longt5": {"eos_token": "</s>", "pad_token": "<pad>"},
+        "eurobert": {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"},
+    }
+    some = marks.get(kind, {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"})
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", **some).save_pretrained(
+        folder
+    )
+
+
+@pytest.fixture(scope="module")
+def backbones(tmp_path_factory):
+    """kind -> a backbone of that kind with random weights, made on first use."""
+
+    @cache
+    def build(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        write_tokenizer(folder, kind)
+        if TYPES[kind].loader == "AlibiEncoder":
+            sizes = {k: v for k, v in SMALL.items() if not k.endswith("token_id")}
+            del sizes["max_position_embeddings"]
+            encoder = AlibiEncoder(AlibiConfig(kind, **sizes))
+            random_weights(encoder)
+            save_file(encoder.state_dict(), folder / "model.safetensors")
+            config = sizes | {"model_type": "bert"} | ALIBI[kind == "mosaic-bert"]
+            (folder / "config.json").write_text(json.dumps(config))
+        else:
+            config = AutoConfig.for_model(kind, **CONFIGS[kind])
+            loader = TYPES[kind].loader
+            whole = getattr(transformers, loader, AutoModel)
+            make = whole._from_config if whole is not AutoModel else whole.from_config
+            encoder = make(config)
+            random_weights(encoder)
+            encoder.save_pretrained(folder)
+        return resolve_backbone(str(folder))
+
+    return build
+
+
+def config_of(name, backbone):
+    chunking = CHUNKING
+    if name == "firstp":
+        chunking = Chunking(20, 20, 0, 60, 8)
+    if name == "longp":
+        chunking = Chunking(60, 60, 0, 60, 8)
+    config = TrialConfig(
+        model=Model(name, backbone=str(backbone.folder), dropout=0.0), chunking=chunking
+    )
+    check_model(config, backbone)
+    return config
+
+
+@pytest.fixture(scope="module")
+def ranker(backbones):
+    """(kind, name) -> (model in evaluation mode, its pair encoder)."""
+
+    @cache
+    def build(kind, name):
+        backbone = backbones(kind)
+        config = config_of(name, backbone)
+        model = build_model(config, backbone, init_seed=1).eval()
+        return model, MODELS[name].reader(config, backbone, DOCUMENTS)
+
+    return build
+
+
+def scores(model, pairs, documents, query=QUERY):
+    chunks = [pairs.chunks(query, d) if isinstance(d, str) else d for d in documents]
+    with torch.inference_mode():
+        return model(pairs.collate(chunks))
+
+
+def test_every_kind_of_backbone_has_a_small_one_here():
+    assert set(CONFIGS) == set(TYPES)
+
+
+@every_pair
+def test_a_score_depends_on_neither_neighbours_nor_padding(kind, name, ranker):
+    model, pairs = ranker(kind, name)
+    doc_ids = list(DOCUMENTS)
+    alone = torch.cat([scores(model, pairs, [doc_id]) for doc_id in doc_ids])
+    assert alone.std() > 0.01, "documents that score alike would hide a dependence"
+    assert_close(scores(model, pairs, doc_ids), alone, atol=1e-5, rtol=0)
+    assert_close(scores(model, pairs, doc_ids[::-1]), alone.flip(0), atol=1e-5, rtol=0)
+    # A neighbour of other tokens, longer than all: the others are padded further.
+    longer = [Chunk(QUERY, np.full(70, 7, dtype=np.int32))]
+    beside = scores(model, pairs, [longer, *doc_ids])[1:]
+    assert_close(beside, alone, atol=1e-5, rtol=0)
+
+
+@every_pair
+def test_inputs_at_the_edge_get_a_finite_score(kind, name, ranker):
+    model, pairs = ranker(kind, name)
+    for query in (QUERY[:0], QUERY[:1], np.arange(8, dtype=np.int32) + 20):
+        assert scores(model, pairs, ["d0", "d1", "d90"], query).isfinite().all()
+
+
+@every_pair
+def test_a_gradient_reaches_every_parameter(kind, name, backbones, ranker):
+    backbone = backbones(kind)
+    model = build_model(config_of(name, backbone), backbone, init_seed=1).train()
+    pairs = ranker(kind, name)[1]
+    batch = pairs.collate([pairs.chunks(QUERY, doc_id) for doc_id in ("d34", "d60", "d13")])
+    (model(batch) * torch.tensor([1.0, -0.7, 0.4])).sum().backward()
+    without = {n for n, p in model.trainable() if p.grad is None or not p.grad.abs().sum() > 0}
+    # A softmax does not change when a constant is added to all keys.
+    still = ("key.bias", "key_proj.bias", "k_lin.bias", "attn.k.bias", "key_global.bias")
+    # Longformer's [CLS] is global in its last layer too, and local projections are not its own.
+    local = tuple(f"encoder.encoder.layer.1.attention.self.{p}." for p in ("query", "key", "value"))
+    still_local = {n for n in without if kind == "longformer" and n.startswith(local)}
+    assert {n for n in without - still_local if not n.endswith(still)} == set()
+
+
+@every_pair
+def test_the_same_seed_and_saved_weights_give_the_same_scores(kind, name, backbones, ranker):
+    model, pairs = ranker(kind, name)
+    expected = scores(model, pairs, list(DOCUMENTS))
+    assert torch.equal(scores(model, pairs, list(DOCUMENTS)), expected)
+    backbone = backbones(kind)
+    twin = build_model(config_of(name, backbone), backbone, init_seed=1).eval()
+    assert torch.equal(scores(twin, pairs, list(DOCUMENTS)), expected)
+    other = build_model(config_of(name, backbone), backbone, init_seed=2).eval()
+    assert not torch.equal(scores(other, pairs, list(DOCUMENTS)), expected)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(scores(other, pairs, list(DOCUMENTS)), expected)
+
+
+@every_kind
+def test_longp_reads_every_part_of_a_document(kind, ranker):
+    model, pairs = ranker(kind, "longp")
+    text = DOCUMENTS["d60"]
+    before = scores(model, pairs, ["d60"])
+    for place in (0, 29, 59):
+        changed = text.copy()
+        changed[place] = 4 + (text[place] + 11) % 40
+        assert (scores(model, pairs, [[Chunk(QUERY, changed)]]) - before).abs() > 1e-5
+
+
+@every_kind
+def test_a_row_of_the_greatest_length_is_read_and_one_token_more_is_refused(kind, backbones):
+    backbone = backbones(kind)
+    encoder = load_encoder(backbone, 0.0).eval()
+    length = min(backbone.max_input_tokens, 200)
+    ids = torch.full((1, length), 7)
+    ids[0, 5] = backbone.sep_id
+    with torch.inference_mode():
+        output = encoder(input_ids=ids, attention_mask=torch.ones_like(ids))
+    assert output.last_hidden_state.shape == (1, length, 16)
+    assert output.last_hidden_state.isfinite().all()
+    longest = backbone.max_window(8)
+    fits = TrialConfig(
+        model=Model("longp", backbone=backbone.name),
+        chunking=Chunking(longest, longest, 0, longest, 8),
+    )
+    check_model(fits, backbone)
+    more = {"window": longest + 1, "stride": longest + 1, "max_document_tokens": longest + 1}
+    with pytest.raises(BadInput, match=rf"chunking.window <= {longest} must hold"):
+        check_model(fits.override({f"chunking.{k}": v for k, v in more.items()}), backbone)
+
+
+WITH_HEADS = sorted(kind for kind in TYPES if TYPES[kind].loader != "AlibiEncoder")
+
+
+@pytest.mark.parametrize("kind", WITH_HEADS)
+def test_the_encoder_of_a_whole_language_model_is_read(kind, tmp_path):
+    config = AutoConfig.for_model(kind, **CONFIGS[kind])
+    if TYPES[kind].causal:
+        whole = AutoModelForCausalLM.from_config(config)
+    elif kind == "longt5":
+        whole = AutoModelForSeq2SeqLM.from_config(config)
+    else:
+        whole = AutoModelForMaskedLM.from_config(config)
+    random_weights(whole)
+    whole.save_pretrained(tmp_path)
+    write_tokenizer(tmp_path, kind)
+    encoder = load_encoder(resolve_backbone(str(tmp_path)), 0.0)
+    table = whole.get_input_embeddings().weight
+    assert torch.equal(encoder.get_input_embeddings().weight, table)
+
+
+@every_kind
+def test_the_table_knows_which_encoders_look_ahead(kind, backbones):
+    encoder = load_encoder(backbones(kind), 0.0).eval()
+    ids = torch.tensor([[0, 7, 2, 9, 10, 2], [0, 7, 2, 9, 30, 2]])
+    with torch.inference_mode():
+        output = encoder(input_ids=ids, attention_mask=torch.ones_like(ids))
+    first, second = output.last_hidden_state[:, 0]
+    assert torch.equal(first, second) == TYPES[kind].causal
+
+
+@every_kind
+def test_dropout_is_the_same_everywhere(kind, backbones):
+    for dropout in (0.3, 0.0):
+        encoder = load_encoder(backbones(kind), dropout)
+        rates = {m.p for m in encoder.modules() if isinstance(m, torch.nn.Dropout)}
+        rates |= {m.attention_dropout for m in encoder.modules() if hasattr(m, "attention_dropout")}
+        rates = {rate for rate in rates if isinstance(rate, float)}
+        assert rates == {dropout}
+
+
+@every_kind
+def test_bf16_scores_stay_close_to_fp32(kind, ranker):
+    model, pairs = ranker(kind, "longp")
+    exact = scores(model, pairs, list(DOCUMENTS))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = scores(model, pairs, list(DOCUMENTS)).float()
+    assert not torch.equal(rounded, exact)
+    assert_close(rounded, exact, atol=6e-2, rtol=2e-2)

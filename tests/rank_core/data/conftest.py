@@ -1,0 +1,58 @@
+"""A home for ir_datasets with small collections in real formats, and no way out to the network."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import real_formats
+
+
+def forget_ir_datasets():
+    """Its objects hold the folder that was its home when it was first imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ir_datasets"]:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def ir_environment(tmp_path_factory):
+    """Settings that a process needs to find the collections; loopback port 9 answers nobody."""
+    home = tmp_path_factory.mktemp("ir-home")
+    return {
+        "IR_DATASETS_HOME": str(home),
+        "IR_DATASETS_TMP": str(home / "tmp"),
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+    }
+
+
+@pytest.fixture
+def ir_home(ir_environment, monkeypatch):
+    """The home of this session; every test starts with ir_datasets set up for it."""
+    for name, value in ir_environment.items():
+        monkeypatch.setenv(name, value)
+    loaded = sys.modules.get("ir_datasets")
+    home = Path(ir_environment["IR_DATASETS_HOME"])
+    if loaded is None or getattr(loaded, "home_of_tests", None) != home:
+        forget_ir_datasets()
+        import ir_datasets
+
+        ir_datasets.home_of_tests = home
+    return home
+
+
+@pytest.fixture(scope="session")
+def _written(ir_environment):
+    home, done = Path(ir_environment["IR_DATASETS_HOME"]), set()
+
+    def write(name, *arguments):
+        if (name, arguments) not in done:
+            done.add((name, arguments))
+            getattr(real_formats, name)(home, *arguments)
+
+    return write
+
+
+@pytest.fixture
+def written(ir_home, _written):
+    """`written("robust04")` puts a collection in place once in a session."""
+    return _written

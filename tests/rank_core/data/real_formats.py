@@ -1,0 +1,212 @@
+"""Small collections in the formats, and at the places, in which the real ones are distributed."""
+
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+
+ROBUST_FOLDERS = {"FBIS/FB": 492, "FR94/01/FR": 688, "FT/911/FT": 385, "LATIMES/LA": 730}
+NUM_ROBUST_FILES = 2295
+
+
+def write(path, text):
+    """Text, gzip where the name ends in .gz; the folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = text.encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def lines(rows):
+    return "".join(f"{row}\n" for row in rows)
+
+
+def trec_doc(doc_id, *text):
+    return lines(["<DOC>", f"<DOCNO>{doc_id}</DOCNO>", "<TEXT>", *text, "</TEXT>", "</DOC>"])
+
+
+def msmarco_documents(home, num_documents=30):
+    """Version 1: TREC text with url, title and body; train, dev, DL 2019, DL 2020 and DL-Hard."""
+    root = home / "msmarco-document"
+    write(
+        root / "collection.tsv.gz",
+        "".join(
+            trec_doc(f"D{n}", f"https://example.org/{n}", f"Title {n}", f"body of page {n}", "end")
+            for n in range(num_documents)
+        ),
+    )
+    first_query = {"train": 100, "dev": 200, "trec-dl-2019": 915593, "trec-dl-2020": 1108100}
+    for split, first in first_query.items():
+        ids = [str(first + n) for n in range(3)]
+        write(root / split / "queries.tsv.gz", lines(f"{q}\twhat is {q}" for q in ids))
+        ranked = [(q, d) for q in ids for d in range(10)]
+        rows = lines(f"{q} Q0 D{d} {d + 1} {-d - 1} Indri" for q, d in ranked)
+        write(root / split / "ms.run.gz", rows)
+        # Only the first two queries of a track are judged.
+        name = "qrels" if "dl" in split else "qrels.gz"
+        rows = lines(f"{q} 0 D{n} {2 - n}" for q in ids[:2] for n in range(3))
+        # A page that the collection lacks, and a page judged twice.
+        write(root / split / name, f"{rows}{ids[0]} 0 D999 1\n{ids[1]} 0 D0 1\n")
+    write(root / "trec-dl-hard" / "qrels", "915593 0 D4 3\n1108100 0 D5 1\n1108100 0 D6 0\n")
+
+
+def msmarco_documents_v2(home):
+    """Version 2: a tar of gzip files of JSON lines; DL 2021."""
+    root = home / "msmarco-document-v2"
+    records = [
+        {"docid": f"msmarco_doc_00_{n}", "url": "u", "title": f"T{n}", "headings": "H", "body": "b"}
+        for n in range(20)
+    ]
+    packed = gzip.compress(lines(map(json.dumps, records)).encode())
+    write_tar(root / "msmarco_v2_doc.tar", {"msmarco_v2_doc/msmarco_doc_00.gz": packed}, "w")
+    for year in ("2021", "2022", "2023"):
+        track = root / f"trec-dl-{year}"
+        run_name = "top100.trec.gz" if year == "2021" else "top100.txt.gz"
+        qrels_name = {"2021": "qrels", "2022": "qrels.inferred.txt"}.get(
+            year, "qrels.withDupes.txt"
+        )
+        write(track / "queries.tsv", "7\tseven\n8\teight\n")
+        write(track / run_name, lines(f"7 Q0 msmarco_doc_00_{n} {n} {9 - n} x" for n in range(5)))
+        write(track / qrels_name, "7 0 msmarco_doc_00_1 2\n7 0 msmarco_doc_00_17 1\n")
+
+
+def msmarco_passages(home):
+    """The two tar files with passages and queries, and the qrels beside them."""
+    root = home / "msmarco-passage"
+    passages = lines(f"{n}\tpassage number{n} about things" for n in range(40))
+    members = {
+        "collection.tsv": passages,
+        "queries.dev.small.tsv": "20\tnumber5\n",
+        "qrels.dev.small.tsv": "20\t0\t5\t1\n",
+    }
+    write_tar(root / "collectionandqueries.tar.gz", members, "w:gz")
+    write_tar(root / "queries.tar.gz", {"queries.train.tsv": "10\tnumber3\n11\tx\n"}, "w:gz")
+    write(root / "train" / "qrels", "10\t0\t3\t1\n")
+    queries = gzip.compress(b"30\tnumber7 number8\n31\tnobody judged this\n")
+    downloads = home / "downloads"
+    downloads.mkdir(exist_ok=True)
+    (downloads / "eda71eccbe4d251af83150abe065368c").write_bytes(queries)
+    write(root / "trec-dl-2019" / "qrels", "30 Q0 7 3\n30 Q0 8 0\n")
+
+
+def robust04(home):
+    """2,295 files under four sources, 250 topics, one of them (672) without a relevant document."""
+    root, number = home / "disks45", 0
+    for prefix, count in ROBUST_FOLDERS.items():
+        for n in range(count):
+            text = lines(
+                [
+                    "<DOC>",
+                    f"<DOCNO> {prefix[:2]}-{number} </DOCNO>",
+                    f"<HEADLINE> Headline {number} </HEADLINE>",
+                    "<TEXT>",
+                    f"<P>story{number} told in the news</P>",
+                    "</TEXT>",
+                    "</DOC>",
+                ]
+            )
+            write(root / "corpus" / f"{prefix}{n:04d}", text)
+            number += 1
+    topics = [*range(301, 451), *range(601, 701)]
+    write(
+        root / "04.testset.gz",
+        "".join(
+            f"<top>\n\n<num> Number: {t} \n<title> story{t} \n\n<desc> Description: \nFind\nnews "
+            f"about story{t}\n\n<narr> Narrative: \nwhatever\n\n</top>\n\n"
+            for t in topics
+        ),
+    )
+    # Numbers up to 491 are in FBIS, the others in the Federal Register.
+    judged = [f"{t} 0 {'FB' if t < 492 else 'FR'}-{t} {int(t != 672)}" for t in topics]
+    write(root / "qrels.robust2004.txt", lines(judged))
+
+
+def beir(home, name, splits, num_documents=25, num_queries=2):
+    """A zip of corpus.jsonl, queries.jsonl and qrels/<split>.tsv with a header line."""
+    fields = {"nfcorpus": {"url": "u"}, "trec-covid": {"url": "u", "pubmed_id": "p"}}.get(name, {})
+    corpus = [
+        {"_id": f"MED-{n}", "title": f"Study {n}", "text": f"effect{n} seen", "metadata": fields}
+        for n in range(num_documents)
+    ]
+    queries = [
+        {"_id": f"{split}-{n}", "text": f"effect{n}", "metadata": {"url": "u"}}
+        for split in splits
+        for n in range(num_queries)
+    ]
+    path = home / "beir" / name / "source.zip"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}/corpus.jsonl", lines(map(json.dumps, corpus)))
+        archive.writestr(f"{name}/queries.jsonl", lines(map(json.dumps, queries)))
+        for split in splits:
+            judged = [f"{split}-{n}\tMED-{n}\t{2 if n == 0 else 1}" for n in range(num_queries)]
+            rows = ["query-id\tcorpus-id\tscore", *judged]
+            archive.writestr(f"{name}/qrels/{split}.tsv", lines(rows))
+
+
+def gov2(home):
+    """Two archives of pages, Terabyte topics of three years, and Million Query topics."""
+    root = home / "gov2"
+    for archive in ("00", "01"):
+        pages = "".join(
+            f"<DOC>\n<DOCNO>GX000-{archive}-{n:07d}</DOCNO>\n<DOCHDR>\nhttp://a.gov/{n}\n"
+            "HTTP/1.1 200 OK\nContent-Type: text/html\n</DOCHDR>\n<html><head><title>Page "
+            f"{n}</title></head><body>text of {archive} {n}</body></html>\n</DOC>\n"
+            for n in range(5)
+        )
+        write(root / "corpus" / "GOV2_data" / "GX000" / f"{archive}.gz", pages)
+    for year, first in (("2004", 701), ("2005", 751), ("2006", 801)):
+        topics = range(first, first + 4)
+        write(
+            root / f"trec-tb-{year}" / "queries.txt",
+            "".join(
+                f"<top>\n<num> Number: {t}\n<title> title{t}\n<desc> Description:\nabout {t}\n"
+                "<narr> Narrative:\nx\n</top>\n"
+                for t in topics
+            ),
+        )
+        rows = [f"{t} 0 GX000-00-0000001 2\n{t} 0 GX000-01-0000009 1" for t in topics]
+        write(root / f"trec-tb-{year}" / "qrels.txt", lines(rows))
+    write(root / "trec-mq-2007" / "queries.txt.gz", lines(f"{t}:mq {t}" for t in range(1, 21)))
+    prels = (f"{t} GX000-01-0000003 {t % 3} 1 0.5" for t in range(1, 21))
+    write(root / "trec-mq-2007" / "prels", lines(prels))
+
+
+def clueweb12(home):
+    """One archive of web pages in WARC format, and the topics of two Web tracks."""
+    root = home / "clueweb12"
+    records = [warc_record("warcinfo", "", b"about this file")]
+    for n in range(4):
+        page = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<title>T{n}</title>body {n}"
+        records.append(warc_record("response", f"clueweb12-0000tw-00-{n:05d}", page.encode()))
+    path = root / "corpus" / "ClueWeb12_00" / "0000tw" / "0000tw-00.warc.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(b"".join(records)))
+    for year, first in (("2013", 201), ("2014", 251)):
+        topics = "".join(
+            f'<topic number="{t}" type="faceted"><query>web {t}</query>'
+            f"<description>pages on {t}</description></topic>"
+            for t in range(first, first + 5)
+        )
+        write(
+            root / f"trec-web-{year}" / "queries.xml", f"<webtrack{year}>{topics}</webtrack{year}>"
+        )
+        rows = (f"{t} 0 clueweb12-0000tw-00-00002 3" for t in range(first, first + 5))
+        write(root / f"trec-web-{year}" / "qrels.adhoc", lines(rows))
+
+
+def warc_record(kind, doc_id, content):
+    header = ["WARC/1.0", f"WARC-Type: {kind}", "WARC-Date: 2012-02-10T21:47:42Z"]
+    header += [f"WARC-TREC-ID: {doc_id}", "WARC-Target-URI: http://a.org/"] if doc_id else []
+    header += [f"WARC-Record-ID: <urn:uuid:{doc_id or 'info'}>", f"Content-Length: {len(content)}"]
+    return "\r\n".join(header).encode() + b"\r\n\r\n" + content + b"\r\n\r\n"
+
+
+def write_tar(path, members, mode):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, mode) as archive:
+        for name, content in members.items():
+            content = content if isinstance(content, bytes) else content.encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))

@@ -1,0 +1,223 @@
+"""Collections by name, read from small files in the formats of the real ones, without network."""
+
+import json
+
+import pytest
+
+from rank_core.data import load_collection
+from rank_core.data.trec import read_run
+from rank_core.errors import BadInput
+from rank_core.trial import run_trial
+
+
+def first_and_last(mapping):
+    names = list(mapping)
+    return names[0], names[-1]
+
+
+def test_msmarco_documents_have_titles_official_candidates_and_judged_test_queries(written):
+    written("msmarco_documents")
+    collection = load_collection("msmarco-doc")
+    assert len(collection.documents) == 30
+    assert first_and_last(collection.documents) == ("D0", "D29")
+    assert collection.documents["D0"] == "Title 0 body of page 0\nend\n"
+    assert list(collection.splits) == ["train", "dev", "test"]
+    assert list(collection.splits["train"].queries) == ["100", "101"]
+    assert collection.splits["dev"].qrels["201"] == {"D0": 2, "D1": 1, "D2": 0}
+    test = collection.splits["test"]
+    assert list(test.queries) == ["915593", "915594"]
+    assert list(test.candidates) == list(test.queries)
+    assert list(test.candidates["915593"].items())[:2] == [("D0", -1.0), ("D1", -2.0)]
+    assert len(test.candidates["915594"]) == 10
+
+
+def test_a_relevant_document_that_is_missing_is_measured_and_not_trained_on(written):
+    written("msmarco_documents")
+    splits = load_collection("msmarco-doc").splits
+    assert splits["train"].qrels["100"] == {"D0": 2, "D1": 1, "D2": 0}
+    assert splits["dev"].qrels["200"] == {"D0": 2, "D1": 1, "D2": 0, "D999": 1}
+
+
+def test_dl_hard_takes_its_candidates_from_both_years(written):
+    written("msmarco_documents")
+    test = load_collection("msmarco-doc-hard").splits["test"]
+    assert test.qrels == {"915593": {"D4": 3}, "1108100": {"D5": 1, "D6": 0}}
+    assert [len(ranked) for ranked in test.candidates.values()] == [10, 10]
+
+
+def test_pooled_years_keep_their_queries_apart(written):
+    written("msmarco_documents")
+    pooled = load_collection("msmarco-doc-dl19-20").splits["test"]
+    ids = ["dl19/915593", "dl19/915594", "dl20/1108100", "dl20/1108101"]
+    assert list(pooled.queries) == list(pooled.qrels) == list(pooled.candidates) == ids
+    alone = load_collection("msmarco-doc-dl20").splits["test"]
+    assert pooled.candidates["dl20/1108100"] == alone.candidates["1108100"]
+
+
+def test_collections_over_the_same_documents_share_one_store(written):
+    written("msmarco_documents")
+    one, other = load_collection("msmarco-doc"), load_collection("msmarco-doc-hard")
+    assert one.documents.folder == other.documents.folder
+    assert one.content_hash != other.content_hash
+
+
+def test_msmarco_v2_is_zero_shot_and_keeps_ranked_and_relevant_documents_only(written):
+    written("msmarco_documents_v2")
+    collection = load_collection("msmarco-doc-v2-dl21")
+    assert list(collection.documents) == [f"msmarco_doc_00_{n}" for n in (0, 1, 2, 3, 4, 17)]
+    assert collection.documents["msmarco_doc_00_17"] == "T17 H b"
+    assert list(collection.splits) == ["test"]
+    with pytest.raises(BadInput, match="msmarco-doc-v2-dl21 has no train split, it has test"):
+        collection.splits["train"]
+    pooled = load_collection("msmarco-doc-v2-dl21-23").splits["test"]
+    assert list(pooled.queries) == ["dl21/7", "dl22/7", "dl23/7"]
+
+
+def test_msmarco_passages_are_ranked_by_bm25(written):
+    written("msmarco_passages")
+    collection = load_collection("msmarco-passage")
+    assert first_and_last(collection.documents) == ("0", "39")
+    assert collection.splits["train"].queries == {"10": "number3"}
+    assert list(collection.splits["dev"].candidates["20"]) == ["5"]
+    test = collection.splits["test"]
+    assert sorted(test.candidates["30"]) == ["7", "8"]
+    assert test.qrels == {"30": {"7": 3, "8": 0}}
+
+
+def test_robust04_reads_2295_files_and_has_the_folds_of_huston_and_croft(written):
+    written("robust04")
+    fold1 = load_collection("robust04-title")
+    assert len(fold1.documents) == 2295
+    assert first_and_last(fold1.documents) == ("FB-0", "LA-2294")
+    assert fold1.documents["FB-0"].split() == "Headline 0 story0 told in the news".split()
+    sizes = {name: len(split.queries) for name, split in fold1.splits.items()}
+    assert sizes == {"train": 149, "dev": 50, "test": 50}
+    assert first_and_last(fold1.splits["test"].queries) == ("302", "700")
+    assert fold1.splits["test"].queries["302"] == "story302"
+    assert fold1.splits["test"].candidates["302"].keys() == {"FB-302"}
+    tested = [
+        set(load_collection(f"robust04-title/fold{k}").splits["test"].queries) for k in range(1, 6)
+    ]
+    assert len(set().union(*tested)) == sum(map(len, tested)) == 249
+    assert "672" not in set().union(*tested)
+
+
+def test_folds_differ_in_their_hash_and_descriptions_are_read_as_one_line(written):
+    written("robust04")
+    names = ["robust04-title", "robust04-title/fold1", "robust04-title/fold2", "robust04-desc"]
+    found = [load_collection(name) for name in names]
+    assert found[0].content_hash == found[1].content_hash
+    assert len({collection.content_hash for collection in found}) == 3
+    assert found[3].splits["test"].queries["302"] == "Find news about story302"
+    assert len({collection.documents.folder for collection in found}) == 1
+
+
+def test_a_fold_file_of_capreolus_chooses_the_queries(written, tmp_path):
+    written("robust04")
+    fold = {"train_qids": ["301", 302], "predict": {"dev": ["303"], "test": ["304", "305"]}}
+    path = tmp_path / "folds.json"
+    path.write_text(json.dumps({"s1": fold, "s2": fold | {"train_qids": ["304"]}, "s3": {}}))
+    collection = load_collection(f"robust04-title@{path}#s1")
+    assert {name: list(split.queries) for name, split in collection.splits.items()} == {
+        "train": ["301", "302"],
+        "dev": ["303"],
+        "test": ["304", "305"],
+    }
+    for chosen, message in (("s2", "'304' in train and test"), ("s3", "train_qids"), ("s4", "s1")):
+        with pytest.raises(BadInput, match=message):
+            load_collection(f"robust04-title@{path}#{chosen}")
+
+
+def test_a_collection_with_splits_of_its_own_has_no_folds(written):
+    written("msmarco_documents")
+    with pytest.raises(BadInput, match="msmarco-doc has splits of its own and no folds"):
+        load_collection("msmarco-doc/fold2")
+    written("robust04")
+    with pytest.raises(BadInput, match=r"unknown fold 'fold6'.*fold1, fold2"):
+        load_collection("robust04-title/fold6")
+
+
+def test_beir_is_read_from_its_zip_and_ranked_by_bm25(written):
+    written("beir", "nfcorpus", ("train", "dev", "test"))
+    collection = load_collection("beir-nfcorpus")
+    assert first_and_last(collection.documents) == ("MED-0", "MED-24")
+    assert len(collection.documents) == 25
+    assert collection.documents["MED-24"] == "Study 24 effect24 seen"
+    test = collection.splits["test"]
+    assert test.queries == {"test-0": "effect0", "test-1": "effect1"}
+    assert test.qrels == {"test-0": {"MED-0": 2}, "test-1": {"MED-1": 1}}
+    assert list(test.candidates["test-1"]) == ["MED-1"]
+    assert list(collection.splits) == ["train", "dev", "test"]
+
+
+def test_an_ir_datasets_id_brings_its_sister_splits(written):
+    written("beir", "nfcorpus", ("train", "dev", "test"))
+    named = load_collection("beir-nfcorpus")
+    for name in ("ir:beir/nfcorpus/test", "beir/nfcorpus", "beir/nfcorpus/train"):
+        found = load_collection(name)
+        assert found.content_hash == named.content_hash
+        assert found.documents.folder == named.documents.folder
+    assert load_collection("beir/nfcorpus").name == "ir:beir/nfcorpus"
+    with pytest.raises(BadInput, match=r"unknown ir_datasets id 'beir/nfcorpse'.*mean beir/nfcorp"):
+        load_collection("ir:beir/nfcorpse")
+
+
+def test_a_trial_trains_and_tests_on_a_collection_by_name(written, small_trial, tmp_path):
+    written("msmarco_documents")
+    config = small_trial.override({"collection": "msmarco-doc-dl19-20"})
+    *_, result = run_trial(config, tmp_path)
+    assert 0 < result.test["nDCG@10"] <= 1
+    run = read_run(tmp_path / "test.run.gz")
+    assert list(run) == ["dl19/915593", "dl19/915594", "dl20/1108100", "dl20/1108101"]
+    assert run["dl20/1108100"].keys() == {f"D{n}" for n in range(10)}
+
+
+def test_gov2_wants_a_run_and_keeps_what_it_ranks(written, ir_home):
+    written("gov2")
+    with pytest.raises(BadInput, match=r"put a TREC run for its pool queries at .*runs/gov2-title"):
+        load_collection("gov2-title")
+    folder = ir_home / "runs" / "gov2-title"
+    folder.mkdir(parents=True)
+    rows = [f"{t} Q0 GX000-0{t % 2}-0000003 1 5.5 indri\n" for t in (701, 702, 751, 801, 999)]
+    (folder / "pool.run").write_text("".join(rows))
+    collection = load_collection("gov2-title/fold3")
+    assert list(collection.documents) == [
+        "GX000-00-0000001",
+        "GX000-00-0000003",
+        "GX000-01-0000003",
+    ]
+    assert collection.documents["GX000-00-0000003"].split() == "Page 3 text of 00 3".split()
+    assert sum(len(split.queries) for split in collection.splits.values()) == 12
+    train = collection.splits["train"]
+    # A relevant page that the collection lacks counts when measuring, and is not trained on.
+    assert all("GX000-01-0000009" not in judged for judged in train.qrels.values())
+    assert all(j["GX000-01-0000009"] == 1 for j in collection.splits["test"].qrels.values())
+
+
+def test_an_id_of_crawled_pages_wants_a_run_as_well(written):
+    written("gov2")
+    with pytest.raises(BadInput, match=r"for its test queries at .*runs/ir_gov2_trec-tb-2004/test"):
+        load_collection("gov2/trec-tb-2004")
+
+
+def test_a_run_that_ranks_what_is_not_there_is_refused(written, ir_home):
+    written("gov2")
+    folder = ir_home / "runs" / "gov2-mq2007"
+    folder.mkdir(parents=True)
+    (folder / "pool.run").write_text("1 Q0 GX000-00-0000001 1 2 x\n1 Q0 GX999-00-1 2 1 x\n")
+    with pytest.raises(BadInput, match="must be documents of the collection, 1 are not: GX999"):
+        load_collection("gov2-mq2007")
+    (folder / "pool.run").write_text("1 Q0 GX000-00-0000001 1 2 x\n")
+    collection = load_collection("gov2-mq2007")
+    assert sum(len(split.queries) for split in collection.splits.values()) == 14  # 6 of grade 0
+
+
+def test_clueweb12_pages_are_found_by_their_ids(written, ir_home):
+    pytest.importorskip("warc", reason="needs ir_datasets[warc]")
+    written("clueweb12")
+    folder = ir_home / "runs" / "clueweb12-title"
+    folder.mkdir(parents=True)
+    (folder / "pool.run").write_text("201 Q0 clueweb12-0000tw-00-00001 1 5.5 indri\n")
+    collection = load_collection("clueweb12-title")
+    assert list(collection.documents) == [f"clueweb12-0000tw-00-0000{n}" for n in (1, 2)]
+    assert collection.documents["clueweb12-0000tw-00-00002"].split() == ["T2", "body", "2"]

@@ -1,0 +1,154 @@
+"""The bi-encoder: cosines by hand, prefixes, stretched positions, training."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+from torch.testing import assert_close
+from transformers import BertConfig, BertModel
+
+from rank_core.backbones import load_tokenizer, resolve_backbone
+from rank_core.batches import Chunk, PairEncoder
+from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.models import build_model
+from rank_core.models.bi_encoder import BiEncoder
+
+CHUNKING = Chunking(window=40, stride=40, max_document_tokens=80, max_query_tokens=32)
+QUERY = np.arange(10, 16, dtype=np.int32)
+TEXT = np.arange(30, 50, dtype=np.int32)
+OTHER = np.arange(60, 75, dtype=np.int32)
+
+
+def built(backbone, **model):
+    config = TrialConfig(
+        model=Model("bi-encoder", backbone=str(backbone.folder), **model), chunking=CHUNKING
+    )
+    return build_model(config, backbone, init_seed=1).eval()
+
+
+def scores(model, backbone, documents, query=QUERY):
+    pairs = PairEncoder({}, CHUNKING, False, backbone)
+    chunks = [[Chunk(query, text) for text in texts] for texts in documents]
+    with torch.inference_mode():
+        return model(pairs.collate(chunks))
+
+
+def alone(model, backbone, prefix, text, step=1):
+    """The mean vector of [CLS] prefix text [SEP], read by itself."""
+    marks = load_tokenizer(backbone.folder)(prefix, add_special_tokens=False)["input_ids"]
+    ids = torch.tensor([[backbone.cls_id, *marks, *text.tolist(), backbone.sep_id]])
+    with torch.inference_mode():
+        output = model.encoder(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            position_ids=torch.arange(ids.shape[1])[None] * step,
+        )
+    return output.last_hidden_state[0].mean(0)
+
+
+def test_a_score_is_the_cosine_of_two_rows_that_were_read_apart(backbone):
+    model = built(backbone)
+    query = alone(model, backbone, "query: ", QUERY)
+    expected = [
+        cosine_similarity(query, alone(model, backbone, "passage: ", text), dim=0)
+        for text in (TEXT, OTHER)
+    ]
+    together = scores(model, backbone, [[TEXT], [OTHER]])
+    assert_close(together, torch.stack(expected), atol=1e-5, rtol=0)
+    assert (together[0] - together[1]).abs() > 0.01
+    assert_close(scores(model, backbone, [[OTHER]]), together[1:], atol=1e-5, rtol=0)
+
+
+def test_of_several_chunks_the_best_one_counts(backbone):
+    model = built(backbone)
+    each = scores(model, backbone, [[TEXT], [OTHER]])
+    assert_close(scores(model, backbone, [[TEXT, OTHER]])[0], each.max(), atol=1e-6, rtol=0)
+
+
+def test_the_chunk_beside_a_query_does_not_change_the_querys_vector(backbone):
+    model = built(backbone)
+    same = scores(model, backbone, [[TEXT], [TEXT[:3], TEXT]])
+    assert_close(same[1], torch.maximum(same[0], scores(model, backbone, [[TEXT[:3]]])[0]))
+
+
+def test_a_text_that_equals_the_query_has_cosine_one_when_prefixes_agree(backbone, monkeypatch):
+    monkeypatch.setattr(BiEncoder, "PREFIXES", ("query: ", "query: "))
+    model = built(backbone)
+    assert_close(scores(model, backbone, [[QUERY]]), torch.ones(1), atol=1e-6, rtol=0)
+    assert scores(model, backbone, [[OTHER]]) < 0.999
+
+
+def test_the_pooling_is_the_mean_unless_another_is_asked_for(backbone):
+    default, mean, cls = (built(backbone, pool=pool) for pool in ("", "mean", "cls"))
+    documents = [[TEXT], [OTHER]]
+    assert torch.equal(scores(default, backbone, documents), scores(mean, backbone, documents))
+    gap = scores(default, backbone, documents) - scores(cls, backbone, documents)
+    assert gap.abs().min() > 1e-4
+
+
+@pytest.mark.parametrize("length", [0, 1, 200])
+def test_queries_and_chunks_at_the_edge_get_a_finite_score(length, backbone):
+    text = np.full(length, 9, dtype=np.int32)
+    model = built(backbone)
+    assert scores(model, backbone, [[text[:96]]], text[:32]).isfinite().all()
+
+
+@pytest.fixture(scope="module")
+def stretched(backbone, tmp_path_factory):
+    """A BERT of 1024 positions, twice those that its kind began with."""
+    folder = tmp_path_factory.mktemp("stretched")
+    torch.manual_seed(1)
+    config = BertConfig(
+        vocab_size=150,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=1024,
+        initializer_range=0.3,
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    load_tokenizer(backbone.folder).save_pretrained(folder)
+    return resolve_backbone(str(folder))
+
+
+def test_rows_of_at_most_512_tokens_are_spread_over_a_stretched_table(stretched):
+    model = built(stretched)
+    assert model.position_step == 2  # 1024 / 512; 8 for the 4096 positions of E5-Base-4k
+    query = alone(model, stretched, "query: ", QUERY, step=2)
+    long = np.random.default_rng(0).integers(5, 150, 600).astype(np.int32)
+    expected = [
+        cosine_similarity(query, alone(model, stretched, "passage: ", text, step), dim=0)
+        for text, step in ((TEXT, 2), (long, 1))
+    ]
+    # Together in one batch: a row's own length decides, not its neighbours'.
+    assert_close(
+        scores(model, stretched, [[TEXT], [long]]), torch.stack(expected), atol=1e-5, rtol=0
+    )
+
+
+def test_saved_weights_of_a_trained_bi_encoder_give_its_scores(backbone, tmp_path):
+    model, other = built(backbone), built(backbone)
+    with torch.no_grad():
+        model.head.weight.fill_(3.0)
+        model.encoder.embeddings.word_embeddings.weight[30:50].mul_(-1)
+    expected = scores(model, backbone, [[TEXT], [OTHER]])
+    assert not torch.equal(scores(other, backbone, [[TEXT], [OTHER]]), expected)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    other.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    assert torch.equal(scores(other, backbone, [[TEXT], [OTHER]]), expected)
+
+
+def test_training_raises_a_cosine(backbone):
+    model = built(backbone, dropout=0.0).train()
+    pairs = PairEncoder({}, CHUNKING, False, backbone)
+    batch = pairs.collate([[Chunk(QUERY, TEXT)], [Chunk(QUERY, OTHER)]])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    before = model(batch).detach()
+    for _ in range(3):
+        optimizer.zero_grad()
+        score_B = model(batch)
+        (score_B[1] - score_B[0]).backward()
+        optimizer.step()
+    after = model(batch).detach()
+    assert after[0] - after[1] > before[0] - before[1] + 0.01

@@ -1,0 +1,274 @@
+"""CEDR: kernels, histograms and n-gram matches against values worked out by hand."""
+
+from math import exp, log
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+from torch.testing import assert_close
+from transformers import AutoModel, BertConfig
+
+from rank_core.batches import Chunk, PairEncoder
+from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.errors import BadInput
+from rank_core.models import MODELS, build_model, check_model
+from rank_core.models.cedr import histogram
+from rank_core.models.kernels import GaussianKernels
+from rank_core.models.ngram_matches import NgramFilters, strongest
+from rank_core.models.similarity import cosines, take, terms_of
+
+CEDR = ("cedr-knrm", "cedr-drmm", "cedr-pacrr")
+QUERY = np.asarray([11, 12, 13, 12], dtype=np.int32)
+TEXT = np.random.default_rng(4).integers(5, 100, 50).astype(np.int32)
+CHUNKING = Chunking(window=20, stride=20, max_document_tokens=60)
+
+
+def config_of(name, backbone, **settings):
+    model = Model(name, backbone=str(backbone.folder), dropout=0.0)
+    return TrialConfig(model=model, chunking=CHUNKING).override(settings)
+
+
+def built(name, backbone):
+    return build_model(config_of(name, backbone), backbone, init_seed=1).eval()
+
+
+def batch_of(backbone, *documents, query=QUERY):
+    """Documents given as lists of texts; nothing is read from a store."""
+    pairs = PairEncoder({}, CHUNKING, False, backbone)
+    return pairs.collate([[Chunk(query, text) for text in texts] for texts in documents])
+
+
+@torch.inference_mode()
+def score(model, backbone, *documents, query=QUERY):
+    return model(batch_of(backbone, *documents, query=query))
+
+
+def test_terms_are_the_first_rows_query_and_the_text_of_all_rows(backbone):
+    # [CLS] 11 12 13 12 [SEP] text [SEP]: text begins at place 6 of a row.
+    batch = batch_of(backbone, [TEXT[:3], TEXT[3:5]], [TEXT[:0]], [TEXT[9:10]])
+    terms, ids_CL = terms_of(batch), batch.inputs.input_ids_CL
+    assert ids_CL.shape == (4, 10)
+    assert take(ids_CL, terms.query_BQ).tolist() == [QUERY.tolist()] * 3
+    assert terms.text_mask_BD.sum(1).tolist() == [5, 0, 1]
+    assert take(ids_CL, terms.text_BD)[0].tolist() == TEXT[:5].tolist()
+    assert terms.text_BD.tolist() == [[6, 7, 8, 16, 17], [0] * 5, [36, 0, 0, 0, 0]]
+
+
+def test_batches_without_a_query_or_a_text_keep_axes_of_one_masked_place(backbone):
+    terms = terms_of(batch_of(backbone, [TEXT[:0]], query=QUERY[:0]))
+    assert terms.query_mask_BQ.tolist() == [[False]]
+    assert terms.text_mask_BD.tolist() == [[False]]
+
+
+def test_a_zero_vector_is_similar_to_nothing():
+    query = torch.tensor([[[3.0, 4.0], [0.0, 0.0]]])
+    text = torch.tensor([[[4.0, 3.0], [-6.0, -8.0]]])
+    # (3 * 4 + 4 * 3) / (5 * 5) = 24 / 25; (-18 - 32) / (5 * 10) = -1.
+    assert_close(cosines(query, text), torch.tensor([[[0.96, -1.0], [0.0, 0.0]]]))
+
+
+def test_kernels_count_what_is_near_them_and_no_padding():
+    kernels = GaussianKernels([0.5, 0.9, 1.0], [0.1, 0.1, 0.001], trainable=True)
+    similarity = torch.tensor([[[1.0, 0.5, 0.9]]])
+    # The third token is padding, though its similarity is a kernel's own.
+    count = kernels(similarity, torch.tensor([[True, True, False]]))
+    expected = [
+        exp(-12.5) + 1,  # (1 - 0.5)^2 / (2 * 0.01) = 12.5, and 0.5 itself
+        exp(-0.5) + exp(-8),  # 0.1^2 / 0.02 and 0.4^2 / 0.02
+        1.0,  # 1 itself; 0.5^2 / (2e-6) is out of reach
+    ]
+    assert_close(count, torch.tensor([[expected]]))
+
+
+def test_kernels_that_have_become_points_still_have_derivatives():
+    kernels = GaussianKernels([0.5, 1.0], [0.0, 1e-30], trainable=True)
+    similarity = torch.tensor([[[0.5, 0.2]]], requires_grad=True)
+    kernels(similarity, torch.tensor([[True, True]])).sum().backward()
+    for tensor in (similarity, kernels.mu_K, kernels.sigma_K):
+        assert tensor.grad.isfinite().all()
+
+
+def test_knrm_adds_up_the_logarithms_of_real_query_tokens(backbone):
+    # The kernels at +-0.1 give exp(-0.5) for each similarity of 0: a query token without any
+    # similarity counts, and padding does not.
+    model = built("cedr-knrm", backbone)
+    terms = terms_of(batch_of(backbone, [TEXT[:2]], [TEXT[:3]], query=QUERY[:2]))
+    features_BK = model.features(torch.zeros(2, 2, 3), terms)
+    place = model.MU.index(0.1)
+    expected = [2 * log(2 * exp(-0.5) + 1e-6), 2 * log(3 * exp(-0.5) + 1e-6)]
+    assert features_BK[:, place].tolist() == pytest.approx(expected, rel=1e-6)
+    # The exact kernel is empty: log(1e-6) for each of the two query tokens.
+    assert features_BK[0, -1].item() == pytest.approx(2 * log(1e-6), rel=1e-6)
+
+
+def test_knrm_is_what_its_chunks_give_when_each_is_read_alone(backbone):
+    model = built("cedr-knrm", backbone)
+    chunks = [TEXT[:20], TEXT[20:35]]
+    with torch.inference_mode():
+        states = [model.states(batch_of(backbone, [chunk]).inputs) for chunk in chunks]
+    feature = []
+    for s in range(3):  # the embeddings and two layers
+        query = states[0][s][0, 1:5]
+        text = torch.cat([state[s][0, 6:-1] for state in states])
+        assert text.shape == (35, 32)
+        for mu, sigma in zip(model.MU, model.SIGMA, strict=True):
+            near = [
+                sum(
+                    exp(-((cosine_similarity(q, t, dim=0).item() - mu) ** 2) / (2 * sigma**2))
+                    for t in text
+                )
+                for q in query
+            ]
+            feature.append(sum(log(count + 1e-6) for count in near))
+    cls = torch.stack([state[-1][0, 0] for state in states]).mean(0)
+    expected = model.head(cls) + torch.tensor(feature) @ model.kernel_head.weight[0]
+    assert_close(score(model, backbone, chunks), expected, atol=1e-3, rtol=0)
+
+
+def test_the_last_bin_is_for_a_similarity_of_one():
+    # int((x + 1.000001) / 2 * 10): -1 -> 0, -0.81 -> 0, -0.79 -> 1, 0 -> 5, 0.99 -> 9, 1 -> 10.
+    similarity = torch.tensor([[[-1.0, -0.81, -0.79, 0.0, 0.99, 1.0, 1.0]]])
+    mask = torch.tensor([[True] * 6 + [False]])
+    assert histogram(similarity, mask, 11).tolist() == [[[2, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1]]]
+
+
+def test_rounding_beyond_one_and_minus_one_leaves_no_bin():
+    similarity = torch.tensor([[[1.0000002, -1.0000020]]])
+    mask = torch.tensor([[True, True]])
+    assert histogram(similarity, mask, 11).tolist() == [[[1] + [0] * 9 + [1]]]
+
+
+def test_drmm_adds_its_network_over_real_query_tokens_only(backbone):
+    model = built("cedr-drmm", backbone)
+    with torch.no_grad():
+        for parameter in (*model.hidden_layer.parameters(), *model.head.parameters()):
+            parameter.zero_()
+        # One hidden unit reads log(count of similarity 0) of the first state and adds 20.
+        model.hidden_layer.weight[0, 5] = 1.0
+        model.hidden_layer.bias[0] = 20.0
+        model.head.weight[0, 0] = 0.5
+        model.head.bias[0] = 3.0
+    terms = terms_of(batch_of(backbone, [TEXT[:2]], [TEXT[:3]], query=QUERY[:2]))
+    similarity = (torch.zeros(2, 2, 3) for _ in range(3))
+    score_B = model.combine(torch.zeros(2, 32), similarity, terms)
+    # Two query tokens, each with 2 (or 3) similarities of 0: 0.5 (log(n + 1e-5) + 20) + 3.
+    expected = [2 * (0.5 * (log(n + 1e-5) + 20) + 3) for n in (2, 3)]
+    assert score_B.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_counts_of_drmm_have_no_gradient(backbone):
+    model = built("cedr-drmm", backbone)
+    terms = terms_of(batch_of(backbone, [TEXT[:3]]))
+    cos = torch.zeros(1, 4, 3, requires_grad=True)
+    cls = torch.ones(1, 32, requires_grad=True)
+    model.combine(cls, (cos * 1 for _ in range(3)), terms).sum().backward()
+    assert cos.grad is None
+    assert cls.grad is not None
+
+
+def test_an_ngram_starts_at_its_match_and_ends_in_zeros():
+    filters = NgramFilters(channels=1, filters=2, n=2)
+    with torch.no_grad():
+        filters.filters.weight[0] = 1.0  # the sum of a 2 x 2 square
+        filters.filters.weight[1] = -1.0
+        filters.filters.bias[:] = torch.tensor([0.5, 0.0])
+        similarity = torch.tensor([[[[1.0, -2.0, 0.5], [-3.0, 0.0, 1.0]]]])
+        # Squares from (0,0): 1 - 2 - 3 + 0 = -4; (0,1): -2 + 0.5 + 0 + 1 = -0.5; (0,2): 0.5 + 1;
+        # (1,0): -3 + 0; (1,1): 0 + 1; (1,2): 1. The better of sum + 0.5 and -sum, at least 0.
+        expected = torch.tensor([[[4.0, 0.5, 2.0], [3.0, 1.5, 1.5]]])
+        assert_close(filters(similarity), expected)
+
+
+def test_the_strongest_matches_are_real_and_the_earlier_of_equal_ones():
+    strength = torch.tensor([[[0.3, 0.9, 0.9, 1.0], [-0.5, -0.2, 2.0, 0.0]]])
+    mask = torch.tensor([[[True, True, True, False], [True, False, False, False]]])
+    found = strongest(strength, mask, 2)
+    assert_close(found.strength_BQk, torch.tensor([[[0.9, 0.9], [-0.5, 0.0]]]))
+    assert found.found_BQk.tolist() == [[[True, True], [True, False]]]
+    assert found.place_BQk[0, 0].tolist() == [1, 2]
+    assert found.place_BQk[0, 1, 0] == 0
+
+
+def test_there_may_be_fewer_places_than_matches():
+    found = strongest(torch.tensor([[[0.7]]]), torch.tensor([[[True]]]), 2)
+    assert_close(found.strength_BQk, torch.tensor([[[0.7, 0.0]]]))
+    assert found.place_BQk.tolist() == [[[0, 0]]]
+
+
+def test_pacrr_hands_its_network_matches_per_query_token_and_cls(backbone):
+    model = built("cedr-pacrr", backbone)
+    seen = []
+    model.hidden_layers.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    with torch.no_grad():
+        for filters in model.filters:
+            filters.filters.weight.zero_()
+            filters.filters.bias.zero_()
+        # One filter reads the second state's similarity as it is.
+        model.filters[0].filters.weight[7, 1] = 1.0
+        cos = torch.zeros(3, 1, 2, 3)
+        cos[1, 0] = torch.tensor([[0.2, 0.9, -0.4], [-0.3, -0.1, -0.2]])
+        terms = terms_of(batch_of(backbone, [TEXT[:3]], query=QUERY[:2]))
+        model.combine(torch.full((1, 32), 7.0), iter(cos), terms)
+    # 32 query tokens x (2 matches of 3 n-grams), of which two tokens exist; after ReLU the second
+    # token's matches are 0.
+    expected = torch.zeros(32, 6)
+    expected[0, :2] = torch.tensor([0.9, 0.2])
+    assert_close(seen[0], torch.cat([expected.flatten(), torch.full((32,), 7.0)])[None])
+
+
+@pytest.mark.parametrize("name", CEDR)
+def test_neither_the_batch_nor_its_padding_moves_a_score(name, backbone):
+    model = built(name, backbone)
+    documents = [[TEXT[:1]], [TEXT[:20], TEXT[20:40], TEXT[40:50]], [TEXT[:0]], [TEXT[5:17]]]
+    together = score(model, backbone, *documents)
+    alone = torch.cat([score(model, backbone, document) for document in documents])
+    assert together.isfinite().all()
+    assert_close(together, alone, atol=1e-5, rtol=0)
+    assert len(set(alone.tolist())) == 4
+
+
+@pytest.mark.parametrize("name", CEDR)
+def test_every_chunk_and_the_query_change_the_score(name, backbone):
+    model = built(name, backbone)
+    chunks = [TEXT[:20], TEXT[20:40], TEXT[40:50]]
+    [before] = score(model, backbone, chunks)
+    for i in range(3):
+        other = [*chunks[:i], chunks[i][::-1] + 3, *chunks[i + 1 :]]
+        assert score(model, backbone, other)[0] != before
+    assert score(model, backbone, chunks, query=QUERY[:3])[0] != before
+
+
+@pytest.mark.parametrize("name", CEDR)
+def test_documents_are_cut_into_equal_chunks_that_do_not_overlap(name, backbone):
+    config = config_of(name, backbone)
+    pairs = MODELS[name].reader(config, backbone, {"d": TEXT})
+    # 50 tokens at a window of 20: three chunks of at most ceil(50 / 3) = 17.
+    assert [len(chunk.text) for chunk in pairs.chunks(QUERY, "d")] == [17, 17, 16]
+    check_model(config, backbone)
+    with pytest.raises(BadInput, match=r"chunking\.stride has no effect"):
+        check_model(config.override({"chunking.stride": 10}), backbone)
+
+
+@pytest.mark.parametrize("name", ["cedr-pacrr", "co-pacrr"])
+def test_queries_of_more_tokens_than_there_are_weights_for_are_refused(name, backbone):
+    same = {"chunking.window": 60, "chunking.stride": 60, "chunking.max_query_tokens": 32}
+    check_model(config_of(name, backbone, **same), backbone)
+    with pytest.raises(BadInput, match="max_query_tokens <= 32 must hold"):
+        check_model(config_of(name, backbone, **same | {"chunking.max_query_tokens": 33}), backbone)
+
+
+# Published, with a pooler (768 * 768 + 768) that we do not build. Beside BERT's 109,482,240:
+# KNRM a layer of 768 + 13 * 11 features (912) and 22 kernel parameters; DRMM 911 -> 5 (4,560) and
+# 5 -> 1 (6); PACRR filters 13 * 32 * (1 + 4 + 9) + 3 * 32 (5,920), 768 + 32 * 6 -> 32 (30,752),
+# 32 -> 32 (1,056) and 32 -> 1 (33).
+PUBLISHED = {"cedr-knrm": 109_483_174, "cedr-drmm": 109_486_806, "cedr-pacrr": 109_520_001}
+
+
+@pytest.mark.parametrize("name", CEDR)
+def test_over_bert_base_it_has_the_published_number_of_parameters(name, backbone):
+    with torch.device("meta"):
+        encoder = AutoModel.from_config(BertConfig(), add_pooling_layer=False)
+        model = MODELS[name](encoder, backbone, Model(name))
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert num_parameters == PUBLISHED[name] - (768 * 768 + 768)

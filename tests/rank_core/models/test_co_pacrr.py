@@ -1,0 +1,110 @@
+"""Co-PACRR: surroundings, cascade and gate against values worked out by hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rank_core.batches import Chunk
+from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.models import MODELS, build_model
+from rank_core.models.co_pacrr import surroundings
+from rank_core.models.similarity import Terms
+
+CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)
+
+
+def config_of(backbone, dropout=0.0):
+    settings = Model("co-pacrr", backbone=str(backbone.folder), dropout=dropout)
+    return TrialConfig(model=settings, chunking=CHUNKING)
+
+
+@pytest.fixture
+def model(backbone):
+    return build_model(config_of(backbone), backbone, init_seed=1).eval()
+
+
+@pytest.fixture
+def batch_of(backbone):
+    def build(query, *documents):
+        pairs = MODELS["co-pacrr"].reader(config_of(backbone), backbone, {})
+        chunks = [[Chunk(np.asarray(query, np.int32), np.asarray(d, np.int32))] for d in documents]
+        return pairs.collate(chunks)
+
+    return build
+
+
+def masks(query, text):
+    query_mask, text_mask = torch.tensor(query), torch.tensor(text)
+    return Terms(query_mask.long(), query_mask, text_mask.long(), text_mask)
+
+
+def test_surroundings_are_the_tokens_up_to_4_places_away():
+    # The query's mean is the first axis. Of 8 real tokens the first alone lies on it, the others
+    # on the second axis; the ninth is padding.
+    text = torch.zeros(1, 9, 2)
+    text[0, 0, 0] = text[0, 8, 0] = 1.0
+    text[0, 1:8, 1] = 1.0
+    query = torch.tensor([[[2.0, 0.0], [0.0, 9.0]]])
+    terms = masks([[True, False]], [[True] * 8 + [False]])
+    # Place 0 sees places 0..4: (1, 4) / 5, cosine 1 / sqrt(17); place 4 sees 0..8, of which 8 are
+    # real: (1, 7), cosine 1 / sqrt(50); place 5 sees 1..8 and nothing of the first axis.
+    found = surroundings(query, text, terms)[0]
+    assert found[0].item() == pytest.approx(17**-0.5, rel=1e-6)
+    assert found[4].item() == pytest.approx(50**-0.5, rel=1e-6)
+    assert_close(found[5:8], torch.zeros(3))
+
+
+def test_matches_cascade_through_quarters_of_the_documents_own_length(model):
+    # One query token on the first axis, 8 tokens of a text with given cosines; two places of
+    # padding, which would be the best matches.
+    cos = torch.tensor([0.1, 0.3, 0.2, 0.0, -0.5, 0.6, 0.9, 0.4, 1.0, 1.0])
+    text = torch.stack([cos, (1 - cos.square()).sqrt()], dim=1)[None]
+    query = torch.tensor([[[5.0, 0.0]]])
+    model.token_weight = torch.nn.Linear(2, 1, bias=False)
+    terms = masks([[True]], [[True] * 8 + [False] * 2])
+    with torch.inference_mode():
+        features = model.features(query, text, terms)[0, 0]
+    # Shares end after 2, 4, 6 and 8 tokens; two matches of each, then two surroundings of each.
+    matches = features[:16].view(4, 2, 2)[:, 0]
+    assert_close(matches, torch.tensor([[0.3, 0.1], [0.3, 0.2], [0.6, 0.3], [0.9, 0.6]]))
+    around = surroundings(query, text, terms)[0]
+    places = torch.tensor([[1, 0], [1, 2], [5, 1], [6, 5]])
+    assert_close(features[:16].view(4, 2, 2)[:, 1], around[places])
+    # A single query token has all the weight.
+    assert features[-1] == 1.0
+    assert features.shape == (3 * 4 * 2 * 2 + 1,)
+
+
+def test_weights_sum_to_one_over_the_real_query_tokens(model):
+    query = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(3))
+    terms = masks([[True, True, False], [False] * 3], [[True], [True]])
+    weight = model.weights(query, terms)[:, :, 0]
+    assert weight[0].sum().item() == pytest.approx(1.0)
+    assert weight[0, 2] == 0.0
+    assert weight[1].tolist() == [0.0] * 3
+
+
+def test_query_tokens_are_shuffled_in_training_with_dropout_only(backbone, batch_of):
+    seen = []
+    for dropout, training in ((0.0, True), (0.3, False), (0.3, True)):
+        model = build_model(config_of(backbone, dropout), backbone, init_seed=1).train(training)
+        model.hidden_layers.register_forward_hook(lambda module, inputs, _: seen.append(inputs[0]))
+        with torch.inference_mode():
+            model(batch_of([10, 11, 12], [20, 10, 21]))
+    plain, scored, shuffled = (x[0].view(32, -1) for x in seen)
+    assert torch.equal(plain, scored)
+    assert plain[3:].abs().sum() == 0.0
+    # The same three rows in other places.
+    assert not torch.equal(plain, shuffled)
+    rows = shuffled[shuffled.abs().sum(1) > 0]
+    assert_close(rows[rows[:, -1].argsort()], plain[:3][plain[:3, -1].argsort()])
+
+
+def test_words_that_come_back_do_not_make_a_score_depend_on_the_batch(model, batch_of):
+    text = [10, 20, 21, 22, 23, 24, 10, 25, 26, 27, 11, 28, 29, 10, 30, 31] * 4
+    with torch.inference_mode():
+        [alone] = model(batch_of([10, 11, 12], text))
+        together = model(batch_of([10, 11, 12], text, [5], list(range(5, 95)), []))
+    assert together.isfinite().all()
+    assert_close(together[0], alone, atol=1e-6, rtol=0)

@@ -1,0 +1,129 @@
+"""DeepRank: where it reads, what it reads there, and how it adds that up."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rank_core.batches import Chunk
+from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.models import MODELS, build_model
+from rank_core.models.deeprank import MAX_MATCHES, first_matches
+from rank_core.models.similarity import Terms
+
+CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)
+
+
+@pytest.fixture
+def config(backbone):
+    settings = Model("deeprank", backbone=str(backbone.folder), dropout=0.0)
+    return TrialConfig(model=settings, chunking=CHUNKING)
+
+
+@pytest.fixture
+def model(config, backbone):
+    return build_model(config, backbone, init_seed=1).eval()
+
+
+@pytest.fixture
+def score(model, config, backbone):
+    @torch.inference_mode()
+    def scores(query, *documents):
+        pairs = MODELS["deeprank"].reader(config, backbone, {})
+        chunks = [[Chunk(np.asarray(query, np.int32), np.asarray(d, np.int32))] for d in documents]
+        return model(pairs.collate(chunks))
+
+    return scores
+
+
+def test_matches_are_counted_per_query_token_in_document_order():
+    same = torch.zeros(2, 2, 5, dtype=torch.bool)
+    same[0, 0, [1, 3]] = True
+    same[1, 1, [0, 2, 4]] = True
+    places = first_matches(same)
+    assert places.document_N.tolist() == [0, 0, 1, 1, 1]
+    assert places.token_N.tolist() == [0, 0, 1, 1, 1]
+    assert places.match_N.tolist() == [0, 1, 0, 1, 2]
+    assert places.center_N.tolist() == [1, 3, 0, 2, 4]
+
+
+def test_the_first_20_matches_of_a_token_are_read():
+    places = first_matches(torch.ones(1, 1, 50, dtype=torch.bool))
+    assert places.center_N.tolist() == list(range(MAX_MATCHES)) == list(range(20))
+
+
+def test_the_relevance_of_a_context_is_the_best_of_each_map_and_its_place(model, score):
+    # The first map passes on the cosine, the second one number of the text, the third one of the
+    # query; the fourth is a constant.
+    with torch.inference_mode():
+        model.maps.weight.zero_()
+        model.maps.bias.zero_()
+        for i, channel in enumerate((2, 1, 0)):
+            model.maps.weight[i, channel, 1, 1] = 1.0
+        model.maps.bias[3] = 0.25
+        model.encoder.weight[10:14] = 0.0
+        model.encoder.weight[10, 0], model.encoder.weight[11, 1] = 1.0, 1.0
+        model.encoder.weight[12, :2] = torch.tensor([0.6, 0.8])
+        model.encoder.weight[13, 0] = 9.0
+        for reduce in (model.reduce_query, model.reduce_text):
+            reduce.weight.zero_()
+        model.reduce_query.weight[0, 1] = 2.0
+        model.reduce_text.weight[0, 0] = 3.0
+    seen = []
+    model.reader_of_matches.register_forward_hook(lambda module, inputs, _: seen.append(inputs[0]))
+    # Token 11 stands at place 16; place 0 (the 13) and places 32 on are out of reach, so the 12s
+    # are what is read beside it.
+    text = [13] + [12] * 15 + [11] + [12] * 15 + [13]
+    score([11], text, [13])
+    # cos(11, 11) = 1; text number of 12: 3 * 0.6; query number of 11: 2; place 16.
+    assert_close(seen[0][0, 0], torch.tensor([1.0, 1.8, 2.0, 0.25, 1 / 17]))
+    assert seen[0][0, 1:].abs().sum() == 0.0
+    assert seen[0][1].abs().sum() == 0.0
+
+
+def test_a_tokens_state_is_that_after_its_last_match(model):
+    generator = torch.Generator().manual_seed(4)
+    steps = torch.randn(3, 5, generator=generator)
+    same = torch.zeros(1, 2, 9, dtype=torch.bool)
+    same[0, 1, [2, 4, 7]] = True
+    places = first_matches(same)
+    state_BQS = model.states(steps, places, same)
+    after, _ = model.reader_of_matches(steps[None])
+    assert_close(state_BQS[0, 1], after[0, 2])
+    assert state_BQS[0, 0].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_document_without_any_match_scores_the_same_as_an_empty_one(model, score):
+    # Gates sum to 1 and states are 0: the head's bias alone is left.
+    bias = model.head.bias.item()
+    assert score([10, 11], [], [20, 21], [30]).tolist() == pytest.approx([bias] * 3, rel=1e-6)
+    assert score([], [20, 21]).tolist() == [0.0]
+
+
+def test_only_what_is_at_most_15_tokens_from_a_match_is_read(model, score):
+    with torch.inference_mode():
+        model.encoder.weight[90] *= 100  # whoever reads it cannot overlook it
+    text = [20] * 100
+    text[50] = 10
+    [before] = score([10, 11], text)
+    for place, read in ((34, False), (35, True), (65, True), (66, False)):
+        changed = list(text)
+        changed[place] = 90
+        assert (score([10, 11], changed)[0] != before).item() == read
+
+
+def test_gates_sum_to_one_over_the_real_query_tokens(model):
+    query = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(3))
+    mask = torch.tensor([[True, True, False], [False] * 3])
+    gate = model.gates(query, Terms(mask.long(), mask, mask.long(), mask))
+    assert gate[0].sum().item() == pytest.approx(1.0)
+    assert gate[0, 2] == 0.0
+    assert gate[1].tolist() == [0.0] * 3
+
+
+def test_neither_the_batch_nor_its_padding_moves_a_score(score):
+    texts = [[10], list(range(5, 95)) * 2, [], [20, 21, 11, 22, 10]]
+    together = score([10, 11, 12], *texts)
+    alone = torch.cat([score([10, 11, 12], text) for text in texts])
+    assert_close(together, alone, atol=1e-6, rtol=0)
+    assert together.isfinite().all()

@@ -1,0 +1,103 @@
+"""Neural Model 1: the closed form for translation probabilities set by hand, and its masks."""
+
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rank_core.batches import Chunk, PairEncoder
+from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.models import build_model
+from rank_core.models.neural_model1 import EPSILON, log_likelihood
+from rank_core.models.similarity import Terms, terms_of
+
+QUERY = np.asarray([11, 12, 13], dtype=np.int32)
+TEXT = np.random.default_rng(4).integers(5, 100, 50).astype(np.int32)
+CHUNKING = Chunking(window=20, stride=20, max_document_tokens=60)
+
+
+@pytest.fixture
+def model(backbone):
+    settings = Model("neural-model1", backbone=str(backbone.folder), dropout=0.0)
+    return build_model(TrialConfig(model=settings), backbone, init_seed=1).eval()
+
+
+@pytest.fixture
+def batch_of(backbone):
+    def build(*documents, query=QUERY):
+        pairs = PairEncoder({}, CHUNKING, False, backbone)
+        return pairs.collate([[Chunk(query, text) for text in texts] for texts in documents])
+
+    return build
+
+
+def masks(query, text):
+    query_mask, text_mask = torch.tensor(query), torch.tensor(text)
+    return Terms(query_mask.long(), query_mask, text_mask.long(), text_mask)
+
+
+def test_the_score_is_the_sum_of_logarithms_of_mean_translations():
+    translation = torch.tensor([[[0.2, 0.4, 0.9], [0.1, 0.1, 0.9], [0.9, 0.9, 0.9]]])
+    terms = masks([[True, True, False]], [[True, True, False]])
+    # Means over the two real tokens: 0.3 and 0.1; the third query token is padding.
+    expected = log(EPSILON + 0.3) + log(EPSILON + 0.1)
+    assert log_likelihood(translation, terms).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_empty_document_translates_into_nothing():
+    terms = masks([[True, True]], [[False, False]])
+    score = log_likelihood(torch.full((1, 2, 2), 0.9), terms).item()
+    assert score == pytest.approx(2 * log(EPSILON), rel=1e-6)
+
+
+def test_a_better_translation_of_any_token_raises_the_score():
+    terms = masks([[True, True]], [[True, True, True]])
+    translation = torch.full((1, 2, 3), 0.2, requires_grad=True)
+    log_likelihood(translation, terms).sum().backward()
+    # d/dT log(eps + mean) = 1 / (3 (eps + 0.2)) for each pair.
+    expected = torch.full((1, 2, 3), 1 / (3 * (EPSILON + 0.2)))
+    assert_close(translation.grad, expected)
+
+
+def test_a_network_that_knows_nothing_gives_each_query_token_the_same(model, batch_of):
+    with torch.inference_mode():
+        for layer in (model.of_query, model.of_text, model.of_both):
+            layer.weight.zero_()
+        model.of_query.bias.zero_()
+        model.head.bias.fill_(log(0.25 / 0.75))
+        # Whatever the chunks, T = sigmoid(log(1 / 3)) = 0.25.
+        score_B = model(batch_of([TEXT[:20], TEXT[20:31]], [TEXT[:1]]))
+    expected = 3 * log(EPSILON + 0.25)
+    assert score_B.tolist() == pytest.approx([expected] * 2, rel=1e-6)
+
+
+def test_its_parts_are_one_layer_over_both_vectors_and_their_product(model):
+    generator = torch.Generator().manual_seed(3)
+    query, text = (torch.randn(1, n, 32, generator=generator) for n in (2, 5))
+    weight = torch.cat([model.of_query.weight, model.of_text.weight, model.of_both.weight], dim=1)
+    for q in range(2):
+        for d in range(5):
+            pair = torch.cat([query[0, q], text[0, d], query[0, q] * text[0, d]])
+            hidden = torch.relu(weight @ pair + model.of_query.bias)
+            expected = torch.sigmoid(model.head(hidden))[0]
+            assert_close(model.translation(query, text)[0, q, d], expected)
+
+
+def test_query_vectors_are_those_of_the_first_chunk_and_cls_takes_no_part(model, batch_of):
+    batch = batch_of([TEXT[:9], TEXT[9:15]])
+    with torch.inference_mode():
+        hidden = model.hidden(batch.inputs)
+        text = torch.cat([hidden[0, 5:14], hidden[1, 5:11]])
+        translation = model.translation(hidden[:1, 1:4], text[None])
+        assert_close(model(batch), log_likelihood(translation, terms_of(batch)))
+
+
+def test_neither_the_batch_nor_its_padding_moves_a_score(model, batch_of):
+    documents = [[TEXT[:1]], [TEXT[:20], TEXT[20:40], TEXT[40:50]], [TEXT[:0]], [TEXT[5:17]]]
+    with torch.inference_mode():
+        together = model(batch_of(*documents))
+        alone = torch.cat([model(batch_of(document)) for document in documents])
+    assert_close(together, alone, atol=1e-5, rtol=0)
+    assert together.isfinite().all()

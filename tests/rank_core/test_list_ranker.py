@@ -1,0 +1,51 @@
+"""Systems without weights: a trial of them is their run, measured."""
+
+import pytest
+
+from rank_core.data.trec import read_run
+from rank_core.inputs import load_inputs
+from rank_core.models import MODELS, ListRanker
+from rank_core.scorer import first_stage_means
+from rank_core.trial import run_trial
+
+
+def finish(config, folder):
+    *progress, result = run_trial(config, folder)
+    return progress, result
+
+
+def test_bm25_is_the_candidate_list_itself(small_trial, tmp_path):
+    config = small_trial.override({"model.name": "bm25"})
+    progress, result = finish(config, tmp_path)
+    collection = load_inputs(config.collection, config.model.backbone).collection
+    for split, means in (("dev", result.dev), ("test", result.test)):
+        assert means == pytest.approx(first_stage_means(collection, split, config.evaluation))
+        run = read_run(tmp_path / f"{split}.run.gz")
+        candidates = collection.splits[split].candidates
+        assert {q: list(docs) for q, docs in run.items()} == {
+            q: list(docs) for q, docs in candidates.items()
+        }
+    assert progress[0].dev == result.dev and result.encoder_tokens == 0
+    assert (tmp_path / "result.json").exists() and (tmp_path / "per_query.parquet").exists()
+
+
+def test_a_random_order_is_the_seeds_own_and_near_chance(small_trial, tmp_path):
+    runs = []
+    for number, seed in enumerate((1, 1, 2)):
+        config = small_trial.override({"model.name": "random", "seed": seed})
+        finish(config, tmp_path / str(number))
+        runs.append(read_run(tmp_path / str(number) / "test.run.gz"))
+    assert runs[0] == runs[1] != runs[2]
+
+
+@pytest.mark.parametrize("name", ["bm25", "random"])
+def test_only_so_many_candidates_as_the_depth_says_are_ranked(name, small_trial, tmp_path):
+    finish(small_trial.override({"model.name": name, "evaluation.depth": 2}), tmp_path)
+    assert {len(docs) for docs in read_run(tmp_path / "test.run.gz").values()} == {2}
+
+
+def test_systems_without_weights_are_listed_with_the_others():
+    assert {name for name, kind in MODELS.items() if issubclass(kind, ListRanker)} >= {
+        "bm25",
+        "random",
+    }

@@ -1,0 +1,103 @@
+"""How many tokens fit, from made-up measurements; and what checkpointing must not change."""
+
+import json
+
+import pytest
+import torch
+
+from rank_core.batches import PairEncoder
+from rank_core.cache import cache_root
+from rank_core.config import Chunking, TrialConfig
+from rank_core.encode import Work, score_documents
+from rank_core.micro_batch import (
+    ON_CPU,
+    Peak,
+    _group_tokens,
+    checkpoint,
+    micro_batch_tokens,
+    remembered,
+    tokens_that_fit,
+)
+from rank_core.models import build_model
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "free", "tokens"),
+    [
+        # 100 bytes a token and 1000 whatever the size: 60 % of 1,000,000 holds 5990 tokens.
+        (Peak(10, 2000), Peak(50, 6000), 1_000_000, 4096),
+        (Peak(10, 1000), Peak(20, 2000), 10_000, 32),  # 60 tokens
+        (Peak(10, 1000), Peak(20, 2000), 1_365_333, 4096),  # 8191.998 tokens
+        (Peak(10, 1000), Peak(20, 2000), 1_365_334, 8192),  # 8192.004 tokens
+        (Peak(10, 1000), Peak(20, 2000), 50, 1),  # not even one token
+        (Peak(10, 1000), Peak(20, 2000), -50, 1),
+    ],
+)
+def test_the_line_through_two_peaks_says_what_fits(small, large, free, tokens):
+    assert tokens_that_fit(small, large, free) == tokens
+
+
+def test_a_measurement_without_a_slope_gives_a_finite_number():
+    assert tokens_that_fit(Peak(10, 1000), Peak(20, 1000), 10_000) == 4096  # a byte a token
+
+
+@pytest.fixture
+def parts(backbone):
+    config = TrialConfig().override(
+        {"model.backbone": str(backbone.folder), "model.dropout": 0.0, "model.name": "sump"}
+    )
+    documents = {f"d{i}": torch.arange(5, 5 + 40).numpy().astype("int32") for i in range(3)}
+    pairs = PairEncoder(documents, Chunking(window=20, stride=10), False, backbone)
+    return build_model(config, backbone, init_seed=1), pairs
+
+
+def test_a_cpu_has_one_number(parts):
+    assert micro_batch_tokens(*parts, None) == ON_CPU == 8192
+
+
+def test_a_measurement_is_taken_once_for_the_same_facts():
+    numbers = iter([4096, 2048])
+    facts = ["backbone", 150, 32, "some GPU", "torch.bfloat16", False]
+    assert remembered(facts, lambda: next(numbers)) == 4096
+    assert remembered(facts, lambda: next(numbers)) == 4096
+    assert remembered([*facts[:-1], True], lambda: next(numbers)) == 2048
+    [kept] = [
+        path for path in (cache_root() / "micro-batch").glob("*") if "4096" in path.read_text()
+    ]
+    assert json.loads(kept.read_text()) == {"facts": facts, "tokens": 4096}
+
+
+@pytest.mark.parametrize(
+    ("chunking", "first_only", "tokens"),
+    [
+        (Chunking(window=150, stride=75, max_document_tokens=1431), False, 2 * 19 * 185),
+        (Chunking(window=150, stride=100, max_document_tokens=1431), False, 2 * 14 * 185),
+        (Chunking(window=150, stride=75, max_chunks=4), False, 2 * 4 * 185),
+        (Chunking(window=150, stride=150, max_document_tokens=90), False, 2 * 185),
+        (Chunking(window=477, stride=477), True, 2 * 512),
+    ],
+)
+def test_a_group_is_as_large_as_its_longest_documents(backbone, chunking, first_only, tokens):
+    assert _group_tokens(PairEncoder({}, chunking, first_only, backbone), 2) == tokens
+
+
+def test_checkpointing_changes_no_gradient(parts):
+    model, pairs = parts
+    query = torch.arange(5, 9).numpy().astype("int32")
+    documents = [pairs.chunks(query, doc_id) for doc_id in pairs.tokens]
+
+    def gradients():
+        model.train()
+        model.zero_grad()
+        score_B = score_documents(
+            model, pairs, documents, batch_tokens=100, autocast=None, work=Work()
+        )
+        score_B.sum().backward()
+        return [parameter.grad.clone() for _, parameter in model.trainable()]
+
+    plain = gradients()
+    checkpoint(model)
+    assert model.encoder.is_gradient_checkpointing
+    again = gradients()
+    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
+    assert any(gradient.abs().max() > 0 for gradient in plain)

@@ -1,0 +1,150 @@
+"""A trial that leaves its weights, and one that continues from them."""
+
+import json
+import shutil
+
+import pytest
+from safetensors.torch import load_file
+
+from rank_core.config import TrialConfig
+from rank_core.data import load_collection
+from rank_core.data.trec import read_run
+from rank_core.errors import BadInput
+from rank_core.inputs import cell_of, content_hashes, load_inputs
+from rank_core.trial import TrialResult, run_trial, trial_streams
+from rank_core.weights import WEIGHTS, save_weights
+
+ALMOST_NOTHING = {
+    "training.max_steps": 1,
+    "training.weight_decay": 0.0,
+    "training.backbone_learning_rate": 1e-12,
+    "training.head_learning_rate": 1e-12,
+    "training.aggregator_learning_rate": 1e-12,
+}
+
+
+def finish(config, folder):
+    *_, result = run_trial(config, folder)
+    assert isinstance(result, TrialResult)
+    return result
+
+
+def cell(config):
+    return cell_of(config, load_inputs(config.collection, config.model.backbone))
+
+
+@pytest.fixture(scope="module")
+def first(small_trial, tmp_path_factory):
+    """(folder, result) of a trial that keeps its weights."""
+    folder = tmp_path_factory.mktemp("trials") / "first"
+    config = small_trial.override({"training.num_epochs": 2, "training.keep_weights": True})
+    return folder, finish(config, folder)
+
+
+def test_kept_weights_are_no_part_of_the_numbers(first, small_trial, tmp_path):
+    folder, kept = first
+    plain = finish(small_trial.override({"training.num_epochs": 2}), tmp_path)
+    assert (folder / WEIGHTS).is_file() and not (tmp_path / WEIGHTS).exists()
+    assert (kept.cell, kept.dev, kept.test) == (plain.cell, plain.dev, plain.test)
+    assert read_run(folder / "test.run.gz") == read_run(tmp_path / "test.run.gz")
+    assert "head.weight" in load_file(folder / WEIGHTS)
+
+
+def test_a_trial_starts_where_another_ended(first, small_trial, tmp_path):
+    folder, result = first
+    config = small_trial.override(ALMOST_NOTHING | {"training.init_from": str(folder)})
+    finish(config, tmp_path / "chained")
+    alone = small_trial.override(ALMOST_NOTHING)
+    finish(alone, tmp_path / "alone")
+    runs = [read_run(path / "test.run.gz") for path in (folder, tmp_path / "chained")]
+    for query_id, scores in runs[0].items():
+        assert runs[1][query_id] == pytest.approx(scores, abs=1e-5)
+    assert read_run(tmp_path / "alone" / "test.run.gz") != runs[1]
+    assert json.loads((tmp_path / "chained" / "config.json").read_text())[
+        "training.init_from"
+    ] == str(folder)
+    assert result.best_step > 0
+
+
+def test_the_order_of_the_training_candidates_may_be_left_for_later_trials(
+    first, small_trial, collection_folder, tmp_path
+):
+    keeping = {"training.num_epochs": 2, "training.keep_run": True, "training.depth": 4}
+    plain = {"training.num_epochs": 2, "training.depth": 4}
+    results = [
+        finish(small_trial.override(settings), tmp_path / name)
+        for name, settings in (("keeping", keeping), ("plain", plain))
+    ]
+    assert results[0].cell == results[1].cell and results[0].test == results[1].test
+    assert results[0].ties == results[1].ties
+    assert not (tmp_path / "plain" / "train.run.gz").exists()
+    path = tmp_path / "keeping" / "train.run.gz"
+    run = read_run(path)
+    candidates = load_collection(str(collection_folder)).splits["train"].candidates
+    assert {q: set(ranked) for q, ranked in run.items()} == {
+        q: set(list(ranked)[:4]) for q, ranked in candidates.items()
+    }
+    for settings in (
+        {"training.negatives_from": (str(path),)},
+        {"training.teacher": str(path), "training.loss": "margin-mse"},
+    ):
+        next_one = small_trial.override(ALMOST_NOTHING | settings)
+        assert finish(next_one, tmp_path / "next").cell not in {r.cell for r in results}
+
+
+def test_another_model_may_continue(first, small_trial, tmp_path):
+    config = small_trial.override({"model.name": "parade-attn", "training.max_steps": 1})
+    chained = config.override({"training.init_from": str(first[0] / WEIGHTS)})
+    finish(config, tmp_path / "alone")
+    finish(chained, tmp_path / "chained")
+    runs = [read_run(tmp_path / name / "test.run.gz") for name in ("alone", "chained")]
+    assert runs[0] != runs[1]
+
+
+def test_a_cell_is_named_by_what_the_weights_are_and_not_by_where(first, small_trial, tmp_path):
+    folder, _ = first
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    places = (folder, copied, folder / WEIGHTS)
+    configs = [small_trial.override({"training.init_from": str(place)}) for place in places]
+    assert len({cell(config) for config in configs}) == 1
+    assert len({trial_streams(config, "b").order for config in configs}) == 1
+    assert cell(configs[0]) != cell(small_trial)
+    before = cell(configs[1])
+    (copied / WEIGHTS).write_bytes((copied / WEIGHTS).read_bytes() + b" ")
+    assert cell(configs[1]) != before
+
+
+def test_candidate_lists_count_by_content_and_in_order(small_trial, collection_folder, tmp_path):
+    paths = []
+    for split in ("dev", "test"):
+        paths.append(str(shutil.copy(collection_folder / split / "bm25.run", tmp_path / split)))
+    one, other = (
+        small_trial.override({"training.negatives_from": lists}) for lists in (paths, paths[::-1])
+    )
+    moved = shutil.copytree(tmp_path, tmp_path / "moved")
+    again = [str(moved / split) for split in ("dev", "test")]
+    assert cell(one) == cell(small_trial.override({"training.negatives_from": again}))
+    assert len({cell(one), cell(other), cell(small_trial)}) == 3
+    assert content_hashes(TrialConfig()) == {}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training.init_from": "away"},
+        {"training.teacher": "away", "training.loss": "margin-mse"},
+        {"training.negatives_from": "away"},
+    ],
+)
+def test_a_file_that_is_not_there_is_refused_before_training(small_trial, tmp_path, settings):
+    with pytest.raises(BadInput, match=r"training\.\w+ must .*away"):
+        next(run_trial(small_trial.override(settings), tmp_path))
+
+
+def test_weights_of_another_encoder_are_refused_before_training(first, small_trial, tmp_path):
+    weights = load_file(first[0] / WEIGHTS)
+    name = next(name for name in weights if name.startswith("encoder."))
+    save_weights(tmp_path, weights | {name: weights[name][:-1]})
+    config = small_trial.override({"training.init_from": str(tmp_path)})
+    with pytest.raises(BadInput, match=rf"same encoder; {name} has shape"):
+        next(run_trial(config, tmp_path))

@@ -1,0 +1,84 @@
+"""Weights that one trial leaves and another continues from."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rank_core.config import TrialConfig
+from rank_core.errors import BadInput
+from rank_core.models import build_model
+from rank_core.weights import WEIGHTS, save_weights, take_over, weights_file
+
+
+@pytest.fixture
+def built(backbone):
+    def build(name, seed):
+        names = {"model.name": name, "model.backbone": str(backbone.folder)}
+        return build_model(TrialConfig().override(names), backbone, init_seed=seed)
+
+    return build
+
+
+def test_weights_come_back_bit_by_bit(built, tmp_path):
+    first, second = built("parade-attn", 1), built("parade-attn", 2)
+    with torch.no_grad():
+        first.encoder.embeddings.word_embeddings.weight.add_(1)
+    save_weights(tmp_path / "trial", first.state_dict())
+    assert [path.name for path in (tmp_path / "trial").iterdir()] == [WEIGHTS]
+    taken = take_over(second, weights_file(str(tmp_path / "trial")))
+    assert set(taken) == set(first.state_dict())
+    for name, weight in first.state_dict().items():
+        assert torch.equal(second.state_dict()[name], weight), name
+    assert second.head.weight.requires_grad
+
+
+def test_a_head_goes_along_and_an_aggregator_that_was_not_there_stays(built, tmp_path):
+    maxp, attn = built("maxp", 1), built("parade-attn", 2)
+    attention = attn.attention.detach().clone()
+    save_weights(tmp_path, maxp.state_dict())
+    taken = take_over(attn, tmp_path / WEIGHTS)
+    assert "head.weight" in taken and torch.equal(attn.head.weight, maxp.head.weight)
+    assert torch.equal(attn.attention, attention)
+
+
+def test_a_head_of_another_shape_starts_afresh(built, tmp_path):
+    maxp, other = built("maxp", 1), built("maxp", 2)
+    weights = maxp.state_dict() | {"head.weight": torch.zeros(1, 7)}
+    save_weights(tmp_path, weights)
+    own = other.head.weight.detach().clone()
+    assert "head.weight" not in take_over(other, tmp_path / WEIGHTS)
+    assert torch.equal(other.head.weight, own)
+
+
+@pytest.mark.parametrize("fault", ["shape", "missing"])
+def test_another_encoder_is_refused_with_its_first_parameter(built, tmp_path, fault):
+    model = built("maxp", 1)
+    weights = dict(model.state_dict())
+    first = next(name for name in weights if name.startswith("encoder."))
+    if fault == "shape":
+        weights[first] = torch.zeros(3, 4)
+    else:
+        del weights[first]
+    save_weights(tmp_path, weights)
+    before = model.head.weight.detach().clone()
+    law = r"is of shape \(3, 4\)" if fault == "shape" else "is not there"
+    with pytest.raises(BadInput, match=f"of the same encoder; {first} has shape .* {law}"):
+        take_over(model, tmp_path / WEIGHTS)
+    assert torch.equal(model.head.weight, before)
+
+
+def test_what_is_no_trial_is_refused(tmp_path, built):
+    with pytest.raises(BadInput, match=r"keep_weights=true.*found no file .*weights\.safetensors"):
+        weights_file(str(tmp_path))
+    with pytest.raises(BadInput, match="found no file"):
+        weights_file(str(tmp_path / "away"))
+    (tmp_path / WEIGHTS).write_text("no weights")
+    assert weights_file(str(tmp_path / WEIGHTS)) == weights_file(str(tmp_path))
+    with pytest.raises(BadInput, match="must hold weights as safetensors"):
+        take_over(built("maxp", 1), tmp_path / WEIGHTS)
+
+
+def test_writing_again_replaces_the_file(built, tmp_path):
+    save_weights(tmp_path, {"a": torch.zeros(2)})
+    save_weights(tmp_path, {"a": torch.ones(2)})
+    assert load_file(tmp_path / WEIGHTS)["a"].tolist() == [1, 1]

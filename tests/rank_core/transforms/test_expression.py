@@ -1,0 +1,156 @@
+"""The spelling of transformed collections: what it means, and what a wrong one is told."""
+
+import dataclasses
+import re
+
+import pytest
+
+from rank_core.data.collection import Collection
+from rank_core.errors import BadInput
+from rank_core.transforms import (
+    TRANSFORMS,
+    apply_transforms,
+    base_of,
+    make_transform,
+    parse_collection_expression,
+    with_base,
+)
+from rank_core.transforms.transform import derived_hash, spelled
+
+EXAMPLES = {
+    "far-relevant": {"first_position": 20, "max_length": 90},
+    "debias": {"parts": 3},
+    "deep": {"rate": 0.5},
+    "shallow": {"rate": 0.5},
+}
+every_transform = pytest.mark.parametrize("name", sorted(TRANSFORMS))
+
+
+@pytest.mark.parametrize(
+    ("text", "base", "steps"),
+    [
+        ("python-docs", "python-docs", []),
+        ("/data/a folder", "/data/a folder", []),
+        ("python-docs|debias", "python-docs", [("debias", {})]),
+        ("python-docs | debias( seed = 2 )", "python-docs", [("debias", {"seed": 2})]),
+        (
+            "ir:beir/nfcorpus|far-relevant(first_position=9,as_published=true)|deep(rate=.1,)",
+            "ir:beir/nfcorpus",
+            [
+                ("far-relevant", {"first_position": 9, "as_published": True}),
+                ("deep", {"rate": 0.1}),
+            ],
+        ),
+    ],
+)
+def test_an_expression_is_a_base_and_its_transforms_in_order(text, base, steps):
+    assert parse_collection_expression(text) == (base, steps)
+    assert base_of(text) == base
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x|debais", "unknown transform 'debais'; did you mean debias"),
+        ("x|debias(part=2)", "unknown setting of debias 'part'; did you mean parts"),
+        ("x|debias(parts=two)", "parts of debias must be a whole number, got 'two'"),
+        ("x|debias(parts=2.5)", "parts of debias must be a whole number, got '2.5'"),
+        ("x|deep(rate=half)", "rate of deep must be a number, got 'half'"),
+        ("x|deep(rate=0.1,hide=maybe)", "hide of deep must be true or false, got 'maybe'"),
+        ("x|deep", "deep must be given rate: deep(rate=...)"),
+        ("x|debias(seed=1", "must be BASE|NAME"),
+        ("x|", "found '' in 'x|'"),
+        ("|debias", "found no BASE"),
+        ("x|debias(seed)", "must be written SETTING=VALUE, found 'seed'"),
+        ("x|debias(seed=1,seed=2)", "found seed twice"),
+        ("x|debias(parts=1)", "parts >= 2 must hold for debias, got parts=1"),
+        ("x|debias(splits=dev)", "unknown splits of debias 'dev'"),
+        ("x|deep(rate=0)", "0 < rate <= 1 must hold for deep, got rate=0.0"),
+        ("x|shallow(rate=1.5)", "0 < rate <= 1 must hold for shallow"),
+        ("x|far-relevant(first_position=9,max_length=9)", "0 <= first_position < max_length"),
+        ("x|far-relevant(max_queries=-1)", "max_queries >= 0 must hold"),
+    ],
+)
+def test_a_wrong_expression_is_refused_before_anything_is_loaded(text, message):
+    with pytest.raises(BadInput, match=re.escape(message)):
+        parse_collection_expression(text)
+
+
+def test_a_folder_can_be_made_absolute_inside_an_expression():
+    assert with_base("docs|debias(seed=2)", "/data/docs") == "/data/docs|debias(seed=2)"
+    assert with_base("docs", "/data/docs") == "/data/docs"
+
+
+def test_every_transform_is_registered_under_its_own_name():
+    assert {name: kind.name for name, kind in TRANSFORMS.items()} == {n: n for n in TRANSFORMS}
+    assert set(EXAMPLES) == set(TRANSFORMS)
+
+
+@every_transform
+def test_a_transform_spells_itself_so_that_it_can_be_read_again(name):
+    transform = make_transform(name, EXAMPLES[name])
+    _, [step] = parse_collection_expression(f"x|{spelled(transform)}")
+    assert make_transform(*step) == transform
+    assert "seed=1" in spelled(transform)
+
+
+@every_transform
+def test_every_setting_the_version_and_the_source_change_the_content_hash(name, passages):
+    transform = make_transform(name, EXAMPLES[name])
+    hashes = [derived_hash(passages, transform), derived_hash(passages, transform, "bm25")]
+    hashes.append(derived_hash(dataclasses.replace(passages, content_hash="other"), transform))
+    for field in dataclasses.fields(transform):
+        value = getattr(transform, field.name)
+        changed = {bool: not value, str: "all", float: 0.25}.get(type(value), value)
+        changed = value + 3 if type(value) is int else changed
+        hashes.append(
+            derived_hash(passages, dataclasses.replace(transform, **{field.name: changed}))
+        )
+    newer = type(name, (type(transform),), {"version": transform.version + 1})
+    hashes.append(derived_hash(passages, newer(**dataclasses.asdict(transform))))
+    assert len(set(hashes)) == len(hashes)
+    assert all(len(one) == 16 for one in hashes)
+
+
+@every_transform
+def test_a_transform_leaves_its_source_alone_and_gives_the_same_again(name, passages):
+    before = repr((dict(passages.documents), passages.splits))
+    first, second = (apply_transforms(passages, [(name, EXAMPLES[name])]) for _ in range(2))
+    assert repr((dict(passages.documents), passages.splits)) == before
+    assert _content(first) == _content(second)
+    assert first.content_hash == second.content_hash != passages.content_hash
+    other = apply_transforms(passages, [(name, EXAMPLES[name] | {"seed": 2})])
+    assert _content(other) != _content(first)
+    assert other.content_hash != first.content_hash
+    assert first.name.startswith(f"passages|{name}(") and "seed=1" in first.name
+
+
+@every_transform
+def test_the_documents_of_a_result_are_a_mapping_without_contradictions(name, passages):
+    made = apply_transforms(passages, [(name, EXAMPLES[name])])
+    doc_ids = list(made.documents)
+    assert len(made.documents) == len(doc_ids) == len(set(doc_ids))
+    assert all(doc_id in made.documents and made.documents[doc_id] for doc_id in doc_ids)
+    assert "no such document" not in made.documents
+    for split in made.splits.values():
+        ranked = [doc_id for query_id in split.queries for doc_id in split.candidates[query_id]]
+        assert {*ranked, *(d for of_query in split.qrels.values() for d in of_query)} <= set(
+            doc_ids
+        )
+
+
+def test_transforms_are_applied_from_left_to_right(passages):
+    _, steps = parse_collection_expression("x|deep(rate=0.5)|debias")
+    there = apply_transforms(passages, steps)
+    back = apply_transforms(passages, steps[::-1])
+    assert there.name == "passages|deep(rate=0.5,seed=1)|debias(seed=1)"
+    assert there.content_hash != back.content_hash
+    assert len(there.splits["train"].queries) == len(back.splits["train"].queries) < 6
+
+
+def _content(collection: Collection) -> object:
+    splits = {
+        name: (dict(split.queries), split.qrels, {q: split.candidates[q] for q in split.queries})
+        for name, split in collection.splits.items()
+    }
+    return {doc_id: collection.documents[doc_id] for doc_id in collection.documents}, splits

@@ -1,0 +1,207 @@
+"""FarRelevant: hand-computed documents, and the laws of the collection made from passages."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from rank_core.data.collection import Split
+from rank_core.data.far_relevant import bury
+from rank_core.errors import BadInput
+from rank_core.first_stage import bm25_run
+from rank_core.transforms import FarRelevant
+
+SMALL = {"first_position": 40, "max_length": 150}
+
+
+class Drawn:
+    """Stands for a generator: a given length and slot, and no shuffling."""
+
+    def __init__(self, length, slot):
+        self.numbers = [length, slot]
+
+    def integers(self, *bounds):
+        assert bounds[-1] > self.numbers[0] >= (bounds[0] if len(bounds) == 2 else 0)
+        return self.numbers.pop(0)
+
+    def permutation(self, count):
+        return np.arange(count)
+
+
+@pytest.mark.parametrize(
+    ("as_published", "length", "slot", "text", "offset"),
+    [
+        (False, 4, 0, "a a R R", 2),
+        (False, 7, 0, "a a R R b b b", 2),
+        (False, 8, 1, "a a b b b R R c", 5),
+        (False, 9, 2, "a a b b b c R R", 6),  # d d would make 10
+        (False, 12, 3, "a a b b b c d d R R", 8),  # no distractor is left
+        # Two words are not more than two, and the document ends once its length is exceeded.
+        (True, 4, 0, "a a b b b R R", 5),
+        (True, 7, 0, "a a b b b R R c", 5),
+        (True, 8, 2, "a a b b b c d d R R", 8),
+        (True, 12, 2, "a a b b b c d d R R", 8),
+    ],
+)
+def test_a_document_is_built_by_the_rules_of_the_paper(as_published, length, slot, text, offset):
+    made = bury(
+        "R R",
+        ["a a", "b b b", "c", "d d"],
+        first_position=2,
+        max_length=12,
+        as_published=as_published,
+        rng=Drawn(length, slot),
+    )
+    assert (made.text, made.word_start, made.num_words) == (text, offset, 2)
+    assert made.drawn_length == length
+
+
+def test_a_distractor_that_leaves_no_room_for_the_relevant_passage_is_cut():
+    drawn = ["a a", "", "b b  b b b b", "c"]
+    rules = {"first_position": 3, "max_length": 6, "as_published": False}
+    made = bury("R R", drawn, **rules, rng=Drawn(5, 0))
+    assert (made.text, made.word_start) == ("a a b b R R", 4)
+    whole = bury("R R R", drawn, **rules, rng=Drawn(6, 0))
+    assert (whole.text, whole.word_start) == ("a a b R R R", 3)  # the longest that fits
+    with pytest.raises(BadInput, match="must have 3 words together, found 2 words"):
+        bury("R R", drawn[:1], **rules, rng=Drawn(5, 0))
+
+
+@pytest.mark.parametrize(("words", "found"), [("", 0), ("R R R R", 4)])
+def test_a_relevant_passage_that_cannot_be_in_a_document_is_refused(words, found):
+    with pytest.raises(BadInput, match=f"got {found} words, first_position=3, max_length=6"):
+        bury(
+            words, ["a"], first_position=3, max_length=6, as_published=False,
+            rng=np.random.default_rng(1),
+        )  # fmt: skip
+
+
+def lengths(as_published, count=4000):
+    rng = np.random.default_rng(11)
+    made = [
+        bury("R", ["a"] * 60, first_position=20, max_length=59, as_published=as_published, rng=rng)
+        for _ in range(count)
+    ]
+    return np.array([len(one.text.split()) for one in made]), made
+
+
+def test_lengths_are_uniform_between_the_limits():
+    # Fillers of one word: a length is met exactly, so all 39 from 21 to 59 are equally likely.
+    found, made = lengths(as_published=False)
+    counts = Counter(found.tolist())
+    assert sorted(counts) == list(range(21, 60))
+    assert [one.drawn_length for one in made] == found.tolist()
+    chi_square = sum((count - 4000 / 39) ** 2 / (4000 / 39) for count in counts.values())
+    assert chi_square < 72  # P(chi-square of 38 degrees > 72) < .001
+
+
+def test_lengths_as_published_are_one_passage_longer():
+    found, made = lengths(as_published=True)
+    # Where the drawn length is 21, the 21 words before the passage have exceeded it already.
+    expected = [one.drawn_length + 1 for one in made]
+    assert found.tolist() == expected
+    assert max(found) == 60 and min(one.word_start for one in made) == 21
+
+
+def test_the_relevant_passage_is_anywhere_after_the_first_words_with_equal_chances():
+    rng = np.random.default_rng(3)
+    rules = {"first_position": 10, "max_length": 11, "as_published": False}
+    one_place = [bury("R", ["a"] * 30, **rules, rng=rng).word_start for _ in range(50)]
+    assert set(one_place) == {10}
+    shares = []
+    for _ in range(4000):
+        made = bury("R", ["a"] * 70, **rules | {"max_length": 60}, rng=rng)
+        after = made.drawn_length - 11  # fillers that share the rest with it
+        if after:
+            shares.append((made.word_start - 10) / after)
+    assert abs(np.mean(shares) - 0.5) < 0.02  # sd of the mean < .006
+
+
+@pytest.fixture
+def made(passages):
+    return FarRelevant(**SMALL)(passages)
+
+
+@pytest.mark.parametrize("as_published", [False, True])
+def test_every_document_has_one_relevant_passage_and_it_starts_past_the_limit(
+    passages, as_published
+):
+    settings = FarRelevant(**SMALL, as_published=as_published)
+    made = settings(passages)
+    relevant = {
+        d for s in passages.splits.values() for q in s.qrels.values() for d, g in q.items() if g
+    }
+    owner = {word: p for p, text in passages.documents.items() for word in text.split()}
+    spans = {span["doc_id"]: span for span in settings.spans(passages)}
+    assert set(spans) == set(made.documents)
+    for doc_id, text in made.documents.items():
+        words, span = text.split(), spans[doc_id]
+        [inside] = {owner[word] for word in words} & relevant
+        assert inside == span["passage_id"]
+        start, end = span["word_start"], span["word_start"] + span["num_words"]
+        assert " ".join(words[start:end]) == passages.documents[inside]
+        assert start >= 40 + as_published
+        assert len(words) == len(set(words))  # no passage twice, no other word twice
+        longest = 30 * as_published  # words of the one passage too many
+        assert len(words) <= 150 + longest
+
+
+def test_one_document_answers_each_query_and_nothing_is_shared_between_splits(passages, made):
+    spans = {span["query_id"]: span for span in FarRelevant(**SMALL).spans(passages)}
+    seen = Counter()
+    for name, split in made.splits.items():
+        assert set(split.queries) == set(passages.splits[name].queries)
+        for query_id, text in split.queries.items():
+            assert text == passages.splits[name].queries[query_id]
+            [(doc_id, grade)] = split.qrels[query_id].items()
+            span = spans[query_id]
+            assert (doc_id, grade) == (span["doc_id"], 1)
+            assert passages.splits[name].qrels[query_id][span["passage_id"]] > 0
+            seen.update([query_id, doc_id, span["passage_id"], text])
+    assert set(seen.values()) == {1}
+    assert len(made.documents) == 18
+
+
+def test_the_best_passage_that_no_other_query_shares_is_buried(passages, made):
+    by_query = {
+        span["query_id"]: span["passage_id"] for span in FarRelevant(**SMALL).spans(passages)
+    }
+    # p000 (grade 2) answers train-0 and train-1; p001 has grade 1.
+    assert by_query["train-0"] == "p001"
+    assert by_query["train-1"] == "p003" and by_query["dev-0"] == "p018"
+
+
+def test_queries_that_cannot_take_part_are_left_out(passages):
+    train, test = passages.splits["train"], passages.splits["test"]
+    repeated = train.queries | {"train-3": "  TEST question 0 ", "train-4": "train question 2"}
+    qrels = train.qrels | {"train-5": {"p299": 0}, "train-2": {"p006": 1}}
+    documents = dict(passages.documents) | {"p006": "long " * 120}
+    splits = {"train": Split(repeated, qrels, {}), "test": test}
+    made = FarRelevant(**SMALL)(
+        dataclasses.replace(passages, documents=documents, splits=splits, content_hash="left out")
+    )
+    assert list(made.splits["train"].queries) == ["train-0", "train-1"]
+    assert len(made.splits["test"].queries) == 6
+
+
+def test_a_limit_on_queries_samples_each_split(passages):
+    made = FarRelevant(**SMALL, max_queries=2)(passages)
+    assert [len(split.queries) for split in made.splits.values()] == [2, 2, 2]
+    assert len(made.documents) == 6
+
+
+def test_the_candidates_are_bm25_over_the_new_documents(made):
+    for split in made.splits.values():
+        assert split.candidates == bm25_run(made.documents, split.queries)
+
+
+def test_too_few_or_too_long_passages_are_refused_with_the_query(passages):
+    with pytest.raises(BadInput, match=r"must have 9000 words .* \(query \S+-\d of \w+\)"):
+        FarRelevant(first_position=9000, max_length=9500)(passages)
+    short = {
+        doc_id: text if doc_id > "p050" else "x " * 200
+        for doc_id, text in passages.documents.items()
+    }
+    with pytest.raises(BadInput, match="of 1 to 110 words; none of the 6 queries of train"):
+        FarRelevant(**SMALL)(dataclasses.replace(passages, documents=short, content_hash="long"))

@@ -1,0 +1,160 @@
+"""The command: files and page of an analysis, the same each time, and what wrong input is told."""
+
+import ast
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from server import chat_server
+
+from rank_core.data import load_collection
+from sweeps import positional_bias
+from sweeps.analysis.findings import Findings, Settings
+from sweeps.analysis.judged_chunks import JudgedSummary
+from sweeps.analysis.position_plots import judged_plot
+from sweeps.analysis.positions import length_edges, length_histogram
+from sweeps.analysis.write import plots
+
+
+def run(*words):
+    return positional_bias.main([str(word) for word in words])
+
+
+@pytest.fixture
+def passages_file(collection_folder, tmp_path):
+    """The words 10 to 19 of each relevant document of train."""
+    collection = load_collection(str(collection_folder))
+    lines = []
+    for query_id, judged in collection.splits["train"].qrels.items():
+        for doc_id, grade in judged.items():
+            if grade > 0:
+                text = " ".join(collection.documents[doc_id].split()[10:20])
+                lines.append(json.dumps({"query_id": query_id, "text": text}))
+    path = tmp_path / "passages.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_everything_is_written_and_the_page_needs_nothing_else(
+    collection_folder, passages_file, backbone_folder, tmp_path, capsys
+):
+    out = tmp_path / "out"
+    words = ["--collection", collection_folder, "--passages", passages_file, "--first", 50]
+    assert run(*words, "--backbone", backbone_folder, "--window", 10, "--out", out) == 0
+    assert f"Page: {out / 'index.html'}" in capsys.readouterr().out
+    page = (out / "index.html").read_text()
+    assert page.count("<svg") == 5 and 'src="' not in page and 'href="http' not in page
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids)) > 10
+    names = {path.stem for path in out.glob("*.png")}
+    assert names == {path.stem for path in out.glob("*.svg")}
+    assert names == {"positions", "relative-positions", "rsv", "best-chunk", "lengths"}
+    found = rows(out / "positions.csv")
+    assert len(found) == 16 and {row["word_start"] for row in found} == {"10"}
+    assert {row["scorer"] for row in rows(out / "rsv.csv")} == {
+        "BM25",
+        f"cosine, {backbone_folder}",
+    }
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["collection"] == "woods" and summary["relevant_pairs"] == 16
+    assert summary["summary"]["relevant passages: found"] == 16
+    assert summary["summary"]["relevant passages: share that starts in the first 50"] == 1
+    assert sum(int(row["count"]) for row in rows(out / "lengths.csv")) == 20 + len(
+        {row["doc_id"] for row in found}
+    )
+
+
+def test_the_same_input_gives_the_same_bytes(collection_folder, tmp_path):
+    contents = []
+    for name in ("one", "two"):
+        words = ["--collection", f"{collection_folder}|debias(splits=all)", "--split", "dev"]
+        assert run(*words, "--out", tmp_path / name) == 0
+        paths = sorted((tmp_path / name).iterdir())
+        contents.append([(path.name, path.read_bytes()) for path in paths])
+    assert contents[0] == contents[1]
+    summary = json.loads((tmp_path / "one" / "summary.json").read_text())
+    assert summary["collection"] == "woods|debias(seed=1,splits=all)"
+    assert summary["split"] == "dev"
+
+
+def test_chunks_are_graded_by_a_server_and_paid_once(collection_folder, tmp_path, capsys):
+    words = ["--collection", collection_folder, "--judge-model", "small", "--judge-pairs", 2]
+    with chat_server() as server:
+        server.rank = lambda *_: "2" if len(server.bodies) % 2 else "who knows"
+        for _ in range(2):
+            url = ["--judge-url", server.url, "--judge-window", 40, "--out", tmp_path / "out"]
+            assert run(*words, *url) == 0
+        judged = rows(tmp_path / "out" / "judged.csv")
+        assert len(server.bodies) == len(judged) >= 2
+    assert {row["grade"] for row in judged} == {"2", ""}
+    assert f"Grading {len(judged)} chunks of 2 documents with small." in capsys.readouterr().out
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "First relevant chunk, graded by a chat model" in page
+    assert f"{len(judged) // 2} of {len(judged)} answers were no grade" in " ".join(page.split())
+
+
+def test_a_judged_plot_stands_for_documents_without_a_relevant_chunk_too():
+    empty = JudgedSummary(num_chunks=2, malformed=2, sizes=(2,), first_relevant=())
+    assert judged_plot(empty).svg.startswith("<?xml")
+    lengths = length_histogram([5], length_edges([5]))
+    findings = Findings({"all documents": lengths}, {}, judged_summary=empty)
+    assert [plot.drawing.name for plot in plots(findings, Settings())] == ["judged", "lengths"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--split", "validation"], "unknown split of woods 'validation'"),
+        (["--window", "0"], "--window >= 1 must hold, got 0"),
+        (["--least-grade", "9"], "must judge a document of grade 9 or more"),
+        (["--judge-url", "http://127.0.0.1:1"], "model must name the chat model"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(collection_folder, tmp_path, capsys, words, message):
+    assert run("--collection", collection_folder, *words, "--out", tmp_path) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_wrong_passages_file_is_told_with_its_line(collection_folder, tmp_path, capsys):
+    path = tmp_path / "passages.jsonl"
+    path.write_text('{"query_id": "train-0", "text": "a"}\n{"query_id": "train-1"}\n')
+    assert run("--collection", collection_folder, "--passages", path, "--out", tmp_path) == 2
+    assert (
+        f"{path}:2: a line must be one JSON object with query_id and text"
+        in capsys.readouterr().err
+    )
+
+
+def test_far_relevant_collections_bring_their_passages_along(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "passages"
+    documents = [f"w{n} x{n} y{n} z{n} v{n} u{n}" for n in range(60)]
+    folder.mkdir()
+    lines = [json.dumps({"doc_id": f"p{n:02}", "text": text}) for n, text in enumerate(documents)]
+    (folder / "docs.jsonl").write_text("\n".join(lines) + "\n")
+    for number, split in enumerate(("train", "dev", "test")):
+        (folder / split).mkdir()
+        (folder / split / "queries.tsv").write_text(f"{split}-q\tw{number} of {split}\n")
+        (folder / split / "qrels.trec").write_text(f"{split}-q 0 p{number:02} 1\n")
+    text = f"{folder}|far-relevant(first_position=30,max_length=60)|debias(splits=all)"
+    assert run("--collection", text.partition("|debias")[0], "--out", tmp_path / "far") == 0
+    [row] = rows(tmp_path / "far" / "positions.csv")
+    assert int(row["word_start"]) >= 30 and row["method"] == "substring"
+    assert run("--collection", text, "--out", tmp_path / "debiased") == 0
+    [row] = rows(tmp_path / "debiased" / "positions.csv")
+    assert row["query_id"] == "train-q"
+
+
+def test_the_docstring_states_question_paper_size_and_expectation():
+    text = ast.get_docstring(ast.parse(Path(positional_bias.__file__).read_text()))
+    assert "?" in text.partition("\n\n")[0]
+    assert all(
+        re.search(rf"^{word} .{{10,}}", text, re.M) for word in ("Paper:", "Size:", "Expected:")
+    )
