@@ -11,11 +11,12 @@ quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest -m "(slow or ray or cluster or chaos) and not gpu"
+	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "slow and not ray and not cluster and not chaos and not gpu"
+	$(BIN)/python -m pytest -m "(ray or cluster or chaos) and not gpu"
 
 quick: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -93,8 +93,16 @@ class Evaluation:
     max_dev_queries: int = 0  # 0: all
     max_test_queries: int = 0  # 0: all
     batch_tokens: int = 4096  # encoder tokens of one scoring batch; a GPU takes many more
+    # Cross-validation over the judged queries of all splits, a model for each fold; the limits
+    # above hold for each fold. 0: the collection's own splits.
+    folds: int = added(0)
 
     def __post_init__(self) -> None:
+        require(
+            self.folds == 0 or self.folds >= 3,
+            "evaluation.folds must be 0 (the collection's own splits) or at least 3 (one to test, "
+            f"one to choose by, the others to train on), got {self.folds}",
+        )
         require(
             len(self.measures) > 0 and all(self.measures),
             f"evaluation.measures must name at least one measure, got {self.measures}",

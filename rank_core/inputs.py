@@ -1,7 +1,7 @@
 """What the trials of a sweep share: collection, backbone, tokens; and the name of a cell."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,8 +25,17 @@ class Inputs:
 @lru_cache(maxsize=8)
 def load_inputs(collection_name: str, backbone_name: str) -> Inputs:
     """Collection, backbone and token store; read once per process."""
-    collection = load_collection(collection_name)
-    backbone = resolve_backbone(backbone_name)
+    return _inputs(load_collection(collection_name), resolve_backbone(backbone_name))
+
+
+def inputs_of(collection: Collection, base: Inputs) -> Inputs:
+    """The inputs of a collection that was made from that of `base`."""
+    if collection.documents is base.collection.documents:
+        return replace(base, collection=collection)
+    return _inputs(collection, base.backbone)
+
+
+def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
     # Collections over the same documents (folds, topic fields) share their tokens.
     documents_hash = getattr(collection.documents, "content_hash", collection.content_hash)
     tokens = open_token_store(

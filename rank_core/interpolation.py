@@ -1,12 +1,12 @@
 """Birch's ranking: alpha S_doc + (1 - alpha) (S_1 + beta S_2 + gamma S_3), from the first stage's
 score of a document and the relevance of its three best sentences (Yilmaz et al. 2019).
 
-After training: `best_sentences` on dev, `tune_interpolation` against dev's judgments, then
-`interpolate` what `best_sentences` gives for each split.
+`interpolated` is the whole recipe after training: `best_sentences` on dev, `tune_interpolation`
+against dev's judgments, then `interpolate` what `best_sentences` gives for each split.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 
 import numpy as np
@@ -21,6 +21,7 @@ from rank_core.evaluate import parse_measure
 from rank_core.models.birch import Birch
 from rank_core.models.ranker import pad_chunks
 from rank_core.rerank import ordered
+from rank_core.scorer import FinalRuns, Scorer, require_finite
 
 BestSentences = dict[str, dict[str, tuple[float, ...]]]
 """{query_id: {doc_id: relevance of its best sentences, best first, missing ones 0}}."""
@@ -33,6 +34,37 @@ class Interpolation:
     alpha: float
     beta: float
     gamma: float
+
+
+def interpolated(scorer: Scorer) -> FinalRuns:
+    """The interpolated runs of dev and test; the weights that dev chose are noted in
+    `interpolation.json`."""
+    model, evaluation = scorer.model, scorer.config.evaluation
+    assert isinstance(model, Birch)
+    splits = {name: scorer.inputs.collection.splits[name] for name in ("dev", "test")}
+    best = {}
+    for name, split in splits.items():
+        own = best_sentences(
+            model,
+            scorer.pairs,
+            queries=scorer.own_queries(name),
+            candidates=split.candidates,
+            depth=evaluation.depth,
+            batch_tokens=evaluation.batch_tokens,
+            autocast=scorer.autocast,
+            work=scorer.work,
+        )
+        best[name], own_test = scorer.together(name, own), own
+    dev, test = splits["dev"], splits["test"]
+    weights = tune_interpolation(best["dev"], dev.candidates, dev.qrels, evaluation.measures[0])
+    for query_id, documents in own_test.items():
+        scores = _scores(documents, test.candidates[query_id], weights).values()
+        scorer.work.ties += len(scores) - len(set(np.asarray([*scores], np.float32).tolist()))
+    runs = {
+        name: require_finite(interpolate(best[name], split.candidates, weights))
+        for name, split in splits.items()
+    }
+    return FinalRuns(runs, {"interpolation.json": asdict(weights)})
 
 
 def best_sentences(
@@ -65,16 +97,22 @@ def best_sentences(
 
 def interpolate(best: BestSentences, candidates: Run, weights: Interpolation) -> Run:
     """The documents of `best` by their interpolated score; ties are broken by doc_id."""
+    return {
+        query_id: ordered(_scores(documents, candidates[query_id], weights))
+        for query_id, documents in best.items()
+    }
+
+
+def _scores(
+    documents: Mapping[str, tuple[float, ...]],
+    first_stage: Mapping[str, float],
+    weights: Interpolation,
+) -> dict[str, float]:
     of_sentence = (1.0, weights.beta, weights.gamma)
     return {
-        query_id: ordered(
-            {
-                doc_id: weights.alpha * candidates[query_id][doc_id]
-                + (1 - weights.alpha) * sum(map(float.__mul__, of_sentence, relevance))
-                for doc_id, relevance in documents.items()
-            }
-        )
-        for query_id, documents in best.items()
+        doc_id: weights.alpha * first_stage[doc_id]
+        + (1 - weights.alpha) * sum(map(float.__mul__, of_sentence, relevance))
+        for doc_id, relevance in documents.items()
     }
 
 

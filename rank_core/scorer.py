@@ -1,7 +1,9 @@
 """Runs and measures of one trial's model over the splits of its collection."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +23,16 @@ from rank_core.rerank import ordered, rerank
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FinalRuns:
+    """The runs of dev and test that a model is measured by, and what led to them."""
+
+    runs: dict[str, Run]
+    notes: Mapping[str, Any] = field(default_factory=dict)  # {file name: its content as JSON}
 
 
 class Scorer:
@@ -47,26 +59,30 @@ class Scorer:
     def run(self, name: str, depth: int = 0) -> Run:
         """The model's run over a split's evaluated queries, the same on every worker; as deep as
         the evaluation, or as said."""
-        split = self.inputs.collection.splits[name]
-        query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
-        rank, world_size = distributed.world()
         own = rerank(
             self.model,
             self.pairs,
-            queries=self.tokenize(split, query_ids[rank::world_size]),
-            candidates=split.candidates,
+            queries=self.own_queries(name),
+            candidates=self.inputs.collection.splits[name].candidates,
             depth=depth or self.config.evaluation.depth,
             batch_tokens=self.config.evaluation.batch_tokens,
             autocast=self.autocast,
             work=self.work,
         )
+        return require_finite(self.together(name, own))
+
+    def own_queries(self, name: str) -> dict[str, NDArray[np.int32]]:
+        """Token ids of this worker's share of a split's evaluated queries."""
+        query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
+        rank, world_size = distributed.world()
+        split = self.inputs.collection.splits[name]
+        return self.tokenize(split, query_ids[rank::world_size])
+
+    def together(self, name: str, own: dict[str, T]) -> dict[str, T]:
+        """What all workers found for their own queries, the same on every worker."""
+        query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
         parts = distributed.gather(own)
-        # Asked of all scores by every worker: one that raised alone would leave the others waiting.
-        if not all(
-            math.isfinite(s) for part in parts for run in part.values() for s in run.values()
-        ):
-            raise Diverged("scores must be finite, got NaN or infinity: the model has diverged")
-        return {query_id: parts[i % world_size][query_id] for i, query_id in enumerate(query_ids)}
+        return {query_id: parts[i % len(parts)][query_id] for i, query_id in enumerate(query_ids)}
 
     def table(self, name: str, run: Run) -> "pd.DataFrame":
         """`query_id, measure, value` of a run over the evaluated queries of a split."""
@@ -82,13 +98,27 @@ def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation
 
 
 def first_stage_means(
-    collection: Collection, split: str, evaluation: Evaluation
+    collections: Iterable[Collection], split: str, evaluation: Evaluation
 ) -> dict[str, float]:
-    """{measure: mean} of the candidate list itself, over the queries that are evaluated."""
-    candidates = collection.splits[split].candidates
-    query_ids = evaluated_queries(collection, split, evaluation)
-    run = {query_id: ordered(candidates.get(query_id, {})) for query_id in query_ids}
-    return mean_values(measured(collection, split, run, evaluation))
+    """{measure: mean} of the candidate lists themselves, over the queries that are evaluated in any
+    of the collections, which are one or its folds."""
+    import pandas as pd
+
+    tables = []
+    for collection in collections:
+        candidates = collection.splits[split].candidates
+        query_ids = evaluated_queries(collection, split, evaluation)
+        run = {query_id: ordered(candidates.get(query_id, {})) for query_id in query_ids}
+        tables.append(measured(collection, split, run, evaluation))
+    return mean_values(pd.concat(tables))
+
+
+def require_finite(run: Run) -> Run:
+    """The run, if all its scores are numbers. Asked of all scores by every worker: one that raised
+    alone would leave the others waiting."""
+    if not all(math.isfinite(score) for docs in run.values() for score in docs.values()):
+        raise Diverged("scores must be finite, got NaN or infinity: the model has diverged")
+    return run
 
 
 def measured(

@@ -2,17 +2,22 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rank_core.config import TrialConfig
 from rank_core.data import Run
 from rank_core.data.trec import write_run
+from rank_core.encode import Work
+from rank_core.evaluate import mean_values
 from rank_core.train import CurvePoint
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SPLITS = ("dev", "test")
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,28 @@ class Progress:
     curve: tuple[CurvePoint, ...]
     dev: dict[str, float] | None
 
+    def after(self, steps: int, num_steps: int) -> "Progress":
+        """The same news as part of a trial of `num_steps` that had done `steps` before."""
+        curve = tuple(replace(point, step=point.step + steps) for point in self.curve)
+        return Progress(self.step + steps, num_steps, curve, self.dev)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one model, or system without weights, gave on dev and test."""
+
+    runs: dict[str, Run]
+    tables: "dict[str, pd.DataFrame]"  # query_id, measure, value
+    collapsed: bool = False  # it gives all candidates of a query the same score
+    best_step: int = 0
+    train_seconds: float = 0.0
+    eval_seconds: float = 0.0
+    # Of this worker:
+    training: Work = field(default_factory=Work)
+    evaluation: Work = field(default_factory=Work)
+    ties: int = 0  # on test
+    notes: Mapping[str, Any] = field(default_factory=dict)  # {file name: its content as JSON}
+
 
 @dataclass(frozen=True)
 class TrialResult:
@@ -32,7 +59,7 @@ class TrialResult:
     cell: str
     seed: int
     status: str  # done, or collapsed: the model gives all candidates of a query the same score
-    best_step: int
+    best_step: int  # with folds the mean over them, rounded
     dev: dict[str, float]
     test: dict[str, float]
     train_seconds: float
@@ -45,26 +72,34 @@ class TrialResult:
     versions: dict[str, str]
 
 
+def values_of(models: Sequence[Measured], split: str) -> dict[str, float]:
+    """{measure: mean over the queries of all models}."""
+    return mean_values(_table(models, split))
+
+
 def write_trial(
-    workdir: Path,
-    config: TrialConfig,
-    result: TrialResult,
-    runs: dict[str, Run],
-    tables: "dict[str, pd.DataFrame]",
+    workdir: Path, config: TrialConfig, result: TrialResult, models: Sequence[Measured]
 ) -> None:
-    """The trial's files, `result.json` last: where it is, the rest is whole."""
+    """The trial's files, `result.json` last: where it is, the rest is whole. With folds there is
+    `folds.parquet`, which says what model each value is of."""
     import pandas as pd
 
     workdir.mkdir(parents=True, exist_ok=True)
-    (workdir / "config.json").write_text(json.dumps(config.settings(), indent=1))
-    for split, run in runs.items():
+    _write_json(workdir / "config.json", config.settings())
+    for split in SPLITS:
+        run = {query_id: docs for model in models for query_id, docs in model.runs[split].items()}
         write_run(workdir / f"{split}.run.gz", run, tag=result.cell)
-    values = [table.assign(split=split) for split, table in tables.items()]
+    values = [_table(models, split).assign(split=split) for split in SPLITS]
     table = pd.concat(values, ignore_index=True).assign(cell=result.cell, seed=result.seed)
     columns = ["cell", "seed", "split", "query_id", "measure", "value"]
     table[columns].to_parquet(workdir / "per_query.parquet", index=False)
+    for name in dict.fromkeys(name for model in models for name in model.notes):
+        notes = {f"fold{fold}": model.notes[name] for fold, model in enumerate(models, start=1)}
+        _write_json(workdir / name, notes if config.evaluation.folds else models[0].notes[name])
+    if config.evaluation.folds:
+        _fold_table(models).to_parquet(workdir / "folds.parquet", index=False)
     unfinished = workdir / "result.json.unfinished"
-    unfinished.write_text(json.dumps(asdict(result), indent=1))
+    _write_json(unfinished, asdict(result))
     os.replace(unfinished, workdir / "result.json")
 
 
@@ -74,3 +109,27 @@ def constant(run: Run) -> bool:
         max(scores.values()) - min(scores.values()) for scores in run.values() if len(scores) > 1
     ]
     return bool(spreads) and max(spreads) < 1e-4
+
+
+def _table(models: Sequence[Measured], split: str) -> "pd.DataFrame":
+    import pandas as pd
+
+    table = pd.concat([model.tables[split] for model in models])
+    return table.sort_values(["measure", "query_id"], ignore_index=True)
+
+
+def _fold_table(models: Sequence[Measured]) -> "pd.DataFrame":
+    """`fold, split, query_id, measure, value, best_step`; folds count from 1."""
+    import pandas as pd
+
+    values = [
+        model.tables[split].assign(fold=fold, split=split, best_step=model.best_step)
+        for fold, model in enumerate(models, start=1)
+        for split in SPLITS
+    ]
+    columns = ["fold", "split", "query_id", "measure", "value", "best_step"]
+    return pd.concat(values, ignore_index=True)[columns]
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1))

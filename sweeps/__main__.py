@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rank_core.errors import BadInput, unknown
-from sweeps import check_table, compare_runs, design, models, report, status
+from sweeps import check_table, compare_runs, design, doctor, models, report, status
 from sweeps.commands import mlflow_sync, ui
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
@@ -13,6 +13,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "design": design.main,
     "compare": compare_runs.main,
     "check-table": check_table.main,
+    "doctor": doctor.main,
     "models": models.main,
     "ui": ui,
     "mlflow-sync": mlflow_sync,
@@ -26,6 +27,7 @@ USAGE = """usage: python -m sweeps COMMAND ...
   mlflow-sync DIR  send what MLflow has not taken yet
   compare RUN ...  the same tested table for any TREC runs (--qrels FILE)
   models           the zoo: every ranking system, its paper, size and settings (--backbone B)
+  doctor           examine the environment and a collection (--collection X) before a sweep
   check-table      recompute the derived numbers of published tables, or of your own (FILE)
 
 DIR is a sweep's folder, for example results/window_stride. COMMAND --help says more.

@@ -14,6 +14,7 @@ from rank_core.backbones import load_tokenizer
 from rank_core.batches import NUM_SPECIAL, tokenize_queries
 from rank_core.chunks import document_spans
 from rank_core.config import Training, TrialConfig
+from rank_core.cross_validation import parts_of
 from rank_core.encode import Work
 from rank_core.examples import training_queries
 from rank_core.inputs import Inputs
@@ -104,7 +105,7 @@ def mean_query_tokens(inputs: Inputs, limit: int) -> float:
     return float(np.mean([len(ids) for ids in tokenize_queries(tokenizer, queries, limit)]))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _num_training_queries(inputs: Inputs, depth: int, sampling: Training) -> int:
     """How many training queries have both a relevant document and a negative."""
     split = inputs.collection.splits["train"]
@@ -113,7 +114,13 @@ def _num_training_queries(inputs: Inputs, depth: int, sampling: Training) -> int
 
 
 def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
-    """Encoder tokens of one trial, training weighted by its backward pass."""
+    """Encoder tokens of one trial, over all its folds, training weighted by its backward pass."""
+    pairs = sum(_pairs_of_model(config, part, chunks) for part in parts_of(config, inputs))
+    return pairs * chunks.tokens_per_document
+
+
+def _pairs_of_model(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
+    """Whole documents that one model reads in training, validation and test."""
     evaluation = config.evaluation
     num_train = _num_training_queries(inputs, evaluation.depth, config.training.sampling)
     steps = num_training_steps(config.training, num_train)
@@ -125,7 +132,7 @@ def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> 
         candidates = inputs.collection.splits[name].candidates
         for query_id in evaluated_queries(inputs.collection, name, evaluation):
             pairs += times * min(evaluation.depth, len(candidates.get(query_id, ())))
-    return pairs * chunks.tokens_per_document
+    return pairs
 
 
 def measured_speed(config: TrialConfig, inputs: Inputs, *, seconds: float = 1.0) -> float:

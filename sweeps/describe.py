@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rank_core.cross_validation import parts_of
+from rank_core.data import Collection, Qrels
 from rank_core.data.trec import write_qrels
 from rank_core.models import model_class
 from rank_core.scorer import evaluated_queries, first_stage_means
@@ -23,7 +25,8 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     queries = {name: len(split.queries) for name, split in collection.splits.items()}
     number = plan.num_trials
     once = sum(cell.deterministic for cell in plan.cells)
-    evaluated = {name: len(evaluated_queries(collection, name, base.evaluation)) for name in SPLITS}
+    evaluated = {name: len(_evaluated(plan, name)) for name in SPLITS}
+    folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
     width = max(24, *(len(cell.label) + 2 for cell in plan.cells))
     lines = [
         plan.experiment.question,
@@ -31,7 +34,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"collection  {collection.name} ({collection.content_hash}): "
         f"{len(collection.documents):,} documents, queries "
         + ", ".join(f"{name} {count:,}" for name, count in queries.items())
-        + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}",
+        + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens",
         f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
@@ -100,7 +103,7 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
         },
         "backbone": {"name": backbone.name, "content_hash": backbone.content_hash},
         "cells": cells,
-        "first_stage": first_stage_means(collection, "test", base.evaluation),
+        "first_stage": first_stage_means(_parts(plan), "test", base.evaluation),
         "command": redact_text(shlex.join(["python", f"sweeps/{plan.experiment.script}", *argv])),
         "profile": plan.experiment.profile,
         "confirms": plan.experiment.confirms,
@@ -128,10 +131,21 @@ def write_description(folder: Path, plan: Plan, description: dict[str, Any]) -> 
     write_json(folder / "sweep.json", description)
     (folder / "qrels").mkdir(exist_ok=True)
     for name in SPLITS:
-        qrels = plan.inputs.collection.splits[name].qrels
-        query_ids = evaluated_queries(plan.inputs.collection, name, plan.base.evaluation)
-        judged = {query_id: qrels[query_id] for query_id in query_ids}
-        write_qrels(folder / "qrels" / f"{name}.qrels", judged)
+        write_qrels(folder / "qrels" / f"{name}.qrels", _evaluated(plan, name))
+
+
+def _evaluated(plan: Plan, split: str) -> Qrels:
+    """The judgments of a split's evaluated queries; with folds, of those of every fold."""
+    return {
+        query_id: part.splits[split].qrels[query_id]
+        for part in _parts(plan)
+        for query_id in evaluated_queries(part, split, plan.base.evaluation)
+    }
+
+
+def _parts(plan: Plan) -> list[Collection]:
+    """The collection, or its folds."""
+    return [part.collection for part in parts_of(plan.base, plan.inputs)]
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

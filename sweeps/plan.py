@@ -1,6 +1,7 @@
 """From an experiment and the user's options to the trials that will run, and those that won't."""
 
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 from rank_core import tiny
 from rank_core.config import TrialConfig, setting_types
+from rank_core.cross_validation import near_duplicates, parts_of
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.inputs import Inputs, cell_of, load_inputs
+from rank_core.last_steps import ranks_by_score_alone
 from rank_core.models import Ranker, check_model, is_deterministic, model_class
 from rank_core.profiles import profile_settings, suited_to_model
 from sweeps.command_line import Options
@@ -108,6 +111,8 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
         points = points[:SMOKE_POINTS]
     baseline = _cell(experiment, base, grid.baseline)
     cells, removed = _feasible(experiment, base, baseline, points)
+    if base.evaluation.folds and (leak := near_duplicates(parts_of(base, inputs))):
+        print(f"warning: {leak}", file=sys.stderr, flush=True)
     return Plan(experiment, base, inputs, tuple(_told_apart(cells)), tuple(removed), options.seeds)
 
 
@@ -227,7 +232,8 @@ def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
         return True
     models = (model_class(cell.config.model.name), model_class(other.config.model.name))
     return cell.chunks.max_chunks == 1 and all(
-        issubclass(model, Ranker) and model.one_chunk_is_firstp for model in models
+        issubclass(model, Ranker) and model.one_chunk_is_firstp and ranks_by_score_alone(model)
+        for model in models
     )
 
 

@@ -85,6 +85,7 @@ def _sweep(
             "tracking_uri": redact_text(tracking_uri),
         }
         write_description(store.folder, plan, description)
+        store.push("sweep.json", "qrels")  # for those who watch from elsewhere
         outbox = Outbox(store.folder / "outbox", experiment_name(plan, store).removeprefix("rank/"))
         recorder = Recorder(outbox, store, plan)
         for trial in plan.trials():

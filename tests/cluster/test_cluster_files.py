@@ -1,18 +1,31 @@
-"""The cluster files, read as Ray's launcher reads them, without a cluster."""
+"""The cluster files, read as Ray's launcher and Kubernetes read them, without a cluster."""
 
+import os
+import shlex
+import subprocess
+import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "cluster").glob("*.yaml"))
+LAUNCHED = [ROOT / "cluster" / name for name in ("config.yaml", "gcp.yaml", "local.yaml")]
+CLOUDS = [path for path in LAUNCHED if path.name != "local.yaml"]
+KUBERAY, SLURM = ROOT / "cluster" / "kuberay.yaml", ROOT / "cluster" / "slurm.sh"
 
-every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+every_file = pytest.mark.parametrize("path", LAUNCHED, ids=lambda path: path.name)
+every_cloud = pytest.mark.parametrize("path", CLOUDS, ids=lambda path: path.name)
 
 
 def read(path):
     return yaml.safe_load(path.read_text())
+
+
+def test_every_file_of_the_folder_is_tested_here():
+    assert {*LAUNCHED, KUBERAY, SLURM} == set((ROOT / "cluster").iterdir())
 
 
 @every_file
@@ -52,6 +65,163 @@ def test_every_node_demands_the_token_and_reports_no_usage(path):
     assert "RAY_AUTH_MODE=token" in setup and "RAY_USAGE_STATS_ENABLED=0" in setup
 
 
-def test_the_cloud_cluster_gives_trials_to_workers_alone():
-    config = read(ROOT / "cluster" / "config.yaml")
+@every_file
+def test_bash_can_read_every_command(path):
+    config = read(path)
+    commands = [
+        line for key, lines in config.items() if key.endswith("_commands") for line in lines
+    ]
+    assert len(commands) > 5
+    for line in commands:
+        subprocess.run(["bash", "-n", "-c", line], check=True)
+
+
+@every_cloud
+def test_the_cloud_cluster_gives_trials_to_workers_alone(path):
+    config = read(path)
     assert config["available_node_types"][config["head_node_type"]]["resources"]["CPU"] == 0
+
+
+def test_google_workers_are_spot_machines_with_a_gpu_that_ray_is_told_of():
+    worker = read(ROOT / "cluster" / "gcp.yaml")["available_node_types"]["gpu_worker"]
+    scheduling = worker["node_config"]["scheduling"]
+    assert scheduling["provisioningModel"] == "SPOT"
+    assert scheduling["onHostMaintenance"] == "TERMINATE"  # Google demands it of GPU machines
+    assert worker["resources"]["GPU"] >= 1 and worker["resources"]["CPU"] >= 1
+
+
+def test_google_workers_install_the_versions_that_the_head_lists(tmp_path):
+    config = read(ROOT / "cluster" / "gcp.yaml")
+    [path] = config["cluster_synced_files"]
+    [freeze] = [line for line in config["head_setup_commands"] if "pip freeze" in line]
+    [install] = [line for line in config["worker_setup_commands"] if "pip install" in line]
+    assert freeze.endswith(f"> {path}") and f"--constraint {path}" in install
+    assert not any("pip install" in line for line in config["setup_commands"])
+    # The command itself, in this environment instead of the head's.
+    here = freeze.replace("~/ranksweep/.venv/bin/python", sys.executable)
+    here = here.replace(path, str(tmp_path / "versions.txt"))
+    subprocess.run(["bash", "-c", here], check=True)
+    listed = [Requirement(line) for line in (tmp_path / "versions.txt").read_text().splitlines()]
+    assert {"ray", "torch", "transformers", "mlflow"} <= {one.name.lower() for one in listed}
+    assert all(str(one.specifier).startswith("==") and "+" not in str(one) for one in listed)
+
+
+# KubeRay's own schema (its CRDs) is not at hand: what follows checks structure, not validity.
+
+
+def manifest(kind):
+    documents = yaml.safe_load_all(KUBERAY.read_text())
+    [found] = [document for document in documents if document["kind"] == kind]
+    return found
+
+
+def head_and_workers():
+    cluster = manifest("RayJob")["spec"]["rayClusterSpec"]
+    return cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+
+
+def pods():
+    head, workers = head_and_workers()
+    return [group["template"]["spec"] for group in (head, *workers)]
+
+
+def containers():
+    return [one for pod in pods() for one in (*pod["initContainers"], *pod["containers"])]
+
+
+def test_the_kuberay_manifest_is_a_job_with_a_cluster_of_its_own():
+    job = manifest("RayJob")
+    assert job["apiVersion"] == "ray.io/v1"
+    assert job["spec"]["shutdownAfterJobFinishes"] is True
+    assert {"headGroupSpec", "workerGroupSpecs", "rayVersion"} <= job["spec"][
+        "rayClusterSpec"
+    ].keys()
+    assert job["spec"]["rayClusterSpec"]["authOptions"] == {"mode": "token"}
+
+
+def test_the_kuberay_job_runs_a_sweep_that_this_repository_has():
+    from sweeps.command_line import parse
+
+    words = shlex.split(manifest("RayJob")["spec"]["entrypoint"])
+    assert words[:2] == ["python", "-m"]
+    assert (ROOT / f"{words[2].replace('.', '/')}.py").exists()
+    options = parse(words[3:], prog="", description="")
+    shared = [
+        one["mountPath"] for one in containers()[0]["volumeMounts"] if one["name"] == "shared"
+    ]
+    assert options.storage.startswith(f"{shared[0]}/")
+    [mlflow] = [one for one in containers() if one["name"] == "mlflow"]
+    assert options.tracking_uri == "http://127.0.0.1:5000" and "--port 5000" in mlflow["args"][0]
+
+
+def test_head_and_workers_of_kuberay_have_one_image_and_one_environment():
+    cluster = manifest("RayJob")["spec"]["rayClusterSpec"]
+    [image] = {one["image"] for one in containers()}
+    version, python = image.partition(":")[2].split("-")[:2]
+    assert version == cluster["rayVersion"] and python == "py311"
+    [needed] = [Requirement(line) for line in requires("ranksweep") if line.startswith("ray[")]
+    assert needed.specifier.contains(version)
+    assert all(one["env"] == containers()[0]["env"] for one in containers())
+    assert all(one["volumeMounts"] == containers()[0]["volumeMounts"] for one in containers())
+    environment = {one["name"]: one["value"] for one in containers()[0]["env"]}
+    assert environment["PATH"].startswith(f"{environment['ENVIRONMENT']}/bin:")
+
+
+def test_volumes_of_kuberay_are_the_mounted_ones_and_can_be_written_by_all_nodes():
+    mounted = {one["name"] for one in containers()[0]["volumeMounts"]}
+    assert all({volume["name"] for volume in pod["volumes"]} == mounted for pod in pods())
+    claim = manifest("PersistentVolumeClaim")
+    [shared] = [volume for volume in pods()[0]["volumes"] if volume["name"] == "shared"]
+    assert shared["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_kuberay_gives_trials_to_gpu_workers_alone_and_their_number_is_fixed():
+    head, workers = head_and_workers()
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    for group in workers:
+        assert group["minReplicas"] == group["replicas"] == group["maxReplicas"] >= 1
+        [container] = group["template"]["spec"]["containers"]
+        assert container["resources"]["limits"]["nvidia.com/gpu"] >= 1
+    # KubeRay's parameters are strings, and the Ray container comes first.
+    params = [value for one in (head, *workers) for value in one["rayStartParams"].values()]
+    assert all(isinstance(value, str) for value in params)
+    assert [pod["containers"][0]["name"] for pod in pods()] == ["ray-head", "ray-worker"]
+    for one in (container for pod in pods() for container in pod["containers"]):
+        assert one["resources"]["requests"]["memory"] == one["resources"]["limits"]["memory"]
+
+
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def test_kuberays_script_makes_the_environment_once_from_the_lock(tmp_path):
+    script, lock, home = (
+        tmp_path / "environment.sh",
+        tmp_path / "lock.txt",
+        tmp_path / "environment",
+    )
+    script.write_text(manifest("ConfigMap")["data"]["environment.sh"])
+    lock.write_text("ray==2.60.0\n")
+    # Stands for Python: `-m venv DIR` leaves a copy of itself there, all calls are noted.
+    note = f'echo "$@" >> {tmp_path}/calls; if test "${{2:-}}" = venv; then'
+    copy = 'mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi'
+    executable(tmp_path / "bin" / "python", f"#!/bin/bash\n{note} {copy}\n")
+    env = {"LOCK": str(lock), "SOURCE": "ranksweep.whl", "ENVIRONMENT": str(home)}
+    env["PATH"] = f"{home}/bin:{tmp_path}/bin:{os.environ['PATH']}"
+
+    def run(what):
+        calls = tmp_path / "calls"
+        calls.unlink(missing_ok=True)
+        subprocess.run(["bash", str(script), what], env=env, check=True, timeout=10)
+        return [line for line in calls.read_text().splitlines() if line != "--version"]
+
+    install = f"-m pip install --quiet --constraint {lock} ranksweep.whl"
+    assert run("make") == [f"-m venv {home}", install]
+    assert run("make") == [] and run("wait") == []
+    lock.write_text("ray==2.60.1\n")
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run(["bash", str(script), "wait"], env=env, timeout=0.3)
+    assert run("make") == [f"-m venv {home}", install]

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 def test_a_new_model_is_held_to_every_contract_and_passes():
     laws = len(re.findall(r"^@every_model", (HERE / "test_every_model.py").read_text(), re.M))
     plugins = ["-p", "toy_model", "-p", "no:cacheprovider"]

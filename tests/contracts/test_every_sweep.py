@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sweeps.command_line import parse
+from sweeps.plan import make_plan
+
 FOLDER = Path(__file__).parents[2] / "sweeps"
 SWEEPS = sorted(
     path for path in FOLDER.glob("*.py") if re.search(r"^EXPERIMENT\b", path.read_text(), re.M)
@@ -58,7 +61,20 @@ def test_the_sweep_is_named_like_its_file(path):
 
 
 @every_sweep
-def test_a_dry_run_anywhere_prints_the_plan_and_launches_nothing(path, command, tmp_path):
+def test_the_plan_has_a_baseline_and_other_cells_that_can_run(
+    path, backbone_folder, collection_folder
+):
+    module = __import__(f"sweeps.{path.stem}", fromlist=["EXPERIMENT"])
+    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+    plan = make_plan(module.EXPERIMENT, parse(inputs, prog=path.name, description=""))
+    assert len(plan.cells) >= 2
+    labels = [cell.label for cell in plan.cells]
+    assert len(set(labels)) == len(labels)
+    assert all(cell.cost > 0 for cell in plan.cells)
+
+
+def test_a_dry_run_anywhere_prints_the_plan_and_launches_nothing(command, tmp_path):
+    path = FOLDER / "window_stride.py"
     done = command(path, "--dry-run")
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(r"trials +\d+ cells x 3 seeds = \d+", done.stdout)

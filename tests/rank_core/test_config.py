@@ -72,6 +72,7 @@ OTHER = {
     "evaluation.max_dev_queries": 5,
     "evaluation.max_test_queries": 5,
     "evaluation.batch_tokens": 2048,
+    "evaluation.folds": 5,
     "chat.protocol": "anthropic",
     "chat.base_url": "http://127.0.0.1:8000/v1",
     "chat.model": "another",

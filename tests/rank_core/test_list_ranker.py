@@ -19,7 +19,7 @@ def test_bm25_is_the_candidate_list_itself(small_trial, tmp_path):
     progress, result = finish(config, tmp_path)
     collection = load_inputs(config.collection, config.model.backbone).collection
     for split, means in (("dev", result.dev), ("test", result.test)):
-        assert means == pytest.approx(first_stage_means(collection, split, config.evaluation))
+        assert means == pytest.approx(first_stage_means([collection], split, config.evaluation))
         run = read_run(tmp_path / f"{split}.run.gz")
         candidates = collection.splits[split].candidates
         assert {q: list(docs) for q, docs in run.items()} == {

@@ -7,12 +7,6 @@ import pytest
 import real_formats
 
 
-def forget_ir_datasets():
-    """Its objects hold the folder that was its home when it was first imported."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ir_datasets"]:
-        del sys.modules[name]
-
-
 @pytest.fixture(scope="session")
 def ir_environment(tmp_path_factory):
     """Settings that a process needs to find the collections; loopback port 9 answers nobody."""
@@ -33,7 +27,7 @@ def ir_home(ir_environment, monkeypatch):
     loaded = sys.modules.get("ir_datasets")
     home = Path(ir_environment["IR_DATASETS_HOME"])
     if loaded is None or getattr(loaded, "home_of_tests", None) != home:
-        forget_ir_datasets()
+        real_formats.forget_ir_datasets()
         import ir_datasets
 
         ir_datasets.home_of_tests = home

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import real_formats
-from conftest import forget_ir_datasets
+from real_formats import forget_ir_datasets
 
 from rank_core.data import load_collection
 from rank_core.errors import BadInput

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# A sweep as one Slurm job: Ray's head on the first node, a worker on each other one, then the sweep
+# that its arguments name. From the root of this repository, which all nodes must see:
+#
+#   sbatch cluster/slurm.sh sweeps/window_stride.py --num-seeds 5 --storage "$SCRATCH/rank" \
+#       --backbone bert-base-uncased
+#   sbatch --nodes=4 --gpus-per-node=4 cluster/slurm.sh sweeps/window_stride.py --num-workers 4 \
+#       --storage "$SCRATCH/rank"                      each trial on 4 GPUs, 4 trials side by side
+#   .venv/bin/python -m sweeps status "$SCRATCH/rank/window_stride"   how far it is
+#
+# Give it again after an interruption: a sweep goes on from the trials that are done. Two minutes
+# before its time is up the job interrupts the sweep and puts itself into the queue again.
+#
+# All nodes run one virtual environment, .venv beside this script's folder, made here if it is not
+# there. Where compute nodes have no network, make it on the login node first:
+#   python3.11 -m venv .venv && .venv/bin/pip install -e .
+#
+# Run for real so far: never under Slurm, never on two machines. With stand-ins for srun and scontrol
+# that start two Ray nodes on one machine, tests run this script, interrupt it and look for what is
+# left; a sweep with two workers per trial has run through it so, by hand.
+
+#SBATCH --job-name=ranksweep
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --gpus-per-node=1
+#SBATCH --mem=48G
+#SBATCH --time=24:00:00
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=ranksweep-%j.log
+
+set -euo pipefail
+if test -z "${SLURM_JOB_ID:-}" || test $# = 0; then
+    echo "usage: sbatch [--nodes=N ...] cluster/slurm.sh sweeps/NAME.py [options of the sweep]" >&2
+    exit 2
+fi
+cd "$SLURM_SUBMIT_DIR"
+python=$PWD/.venv/bin/python
+if ! test -x "$python"; then
+    python3 -m venv .venv
+    "$python" -m pip install --quiet --editable .
+fi
+cpus=${SLURM_CPUS_PER_TASK:-1}
+export SRUN_CPUS_PER_TASK=$cpus # srun does not take it over from sbatch
+
+# A folder that is not the same on all nodes would show as versions that differ.
+versions='
+import hashlib, sys
+from importlib.metadata import distributions
+names = sorted({f"{one.name}=={one.version}" for one in distributions()})
+digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
+print(f"Python {sys.version.split()[0]}, {len(names)} packages {digest}")'
+seen=$(srun --ntasks-per-node=1 "$python" -c "$versions" | sort -u)
+if test "$(wc -l <<< "$seen")" != 1; then
+    printf 'error: all nodes must run the same versions, found\n%s\n' "$seen" >&2
+    exit 2
+fi
+echo "$seen"
+
+# The batch script runs on the first node. Ports follow the job's number, because other jobs of
+# other people may run Ray on the same machines; they are kept out by a token of this job alone.
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+port=$((20000 + SLURM_JOB_ID % 20000))
+address=$("$python" -c 'import ray; print(ray.util.get_node_ip_address())'):$port
+RAY_AUTH_TOKEN=$("$python" -c 'import secrets; print(secrets.token_hex(32))')
+export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
+ray=("$python" -m ray.scripts.scripts start --block "--num-cpus=$cpus"
+    "--num-gpus=${SLURM_GPUS_ON_NODE:-0}" --object-store-memory=200000000
+    "--temp-dir=/tmp/ray-$SLURM_JOB_ID")
+
+# Never `ray stop`: it ends every Ray of this user on a machine, also that of another job. Each
+# process is ended by its own id, and srun hands the signal on to its node.
+pids=()
+cleanup() {
+    trap - EXIT
+    for pid in "${pids[@]}"; do kill -TERM "$pid" 2> /dev/null || true; done
+    for pid in "${pids[@]}"; do wait "$pid" || true; done
+}
+trap cleanup EXIT
+on_node() {
+    local node=$1
+    shift
+    srun --overlap --nodes=1 --ntasks=1 "--nodelist=$node" "$@" &
+    pids=("$!" "${pids[@]}") # the head, started first, ends last
+}
+
+# The dashboard must be on: Ray Train asks it which resources dead trials held.
+on_node "${nodes[0]}" "${ray[@]}" --head "--port=$port" "--dashboard-port=$((port + 20000))" \
+    --include-dashboard=true
+for node in "${nodes[@]:1}"; do
+    on_node "$node" "${ray[@]}" "--address=$address"
+done
+export RAY_ADDRESS=$address
+joined='
+import sys, time
+import ray
+wanted, deadline = int(sys.argv[1]), time.monotonic() + 300
+while not ray.is_initialized():
+    try:
+        ray.init(log_to_driver=False, logging_level="ERROR")
+    except ConnectionError:
+        if time.monotonic() > deadline:
+            sys.exit("error: the head did not start within 5 minutes")
+        time.sleep(1)
+while (alive := sum(node["Alive"] for node in ray.nodes())) < wanted:
+    if time.monotonic() > deadline:
+        sys.exit(f"error: {alive} of {wanted} nodes joined within 5 minutes")
+    time.sleep(0.5)
+print(f"{alive} nodes joined")'
+"$python" -c "$joined" "${#nodes[@]}"
+
+# A group of its own, because bash makes background commands deaf to the interruption.
+set -m
+"$python" "$@" &
+driver=$!
+set +m
+out_of_time=
+trap 'out_of_time=yes; kill -INT "$driver" 2> /dev/null || true' USR1
+trap 'kill -INT "$driver" 2> /dev/null || true' TERM INT
+code=0
+while kill -0 "$driver" 2> /dev/null; do # `wait` also returns when a signal came
+    code=0
+    wait "$driver" || code=$?
+done
+cleanup
+if test -n "$out_of_time" && test "$code" = 130; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"

@@ -1,0 +1,129 @@
+"""One model of a trial: trained on train, its best checkpoint chosen on dev, tested once."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rank_core import distributed
+from rank_core.config import TrialConfig
+from rank_core.data import Run
+from rank_core.data.trec import write_run
+from rank_core.encode import Work
+from rank_core.evaluate import mean_values
+from rank_core.examples import TrainingQuery, training_queries
+from rank_core.inputs import Inputs
+from rank_core.last_steps import last_step
+from rank_core.machine import trial_device
+from rank_core.models import Ranker, build_model
+from rank_core.optimise import autocast_type
+from rank_core.scorer import Scorer
+from rank_core.train import Streams, num_training_steps, train
+from rank_core.trial_result import Measured, Progress, constant
+from rank_core.weights import save_weights, take_over, weights_file
+
+
+@dataclass
+class _Best:
+    """The checkpoint with the best dev value so far; the earlier one on a tie."""
+
+    value: float = float("-inf")
+    step: int = 0
+    run: Run | None = None
+    weights: dict[str, torch.Tensor] | None = None
+
+
+def train_and_test(
+    config: TrialConfig, inputs: Inputs, streams: Streams, workdir: Path
+) -> Iterator[Progress | Measured]:
+    """Yields the progress and, last, what the model gave. What later trials may start from goes to
+    `workdir`, if the settings ask for it."""
+    device = trial_device()
+    autocast = autocast_type(config.training.precision, device)
+    model = _start(config, inputs, streams).to(device)
+    scorer = Scorer(config, inputs, model, autocast)
+    best, train_work = _Best(), Work()
+    train_seconds = eval_seconds = 0.0
+    before = time.perf_counter()
+    for record in train(
+        model,
+        scorer.pairs,
+        _examples(config, scorer),
+        config.training,
+        streams=streams,
+        autocast=autocast,
+        work=train_work,
+    ):
+        trained = time.perf_counter()
+        dev = _validate(scorer, best, record.step) if record.validate else None
+        train_seconds += trained - before
+        eval_seconds += time.perf_counter() - trained
+        yield Progress(record.step, record.num_steps, record.curve, dev)
+        before = time.perf_counter()
+    assert best.weights is not None and best.run is not None
+    model.load_state_dict(best.weights)
+    _keep_for_others(workdir, scorer, best.weights)
+    ties_before = scorer.work.ties
+    final = last_step(scorer, best.run)
+    eval_seconds += time.perf_counter() - before
+    yield Measured(
+        runs=final.runs,
+        tables={split: scorer.table(split, run) for split, run in final.runs.items()},
+        collapsed=constant(final.runs["test"]),
+        best_step=best.step,
+        train_seconds=train_seconds,
+        eval_seconds=eval_seconds,
+        training=train_work,
+        evaluation=scorer.work,
+        ties=scorer.work.ties - ties_before,
+        notes=final.notes,
+    )
+
+
+def planned_steps(config: TrialConfig, inputs: Inputs) -> int:
+    """The optimiser steps that the model will take."""
+    split, no_tokens = inputs.collection.splits["train"], np.zeros(0, np.int32)
+    queries = dict.fromkeys(split.queries, no_tokens)
+    examples = training_queries(split, queries, config.evaluation.depth, config.training)
+    return num_training_steps(config.training, len(examples))
+
+
+def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
+    """The model that training starts from."""
+    model = build_model(config, inputs.backbone, init_seed=streams.init)
+    if config.training.init_from:
+        take_over(model, weights_file(config.training.init_from))
+    return model
+
+
+def _examples(config: TrialConfig, scorer: Scorer) -> list[TrainingQuery]:
+    split = scorer.inputs.collection.splits["train"]
+    tokens = scorer.tokenize(split, sorted(split.queries))
+    return training_queries(split, tokens, config.evaluation.depth, config.training)
+
+
+def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
+    """The dev measures now; keeps the checkpoint if its primary measure is the best so far."""
+    run = scorer.run("dev")
+    dev = mean_values(scorer.table("dev", run))
+    value = dev[scorer.config.evaluation.measures[0]]
+    if value > best.value:
+        best.value, best.step, best.run = value, step, run
+        best.weights = {k: v.detach().clone() for k, v in scorer.model.state_dict().items()}
+    return dev
+
+
+def _keep_for_others(workdir: Path, scorer: Scorer, weights: dict[str, torch.Tensor]) -> None:
+    """What later trials may start from."""
+    config = scorer.config
+    run = scorer.run("train", config.training.depth) if config.training.keep_run else None
+    if distributed.world()[0] != 0:
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    if config.training.keep_weights:
+        save_weights(workdir, weights)
+    if run is not None:
+        write_run(workdir / "train.run.gz", run, tag=config.model.name)

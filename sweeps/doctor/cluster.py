@@ -1,0 +1,176 @@
+"""The Ray cluster, if one can be reached: equal versions, a shared storage, GPUs."""
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from sweeps.doctor.finding import Finding
+from sweeps.doctor.reach import unreachable
+
+PATIENCE_S = 30.0
+COMPARED = ("torch", "transformers", "tokenizers", "numpy", "ir-measures", "ray", "ranksweep")
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node of the cluster answered."""
+
+    name: str
+    gpus: float  # that Ray hands out
+    attached: int  # devices of the machine
+    versions: Mapping[str, str]
+    sees_storage: bool
+
+
+def cluster(storage: Path | None) -> Iterator[Finding]:
+    """What the nodes say; `storage` is a file that all of them should see. Never starts Ray."""
+    address = running_address()
+    if address is None:
+        yield Finding("ok", "no Ray cluster: a sweep starts Ray on this machine alone")
+        return
+    parts = urlsplit(address if "://" in address else f"ray://{address}")
+    reason = unreachable(parts.hostname or "", parts.port or 6379)
+    if reason:
+        yield Finding(
+            "error",
+            f"no Ray cluster at {address} ({reason})",
+            "a sweep would wait for it and end",
+            "`ray up`, or unset RAY_ADDRESS to run on this machine alone",
+        )
+        return
+    from sweeps.resources import BOOTSTRAP  # it imports Ray
+
+    if not os.environ.get("RAY_ADDRESS") and not BOOTSTRAP.expanduser().exists():
+        yield Finding(
+            "note",
+            f"a Ray cluster runs at {address}",
+            "a sweep that is started here does not use it",
+            f"RAY_ADDRESS={address}, or `ray submit`",
+        )
+    try:
+        nodes = _ask(address, storage)
+    except Exception as error:  # versions that differ, a token, a head without workers
+        yield Finding(
+            "error",
+            f"the Ray cluster at {address} does not answer ({' '.join(str(error).split())[:200]})",
+            "no trial could be sent there",
+            "the same Python and Ray on all nodes; `ray status` on the head says more",
+        )
+        return
+    yield from judged(nodes)
+
+
+def running_address() -> str | None:
+    """RAY_ADDRESS, or that of a cluster that `ray start` or `ray up` has started here."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address == "local":
+        return None
+    if address and address != "auto":
+        return address
+    file = (
+        Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+    )
+    return file.read_text().strip() or None if file.exists() else None
+
+
+def judged(nodes: list[Node]) -> Iterator[Finding]:
+    """What differs between nodes."""
+    gpus = sum(node.gpus for node in nodes)
+    yield Finding("ok", f"Ray cluster of {len(nodes)} node(s), {gpus:g} GPU(s)")
+    for package in ("python", *COMPARED):
+        found: dict[str, list[str]] = {}
+        for node in nodes:
+            found.setdefault(node.versions.get(package, "missing"), []).append(node.name)
+        if len(found) > 1:
+            where = "; ".join(f"{one} on {', '.join(names)}" for one, names in found.items())
+            yield Finding(
+                "error",
+                f"{package} differs between nodes ({where})",
+                "the same trial would give other numbers there, or fail",
+                "install the same requirements.lock on all nodes",
+            )
+        elif "missing" in found and package == "ranksweep":
+            yield Finding(
+                "error",
+                "ranksweep is installed on no node",
+                "every trial would fail",
+                "pip install it in the setup_commands of the cluster",
+            )
+    if blind := [node.name for node in nodes if not node.sees_storage]:
+        yield Finding(
+            "error",
+            f"the storage is not the same folder on {', '.join(blind)}",
+            "results of trials there would be lost",
+            "a shared folder, or a URI such as s3://",
+        )
+    if idle := [node.name for node in nodes if node.attached > node.gpus]:
+        yield Finding(
+            "warning",
+            f"Ray hands out fewer GPUs than are attached on {', '.join(idle)}",
+            "the others stay idle",
+            "num_gpus in the node's `ray start`, or CUDA_VISIBLE_DEVICES",
+        )
+
+
+def _ask(address: str, storage: Path | None) -> list[Node]:
+    """What the nodes say, through a connection that is closed again."""
+    import ray
+
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        return asked(None if storage is None else str(storage))
+    finally:
+        ray.shutdown()
+
+
+def asked(storage: str | None) -> list[Node]:
+    """One small task per node of the connected cluster, on no CPU, so that busy nodes answer."""
+    import ray
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    # By value: a node that cannot import this project must be able to say so.
+    task = ray.remote(num_cpus=0, max_retries=0)(_self_description())
+    answers = [
+        task.options(resources={f"node:{node['NodeManagerAddress']}": 0.001}).remote(
+            COMPARED, storage
+        )
+        for node in nodes
+    ]
+    return [
+        Node(
+            name=node["NodeManagerHostname"],
+            gpus=node["Resources"].get("GPU", 0.0),
+            attached=attached,
+            versions=versions,
+            sees_storage=sees,
+        )
+        for node, (attached, versions, sees) in zip(
+            nodes, ray.get(answers, timeout=PATIENCE_S), strict=True
+        )
+    ]
+
+
+def _self_description() -> Any:
+    def describe(
+        packages: tuple[str, ...], storage: str | None
+    ) -> tuple[int, dict[str, str], bool]:
+        import glob
+        import os.path
+        import platform
+        from importlib import metadata
+
+        installed = {
+            one.metadata["Name"].lower().replace("_", "-"): one.version
+            for one in metadata.distributions()
+        }
+        versions = {name: installed[name] for name in packages if name in installed}
+        versions["python"] = platform.python_version()
+        sees = storage is None or os.path.exists(storage)
+        return len(glob.glob("/dev/nvidia[0-9]*")), versions, sees
+
+    return describe

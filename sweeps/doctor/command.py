@@ -1,0 +1,121 @@
+"""`python -m sweeps doctor`: environment and data, one line per finding.
+
+Nothing is launched. Nothing is written but a probe file in the storage, which is taken away again,
+and what every sweep keeps in the cache: collections, tokens, backbones.
+"""
+
+import argparse
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rank_core.config import TrialConfig
+from rank_core.errors import BadInput
+from rank_core.evaluate import parse_measure
+from rank_core.inputs import Inputs, load_inputs
+from rank_core.models import check_model
+from sweeps.doctor.candidates import candidates
+from sweeps.doctor.cluster import cluster
+from sweeps.doctor.coverage import coverage
+from sweeps.doctor.environment import environment
+from sweeps.doctor.finding import Finding, line_width, section_text, verdict
+from sweeps.doctor.runs import run_files
+from sweeps.doctor.similar import similar_queries
+from sweeps.doctor.storage import cache_findings, probed
+from sweeps.doctor.texts import texts
+from sweeps.doctor.tracking import tracking
+from sweeps.store import Store
+from sweeps.suited import suited
+from sweeps.sweep import default_tracking_uri
+from sweeps.tracking.uri import check_tracking_uri
+
+WITHOUT_ERRORS, WITH_ERRORS = 0, 2
+CUT = ("chunking.window", "chunking.stride")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Examine the environment and a collection before a sweep; exit code 2 if there are errors."""
+    parser = argparse.ArgumentParser(prog="python -m sweeps doctor", description=main.__doc__)
+    add = parser.add_argument
+    add("--collection", metavar="NAME|DIR", help="default python-docs")
+    add("--backbone", metavar="ID|DIR", help="default tiny")
+    add("--storage", metavar="DIR|URI", default="results", help="default results")
+    add("--tracking-uri", metavar="URI", help="default sqlite in the storage")
+    add("settings", nargs="*", metavar="section.setting=value", help="such as chunking.window=150")
+    arguments = parser.parse_intermixed_args(list(argv))
+    config = _config(arguments)
+    store = Store(arguments.storage, "doctor")
+    uri = arguments.tracking_uri or default_tracking_uri(store)
+    check_tracking_uri(uri)
+    width = line_width()
+    findings: list[Finding] = []
+    for title, some in (
+        ("environment", _environment(store, uri)),
+        (
+            "data",
+            _data(config, windows_given=any(word.startswith(CUT) for word in arguments.settings)),
+        ),
+    ):
+        found = list(some)
+        print(section_text(title, found, width), flush=True)
+        findings += found
+    print(verdict(findings))
+    return WITH_ERRORS if any(one.level == "error" for one in findings) else WITHOUT_ERRORS
+
+
+def _config(arguments: argparse.Namespace) -> TrialConfig:
+    settings: dict[str, str] = {}
+    if arguments.collection is not None:
+        settings["collection"] = _folder(arguments.collection)
+    if arguments.backbone is not None:
+        settings["model.backbone"] = _folder(arguments.backbone)
+    for word in arguments.settings:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise BadInput(f"a setting is written section.setting=value, got {word!r}")
+        if name in settings:
+            raise BadInput(f"a setting is given once, got {name} twice")
+        settings[name] = value
+    config = TrialConfig().override(settings)
+    for measure in config.evaluation.measures:
+        parse_measure(measure)
+    return config
+
+
+def _folder(name: str) -> str:
+    return os.path.abspath(name) if os.path.isdir(name) else name
+
+
+def _environment(store: Store, uri: str) -> Iterator[Finding]:
+    yield from environment()
+    with probed(store) as probe:
+        yield from probe.findings
+        yield from cache_findings()
+        yield from tracking(uri)
+        yield from cluster(probe.path)
+
+
+def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
+    """What makes the inputs unusable is one error, in the words that a sweep would use."""
+    try:
+        inputs = load_inputs(config.collection, config.model.backbone)
+        if not windows_given:  # those that a sweep would choose for this backbone
+            config = config.override(suited(config, inputs.backbone))
+        yield from _examined(config, inputs)
+        check_model(config, inputs.backbone)
+    except BadInput as error:
+        yield Finding("error", str(error))
+
+
+def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
+    collection = inputs.collection
+    folder = Path(config.collection)
+    parts: Iterable[Iterator[Finding]] = (
+        texts(inputs, config.chunking),
+        candidates(collection, config.evaluation),
+        run_files(folder) if folder.is_dir() else iter(()),
+        similar_queries(collection),
+        coverage(config, inputs),
+    )
+    for part in parts:
+        yield from part

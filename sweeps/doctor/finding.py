@@ -1,0 +1,68 @@
+"""One thing that the doctor found, and how it is printed."""
+
+import os
+import sys
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LEVELS = ("ok", "note", "warning", "error")
+_INDENT = 11  # columns before the text of a finding
+_NARROWEST = 40
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found, why it matters and what to do; a finding that is ok needs the first alone."""
+
+    level: str  # one of LEVELS
+    what: str
+    why: str = ""
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.level in LEVELS
+
+    @property
+    def text(self) -> str:
+        """All of it as one line."""
+        text = f"{self.what}: {self.why}" if self.why else self.what
+        return f"{text}. Remedy: {self.remedy}" if self.remedy else text
+
+
+def line_width() -> int | None:
+    """Columns to wrap at: COLUMNS, or the terminal's; None for a pipe, one line per finding."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return max(_NARROWEST, int(columns))
+    return max(_NARROWEST, os.get_terminal_size().columns) if sys.stdout.isatty() else None
+
+
+def section_text(title: str, findings: Iterable[Finding], width: int | None) -> str:
+    """A title and its findings, their texts aligned behind the level."""
+    lines = [title]
+    for one in findings:
+        head = f"  {one.level:<{_INDENT - 2}}"
+        if width is None:
+            lines.append(head + one.text)
+            continue
+        lines += textwrap.wrap(
+            one.text,
+            width,
+            initial_indent=head,
+            subsequent_indent=" " * _INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
+
+
+def verdict(findings: Iterable[Finding]) -> str:
+    """The last line: how many of each level."""
+    levels = [one.level for one in findings]
+    counts = [
+        f"{levels.count(level)} {level}{'' if levels.count(level) == 1 else 's'}"
+        for level in reversed(LEVELS[1:])
+        if level in levels
+    ]
+    return ", ".join(counts) if counts else "nothing to remark"

@@ -1,0 +1,228 @@
+"""What the doctor says of data: hand-made collections whose numbers follow from a glance."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from rank_core.chunks import Span, document_spans
+from rank_core.config import Evaluation, TrialConfig
+from rank_core.data.collection import Collection, Split
+from rank_core.errors import BadInput
+from rank_core.inputs import load_inputs
+from sweeps.doctor.candidates import candidates, first_and_best, found_share, unjudged_share
+from sweeps.doctor.coverage import coverage, seen_tokens, unseen
+from sweeps.doctor.runs import count_ranks, run_files
+from sweeps.doctor.similar import alike_queries, similar_queries
+from sweeps.doctor.spans import Passage, relevant_passages, spans_file
+from sweeps.doctor.texts import equal_texts, unfair_copies
+
+
+def split(queries=None, qrels=None, candidates=None):
+    queries = queries or {"q": "x"}
+    run = {q: {d: float(-i) for i, d in enumerate(ds)} for q, ds in (candidates or {}).items()}
+    return Split(queries, qrels or {}, run)
+
+
+def collection(**splits):
+    return Collection("made", "0" * 16, {"a": "Some  text", "b": "some text", "c": "else"}, splits)
+
+
+def levels(findings):
+    return [one.level for one in findings]
+
+
+TWO = split(
+    {"q1": "x", "q2": "y"},
+    {"q1": {"a": 1, "b": 1}, "q2": {"c": 2, "a": 0}},
+    {"q1": ["c", "a"], "q2": ["a", "b"]},
+)
+
+
+def test_recall_is_a_mean_over_queries_within_the_depth():
+    assert found_share(TWO, 2) == (1 / 2 + 0) / 2
+    assert found_share(TWO, 1) == 0
+
+
+def test_the_best_order_of_the_candidates_bounds_every_reranker():
+    first, best = first_and_best(TWO, Evaluation(measures=("RR@10",), depth=2))
+    assert (first, best) == (1 / 4, 1 / 2)  # q1: rank 2, then rank 1; q2: never
+    assert first_and_best(TWO, Evaluation(measures=("RR@10",), depth=1)) == (0, 0)  # c, then a
+    assert first_and_best(split(qrels={"q": {"a": 1}}), Evaluation()) == (0.0, 0.0)
+
+
+def test_unjudged_candidates_are_counted_over_all_queries():
+    assert unjudged_share(TWO, 10) == 2 / 4  # c of q1 and b of q2
+    assert unjudged_share(TWO, 1) == 1 / 2
+
+
+def test_a_candidate_list_without_any_relevant_document_is_an_error():
+    lost = split(qrels={"q": {"a": 1}}, candidates={"q": ["b"]})
+    found = list(candidates(collection(test=lost), Evaluation()))
+    assert levels(found) == ["error", "note"]
+    assert "no reranker finds what the first stage has missed" in found[0].text
+
+
+def test_queries_without_candidates_or_relevant_documents_are_named():
+    bare = split({"q1": "x", "q2": "y"}, {"q1": {"a": 1}, "q2": {"a": 0}}, {"q1": ["a"]})
+    texts = [one.text for one in candidates(collection(test=bare), Evaluation())]
+    assert any("1 of 2 queries without a relevant document, such as q2" in text for text in texts)
+    assert any("1 of 2 queries without a candidate, such as q2" in text for text in texts)
+
+
+def test_equal_texts_are_found_whatever_their_case_and_space():
+    documents = collection().documents
+    assert equal_texts(documents) == [["a", "b"]]
+    assert equal_texts({"a": "", "b": " "}) == []  # empty ones are another finding
+
+
+def test_a_copy_of_a_relevant_document_that_is_not_relevant_is_unfair():
+    for grades, unfair in (({"a": 1}, ["q"]), ({"a": 1, "b": 1}, []), ({"c": 1}, [])):
+        one = split(qrels={"q": grades}, candidates={"q": ["b", "c"]})
+        assert unfair_copies(collection(test=one), [["a", "b"]]) == unfair
+
+
+def test_queries_of_two_splits_with_one_text_are_a_warning():
+    both = collection(
+        train=split({"t": "What  is\tRayleigh scattering?"}),
+        test=split({"e": "what is rayleigh scattering?", "f": "other"}),
+    )
+    [found] = similar_queries(both)
+    assert found.level == "warning"
+    assert "test: 1 of 2 queries with the text of a train query, such as e" in found.text
+
+
+def test_the_words_of_a_template_do_not_make_queries_alike():
+    diseases = "gout mumps rabies scurvy tetanus typhus yaws cholera malaria measles".split()
+    theirs = {f"t{i}": f"What are the treatments for {name} ?" for i, name in enumerate(diseases)}
+    ours = {
+        "same": "Treatments for the mumps: what are they",
+        "other": "What are the treatments for polio ?",  # 5 of 7 words, but those of all
+    }
+    assert alike_queries(ours, theirs) == []  # the one word `they` is as rare as `polio`
+    ours["same"] = "Treatments for the mumps: what are"
+    assert alike_queries(ours, theirs) == [("same", "t1")]
+
+
+def test_queries_that_differ_in_their_rarest_words_alone_are_alike():
+    common = " ".join(f"w{i}" for i in range(14))  # 14 log 2 of 14 log 2 + 2 log 3: 0.82
+    assert alike_queries({"a": f"{common} mine"}, {"b": f"{common} yours"}) == [("a", "b")]
+    common = " ".join(f"w{i}" for i in range(11))  # 0.78
+    assert alike_queries({"a": f"{common} mine"}, {"b": f"{common} yours"}) == []
+
+
+def test_alike_queries_are_exactly_those_of_a_comparison_of_all_pairs():
+    from sweeps.doctor import similar
+
+    rng = np.random.default_rng(4)
+    words = [f"w{i}" for i in range(14)]
+    often = np.linspace(1, 4, 14) / np.linspace(1, 4, 14).sum()  # rare words and common ones
+    made = {
+        f"q{i}": " ".join(rng.choice(words, rng.integers(8, 12), replace=False, p=often))
+        for i in range(120)
+    }
+    ours, theirs = dict(list(made.items())[:60]), dict(list(made.items())[60:])
+    sets = {name: frozenset(text.split()) for name, text in made.items()}
+    counts = {word: sum(word in one for one in sets.values()) for word in words}
+    weight = {word: np.log(1 + len(sets) / max(1, count)) for word, count in counts.items()}
+    expected = {
+        a
+        for a in ours
+        if any(similar._overlap(sets[a], sets[b], weight) >= similar.ALIKE for b in theirs)
+    }
+    assert 5 < len(expected) < 55
+    assert len({frozenset(made[a].split()) for a in expected} - {sets[b] for b in theirs}) > 5
+    assert {a for a, _ in alike_queries(ours, theirs)} == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "level", "words"),
+    [
+        (["q Q0 a 1 3 t", "q Q0 b 2 2 t"], None, ""),
+        (["q Q0 a 1 2 t", "q Q0 b 2 3 t"], "warning", "1 of 2 lines"),
+        (["q Q0 a 1 3 t", "q Q0 b 2 3 t"], "note", "of the rank column"),
+        (["q Q0 a 0 3 t", "q Q0 b 0 3 t"], "note", "for ranks repeat as well"),
+    ],
+)
+def test_ranks_that_contradict_or_complete_the_scores_are_reported(tmp_path, lines, level, words):
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "x.run").write_text("\n".join(lines))
+    found = list(run_files(tmp_path))
+    assert levels(found) == ([level] if level else [])
+    assert all(words in one.text for one in found)
+    assert count_ranks(tmp_path / "test" / "x.run").lines == 2
+
+
+def test_seen_tokens_count_overlapping_chunks_once():
+    passage = Span(10, 30)
+    assert seen_tokens(passage, [Span(0, 12), Span(8, 20), Span(25, 40)]) == 15
+    assert seen_tokens(passage, [Span(0, 10), Span(30, 40)]) == 0
+    assert seen_tokens(passage, [Span(0, 100), Span(5, 50)]) == 20
+
+
+@pytest.fixture
+def inputs_with_spans(small_trial, collection_folder, tmp_path):
+    """The small collection with the spans of two relevant documents: words 5-8 and the last 3."""
+    import shutil
+
+    folder = tmp_path / "woods"
+    shutil.copytree(collection_folder, folder)
+    inputs = load_inputs(str(folder), small_trial.model.backbone)
+    test = inputs.collection.splits["test"]
+    rows = []
+    for query_id, (first, count) in zip(test.queries, ((5, 4), (-3, 3)), strict=False):
+        doc_id = next(d for d, grade in test.qrels[query_id].items() if grade > 0)
+        words = inputs.collection.documents[doc_id].split()
+        first %= len(words)
+        text = " ".join(words[:first])
+        start = len(text) + (first > 0)
+        end = start + len(" ".join(words[first : first + count]))
+        rows.append(
+            {"query_id": query_id, "doc_id": doc_id, "word_start": first, "num_words": count}
+        )
+        rows.append({"qid": query_id, "doc_id": doc_id, "start": start, "end": end, "grade": 1})
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "spans.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    return inputs, folder
+
+
+def test_spans_in_words_and_in_characters_give_the_same_tokens(inputs_with_spans):
+    inputs, folder = inputs_with_spans
+    path = spans_file(str(folder), inputs.collection)
+    passages = relevant_passages(path, inputs)
+    assert passages[0] == passages[1] and passages[2] == passages[3]
+    assert passages[0].tokens.start >= 5 and len(passages) == 4
+    last = passages[2]
+    assert last.tokens.end == len(inputs.tokens[last.doc_id])
+
+
+def test_relevant_text_behind_the_limit_is_a_warning(inputs_with_spans, small_trial):
+    inputs, folder = inputs_with_spans
+    config = small_trial.override({"collection": str(folder), "chunking.max_document_tokens": 6})
+    [of_all, of_relevant] = coverage(config, inputs)
+    assert of_all.level == "note" and of_relevant.level == "warning"
+    whole = config.override({"chunking.max_document_tokens": 10_000})
+    assert levels(coverage(whole, inputs)) == ["ok", "ok"]
+
+
+def test_unseen_shares_follow_from_the_chunks(inputs_with_spans, small_trial):
+    inputs, _ = inputs_with_spans
+    doc_id = max(inputs.tokens, key=lambda one: len(inputs.tokens[one]))
+    chunking = TrialConfig().override({"chunking.window": 10, "chunking.stride": 10}).chunking
+    cut = small_trial.override({"chunking.window": 10, "chunking.stride": 10}).chunking
+    assert document_spans(doc_id, 30, chunking)[0] == (0, 10)
+    passages = [Passage("q", doc_id, Span(8, 12)), Passage("r", doc_id, Span(118, 124))]
+    found = unseen(passages, inputs, cut, False)  # cut after 120 tokens
+    assert found == (4 / 10, 0.0, 1.0, 63.0)
+    assert unseen(passages, inputs, cut, True) == (8 / 10, 1 / 2, 1.0, 63.0)
+
+
+def test_spans_that_do_not_fit_the_documents_are_refused_with_their_line(inputs_with_spans):
+    inputs, folder = inputs_with_spans
+    path = folder / "spans.jsonl.gz"
+    rows = gzip.decompress(path.read_bytes()).decode().splitlines()
+    bad = json.loads(rows[1]) | {"end": 10**9}
+    path.write_bytes(gzip.compress("\n".join([rows[0], json.dumps(bad)]).encode()))
+    with pytest.raises(BadInput, match=r"spans\.jsonl\.gz:2: a line must place a relevant passage"):
+        relevant_passages(path, inputs)

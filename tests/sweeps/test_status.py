@@ -1,0 +1,270 @@
+"""What `python -m sweeps status` tells of a sweep that runs, stands still or has ended."""
+
+import json
+import os
+import uuid
+
+import pytest
+from filelock import FileLock
+
+from sweeps import status
+from sweeps.__main__ import main
+from sweeps.describe import manifest, write_description
+from sweeps.ledger import Ledger
+from sweeps.snapshot import lock_state, take_snapshot
+from sweeps.status import status_text
+from sweeps.store import Store
+from sweeps.tracking.outbox import Outbox
+
+SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
+SWEEP_ID = "window_stride-woods-0a1b2c"
+
+
+@pytest.fixture
+def begun(tmp_path, plan_of):
+    """A sweep as its driver leaves it when everything is planned and nothing has run."""
+    return begin(str(tmp_path / "results"), plan_of)
+
+
+def begin(storage, plan_of):
+    store = Store(storage, "window_stride")
+    store.open()
+    plan, ledger = plan_of(*SMALL), Ledger(store)
+    ledger.plan(plan, store.finished())
+    description = manifest(plan, list(SMALL)) | {
+        "experiment": f"rank/{SWEEP_ID}",
+        "tracking_uri": "sqlite:///mlflow.db",
+    }
+    write_description(store.folder, plan, description)
+    return store, list(plan.trials()), ledger, Outbox(store.folder / "outbox", SWEEP_ID)
+
+
+def finish(store, ledger, outbox, trial, leave_result, *, dev, state="done", seconds=9.0):
+    """Publishes a made-up result; it took `seconds` of training and one of evaluation."""
+    ledger.started(trial)
+    outbox.open_trial(trial.name, name="x", params={}, tags={})
+    leave_result(store, trial.name, status=state, seconds=seconds)
+    folder = store.folder / "runs" / trial.name
+    result = json.loads((folder / "result.json").read_text()) | {"dev": {"nDCG@10": dev}}
+    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "history.jsonl").write_text(json.dumps({"step": 40, "num_steps": 40}))
+    ledger.finished(trial)
+
+
+def seen(store, width=80, now=None):
+    snapshot = take_snapshot(str(store.folder))
+    when = now if now is not None else (snapshot.news.time if snapshot.news else 0.0)
+    return status_text(snapshot, now=when, width=width)
+
+
+def line_of(text, start):
+    [line] = [line for line in text.splitlines() if line.startswith(start)]
+    return line
+
+
+def files_and_times(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_a_sweep_that_has_not_run_has_trials_that_wait(begun):
+    text = seen(begun[0])
+    assert "2 cells x 2 seeds = 4: 4 waiting; 0 attempts" in text
+    assert "not known before a trial has finished" in text
+    assert line_of(text, "MaxP 48/32").split() == ["MaxP", "48/32", "0/2"]
+
+
+def test_counts_means_and_attempts_are_those_of_the_store_and_the_ledger(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    for trial, dev in ((trials[0], 0.25), (trials[2], 0.75)):  # both seeds of FirstP
+        finish(store, ledger, outbox, trial, leave_result, dev=dev)
+    ledger.started(trials[1])
+    text = seen(store)
+    # mean of .25 and .75, and their standard deviation .5 / sqrt(2)
+    assert line_of(text, "FirstP").split()[2:] == ["2/2", "0.500", ".354", "2"]
+    assert "= 4: 2 done, 1 interrupted, 1 waiting; 3 attempts" in text
+
+
+def test_a_collapsed_seed_counts_as_a_result_and_is_named(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5, state="collapsed")
+    line = line_of(seen(store), "FirstP")
+    assert "1/2" in line and line.endswith("seed 1 collapsed")
+
+
+@pytest.mark.parametrize("state", ["failed", "diverged"])
+def test_a_reason_is_told_once_with_its_trials_and_attempts(begun, state):
+    store, trials, ledger, _ = begun
+    for trial in trials[:2]:
+        ledger.started(trial)
+        ledger.started(trial)
+        ledger.lost(trial, state, "loss is nan at step 7\nand a second line")
+    text = seen(store)
+    assert text.count("loss is nan at step 7") == 1 and "second line" not in text
+    assert text.count("seed 1 (2 attempts)") == 2
+    assert "tracebacks" not in text
+    (store.folder / "failures").mkdir()
+    assert ("tracebacks" in seen(store)) == (state == "failed")
+
+
+def test_a_living_driver_is_seen_by_its_lock_and_named(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    lock = FileLock(store.folder / ".driver.lock")
+    with lock:
+        text = seen(store)
+        assert f"running, process {os.getpid()} on " in text
+        assert "nothing: the driver works on it" in text and "go on" not in text
+    after = seen(store)
+    assert "none: the sweep stands still" in after
+    assert "go on" in after and "python sweeps/window_stride.py" in after
+
+
+def test_a_running_trial_shows_its_step_and_its_dev_value(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    running = trials[2]  # FirstP again: its finished seed tells how many steps there are
+    ledger.started(running)
+    outbox.open_trial(running.name, name="x", params={}, tags={})
+    outbox.metrics(running.name, {"train/loss": 1.0}, step=20)
+    outbox.metrics(running.name, {"dev/ndcg_cut_10": 0.125}, step=20)
+    with FileLock(store.folder / ".driver.lock"):
+        assert line_of(seen(store), "FirstP").endswith("seed 2 step 20/40 (dev 0.125)")
+        outbox.open_trial(running.name, name="x", params={}, tags={})
+        assert line_of(seen(store), "FirstP").endswith("seed 2 starting")
+
+
+def test_the_time_left_follows_the_tokens_that_cells_read(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    path = store.folder / "sweep.json"
+    described = json.loads(path.read_text())
+    described["cells"][0]["encoder_tokens_per_document"] = 100.0
+    described["cells"][1]["encoder_tokens_per_document"] = 300.0
+    path.write_text(json.dumps(described))
+    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    # FirstP took 9 + 1 s: one more of it, and two of MaxP at three times its tokens
+    assert "10 s in finished trials; about 1 min 10 s to do, one by one" in seen(store)
+    for trial in (trials[1], trials[3]):
+        ledger.started(trial)
+    with FileLock(store.folder / ".driver.lock"):
+        assert "about 35 s left, 2 side by side" in seen(store)
+        ledger.lost(trials[1], "failed", "a bug")  # this command does not try it again
+        assert "about 40 s left, 1 side by side" in seen(store)
+
+
+def test_the_age_of_the_last_news_and_what_mlflow_lacks(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    news = take_snapshot(str(store.folder)).news
+    assert news is not None and (news.cell, news.seed) == (trials[0].cell.cell, 1)
+    assert "last news  3 min 20 s ago, from FirstP" in seen(store, now=news.time + 200)
+    assert "1 record not taken yet (sqlite:///mlflow.db)" in " ".join(seen(store).split())
+
+
+def test_a_sweep_that_has_ended_says_what_is_left_to_do(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    for trial in trials:
+        finish(store, ledger, outbox, trial, leave_result, dev=0.5)
+    assert f"python -m sweeps mlflow-sync {store.folder}" in seen(store)
+    (store.folder / "report").mkdir()
+    (store.folder / "report" / "index.html").write_text("page")
+    text = seen(store)
+    assert "none: the sweep has ended" in text and "report/index.html" in text
+    assert "go on" not in text
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_no_line_but_a_path_or_a_command_is_wider_than_the_terminal(begun, width):
+    store, trials, ledger, _ = begun
+    path = store.folder / "sweep.json"
+    described = json.loads(path.read_text())
+    described["cells"][0]["label"] = "a label " * 30
+    path.write_text(json.dumps(described))
+    ledger.started(trials[0])
+    ledger.lost(trials[0], "failed", "a reason " * 40)
+    whole = (str(store.folder), described["command"])
+    wide = [line for line in seen(store, width).splitlines() if len(line) > width]
+    assert [line for line in wide if not any(text in line for text in whole)] == []
+
+
+def test_looking_changes_nothing(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    with FileLock(store.folder / ".driver.lock"):
+        before = files_and_times(store.folder)
+        seen(store)
+        assert files_and_times(store.folder) == before
+    FileLock(store.folder / ".driver.lock").acquire(blocking=False).lock.release()
+
+
+def test_a_lock_that_nobody_holds_is_no_driver(tmp_path):
+    assert lock_state(tmp_path / ".driver.lock") == "gone"
+    assert not (tmp_path / ".driver.lock").exists()
+    lock = FileLock(tmp_path / ".driver.lock")
+    with lock:
+        assert lock_state(tmp_path / ".driver.lock") == "alive"
+    assert lock_state(tmp_path / ".driver.lock") == "gone"
+
+
+def test_a_remote_sweep_is_read_where_another_machine_left_it(
+    plan_of, leave_result, tmp_path, monkeypatch, capsys
+):
+    storage = f"memory://{uuid.uuid4().hex}"
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "first"))
+    store, trials, ledger, _ = begin(storage, plan_of)
+    leave_result(store, trials[0].name)
+    ledger.started(trials[0])
+    ledger.finished(trials[0])
+    store.push("sweep.json")
+    here = status_text(take_snapshot(f"{storage}/window_stride"), now=0.0, width=80)
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "second"))
+    assert main(["status", f"{storage}/window_stride/"]) == 0
+    there = capsys.readouterr().out
+    assert "= 4: 1 done, 3 waiting; 1 attempt\n" in there and "= 4: 1 done, 3 waiting" in here
+    assert "unknown: the machine it runs on can tell" in there
+    assert not (tmp_path / "second").exists()
+
+
+def test_trials_of_other_commands_on_the_folder_are_counted_apart(begun):
+    store, trials, ledger, _ = begun
+    ledger.started(trials[0])
+    path = store.folder / "sweep.json"
+    described = json.loads(path.read_text()) | {"seeds": [2]}
+    path.write_text(json.dumps(described))
+    assert "= 2: 2 waiting; 0 attempts; 1 more of other commands" in " ".join(seen(store).split())
+
+
+@pytest.mark.parametrize("where", ["DIR", "memory://nobody/window_stride"])
+def test_a_place_without_a_sweep_is_refused(where, tmp_path, capsys):
+    where = where.replace("DIR", str(tmp_path))
+    assert main(["status", where]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: DIR must be a sweep's folder, which holds sweep.json")
+    assert where in message
+
+
+@pytest.mark.parametrize("where", ["memory://sweep", "nosuch://bucket/sweep"])
+def test_a_uri_that_names_no_sweep_is_refused(where, capsys):
+    assert main(["status", where]) == 2
+    assert "s3://bucket/path" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [('{\n"sweep": "x",\n', "sweep.json:3: not valid JSON"), ("{}", "missing: sweep, question")],
+)
+def test_a_broken_description_is_refused(content, words, tmp_path, capsys):
+    (tmp_path / "sweep.json").write_text(content)
+    assert main(["status", str(tmp_path)]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_broken_table_of_trials_is_refused(begun, capsys):
+    (begun[0].folder / "trials.parquet").write_text("no table")
+    assert main(["status", str(begun[0].folder)]) == 2
+    assert "trials.parquet must be the table of a sweep's trials" in capsys.readouterr().err
+
+
+def test_every_status_of_the_ledger_has_a_word():
+    from sweeps.report.load import STATUSES
+
+    assert set(STATUSES) | {"interrupted"} == set(status.STATES)
