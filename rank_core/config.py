@@ -93,8 +93,8 @@ class Evaluation:
     max_dev_queries: int = 0  # 0: all
     max_test_queries: int = 0  # 0: all
     batch_tokens: int = 4096  # encoder tokens of one scoring batch; a GPU takes many more
-    # Cross-validation over the judged queries of all splits, a model for each fold; the limits
-    # above hold for each fold. 0: the collection's own splits.
+    # Cross-validation over the judged queries of all splits, a model for each fold; the folds share
+    # the limits above. 0: the collection's own splits.
     folds: int = added(0)
 
     def __post_init__(self) -> None:

@@ -90,11 +90,11 @@ class Scorer:
 
 
 def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation) -> list[str]:
-    """The judged queries of a split that are evaluated: all, or the first few by id. Training has
-    no limit."""
+    """The judged queries of a split that are evaluated: all, or the first few by id; of a fold its
+    share of them, rounded up. Training has no limit."""
     limits = {"dev": evaluation.max_dev_queries, "test": evaluation.max_test_queries}
-    query_ids = sorted(collection.splits[split].queries)
-    return query_ids[: limits.get(split) or None]
+    limit = -(-limits.get(split, 0) // max(1, evaluation.folds))
+    return sorted(collection.splits[split].queries)[: limit or None]
 
 
 def first_stage_means(

@@ -18,6 +18,7 @@ from rank_core.cross_validation import parts_of
 from rank_core.encode import Work
 from rank_core.examples import training_queries
 from rank_core.inputs import Inputs
+from rank_core.last_steps import ranks_by_score_alone
 from rank_core.machine import trial_device
 from rank_core.models import ListRanker, Ranker, build_model, model_class
 from rank_core.optimise import autocast_type
@@ -128,7 +129,8 @@ def _pairs_of_model(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics
     documents = steps * config.training.batch_size * (1 + config.training.negatives)
     read = config.training.share_read(chunks.chunks_per_document)
     pairs = documents * read * (1 + BACKWARD)
-    for name, times in (("dev", validations), ("test", 1)):
+    last = not ranks_by_score_alone(model_class(config.model.name))  # which looks at dev once more
+    for name, times in (("dev", validations + last), ("test", 1)):
         candidates = inputs.collection.splits[name].candidates
         for query_id in evaluated_queries(inputs.collection, name, evaluation):
             pairs += times * min(evaluation.depth, len(candidates.get(query_id, ())))

@@ -1,19 +1,27 @@
 """Birch's interpolation: closed forms, and the weights that dev chooses."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
+from rank_core.evaluate import mean_values, per_query
+from rank_core.inputs import load_inputs
 from rank_core.interpolation import (
     Interpolation,
     best_sentences,
     interpolate,
     tune_interpolation,
 )
-from rank_core.models import build_model
+from rank_core.last_steps import ranks_by_score_alone
+from rank_core.models import MODELS, build_model
 from rank_core.models.birch import Birch
+from rank_core.scorer import first_stage_means
+from rank_core.trial import run_trial
 
 CANDIDATES = {"q": {"a": 4.0, "b": 2.0, "c": 1.0}}
 BEST = {"q": {"a": (0.1, 0.1, 0.0), "b": (0.5, 0.5, 0.5), "c": (0.9, 0.0, 0.0)}}
@@ -78,3 +86,44 @@ def test_best_sentences_are_those_of_each_candidate_within_the_depth(backbone):
     expected = torch.sigmoid(score_C).sort(descending=True).values[:3].tolist()
     assert best["q"]["d70"] == pytest.approx(expected, abs=1e-5)
     assert best["q"]["d0"][1:] == (0.0, 0.0)
+
+
+def test_a_trial_of_birch_is_measured_by_the_interpolation_that_dev_chose(small_trial, tmp_path):
+    config = small_trial.override({"model.name": "birch", "chunking.stride": 40})
+    *_, result = run_trial(config, tmp_path)
+    weights = json.loads((tmp_path / "interpolation.json").read_text())
+    assert set(weights) == {"alpha", "beta", "gamma"}
+    inputs = load_inputs(config.collection, config.model.backbone)
+    for split, means in (("dev", result.dev), ("test", result.test)):
+        run = read_run(tmp_path / f"{split}.run.gz")
+        qrels = inputs.collection.splits[split].qrels
+        assert means == pytest.approx(mean_values(per_query(qrels, run, list(means))))
+        # alpha S_doc + (1 - alpha)(S_1 + beta S_2 + gamma S_3), where each S_i is in (0, 1).
+        for query_id, candidates in inputs.collection.splits[split].candidates.items():
+            for doc_id, first_stage in candidates.items():
+                sentences = run[query_id][doc_id] - weights["alpha"] * first_stage
+                most = (1 - weights["alpha"]) * (1 + weights["beta"] + weights["gamma"])
+                assert -1e-4 < sentences < most + 1e-4
+    # The grid has the first stage alone, alpha = 1, so dev cannot end below it.
+    first_stage = first_stage_means([inputs.collection], "dev", config.evaluation)
+    assert result.dev["nDCG@10"] >= first_stage["nDCG@10"] - 1e-9
+
+
+def test_each_fold_chooses_weights_of_its_own(small_trial, tmp_path):
+    settings = {
+        "model.name": "birch",
+        "chunking.stride": 40,
+        "training.num_epochs": 0,
+        "evaluation.folds": 3,
+        "evaluation.depth": 3,
+    }
+    *_, result = run_trial(small_trial.override(settings), tmp_path)
+    notes = json.loads((tmp_path / "interpolation.json").read_text())
+    assert list(notes) == ["fold1", "fold2", "fold3"]
+    assert all(set(weights) == {"alpha", "beta", "gamma"} for weights in notes.values())
+    assert result.status == "done" and len(read_run(tmp_path / "test.run.gz")) == 24
+
+
+def test_only_models_with_a_last_step_are_more_than_their_scores():
+    told = {name for name, kind in MODELS.items() if not ranks_by_score_alone(kind)}
+    assert told == {"birch"}

@@ -84,6 +84,27 @@ def test_the_evaluation_limits_lower_the_cost(small_trial, inputs):
     assert limited == pytest.approx((training + 2 * 3 + 8 * 3) * chunks.tokens_per_document)
 
 
+def test_folds_cost_a_training_and_an_evaluation_each(small_trial, inputs):
+    chunks = chunk_statistics(small_trial, inputs)
+    once, over_folds = (
+        trial_cost(small_trial.override({"evaluation.folds": folds}), inputs, chunks)
+        for folds in (0, 3)
+    )
+    per_document = chunks.tokens_per_document
+    # Eight training queries of 24 are two steps of four pairs in either case; each of the three
+    # models validates and tests eight queries with six candidates.
+    assert once == pytest.approx((2 * 4 * 2 * 3 + 2 * 8 * 6) * per_document)
+    assert over_folds == pytest.approx(3 * once)
+
+
+def test_a_model_that_tunes_on_dev_after_training_reads_dev_once_more(small_trial, inputs):
+    birch = small_trial.override({"model.name": "birch", "chunking.stride": 40})
+    maxp = birch.override({"model.name": "maxp"})
+    chunks = chunk_statistics(maxp, inputs)
+    difference = trial_cost(birch, inputs, chunks) - trial_cost(maxp, inputs, chunks)
+    assert difference == pytest.approx(8 * 6 * chunks.tokens_per_document)
+
+
 def test_the_speed_is_measured_on_real_queries(small_trial, inputs):
     assert 100 < measured_speed(small_trial, inputs, seconds=0.1) < 1e9
 

@@ -82,6 +82,20 @@ def test_only_evaluated_queries_are_exported_as_judgments(plan_of, tmp_path):
     assert len(read_qrels(tmp_path / "qrels" / "dev.qrels")) == 8
 
 
+def test_with_folds_all_queries_are_tested_described_and_judged(plan_of, tmp_path):
+    plan = plan_of(*SMALL, "evaluation.folds=3")
+    splits = plan.inputs.collection.splits.values()
+    qrels = {query_id: judged for split in splits for query_id, judged in split.qrels.items()}
+    run = {query_id: docs for split in splits for query_id, docs in split.candidates.items()}
+    assert "evaluated: dev 24, test 24 over 3 folds" in plan_text(plan, finished=0)
+    description = manifest(plan, [])
+    expected = mean_values(per_query(qrels, run, ["nDCG@10", "RR@10"]))
+    assert description["first_stage"] == pytest.approx(expected)
+    write_description(tmp_path, plan, description)
+    for name in ("dev", "test"):
+        assert read_qrels(tmp_path / "qrels" / f"{name}.qrels") == qrels
+
+
 def test_a_password_on_the_command_line_is_not_kept(plan_of):
     argv = ["--tracking-uri", "postgresql://me:geheim@host/mlflow"]
     command = manifest(plan_of(*SMALL), argv)["command"]

@@ -1,5 +1,6 @@
 """From words to cells: what runs, what is left out, and why."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -124,3 +125,28 @@ def test_every_planned_cell_fits_its_model(plan_of):
         assert len(plan.cells) == 1 + len(SMALL_PAIRS)
         assert {c.config.model.name for c in plan.cells[1:]} == {name}
         assert plan.cells[1].label.startswith(model_class(name).label)
+
+
+def test_queries_that_folds_would_tear_apart_are_reported_in_one_line(
+    inputs_words, collection_folder, tmp_path, capsys
+):
+    folder = shutil.copytree(collection_folder, tmp_path / "alike")
+    for split in ("train", "dev", "test"):
+        path = folder / split / "queries.tsv"
+        ids = [line.split("\t")[0] for line in path.read_text().splitlines()]
+        path.write_text("".join(f"{query_id}\tamber birch\n" for query_id in ids))
+    words = [*inputs_words, "--collection", str(folder)]
+    for settings, lines in ((["evaluation.folds=3"], 1), ([], 0)):
+        options = parse([*words, *settings], prog="window_stride.py", description="")
+        make_plan(EXPERIMENT, options)
+        err = capsys.readouterr().err.splitlines()
+        # 24 queries in 3 folds of 8: 3 pairs of folds with 8 times 8 pairs of queries.
+        assert len([line for line in err if "192 pair(s) of queries" in line]) == lines == len(err)
+
+
+def test_a_model_that_adds_a_step_after_training_is_never_taken_for_another(plan_of):
+    # Documents of one chunk make MaxP and FirstP the same function; Birch still interpolates.
+    one_chunk = ("chunking.max_document_tokens=20", "chunking.window=96", "chunking.stride=96")
+    with pytest.raises(BadInput, match="no point of the grid can run: cuts every document as"):
+        plan_of(*one_chunk)
+    assert len(plan_of(*one_chunk, "--model", "birch").cells) == 2

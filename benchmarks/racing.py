@@ -1,0 +1,300 @@
+"""Whether a race names the winner of the whole grid, at what share of its cost.
+
+    python -m benchmarks.racing [--races 4000] [--seed 1] [--only SECTION] [--json FILE]
+
+18 configurations, some of them better by a planted amount, are raced by the shipped rule
+(`rank_core.stats.racing_rule`, `racing_levels`) and run as a whole grid on the same seeds and the
+same dev queries. Every bar is printed with `ok` or `FAIL`; the exit code is 1 if one fails.
+
+A race sees nothing but run means, so only those are drawn: mean of the configuration on all
+queries + its luck with the dev queries + run, all normal (the kinds of collection and their
+deviations are those of `benchmarks.error_rates`). Two things can be "the best": the winner of the
+grid, and the configuration whose expected dev value over seeds is highest. Where several are better
+by the same amount they differ only by their luck with the dev queries, which is smaller than that
+of a seed: then the grid itself often misses the best. So the table shows how often each of them
+names it, and what their winners lack in expected dev value (regret).
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.bars import Bar, Section, report
+from benchmarks.simulated_sweeps import DL, MSM, R04, Kind
+from rank_core.seeding import generator
+from rank_core.stats.racing_levels import NUM_RACES, SPENDING, look_levels
+from rank_core.stats.racing_rule import FIRST_LOOK, Bools, look
+from rank_core.stats.scopes import Floats
+
+ALPHA, CONFIGURATIONS, SEEDS, SEED_SD = 0.05, 18, 10, 0.005
+SAME, COST, LOST = 0.95, 0.40, 0.05
+HARD = 0.90
+"""Same winner where the runs of one configuration scatter three times as much as the others'."""
+Row = tuple[str | int | float, ...]
+
+PLANTED = {R04: 0.02, DL: 0.02, MSM: 0.01}
+"""What a better configuration is better by: the differences of the power tables."""
+
+
+@dataclass(frozen=True)
+class Grids:
+    """B grids: the run means, the expected dev values, and which configurations are better."""
+
+    run_BKS: Floats
+    dev_BK: Floats
+    better_K: Bools
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Rates and means over races of the same kind; costs are shares of the whole grid."""
+
+    same: float
+    cost: float
+    lost_better: float
+    race_best: float
+    grid_best: float
+    race_regret: float
+    grid_regret: float
+
+
+def drawn(
+    kind: Kind,
+    rng: np.random.Generator,
+    *,
+    num: int,
+    better: int = 0,
+    K: int = CONFIGURATIONS,
+    S: int = SEEDS,
+    seed_sd: float = SEED_SD,
+) -> Grids:
+    """Grids in which the last `better` configurations are better by the planted amount."""
+    Q = kind.num_queries
+    better_K = np.arange(K) >= K - better
+    dev_BK = PLANTED[kind] * better_K + rng.normal(0, kind.query / math.sqrt(Q), (num, K))
+    run = math.hypot(seed_sd, kind.residual / math.sqrt(Q))
+    return Grids(dev_BK[:, :, None] + rng.normal(0, run, (num, K, S)), dev_BK, better_K)
+
+
+def raced(run_BKS: Floats, *, spending: str = "pocock") -> tuple[Bools, Floats]:
+    """Who is live at the end of each race, (B, K), and the trials it took, (B,)."""
+    B, K, S = run_BKS.shape
+    levels = look_levels(K, S, alpha=ALPHA, spending=spending)
+    live_BK, trials_B = np.ones((B, K), dtype=np.bool_), np.zeros(B)
+    for s in range(1, S + 1):
+        running_B = (live_BK.sum(axis=1) > 1) | (s <= FIRST_LOOK)
+        trials_B += np.where(running_B, live_BK.sum(axis=1), 0)
+        if s in levels and running_B.any():
+            found = look(run_BKS[running_B, :, :s], live_BK[running_B], num_seeds=S)
+            live_BK[running_B] &= ~(found.p_BK < levels[s])
+    return live_BK, trials_B
+
+
+def outcome(grids: Grids, *, spending: str = "pocock") -> Outcome:
+    """Race the grids and compare with running them whole."""
+    live_BK, trials_B = raced(grids.run_BKS, spending=spending)
+    (B, K, S), mean_BK = grids.run_BKS.shape, grids.run_BKS.mean(axis=2)
+    winner_B = np.where(live_BK, mean_BK, -np.inf).argmax(axis=1)
+    grid_B, best_B = mean_BK.argmax(axis=1), grids.dev_BK.argmax(axis=1)
+    all_B, top_B = np.arange(B), grids.dev_BK.max(axis=1)
+    better_K = grids.better_K if grids.better_K.any() else np.ones(K, dtype=np.bool_)
+    return Outcome(
+        same=float((winner_B == grid_B).mean()),
+        cost=float(trials_B.mean() / (K * S)),
+        lost_better=float((~live_BK[:, better_K].any(axis=1)).mean()),
+        race_best=float((winner_B == best_B).mean()),
+        grid_best=float((grid_B == best_B).mean()),
+        race_regret=float((top_B - grids.dev_BK[all_B, winner_B]).mean()),
+        grid_regret=float((top_B - grids.dev_BK[all_B, grid_B]).mean()),
+    )
+
+
+SHOWN = (
+    "same winner",
+    "cost",
+    "all better lost",
+    "race names best",
+    "grid names best",
+    "regret of race",
+    "regret of grid",
+)
+
+
+def calibrated(rng: np.random.Generator, num: int) -> Section:
+    """One to ten better ones of 18, in the three calibrated kinds."""
+    rows: list[Row] = []
+    bars: list[Bar] = []
+    for kind in PLANTED:
+        outcomes = [outcome(drawn(kind, rng, num=num, better=n)) for n in range(1, 11)]
+        rows += [(kind.name, n, *_row(one)) for n, one in enumerate(outcomes, start=1)]
+        bars += _bars(kind.name, outcomes, num)
+    return Section(
+        f"18 configurations, 1 to 10 of them better (10 seeds, seed SD {SEED_SD:g})",
+        ("data", "better", *SHOWN),
+        rows,
+        bars,
+    )
+
+
+def seed_luck(rng: np.random.Generator, num: int) -> Section:
+    """Less and more luck of seeds than calibrated."""
+    rows: list[Row] = []
+    outcomes: list[Outcome] = []
+    for kind in PLANTED:
+        for seed_sd in (0.002, 0.01):
+            for n in (1, 3, 10):
+                outcomes.append(outcome(drawn(kind, rng, num=num, better=n, seed_sd=seed_sd)))
+                rows.append((kind.name, seed_sd, n, *_row(outcomes[-1])))
+    return Section(
+        "Less and more luck of seeds",
+        ("data", "seed SD", "better", *SHOWN),
+        rows,
+        [_same(outcomes, num)],
+    )
+
+
+def budgets(rng: np.random.Generator, num: int) -> Section:
+    """Both spending functions, and grids of fewer and more seeds: two seeds are the first look."""
+    rows: list[Row] = []
+    outcomes: list[Outcome] = []
+    for S in (5, 10, 20):
+        for kind in PLANTED:
+            for n in (1, 10):
+                grids = drawn(kind, rng, num=num, better=n, S=S)
+                for spending in SPENDING:
+                    outcomes.append(outcome(grids, spending=spending))
+                    rows.append((S, kind.name, n, spending, *_row(outcomes[-1])[:2]))
+    return Section(
+        "Seeds of the whole grid, and how the budget is spent",
+        ("seeds", "data", "better", "spending", *SHOWN[:2]),
+        rows,
+        [_same(outcomes, num)],
+    )
+
+
+def equals(rng: np.random.Generator, num: int) -> Section:
+    """The least favourable truth: all equal, every winner chance. The budget is spent in full."""
+    rows: list[Row] = []
+    rates: list[float] = []
+    for K in (2, 4, 18, 48):
+        for spending in SPENDING:
+            runs = rng.normal(0, 1, (2 * num, K, SEEDS))
+            grids = Grids(runs, np.zeros((2 * num, K)), np.ones(K, dtype=np.bool_))
+            found = outcome(grids, spending=spending)
+            rates.append(found.same)
+            rows.append((K, spending, found.same, found.cost))
+    noise = 3 * math.sqrt(ALPHA * (1 - ALPHA) * (1 / (2 * num) + 1 / NUM_RACES))
+    return Section(
+        "Equal configurations, the least favourable truth (10 seeds)",
+        ("configurations", "spending", "same winner", "cost"),
+        rows,
+        [
+            Bar(
+                f"same winner within {noise:.4f}, three standard errors, of {1 - ALPHA:g}",
+                f"{min(rates):.4f} to {max(rates):.4f}",
+                max(abs(rate - (1 - ALPHA)) for rate in rates) <= noise,
+            )
+        ],
+    )
+
+
+def hard_runs(rng: np.random.Generator, num: int) -> Section:
+    """Runs the levels were not drawn for; R04c, three better ones.
+
+    One configuration with far more luck than the rest is beyond the rule: what it keeps is lower.
+    """
+    K, S = CONFIGURATIONS, SEEDS
+    plain = drawn(R04, rng, num=num, better=3)
+    noise = plain.run_BKS - plain.dev_BK[:, :, None]
+    unstable_K1 = np.where(np.arange(K) == K - 1, 3.0, 1.0)[:, None]
+    heavy = rng.standard_t(3, noise.shape) / math.sqrt(3) * noise.std()
+    added = {
+        "a tenth of the runs lose .37": noise - 0.37 * (rng.random((num, K, S)) < 0.1),
+        "one better one has three times the luck": noise * unstable_K1,
+        "all have the luck of Student's t, 3 degrees": heavy,
+        "a seed moves all alike, SD .02": noise + rng.normal(0, 0.02, (num, 1, S)),
+    }
+    rows: list[Row] = []
+    bars: list[Bar] = []
+    for name, noise_BKS in added.items():
+        grids = Grids(plain.dev_BK[:, :, None] + noise_BKS, plain.dev_BK, plain.better_K)
+        found = outcome(grids)
+        rows.append((name, *_row(found)))
+        wanted = HARD if "three times" in name else SAME
+        law = f"{name}: same winner at least {wanted:.2f}"
+        bars.append(Bar(law, f"{found.same:.4f}", found.same >= wanted))
+    return Section("Runs that are not normal or not alike", ("runs", *SHOWN), rows, bars)
+
+
+SECTIONS: dict[str, Callable[[np.random.Generator, int], Section]] = {
+    "calibrated": calibrated,
+    "seed-luck": seed_luck,
+    "budgets": budgets,
+    "equals": equals,
+    "hard-runs": hard_runs,
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the sections and print them; 1 if a bar fails."""
+    parser = argparse.ArgumentParser(description="Races against whole grids.")
+    parser.add_argument("--races", type=int, default=5000, help="races per scenario (5000)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
+    parser.add_argument("--only", choices=SECTIONS, help="one section instead of all")
+    arguments = parser.parse_args(argv)
+    if arguments.races < 1:
+        parser.error("--races must be at least 1")
+    num, seed = arguments.races, arguments.seed
+    print(
+        f"# Racing ({num} races per scenario, seed {seed}; "
+        f"a rate of .95 has a standard error of {math.sqrt(SAME * (1 - SAME) / num):.4f})\n"
+    )
+    names = [arguments.only] if arguments.only else list(SECTIONS)
+    sections = (SECTIONS[name](generator(seed, name), num) for name in names)
+    return report(sections, settings={"races": num, "seed": seed}, json_file=arguments.json)
+
+
+def _row(found: Outcome) -> tuple[float, ...]:
+    return tuple(vars(found).values())
+
+
+def _same(outcomes: Sequence[Outcome], num: int, *, name: str = "every scenario") -> Bar:
+    """The mean over scenarios keeps the bar, and none is below it by more than its own error."""
+    rates, error = [one.same for one in outcomes], 3 * math.sqrt(SAME * (1 - SAME) / num)
+    mean, lowest = float(np.mean(rates)), min(rates)
+    return Bar(
+        f"{name}: same winner at least {SAME} (a single rate is known to {error:.4f})",
+        f"mean {mean:.4f}, lowest {lowest:.4f}",
+        mean >= SAME and lowest >= SAME - error,
+    )
+
+
+def _bars(name: str, outcomes: Sequence[Outcome], num: int) -> list[Bar]:
+    costs = [one.cost for one in outcomes]
+    lost = max(one.lost_better for one in outcomes)
+    behind = max(one.grid_best - one.race_best for one in outcomes)
+    return [
+        _same(outcomes, num, name=name),
+        Bar(
+            f"{name}: cost in every scenario at most {COST:.2f}",
+            f"mean {np.mean(costs):.4f}, highest {max(costs):.4f}; "
+            f"{sum(cost <= COST for cost in costs)} of {len(costs)} scenarios",
+            max(costs) <= COST,
+        ),
+        Bar(f"{name}: all better ones lost at most {LOST}", f"{lost:.4f}", lost <= LOST),
+        Bar(
+            f"{name}: the race names the best at most {LOST} less often than the grid",
+            f"{behind:.4f}",
+            behind <= LOST,
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

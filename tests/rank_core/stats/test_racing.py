@@ -1,0 +1,265 @@
+"""A race judges equal seeds, spends its budget, and never drops what the grid would name."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rank_core.errors import BadInput
+from rank_core.stats.racing import race_so_far, seed_blocks, survivors
+from rank_core.stats.racing_levels import SPENDING, look_levels, spent
+from rank_core.stats.racing_rule import dunnett_p, look
+
+NAMES, SEEDS = tuple("ABCDEF"), tuple(range(10, 18))
+
+
+def played(dev_K, *, run_sd=0.005, num_queries=40, seed=0):
+    """{trial: dev values} of a whole grid; run means differ from `dev_K` by normal luck."""
+    rng = np.random.default_rng(seed)
+    query_KQ = rng.normal(0, 0.1, (len(dev_K), num_queries))
+    query_KQ -= query_KQ.mean(axis=1, keepdims=True)
+    finished = {}
+    for (k, name), seed_number in itertools.product(enumerate(NAMES[: len(dev_K)]), SEEDS):
+        noise_Q = rng.normal(0, 0.05, num_queries)
+        values_Q = dev_K[k] + query_KQ[k] + noise_Q - noise_Q.mean() + rng.normal(0, run_sd)
+        finished[name, seed_number] = values_Q
+    return finished
+
+
+def race_of(finished, names=NAMES, **settings):
+    return race_so_far(finished, configurations=names, seeds=SEEDS, **settings)
+
+
+def test_one_rival_is_students_t_and_five_are_the_multivariate_t():
+    t_T = np.array([0.0, 0.5, 2.0, 3.0, 5.0, 12.0])
+    assert dunnett_p(t_T, rivals=1, df=5) == pytest.approx(stats.t.sf(t_T, 5), rel=2e-3)
+    correlation = (np.ones((5, 5)) + np.eye(5)) / 2
+    for t in (1.5, 2.5):
+        below = stats.multivariate_t(np.zeros(5), correlation, df=10).cdf(
+            np.full(5, t), maxpts=100_000, random_state=1
+        )
+        found = float(dunnett_p(np.array([t]), rivals=5, df=10)[0])
+        assert found == pytest.approx(1 - below, rel=5e-3)
+
+
+def test_two_configurations_are_a_paired_t_test_with_a_finite_population():
+    # Differences of the run means are .06, .10, .08: mean .08, variance .0004, and with 2 of the
+    # pool's 2 sigma^2 = .0004 the se is sqrt(.0004 (1/3 - 1/10)) = sqrt(.0004 * 7/30).
+    mean_BKs = np.array([[[0.56, 0.40, 0.48], [0.50, 0.30, 0.40]]])
+    found = look(mean_BKs, np.ones((1, 2), dtype=bool), num_seeds=10)
+    se = math.sqrt(0.0004 * 7 / 30)
+    assert found.leader_B[0] == 0 and found.df_B[0] == 2
+    assert found.gap_BK[0] == pytest.approx([0, 0.08])
+    assert found.se_BK[0] == pytest.approx([se, se])
+    assert found.p_BK[0] == pytest.approx([1, stats.t.sf(0.08 / se, 2)], rel=1e-3)
+
+
+def test_what_a_seed_does_to_all_alike_changes_no_verdict():
+    rng = np.random.default_rng(3)
+    mean_BKs, live_BK = rng.normal(size=(5, 4, 3)), np.ones((5, 4), dtype=bool)
+    moved_BKs = 3 * (mean_BKs + rng.normal(0, 5, (5, 1, 3)))
+    before, after = (look(runs, live_BK, num_seeds=6) for runs in (mean_BKs, moved_BKs))
+    assert after.p_BK == pytest.approx(before.p_BK, rel=1e-6)
+    assert after.gap_BK == pytest.approx(3 * before.gap_BK)
+
+
+def test_what_has_left_has_no_say():
+    mean_BKs = np.random.default_rng(4).normal(size=(1, 4, 3))
+    mean_BKs[0, 2] = 100
+    alone = look(mean_BKs[:, [0, 1, 3]], np.ones((1, 3), dtype=bool), num_seeds=6)
+    masked = look(mean_BKs, np.array([[True, True, False, True]]), num_seeds=6)
+    assert masked.p_BK[0, [0, 1, 3]] == pytest.approx(alone.p_BK[0])
+    assert np.isnan(masked.p_BK[0, 2]) and masked.df_B == alone.df_B
+
+
+def test_scattered_runs_protect_their_own_configuration():
+    calm_BKs = np.array([[[0.1 * k, 0.1 * k + 0.001, 0.1 * k - 0.001] for k in range(4)]])
+    calm_BKs[0, 1] += [0.001, -0.001, 0.0]
+    wild_BKs = calm_BKs.copy()
+    wild_BKs[0, 0] += [-0.3, 0.15, 0.15]
+    live_BK = np.ones((1, 4), dtype=bool)
+    calm, wild = (look(runs, live_BK, num_seeds=6) for runs in (calm_BKs, wild_BKs))
+    assert wild.gap_BK == pytest.approx(calm.gap_BK)
+    assert wild.se_BK[0, 0] > wild.se_BK[0, 1] > calm.se_BK[0, 1] > 0
+    # A steady one is judged by the pool: its own variance is below, the leader's is too.
+    assert wild.se_BK[0, 1] == pytest.approx(wild.se_BK[0, 2])
+
+
+@pytest.mark.parametrize("spending", SPENDING)
+def test_the_budget_grows_to_alpha(spending):
+    budget = spent(10, alpha=0.05, spending=spending)
+    assert list(budget) == list(range(2, 10))
+    assert list(budget.values()) == sorted(budget.values())
+    assert budget[9] == pytest.approx(0.05) and budget[2] > 0
+
+
+def test_pocock_spends_early_and_obrien_fleming_late():
+    pocock, late = (spent(10, alpha=0.05, spending=name) for name in ("pocock", "obrien-fleming"))
+    # Two of nine looks: A(2/9) = .05 ln(1 + 1.71828 * 2/9), and 2 - 2 Phi(1.959964 / sqrt(2/9)).
+    assert pocock[2] == pytest.approx(0.05 * math.log(1 + (math.e - 1) * 2 / 9))
+    assert late[2] == pytest.approx(2 * stats.norm.sf(1.959964 * 3 / math.sqrt(2)), rel=1e-4)
+
+
+def test_levels_are_at_least_the_budget_of_their_look_and_the_same_again():
+    levels = look_levels(3, 5, alpha=0.05, spending="pocock")
+    budget = [0.0, *spent(5, alpha=0.05, spending="pocock").values()]
+    assert all(level >= more for level, more in zip(levels.values(), np.diff(budget), strict=True))
+    look_levels.cache_clear()
+    assert look_levels(3, 5, alpha=0.05, spending="pocock") == levels
+
+
+def test_equal_configurations_lose_the_grids_winner_as_often_as_allowed():
+    K, S, B = 4, 5, 8000
+    run_BKS = np.random.default_rng(5).normal(size=(B, K, S))
+    winner_B, live_BK = run_BKS.mean(axis=2).argmax(axis=1), np.ones((B, K), dtype=bool)
+    for s, level in look_levels(K, S, alpha=0.1, spending="pocock").items():
+        live_BK &= ~(look(run_BKS[:, :, :s], live_BK, num_seeds=S).p_BK < level)
+    lost = 1 - live_BK[np.arange(B), winner_B].mean()
+    assert abs(lost - 0.1) < 4 * math.sqrt(0.1 * 0.9 / B)
+
+
+def test_blocks_hold_one_seed_of_every_configuration():
+    blocks = list(seed_blocks("AB", (7, 9)))
+    assert blocks == [(("A", 7), ("B", 7)), (("A", 9), ("B", 9))]
+
+
+def test_a_race_runs_block_by_block_to_the_grids_winner_for_less():
+    finished = played([0.30, 0.31, 0.40, 0.395, 0.33, 0.20])
+    done, pending = {}, race_of({}).pending
+    assert pending == next(seed_blocks(NAMES, SEEDS))
+    while pending:
+        done |= {trial: finished[trial] for trial in pending}
+        race = race_of(done)
+        counts = {line.num_seeds for line in race.standings if line.left_after is None}
+        assert counts == {race.num_complete}
+        pending = race.pending
+    grid = {name: np.mean([finished[name, seed] for seed in SEEDS]) for name in NAMES}
+    assert race.over and race.winner == max(grid, key=grid.get) == "C"
+    assert race.cost == len(done) / len(finished) < 0.6
+    left = [name for verdict in race.verdicts for name in verdict.leaves]
+    assert "F" in race.verdicts[0].leaves and len(left) == len(set(left))
+    assert set(left) | set(race.live) == set(NAMES)
+    assert [line.configuration for line in race.standings if line.left_after is None] == ["C"]
+
+
+def test_the_state_depends_on_the_finished_trials_alone():
+    finished = played([0.30, 0.31, 0.40, 0.395, 0.33, 0.20])
+    partial = {trial: finished[trial] for trial in finished if trial[1] <= SEEDS[2]}
+    reversed_ = dict(reversed(partial.items()))
+    race = race_of(partial)
+    assert race_of(reversed_) == race
+    ahead = partial | {(race.live[0], SEEDS[3]): finished[race.live[0], SEEDS[3]]}
+    waiting = race_of(ahead)
+    assert waiting.pending == race.pending[1:] and waiting.standings == race.standings
+
+
+def test_a_trial_that_is_missing_holds_its_block_back():
+    finished = played([0.3, 0.4, 0.5])
+    del finished["B", SEEDS[1]]
+    race = race_of(finished, NAMES[:3])
+    assert race.num_complete == 1 and race.pending == (("B", SEEDS[1]),)
+    assert race.verdicts == () and race.winner == "C"
+
+
+def test_equal_means_are_led_by_the_first_and_twins_are_named_and_stay():
+    finished = played([0.4, 0.4, 0.2, 0.1])
+    for seed in SEEDS:
+        finished["B", seed] = finished["A", seed].copy()
+    race = race_of(finished, NAMES[:4])
+    assert race.live == ("A", "B") and race.winner == "A" and race.num_complete == len(SEEDS)
+    for verdict in race.verdicts:
+        judged = {one.configuration: one for one in verdict.judged}
+        assert verdict.leader == "A" and judged["B"].twin == "A" and judged["A"].twin is None
+        assert judged["B"].gap == 0 and judged["B"].p == 1
+    # The twin is neither a rival nor evidence: the others are judged as without it.
+    without = race_of(
+        {trial: value for trial, value in finished.items() if trial[0] != "B"}, ("A", "C", "D")
+    )
+    ours, theirs = race.verdicts[0], without.verdicts[0]
+    assert ours.df == theirs.df
+    assert ours.judged[-1].p == pytest.approx(theirs.judged[-1].p)
+
+
+def test_all_twins_stay_to_the_end():
+    finished = played([0.4])
+    finished |= {("B", seed): finished["A", seed] for seed in SEEDS}
+    race = race_of(finished, ("A", "B"))
+    assert race.over and race.live == ("A", "B") and race.cost == 1
+
+
+def test_without_any_luck_of_seeds_every_gap_is_credible():
+    value_Q = np.linspace(0, 1, 20)
+    scores = {name: np.stack([value_Q + shift] * 2) for name, shift in (("A", 0.0), ("B", 0.01))}
+    verdict = survivors(scores, num_configurations=2, num_seeds=8)
+    assert verdict.stays == ("B",) and verdict.judged[0].p == 0
+    assert verdict.sentence("A").startswith("After 2 of 8 seeds A leaves: 0.0100 below B (p = 0 <")
+    assert "B leads" in verdict.sentence("B")
+
+
+def test_rounding_is_no_gap():
+    finished = played([0.4, 0.2])
+    scores = {
+        "A": np.stack([finished["A", seed] for seed in SEEDS[:3]]),
+        "B": np.stack([finished["A", seed] for seed in SEEDS[:3]]) + 1e-17,
+    }
+    scores["B"] = scores["B"][:, ::-1].copy()
+    verdict = survivors(scores, num_configurations=2, num_seeds=8)
+    assert verdict.leader == "A" and verdict.leaves == () and verdict.judged[1].gap == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "law"),
+    [
+        (lambda f: f.update({("A", 10): np.full(40, np.nan)}), "finite"),
+        (lambda f: f.update({("A", 10): np.zeros(39)}), "same queries"),
+        (lambda f: f.update({("Z", 10): np.zeros(40)}), "unknown configuration"),
+        (lambda f: f.update({("A", 99): np.zeros(40)}), "unknown seed"),
+        (lambda f: f.update({("A", 11): f["A", 10]}), "seed is not wired"),
+    ],
+)
+def test_a_race_refuses_what_it_cannot_judge(change, law):
+    finished = played([0.3, 0.4])
+    change(finished)
+    with pytest.raises(BadInput, match=law):
+        race_of(finished, ("A", "B"))
+
+
+def test_collapsed_runs_may_be_equal():
+    finished = played([0.3, 0.4, 0.35]) | {("C", seed): np.zeros(40) for seed in SEEDS}
+    assert race_of(finished, NAMES[:3]).winner == "B"
+
+
+@pytest.mark.parametrize(
+    ("settings", "law"),
+    [
+        ({"configurations": ("A",)}, "2 configurations"),
+        ({"configurations": ("A", "A")}, "named once"),
+        ({"seeds": (1, 1)}, "named once"),
+        ({"spending": "greedy"}, "unknown spending"),
+        ({"alpha": 0.0}, "alpha"),
+    ],
+)
+def test_a_race_refuses_settings_without_a_meaning(settings, law):
+    with pytest.raises(BadInput, match=law):
+        race_so_far({}, **({"configurations": ("A", "B"), "seeds": (1, 2, 3)} | settings))
+
+
+def test_a_look_needs_two_seeds_and_one_to_come():
+    scores = {"A": np.zeros((1, 5)), "B": np.ones((1, 5))}
+    with pytest.raises(BadInput, match="looks after 2 to 4 of its 5 seeds, got 1"):
+        survivors(scores, num_configurations=2, num_seeds=5)
+    two = {name: np.repeat(score, 2, axis=0) for name, score in scores.items()}
+    with pytest.raises(BadInput, match="got 2"):
+        survivors(two, num_configurations=2, num_seeds=2)
+    with pytest.raises(BadInput, match="one shape"):
+        survivors(scores | {"B": np.ones((2, 5))}, num_configurations=2, num_seeds=5)
+    with pytest.raises(BadInput, match="at most 1"):
+        survivors(two, num_configurations=1, num_seeds=5)
+
+
+def test_two_planned_seeds_are_the_whole_grid():
+    finished = {trial: value for trial, value in played([0.3, 0.4]).items() if trial[1] < 12}
+    race = race_so_far(finished, configurations=("A", "B"), seeds=SEEDS[:2])
+    assert race.over and race.cost == 1 and race.verdicts == () and race.winner == "B"

@@ -1,0 +1,291 @@
+"""Folds: who is trained on and tested, what is refused, and a whole trial over them."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from rank_core.cross_validation import check_folds, deal, load_folds, near_duplicates, parts_of
+from rank_core.data import Collection, Split, load_collection
+from rank_core.data.trec import read_run
+from rank_core.errors import BadInput
+from rank_core.evaluate import mean_values, per_query
+from rank_core.inputs import Inputs, load_inputs
+from rank_core.scorer import evaluated_queries, first_stage_means
+from rank_core.train import CurvePoint
+from rank_core.trial import Progress, TrialResult, run_trial, trial_streams
+
+FOLDS = 3
+SPLITS = ("train", "dev", "test")
+
+
+@pytest.fixture(scope="module")
+def config(small_trial):
+    return small_trial.override({"evaluation.folds": FOLDS, "training.max_steps": 2})
+
+
+@pytest.fixture(scope="module")
+def whole(collection_folder):
+    return load_collection(str(collection_folder))
+
+
+@pytest.fixture(scope="module")
+def done(config, tmp_path_factory):
+    """(folder, progress, result) of a trial over three folds."""
+    folder = tmp_path_factory.mktemp("trials") / "folds"
+    *progress, result = run_trial(config, folder)
+    assert isinstance(result, TrialResult)
+    return folder, progress, result
+
+
+def members(collection):
+    return {name: set(collection.splits[name].queries) for name in SPLITS}
+
+
+def tiny(name="c", queries=(), documents=None, splits=("train", "test")):
+    """A collection of the given queries, one after the other in the splits."""
+    of_split = {split: {} for split in splits}
+    for number, (query_id, text) in enumerate(queries):
+        of_split[splits[number % len(splits)]][query_id] = text
+    made = {
+        split: Split(texts, {q: {"d1": 1, "gone": 1} for q in texts}, {q: {} for q in texts})
+        for split, texts in of_split.items()
+    }
+    return Collection(name, "hash", documents or {"d1": "text"}, made)
+
+
+@pytest.mark.parametrize("num_folds", [3, 5, 11])
+def test_every_query_is_tested_once_chosen_by_once_and_else_trained_on(whole, num_folds):
+    folds = [members(fold) for fold in deal(whole, num_folds)]
+    everything = set().union(*members(whole).values())
+    for fold in folds:
+        assert set().union(*fold.values()) == everything
+        assert sum(map(len, fold.values())) == len(everything) == 24
+        assert 24 // num_folds <= len(fold["test"]) <= -(-24 // num_folds)
+    for split, times in (("test", 1), ("dev", 1), ("train", num_folds - 2)):
+        counts = Counter(query_id for fold in folds for query_id in fold[split])
+        assert set(counts.values()) == {times} and set(counts) == everything
+    assert Counter(map(frozenset, (fold["dev"] for fold in folds))) == Counter(
+        map(frozenset, (fold["test"] for fold in folds))
+    )
+
+
+def test_a_query_of_a_fold_keeps_text_judgments_and_candidates(whole):
+    for fold in deal(whole, FOLDS):
+        assert fold.documents is whole.documents
+        for name in SPLITS:
+            split = fold.splits[name]
+            assert list(split.queries) == list(split.qrels) == list(split.candidates)
+            for query_id in split.queries:
+                [source] = [s for s in whole.splits.values() if query_id in s.queries]
+                assert split.queries[query_id] == source.queries[query_id]
+                assert split.qrels[query_id] == source.qrels[query_id]
+                assert split.candidates[query_id] == source.candidates[query_id]
+
+
+def test_the_ids_alone_say_which_queries_go_together():
+    queries = [(f"q{n}", f"text {n}") for n in range(10)]
+    first = [members(fold) for fold in deal(tiny("c", queries, splits=SPLITS), FOLDS)]
+    # Other texts, another order, other splits, another name: the same folds.
+    others = [(query_id, "other") for query_id, _ in reversed(queries)]
+    second = [members(fold) for fold in deal(tiny("d", others, splits=("test",)), FOLDS)]
+    assert first == second
+    in_order = [sorted(fold["test"]) for fold in first]
+    assert in_order != [[f"q{n}" for n in range(k, 10, FOLDS)] for k in range(FOLDS)]
+
+
+def test_training_sees_no_judgment_of_a_document_that_has_no_text():
+    for fold in deal(tiny(queries=[(f"q{n}", "") for n in range(6)]), FOLDS):
+        assert set(map(tuple, fold.splits["train"].qrels.values())) == {("d1",)}
+        assert set(map(tuple, fold.splits["test"].qrels.values())) == {("d1", "gone")}
+
+
+def test_each_fold_has_a_content_hash_of_its_own(whole):
+    hashes = [fold.content_hash for folds in (3, 4) for fold in deal(whole, folds)]
+    assert len(set(hashes)) == 7 and whole.content_hash not in hashes
+    assert [fold.name for fold in deal(whole, 3)] == ["woods/fold1", "woods/fold2", "woods/fold3"]
+    assert deal(whole, 11)[0].name == "woods/fold01"
+
+
+def test_a_query_of_two_splits_and_too_few_queries_are_refused():
+    collection = tiny(queries=[("a", "x"), ("b", "y")])
+    twice = replace(collection, splits={**collection.splits, "dev": collection.splits["train"]})
+    with pytest.raises(BadInput, match="a query may be in one split, found 'a' in dev"):
+        deal(twice, FOLDS)
+    with pytest.raises(BadInput, match="at most the judged queries of c, 2, got 3"):
+        deal(collection, FOLDS)
+
+
+@pytest.mark.parametrize("folds", [-1, 1, 2])
+def test_fewer_than_three_folds_leave_nothing_to_train_on(small_trial, folds):
+    with pytest.raises(BadInput, match=r"evaluation.folds must be 0 .* or at least 3"):
+        small_trial.override({"evaluation.folds": folds})
+
+
+def test_queries_of_the_same_words_in_different_folds_are_reported(backbone):
+    def parts(*texts):
+        folds = [
+            tiny(queries=[(f"q{n}-{i}", text) for i, text in enumerate(some)], splits=("test",))
+            for n, some in enumerate(texts)
+        ]
+        return [Inputs(fold, backbone, None) for fold in folds]
+
+    assert near_duplicates(parts(["a b", "b, A!"], ["a b c"], ["a"])) == ""
+    found = near_duplicates(parts(["Open a file"], ["a file: open"], ["open a FILE", "other"]))
+    assert found.startswith("3 pair(s) of queries in different folds have the same words")
+    assert "q0-0 (fold 1) and q1-0 (fold 2)" in found
+
+
+def test_without_folds_a_trial_has_the_collections_own_splits(small_trial):
+    inputs = load_inputs(small_trial.collection, small_trial.model.backbone)
+    assert parts_of(small_trial, inputs) == (inputs,)
+
+
+def test_folds_share_documents_and_tokens(config):
+    inputs = load_inputs(config.collection, config.model.backbone)
+    parts = parts_of(config, inputs)
+    assert len(parts) == FOLDS and {id(part.tokens) for part in parts} == {id(inputs.tokens)}
+    assert parts_of(config, inputs) is parts
+
+
+def test_a_transform_of_training_data_reaches_no_tested_query(config):
+    names = (config.collection, f"{config.collection}|deep(rate=0.3,seed=1)")
+    plain, few = (load_folds(name, config.model.backbone, FOLDS) for name in names)
+    for one, other in zip(plain, few, strict=True):
+        assert one.collection.splits["test"].qrels == other.collection.splits["test"].qrels
+        kept, before = (len(part.collection.splits["train"].queries) for part in (other, one))
+        assert 0 < kept < before
+
+
+def test_what_one_model_leaves_or_has_learnt_from_tested_queries_is_refused(
+    config, small_trial, tmp_path
+):
+    for name in ("keep_weights", "keep_run"):
+        with pytest.raises(BadInput, match=rf"training.{name} keeps what one model learnt"):
+            check_folds(config.override({f"training.{name}": True}))
+    for collection, refused in ((config.collection, True), ("python-docs", False)):
+        folder = tmp_path / str(refused)
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"collection": collection}))
+        for name, value in (
+            ("init_from", str(folder)),
+            ("init_from", str(folder / "weights.safetensors")),
+            ("teacher", str(folder / "train.run.gz")),
+            ("negatives_from", ("elsewhere.run", str(folder / "train.run.gz"))),
+        ):
+            asked = config.override({f"training.{name}": value})
+            if refused:
+                with pytest.raises(BadInput, match=rf"training.{name} must not come from a trial"):
+                    check_folds(asked)
+            else:
+                check_folds(asked)
+
+
+def test_folds_have_streams_of_their_own_and_paired_cells_share_those(config):
+    streams = [vars(trial_streams(config, "b", fold=fold)) for fold in range(FOLDS + 1)]
+    assert len({seed for fold in streams for seed in fold.values()}) == 4 * (FOLDS + 1)
+    pairs = []
+    for window in (40, 41):
+        settings = {"training.paired_seeds": True, "chunking.window": window}
+        pairs.append(vars(trial_streams(config.override(settings), "b", fold=2)))
+    assert {name for name in pairs[0] if pairs[0][name] == pairs[1][name]} == {
+        "order",
+        "negatives",
+    }
+
+
+def test_the_evaluation_limits_are_shared_by_the_folds(config):
+    limited = config.override({"evaluation.max_test_queries": 7, "evaluation.max_dev_queries": 1})
+    inputs = load_inputs(config.collection, config.model.backbone)
+    for part in parts_of(limited, inputs):
+        counts = [
+            len(evaluated_queries(part.collection, split, limited.evaluation)) for split in SPLITS
+        ]
+        assert counts == [8, 1, 3]
+
+
+def test_the_first_stage_is_measured_over_the_queries_of_all_folds(config, whole):
+    inputs = load_inputs(config.collection, config.model.backbone)
+    found = first_stage_means(
+        [part.collection for part in parts_of(config, inputs)], "test", config.evaluation
+    )
+    qrels = {q: judged for split in whole.splits.values() for q, judged in split.qrels.items()}
+    run = {q: docs for split in whole.splits.values() for q, docs in split.candidates.items()}
+    assert found == pytest.approx(mean_values(per_query(qrels, run, ["nDCG@10", "RR@10"])))
+
+
+def test_one_trial_tests_every_query_once_and_keeps_the_values_of_each_fold(done, config, whole):
+    folder, _, result = done
+    everything = set().union(*members(whole).values())
+    table = pd.read_parquet(folder / "per_query.parquet")
+    assert list(table.columns) == ["cell", "seed", "split", "query_id", "measure", "value"]
+    folds = pd.read_parquet(folder / "folds.parquet")
+    assert list(folds.columns) == ["fold", "split", "query_id", "measure", "value", "best_step"]
+    key = ["split", "query_id", "measure"]
+    both = table.merge(folds, on=key, suffixes=("", "_of_fold"), validate="one_to_one")
+    assert len(both) == len(table) == len(folds) == 2 * 24 * 2
+    assert (both.value == both.value_of_fold).all() and set(folds.best_step) <= {1, 2}
+    inputs = load_inputs(config.collection, config.model.backbone)
+    for number, part in enumerate(parts_of(config, inputs), start=1):
+        for split in ("dev", "test"):
+            of_fold = folds[(folds.fold == number) & (folds.split == split)]
+            assert set(of_fold.query_id) == members(part.collection)[split]
+    for split, means in (("dev", result.dev), ("test", result.test)):
+        assert set(read_run(folder / f"{split}.run.gz")) == everything
+        of_split = table[table.split == split]
+        assert means == pytest.approx(of_split.groupby("measure").value.mean().to_dict())
+    assert json.loads((folder / "result.json").read_text()) == vars(result)
+
+
+def test_progress_counts_the_steps_of_all_folds(done):
+    _, progress, _ = done
+    assert all(isinstance(news, Progress) and news.num_steps == 2 * FOLDS for news in progress)
+    points = [point for news in progress for point in news.curve]
+    assert all(isinstance(point, CurvePoint) for point in points)
+    assert [point.step for point in points] == [1, 2, 3, 4, 5, 6]
+    assert [news.step for news in progress if news.dev] == [2, 4, 6]
+
+
+def test_a_model_never_trains_on_what_it_tests(config, tmp_path, monkeypatch):
+    from rank_core import trained_model
+
+    trained, scored, run = [], [], trained_model.Scorer.run
+    groups = trained_model.training_queries
+
+    def queries_of(split, queries, *rest):
+        trained.append(set(queries))
+        return groups(split, queries, *rest)
+
+    def spied(self, name, depth=0):
+        found = run(self, name, depth)
+        scored.append((name, set(found)))
+        return found
+
+    monkeypatch.setattr(trained_model, "training_queries", queries_of)
+    monkeypatch.setattr(trained_model.Scorer, "run", spied)
+    list(run_trial(config, tmp_path))
+    tested = [ids for name, ids in scored if name == "test"]
+    chosen_by = [ids for name, ids in scored if name == "dev"]
+    assert len(tested) == len(chosen_by) == FOLDS
+    for learnt, dev, test in zip(trained[FOLDS:], chosen_by, tested, strict=True):
+        assert learnt and not learnt & dev and not learnt & test and not dev & test
+
+
+def test_a_seed_changes_the_numbers_and_not_the_folds(done, config, tmp_path):
+    *_, other = run_trial(config.override({"seed": 2}), tmp_path / "2")
+    *_, again = run_trial(config, tmp_path / "1")
+    tables = [pd.read_parquet(folder / "folds.parquet") for folder in (done[0], tmp_path / "2")]
+    key = ["fold", "split", "query_id", "measure"]
+    pd.testing.assert_frame_equal(tables[0][key], tables[1][key])
+    runs = [read_run(f / "test.run.gz") for f in (done[0], tmp_path / "2", tmp_path / "1")]
+    assert runs[0] == runs[2] != runs[1]
+    assert other.cell == done[2].cell and again.test == done[2].test
+
+
+def test_systems_without_weights_are_tested_on_every_query_too(config, tmp_path):
+    *progress, result = run_trial(config.override({"model.name": "bm25"}), tmp_path)
+    assert [(news.step, news.num_steps) for news in progress] == [(n, 6) for n in range(1, 7)]
+    assert result.test == pytest.approx(result.dev) and result.padding_share == 0
+    assert len(read_run(tmp_path / "test.run.gz")) == 24
