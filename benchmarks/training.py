@@ -194,7 +194,7 @@ def _loop(
 
 def _curves(config: TrialConfig, work: Workload, num_steps: int) -> list[list[float]]:
     """Losses of ours and of the plain loop, in fp32 without dropout."""
-    exact = copy.deepcopy(config).override({"model.dropout": 0.0, "training.batch_size": 2})
+    exact = copy.deepcopy(config).override({"model.dropout": 0.0, "training.batch_size": 1})
     return [
         list(islice(losses, num_steps))
         for losses in (_ours(exact, work, None, Work()), _plain(exact, work))

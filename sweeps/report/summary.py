@@ -72,7 +72,9 @@ def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
     known = {
         int(seed): str(one) for seed, one in zip(trials["seed"], trials["status"], strict=True)
     }
-    return {seed: known.get(seed, "planned") for seed in sorted({*known, *sweep.seeds})}
+    # What every seed would repeat is declared for the first one only.
+    declared = sweep.seeds[:1] if cell in sweep.deterministic else sweep.seeds
+    return {seed: known.get(seed, "planned") for seed in sorted({*known, *declared})}
 
 
 def losses(cells: list[CellSummary]) -> list[str]:

@@ -128,14 +128,14 @@ def test_every_planned_cell_fits_its_model(plan_of):
 
 
 def test_queries_that_folds_would_tear_apart_are_reported_in_one_line(
-    inputs_words, collection_folder, tmp_path, capsys
+    backbone_folder, collection_folder, tmp_path, capsys
 ):
     folder = shutil.copytree(collection_folder, tmp_path / "alike")
     for split in ("train", "dev", "test"):
         path = folder / split / "queries.tsv"
         ids = [line.split("\t")[0] for line in path.read_text().splitlines()]
         path.write_text("".join(f"{query_id}\tamber birch\n" for query_id in ids))
-    words = [*inputs_words, "--collection", str(folder)]
+    words = ["--backbone", str(backbone_folder), "--collection", str(folder)]
     for settings, lines in ((["evaluation.folds=3"], 1), ([], 0)):
         options = parse([*words, *settings], prog="window_stride.py", description="")
         make_plan(EXPERIMENT, options)
