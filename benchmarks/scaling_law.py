@@ -1,6 +1,6 @@
 """What a document costs as it grows, and what candidates cost in memory.
 
-Times MaxP scoring of documents of 1 to 60 chunks and fits a line; then scores 10 to 1,000
+Times MaxP scoring of documents of 1 to 60 chunks and fits a line; then scores 10 to 300
 candidates and reads the peak memory of each.
 Run: python -m benchmarks.scaling_law [--size minilm] [--json FILE]
 """
@@ -22,7 +22,7 @@ from rank_core.rerank import rerank
 
 WINDOW, STRIDE = 150, 75
 CHUNKS = (1, 2, 4, 8, 12, 16, 20, 30, 40, 50, 60)
-CANDIDATES = (10, 30, 100, 300, 1000)
+CANDIDATES = (10, 30, 100, 300)
 DOCUMENTS_AT_ONCE = 4  # of one length
 MEMORY_CHUNKS = 4  # of a document of the memory test
 

@@ -69,13 +69,14 @@ def encode_chunks(
     """x_CH (fp32 or wider) of the chunks, in their order."""
     lengths = [len(chunk) for chunk in chunks]
     parts, rows_of_parts = [], []
-    for rows in token_budget_batches(lengths, batch_tokens):
-        work.add([lengths[i] for i in rows])
-        inputs = pairs.layout([chunks[i] for i in rows]).to(model.device)
-        with torch.autocast(model.device.type, dtype=autocast, enabled=autocast is not None):
+    # One context for all batches: it keeps the weights that it has rounded to 16 bits.
+    with torch.autocast(model.device.type, dtype=autocast, enabled=autocast is not None):
+        for rows in token_budget_batches(lengths, batch_tokens):
+            work.add([lengths[i] for i in rows])
+            inputs = pairs.layout([chunks[i] for i in rows]).to(model.device)
             x_CH = model.encode(inputs)
-        parts.append(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)))
-        rows_of_parts += rows
+            parts.append(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)))
+            rows_of_parts += rows
     order = torch.empty(len(chunks), dtype=torch.long)
     order[rows_of_parts] = torch.arange(len(chunks))
     return torch.cat(parts)[order.to(model.device, non_blocking=True)]
