@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from benchmarks import token_store as benchmark
 from rank_core.token_store import open_token_store
@@ -16,6 +17,7 @@ def test_made_documents_are_the_same_however_they_are_asked_for():
     assert benchmark.doc_id(300) not in documents and benchmark.doc_id(299) in documents
 
 
+@pytest.mark.slow
 def test_made_texts_have_about_300_tokens(monkeypatch, tmp_path):
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
     words = benchmark.Words()
@@ -25,6 +27,7 @@ def test_made_texts_have_about_300_tokens(monkeypatch, tmp_path):
     assert 270 < np.mean(store.lengths()) < 330
 
 
+@pytest.mark.slow
 def test_a_small_store_is_built_in_a_process_of_its_own_read_and_deleted(
     tmp_path, monkeypatch, capsys
 ):

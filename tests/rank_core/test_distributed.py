@@ -105,7 +105,7 @@ def test_workers_add_up_gradients_and_numbers_in_rank_order(tmp_path):
 @pytest.mark.parametrize(
     ("model", "batch_size"),
     [
-        ("parade-transformer", 3),  # shares of two and one pair
+        pytest.param("parade-transformer", 3, marks=pytest.mark.slow),  # shares of two and one
         pytest.param("maxp", 4, marks=pytest.mark.slow),
         pytest.param("firstp", 1, marks=pytest.mark.slow),  # one worker has no pair
     ],

@@ -171,6 +171,7 @@ def supplied_run(path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "split", "published"),
     [

@@ -127,6 +127,7 @@ def test_the_best_checkpoint_on_dev_is_the_one_that_is_tested(small_trial, tmp_p
     assert not torch.equal(weights["dev"][1], weights["dev"][3])
 
 
+@pytest.mark.slow
 def test_the_same_trial_gives_the_same_numbers_in_every_process(small_trial, tmp_path):
     folders = [tmp_path / name for name in ("first", "other", "again", "fresh")]
     other = small_trial.override({"model.name": "parade-attn", "seed": 3, "chunking.stride": 30})

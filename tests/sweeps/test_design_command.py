@@ -162,6 +162,7 @@ def test_a_pilot_of_single_seeds_is_refused(tmp_path: Path) -> None:
         main([str(folder), "--delta", ".03"])
 
 
+@pytest.mark.slow
 def test_the_command_is_known_and_bad_input_ends_with_2(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sweeps", "design", str(tmp_path), "--delta", ".01"],

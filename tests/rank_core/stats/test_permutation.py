@@ -59,6 +59,7 @@ def test_blocking_by_query_finds_more_than_the_unblocked_test():
     assert blocked < 0.13
 
 
+@pytest.mark.slow
 def test_max_t_agrees_with_the_enumeration_of_all_permutations():
     matrix = of(
         {"a": [0.1, 0.5, 0.3, 0.7], "b": [0.3, 0.6, 0.4, 0.75], "c": [0.213, 0.31, 0.47, 0.59]}

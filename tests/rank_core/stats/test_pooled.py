@@ -112,6 +112,7 @@ def test_cells_with_one_seed_bring_nothing_to_the_pool():
         pooled_seeds(sweep(9, num_cells=2, sizes=[3, 1]))
 
 
+@pytest.mark.slow
 def test_null_comparisons_stay_near_their_level_and_truth_is_found_more_often():
     rejected = {"own": 0, "moderated": 0}
     found = dict(rejected)

@@ -172,6 +172,7 @@ P_ADJUST = {
 }
 
 
+@pytest.mark.slow
 def test_our_corrections_stand_where_they_should_among_all_of_p_adjust() -> None:
     """The six adjustments of R's example by statsmodels; Holm and Benjamini-Hochberg are ours."""
     multitest = pytest.importorskip("statsmodels.stats.multitest")
