@@ -21,7 +21,7 @@ def ir_environment(tmp_path_factory):
 
 @pytest.fixture
 def ir_home(ir_environment, monkeypatch):
-    """The home of this session; every test starts with ir_datasets set up for it."""
+    """The home of this test run; every test starts with ir_datasets set up for it."""
     for name, value in ir_environment.items():
         monkeypatch.setenv(name, value)
     loaded = sys.modules.get("ir_datasets")
