@@ -82,7 +82,14 @@ def test_a_slurm_job_starts_ray_on_all_nodes_and_leaves_nothing_behind(slurm, tm
     marks = (f"/ray-{number}/", f":{20000 + int(number)}")  # its folder, and its head's port
     words = ["bash", str(SLURM), "driver.py", "--num-workers", "2", "two words"]
     with log.open("w") as output:
-        job = subprocess.Popen(words, env=slurm, stdout=output, stderr=subprocess.STDOUT)
+        job = subprocess.Popen(
+            words,
+            env=slurm,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A shell's background jobs ignore interrupts, and hand that down to this one.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
     try:
         deadline = time.monotonic() + 120
         while "driver got" not in log.read_text():
