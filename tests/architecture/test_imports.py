@@ -63,6 +63,7 @@ def test_importing_all_of_the_library_brings_in_no_cluster():
     assert found == ""
 
 
+@pytest.mark.slow
 def test_models_and_training_import_where_tables_and_statistics_are_missing():
     [count] = run_python(IMPORT_MODELS.format(BLOCKED=BLOCKED))
     assert int(count) >= 8
