@@ -28,6 +28,14 @@ def trust_sentences(analysis: Analysis, trust: Trust) -> list[tuple[str, str]]:
 
 
 def _retraining(analysis: Analysis, trust: Trust) -> str:
+    if trust.components is None and trust.limits:
+        sweep = analysis.sweep
+        fixed = sweep.baseline in sweep.deterministic
+        why = "that every seed would repeat" if fixed else "only"
+        return (
+            f"The baseline, {sweep.label(sweep.baseline)}, is one run {why}, so the scatter over "
+            "seeds is not pooled over the cells: each test below uses the seeds of its own two."
+        )
     if trust.components is None:
         return (
             "With one seed per cell nothing below can say what a second training would give: "

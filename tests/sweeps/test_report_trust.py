@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from test_report_inputs import EIGHTEEN, FIVE, write_sweep
 
@@ -209,3 +210,17 @@ def test_the_predicted_rate_and_the_check_agree_that_the_customary_test_is_wrong
     assert not math.isnan(check.rate_both)
     words = _words(analysis)["A/A check"]
     assert "With queries and runs random it is" in words and "5 % would be right" in words
+
+
+def test_a_baseline_that_no_seed_changes_does_not_silence_the_rest(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, effect=0.06)
+    described = json.loads((folder / "sweep.json").read_text())
+    described["deterministic"] = [described["baseline"]]
+    (folder / "sweep.json").write_text(json.dumps(described))
+    for name in ("trials.parquet", "per_query.parquet"):
+        table = pd.read_parquet(folder / name)
+        keep = (table["cell"] != described["baseline"]) | (table["seed"] == 1)
+        table[keep].to_parquet(folder / name)
+    words = _words(analyse(load_sweep(folder)))
+    assert "FirstP, is one run that every seed would repeat" in words["Retraining"]
+    assert {"Smallest visible difference", "Size of the best gain"} <= words.keys()
