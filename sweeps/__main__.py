@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from rank_core.errors import BadInput, unknown
 from sweeps import check_table, compare_runs, design, doctor, models, report, status
-from sweeps.commands import mlflow_sync, ui
+from sweeps.commands import sync, ui
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "report": report.main,
@@ -16,7 +16,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "doctor": doctor.main,
     "models": models.main,
     "ui": ui,
-    "mlflow-sync": mlflow_sync,
+    "sync": sync,
 }
 USAGE = """usage: python -m sweeps COMMAND ...
 
@@ -24,7 +24,7 @@ USAGE = """usage: python -m sweeps COMMAND ...
   status DIR       how far a running, killed or finished sweep is (DIR may be a URI)
   design DIR       plan seeds and queries of the next comparison from a pilot (--delta .01)
   ui DIR           open the sweep's MLflow view on this machine (Ctrl-C ends it)
-  mlflow-sync DIR  send what MLflow has not taken yet
+  sync DIR         send what MLflow has not taken yet
   compare RUN ...  the same tested table for any TREC runs (--qrels FILE)
   models           the zoo: every ranking system, its paper, size and settings (--backbone B)
   doctor           examine the environment and a collection (--collection X) before a sweep

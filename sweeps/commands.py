@@ -7,30 +7,46 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.tracking.sync import sync
+from sweeps.tracking.redact import REDACTED, redact_text
+from sweeps.tracking.sync import sync as send_pending
 from sweeps.tracking.ui import serve
 
 
 def ui(argv: Sequence[str]) -> int:
-    """Serves the sweep's MLflow experiment on loopback and prints the link to its view."""
-    parser = argparse.ArgumentParser(prog="python -m sweeps ui", description=ui.__doc__)
-    parser.add_argument("folder", metavar="DIR", type=Path)
+    """Serves the sweep's MLflow experiment on loopback and prints the links to its views."""
+    parser = _parser("ui", ui.__doc__)
     parser.add_argument("--port", type=int, default=0, help="default: a free one")
     arguments = parser.parse_args(argv)
-    sweep = _description(arguments.folder)
-    return serve(sweep["tracking_uri"], sweep["experiment"], arguments.port)
+    uri, experiment = _where(arguments)
+    return serve(uri, experiment, arguments.port)
 
 
-def mlflow_sync(argv: Sequence[str]) -> int:
+def sync(argv: Sequence[str]) -> int:
     """Sends what MLflow has not taken yet; sending twice changes nothing."""
-    parser = argparse.ArgumentParser(prog="python -m sweeps mlflow-sync", description=sync.__doc__)
+    arguments = _parser("sync", sync.__doc__).parse_args(argv)
+    uri, experiment = _where(arguments)
+    sent = send_pending(arguments.folder, uri, experiment)
+    print(f"{sent} records sent to {redact_text(uri)}")
+    return 0
+
+
+def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m sweeps {command}", description=description)
     parser.add_argument("folder", metavar="DIR", type=Path)
     parser.add_argument("--tracking-uri", help="default: the one the sweep was run with")
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def _where(arguments: argparse.Namespace) -> tuple[str, str]:
+    """The tracking URI and the experiment of a sweep."""
     sweep = _description(arguments.folder)
     uri = arguments.tracking_uri or sweep["tracking_uri"]
-    print(f"{sync(arguments.folder, uri, sweep['experiment'])} records sent to {uri}")
-    return 0
+    if REDACTED in uri:
+        raise BadInput(
+            f"the tracking URI must be complete, and a sweep's folder keeps none of its secrets, "
+            f"got {uri} from {arguments.folder / 'sweep.json'}; pass --tracking-uri"
+        )
+    return uri, sweep["experiment"]
 
 
 def _description(folder: Path) -> dict[str, Any]:

@@ -215,7 +215,7 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if todo:
         yield "go on", str(snapshot.described["command"])
     elif snapshot.pending:
-        yield "send", f"python -m sweeps mlflow-sync {snapshot.where}"
+        yield "send", f"python -m sweeps sync {snapshot.where}"
     elif not snapshot.report:
         yield "aggregate", f"python -m sweeps report {snapshot.where}"
 

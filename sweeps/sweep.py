@@ -104,7 +104,7 @@ def _sweep(
         if pending:
             say(
                 f"warning: MLflow has not taken {pending} records; they are safe in "
-                f"{outbox.folder}. Send them later: python -m sweeps mlflow-sync {store.folder}"
+                f"{outbox.folder}. Send them later: python -m sweeps sync {store.folder}"
             )
         elif report:
             summary = f"{experiment_name(plan, store)}/summary"

@@ -72,5 +72,5 @@ def _away(name: str, reason: str) -> Finding:
         "error",
         f"MLflow: no answer from {name} ({reason})",
         LATER,
-        "start the server or correct --tracking-uri; later `python -m sweeps mlflow-sync DIR`",
+        "start the server or correct --tracking-uri; later `python -m sweeps sync DIR`",
     )

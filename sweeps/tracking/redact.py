@@ -17,8 +17,10 @@ _ENDS_IN_TOKEN = re.compile(r"token$", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 
 # With a colon the password may hold an unescaped slash; without, `host/package@tag` is harmless.
+# The lone name before a database's host is its user; before other hosts it may be a token.
 _USERINFO = re.compile(
-    r"([a-z][a-z0-9+.-]*://)(?:[^\s/@]+|[^\s/@:]+:[^\s@]+)@(?=[^\s@/])", re.IGNORECASE
+    r"([a-z][a-z0-9+.-]*://)(?:(?<!sql://)(?<!psycopg2://)[^\s/@:]+|[^\s/@:]*:[^\s@]+)@(?=[^\s@/])",
+    re.IGNORECASE,
 )
 _SIGNED_QUERY = re.compile(
     r"(https?|s3|gs|abfss?|wasbs?)(://[^\s?]+)\?\S*"

@@ -19,7 +19,7 @@ def sync(folder: Path, tracking_uri: str, experiment: str, *, timeout_s: float =
     """
     check_tracking_uri(tracking_uri)
     if tracking_uri == NONE:
-        raise BadInput("mlflow-sync needs a tracking URI other than none")
+        raise BadInput("sync needs a tracking URI other than none")
     outbox = _outbox_of(Path(folder))
     lock = FileLock(outbox / "uploader.lock")
     try:

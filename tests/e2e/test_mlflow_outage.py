@@ -61,10 +61,10 @@ def test_a_server_that_comes_back_gets_every_point_once(outage, read_mlflow):
     sweep, store = outage
     assert_complete(read_mlflow(store))
     assert f"everything is in {sweep.folder / 'outbox'}" in sweep.text
-    assert "is back after" in sweep.text and "mlflow-sync" not in sweep.text
+    assert "is back after" in sweep.text and "sweeps sync" not in sweep.text
 
 
-def test_a_server_that_stays_away_gets_everything_by_mlflow_sync(
+def test_a_server_that_stays_away_gets_everything_by_sync(
     outage, home, run_sweep, read_mlflow
 ):
     sweep, _ = outage
@@ -76,9 +76,9 @@ def test_a_server_that_stays_away_gets_everything_by_mlflow_sync(
     away = run_sweep(sweep.storage, *words, program=["-c", IMPATIENT])
     assert "nothing to launch" in away.text
     assert "MLflow has not taken" in away.text and str(sweep.folder / "outbox") in away.text
-    assert f"python -m sweeps mlflow-sync {sweep.folder}" in away.text
+    assert f"python -m sweeps sync {sweep.folder}" in away.text
     store = f"sqlite:///{home / 'second.db'}"
-    command = [sys.executable, "-m", "sweeps", "mlflow-sync", str(sweep.folder)]
+    command = [sys.executable, "-m", "sweeps", "sync", str(sweep.folder)]
     with local_server(store, port) as (base, _):
         sent = subprocess.run(
             command, capture_output=True, text=True, timeout=200, check=True, cwd=home

@@ -164,7 +164,7 @@ def test_a_sweep_that_has_ended_says_what_is_left_to_do(begun, leave_result):
     store, trials, ledger, outbox = begun
     for trial in trials:
         finish(store, ledger, outbox, trial, leave_result, dev=0.5)
-    assert f"python -m sweeps mlflow-sync {store.folder}" in seen(store)
+    assert f"python -m sweeps sync {store.folder}" in seen(store)
     (store.folder / "report").mkdir()
     (store.folder / "report" / "index.html").write_text("page")
     text = seen(store)

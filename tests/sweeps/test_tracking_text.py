@@ -102,6 +102,8 @@ def test_a_number_called_password_is_still_a_secret():
         "postgresql://me:hunter2@db:5432/mlflow",
         "postgresql://me:hun/hunter2@db/mlflow",
         "https://hunter2@host/path",
+        "postgresql+psycopg2://me:hunter2@db/mlflow",
+        "redis://:hunter2@host/0",
         "see https://b.s3.amazonaws.com/x?X-Amz-Date=1&X-Amz-Signature=hunter2 there",
         "https://a.blob.core.windows.net/c/x?sv=1&sig=hunter2",
         "python -m sweeps --hf-token hunter2",
@@ -125,6 +127,7 @@ def test_secrets_inside_texts_are_replaced(text):
         "a@b and http://host/a",
         "git+https://github.com/me/package@v1",
         "https://host/package@v1",
+        "postgresql://mlflow@db:5432/mlflow",
     ],
 )
 def test_texts_without_secrets_stay_as_they_are(text):
