@@ -10,12 +10,14 @@ That, and no more, is decided here. Whether the winner is the better *method* ne
 not chosen on and fresh seeds. Where the best differ by less than the luck of a seed, the grid's
 winner is chance, and so is the race's.
 
-The state is a pure function of the trials that have finished, in whatever order they did: a driver
+With an indifference `delta` the winner may be one that the grid puts at most delta behind its own.
+
+The state is a pure function of the trials that have ended, in whatever order they did: a driver
 that restarts reads its ledger and goes on. At every moment all live configurations are judged on
 equal seeds, so that a race cut short is a valid, smaller one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,12 +95,14 @@ class Standing:
     """One line of the report of a race: `left_after` seeds, or None if the configuration is live.
 
     `mean` is over the `num_seeds` it was judged on; a live configuration has as many as the others.
+    One that `lost` a trial left because of that, unjudged.
     """
 
     configuration: str
     mean: float
     num_seeds: int
     left_after: int | None
+    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,12 +152,16 @@ def survivors(
     num_seeds: int,
     alpha: float = 0.05,
     spending: str = "pocock",
+    delta: float = 0.0,
 ) -> Verdict:
     """Judge the live configurations, `scores[configuration]` being dev values (s, Q), s alike.
 
     `num_configurations` started the race and `num_seeds` are planned; there are looks after 2 to
     num_seeds - 1 seeds. The leader never leaves; equal means are led by the one that comes first.
+    `delta` >= 0 is the difference of the measure that does not matter.
     """
+    if not 0 <= delta < float("inf"):
+        raise BadInput(f"delta >= 0 must hold, got delta={delta}")
     names, score_LSQ = tuple(scores), stacked(scores)
     s = score_LSQ.shape[1]
     if not FIRST_LOOK <= s < num_seeds:
@@ -167,7 +175,7 @@ def survivors(
     same_1L = np.array([[twin is not None for twin in twin_of]])
     mean_LS = score_LSQ.mean(axis=2)
     live_1L = np.ones((1, len(names)), dtype=np.bool_)
-    found = look(mean_LS[None], live_1L, num_seeds=num_seeds, same_BK=same_1L)
+    found = look(mean_LS[None], live_1L, num_seeds=num_seeds, delta=delta, same_BK=same_1L)
     columns = (mean_LS.mean(axis=1), found.gap_BK[0], found.se_BK[0], found.p_BK[0])
     judged = tuple(
         Judged(name, float(mean), float(gap), float(se), float(p), bool(p < level), twin)
@@ -182,13 +190,15 @@ def race_so_far(
     *,
     configurations: Sequence[str],
     seeds: Sequence[int],
+    lost: Collection[Trial] = (),
     alpha: float = 0.05,
     spending: str = "pocock",
+    delta: float = 0.0,
 ) -> Race:
     """Replay a race from `finished`: per trial its dev values, one per query, queries in one order.
 
     Only complete blocks are judged; a trial that finished ahead of its block, or after its
-    configuration left, waits without a say.
+    configuration left, waits without a say. Whoever `lost` a trial for good leaves at that block.
     """
     check_trials(finished, configurations, seeds)
     spent(len(seeds), alpha=alpha, spending=spending)  # refuses a bad setting before the first look
@@ -197,8 +207,9 @@ def race_so_far(
     pending: tuple[Trial, ...] = ()
     num_complete = 0
     for s, seed in enumerate(seeds, start=1):
+        live = tuple(name for name in live if (name, seed) not in lost)
         pending = tuple((name, seed) for name in live if (name, seed) not in finished)
-        if pending:
+        if pending or not live:
             break
         num_complete = s
         runs |= dict.fromkeys(live, s)
@@ -209,11 +220,12 @@ def race_so_far(
                 num_seeds=len(seeds),
                 alpha=alpha,
                 spending=spending,
+                delta=delta,
             )
             verdicts.append(verdict)
             live = verdict.stays
-            if len(live) == 1:
-                break
+        if len(live) == 1 and s >= FIRST_LOOK:
+            break
     return Race(
         configurations=tuple(configurations),
         seeds=tuple(seeds),
@@ -221,7 +233,7 @@ def race_so_far(
         num_complete=num_complete,
         verdicts=tuple(verdicts),
         pending=pending,
-        standings=_standings(finished, seeds, runs, live),
+        standings=_standings(finished, seeds, runs, live, {name for name, _ in lost}),
     )
 
 
@@ -230,6 +242,7 @@ def _standings(
     seeds: Sequence[int],
     runs: Mapping[str, int],
     live: Sequence[str],
+    lost: Collection[str],
 ) -> tuple[Standing, ...]:
     """Live ones first, then the last to leave; the better mean first, the given order among equals.
 
@@ -238,7 +251,8 @@ def _standings(
     standings = []
     for name, s in runs.items():
         mean = float(_rows(finished, name, seeds[:s]).mean(axis=1).mean()) if s else float("nan")
-        standings.append(Standing(name, mean, s, None if name in live else s))
+        left = None if name in live else s
+        standings.append(Standing(name, mean, s, left, name in lost))
     return tuple(
         sorted(
             standings,

@@ -22,6 +22,11 @@ sigma^2 is the mean square of configuration x seed pooled over the live configur
 fewest. A configuration whose own runs scatter more than the pool (a collapse) has its own mean
 square, drawn towards the pool as if the pool were 4 seeds' worth; it is never taken as steadier.
 The queries are held fixed: race and grid choose on the same dev queries, whose luck they share.
+
+Near-ties are what a race spends its runs on: among equals only the whole grid knows its winner.
+With an indifference `delta` > 0 a configuration leaves once the whole grid would hardly name it
+better than the leader *by more than delta*: delta is added to its gap, and the same argument holds
+with "the second bracket is at most delta". The winner is then within delta of the grid's.
 """
 
 from dataclasses import dataclass
@@ -64,11 +69,19 @@ class Look:
     p_BK: Floats
 
 
-def look(mean_BKs: Floats, live_BK: Bools, *, num_seeds: int, same_BK: Bools | None = None) -> Look:
+def look(
+    mean_BKs: Floats,
+    live_BK: Bools,
+    *,
+    num_seeds: int,
+    delta: float = 0.0,
+    same_BK: Bools | None = None,
+) -> Look:
     """Judge every live configuration after s complete seeds of `num_seeds`, 2 <= s < num_seeds.
 
     Among equal means the configuration that comes first leads. `same_BK` marks live configurations
     that only repeat another one: they are judged, but are neither a rival nor evidence on sigma.
+    `delta` >= 0, in units of the measure, is the difference that does not matter.
     """
     s = mean_BKs.shape[2]
     counted_BK = live_BK if same_BK is None else live_BK & ~same_BK
@@ -83,14 +96,15 @@ def look(mean_BKs: Floats, live_BK: Bools, *, num_seeds: int, same_BK: Bools | N
     variance_BK[variance_BK <= rounding_B1**2] = 0.0
     variance_BK = variance_BK + np.take_along_axis(variance_BK, leader_B1, axis=1)
     se_BK = np.where(live_BK, np.sqrt(variance_BK * (1 / s - 1 / num_seeds)), np.nan)
+    behind_BK = gap_BK + delta * (np.arange(gap_BK.shape[1]) != leader_B1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        t_BK = np.where(gap_BK == 0, 0.0, gap_BK / se_BK)
+        t_BK = np.where(behind_BK == 0, 0.0, behind_BK / se_BK)
     p_BK = np.full(t_BK.shape, np.nan)
     L_B = counted_BK.sum(axis=1)
     for L in np.unique(L_B):
         rows = L_B == L
         p_BK[rows] = dunnett_p(t_BK[rows], rivals=int(L) - 1, df=int((L - 1) * (s - 1)))
-    p_BK[(gap_BK == 0) & live_BK] = 1.0
+    p_BK[(behind_BK == 0) & live_BK] = 1.0
     return Look(leader_B1[:, 0], gap_BK, se_BK, ((L_B - 1) * (s - 1)).astype(np.float64), p_BK)
 
 

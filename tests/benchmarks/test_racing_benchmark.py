@@ -52,7 +52,7 @@ def test_the_benchmark_prints_the_same_again_and_writes_json(tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("section", ["seed-luck", "budgets", "equals", "hard-runs"])
+@pytest.mark.parametrize("section", ["indifference", "seed-luck", "budgets", "equals", "hard-runs"])
 def test_the_shipped_seed_keeps_every_promise_of_racing(section, capsys):
     assert racing.main(["--only", section]) == 0
     assert "FAIL" not in capsys.readouterr().out

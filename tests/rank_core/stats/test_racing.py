@@ -263,3 +263,54 @@ def test_two_planned_seeds_are_the_whole_grid():
     finished = {trial: value for trial, value in played([0.3, 0.4]).items() if trial[1] < 12}
     race = race_so_far(finished, configurations=("A", "B"), seeds=SEEDS[:2])
     assert race.over and race.cost == 1 and race.verdicts == () and race.winner == "B"
+
+
+def test_an_indifference_only_sends_more_home_and_never_the_leader():
+    finished = played([0.40, 0.401, 0.402, 0.40, 0.30, 0.40])
+    strict, loose = race_of(finished), race_of(finished, delta=0.01)
+    assert loose.cost < strict.cost
+    for before, after in zip(strict.verdicts[:1], loose.verdicts[:1], strict=True):
+        assert set(before.leaves) < set(after.leaves) and after.leader == before.leader
+        assert after.leader in after.stays
+    assert race_of(finished, delta=0.0) == strict
+
+
+def test_an_indifference_is_added_to_the_gap():
+    mean_BKs = np.array([[[0.56, 0.40, 0.48], [0.50, 0.30, 0.40]]])
+    found = look(mean_BKs, np.ones((1, 2), dtype=bool), num_seeds=10, delta=0.02)
+    se = math.sqrt(0.0004 * 7 / 30)
+    assert found.gap_BK[0] == pytest.approx([0, 0.08])
+    assert found.p_BK[0] == pytest.approx([1, stats.t.sf(0.10 / se, 2)], rel=1e-3)
+
+
+def test_among_equals_the_winner_is_within_the_indifference_as_often_as_promised():
+    # The least favourable truth of an indifference: one configuration better by exactly that.
+    score_BKS = np.random.default_rng(7).normal(0, 1, (800, 5, 8))
+    score_BKS[:, 0] += 0.5
+    levels = look_levels(5, 8, alpha=0.05, spending="pocock")
+    live_BK = np.ones(score_BKS.shape[:2], dtype=bool)
+    for s, level in levels.items():
+        running_B = live_BK.sum(axis=1) > 1
+        found = look(score_BKS[running_B, :, :s], live_BK[running_B], num_seeds=8, delta=0.5)
+        live_BK[running_B] &= ~(found.p_BK < level)
+    mean_BK = score_BKS.mean(axis=2)
+    best_live_B = np.where(live_BK, mean_BK, -np.inf).max(axis=1)
+    assert (mean_BK.max(axis=1) - best_live_B <= 0.5).mean() >= 0.93
+
+
+def test_a_configuration_that_lost_a_trial_is_out_at_that_block_and_not_before():
+    finished = played([0.40, 0.401, 0.402, 0.40, 0.401, 0.40])
+    whole = race_of(finished)
+    lost = ("C", SEEDS[3])
+    del finished[lost]
+    race = race_of(finished, lost={lost})
+    assert race.verdicts[:2] == whole.verdicts[:2]  # after 2 and 3 seeds C was still there
+    assert "C" not in race.live and race.over
+    out = next(one for one in race.standings if one.configuration == "C")
+    assert out.lost and out.left_after == out.num_seeds == 3
+    assert not any(one.lost for one in race.standings if one.configuration != "C")
+
+
+def test_a_race_in_which_all_lost_a_trial_is_over_without_a_live_one():
+    race = race_of({}, lost={(name, SEEDS[0]) for name in NAMES})
+    assert race.over and not race.live and race.num_complete == 0
