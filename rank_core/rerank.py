@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rank_core.batches import PairEncoder
 from rank_core.data.collection import Run
 from rank_core.encode import Document, Work, score_documents
+from rank_core.first_stage.index import without_ties
 from rank_core.models.ranker import Ranker
 
 CHUNKS_AT_ONCE = 4096  # chunk vectors kept before they are aggregated; sorting happens within
@@ -59,20 +60,22 @@ def rerank(
 
 
 def ordered(scores: Mapping[str, float]) -> dict[str, float]:
-    """Documents by score, then doc_id, with strictly falling float32 scores.
+    """Documents by score, equal float32 scores by rising doc_id, `untied`.
 
-    Equal scores are moved apart by the smallest step, because evaluation tools break ties each in
-    their own way; the order stays ours in all of them.
+    The rule for what a model gives: the order in which candidates came says nothing about it.
     """
-    result: dict[str, float] = {}
-    previous = np.float32(np.inf)
-    for doc_id in sorted(scores, key=lambda doc_id: (-np.float32(scores[doc_id]), doc_id)):
-        score = np.float32(scores[doc_id])
-        if score >= previous:
-            score = np.nextafter(previous, np.float32(-np.inf), dtype=np.float32)
-        result[doc_id] = float(score)
-        previous = score
-    return result
+    by_score = sorted(scores, key=lambda doc_id: (-np.float32(scores[doc_id]), doc_id))
+    return untied({doc_id: scores[doc_id] for doc_id in by_score})
+
+
+def untied(ranked: Mapping[str, float]) -> dict[str, float]:
+    """A ranked list in its own order, with strictly falling float32 scores.
+
+    The rule for lists that others ranked: a first stage keeps its ranks. Equal scores are moved
+    apart by the smallest step, because evaluation tools break ties each in their own way (trec_eval
+    by falling doc_id, MS MARCO's script by rising); the order stays ours in all of them.
+    """
+    return dict(zip(ranked, without_ties([*ranked.values()]), strict=True))
 
 
 def _blocks(

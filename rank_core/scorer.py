@@ -19,7 +19,7 @@ from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query
 from rank_core.inputs import Inputs
 from rank_core.models import Ranker
-from rank_core.rerank import ordered, rerank
+from rank_core.rerank import rerank, untied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,15 +100,15 @@ def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation
 def first_stage_means(
     collections: Iterable[Collection], split: str, evaluation: Evaluation
 ) -> dict[str, float]:
-    """{measure: mean} of the candidate lists themselves, over the queries that are evaluated in any
-    of the collections, which are one or its folds."""
+    """{measure: mean} of the candidate lists themselves, in their own order, over the queries that
+    are evaluated in any of the collections, which are one or its folds."""
     import pandas as pd
 
     tables = []
     for collection in collections:
         candidates = collection.splits[split].candidates
         query_ids = evaluated_queries(collection, split, evaluation)
-        run = {query_id: ordered(candidates.get(query_id, {})) for query_id in query_ids}
+        run = {query_id: untied(candidates.get(query_id, {})) for query_id in query_ids}
         tables.append(measured(collection, split, run, evaluation))
     return mean_values(pd.concat(tables))
 

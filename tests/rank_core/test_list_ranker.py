@@ -2,6 +2,8 @@
 
 import pytest
 
+from rank_core.config import Evaluation
+from rank_core.data import Collection, Split
 from rank_core.data.trec import read_run
 from rank_core.inputs import load_inputs
 from rank_core.models import MODELS, ListRanker
@@ -27,6 +29,14 @@ def test_bm25_is_the_candidate_list_itself(small_trial, tmp_path):
         }
     assert progress[0].dev == result.dev and result.encoder_tokens == 0
     assert (tmp_path / "result.json").exists() and (tmp_path / "per_query.parquet").exists()
+
+
+def test_a_first_stage_is_measured_in_the_order_of_its_ranks():
+    # trec_eval would put z first, MS MARCO's script a.
+    tied = Split({"q": "text"}, {"q": {"m": 1}}, {"q": {"m": 1.0, "z": 1.0, "a": 1.0}})
+    collection = Collection("tied", "hash", dict.fromkeys("maz", "text"), {"test": tied})
+    measures = Evaluation(measures=("RR", "RR@10", "nDCG@10"))
+    assert set(first_stage_means([collection], "test", measures).values()) == {1.0}
 
 
 def test_a_random_order_is_the_seeds_own_and_near_chance(small_trial, tmp_path):

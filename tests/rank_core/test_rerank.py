@@ -13,7 +13,7 @@ from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.encode import Work
 from rank_core.inputs import load_inputs
 from rank_core.models import build_model
-from rank_core.rerank import ordered, rerank
+from rank_core.rerank import ordered, rerank, untied
 
 CHUNKING = Chunking(window=40, stride=20, max_document_tokens=150, max_query_tokens=8)
 POOL = {
@@ -156,6 +156,15 @@ def test_ties_are_broken_by_doc_id_with_strictly_falling_scores():
     assert values[1:5] == pytest.approx([1.0] * 4, abs=1e-6)
 
 
+def test_a_list_that_others_ranked_keeps_its_order_among_equal_scores():
+    listed = {"c": 2.0, "b": 1.0, "a": 1.0, "d": 1.0 - 1e-12, "e": 0.5}
+    run = untied(listed)
+    assert list(run) == ["c", "b", "a", "d", "e"]
+    assert all(a > b for a, b in pairwise(run.values()))
+    assert run == pytest.approx(listed, rel=1e-6)
+    assert list(ordered(listed)) == ["c", "a", "b", "d", "e"]
+
+
 def test_scores_that_differ_only_beyond_float32_are_ties():
     assert list(ordered({"b": 1.0 + 1e-12, "a": 1.0})) == ["a", "b"]
     zeros = list(ordered({"b": 0.0, "a": -0.0, "c": 0.0}).items())
@@ -171,9 +180,9 @@ def test_the_order_does_not_depend_on_the_order_of_the_candidates():
 
 def test_ties_are_counted(inputs, queries):
     model = ranker("maxp", inputs)
-    untied, tied = Work(), Work()
-    run_of(model, inputs, queries, work=untied)
+    apart, tied = Work(), Work()
+    run_of(model, inputs, queries, work=apart)
     torch.nn.init.zeros_(model.head.weight)
     run = run_of(model, inputs, queries, work=tied)
-    assert untied.ties == 0
+    assert apart.ties == 0
     assert tied.ties == sum(len(scores) - 1 for scores in run.values() if scores) > 0
