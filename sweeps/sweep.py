@@ -108,7 +108,7 @@ def _sweep(
             )
         elif report:
             summary = f"{experiment_name(plan, store)}/summary"
-            log_summary(tracking_uri, summary, summary_rows(report.folder))
+            log_summary(tracking_uri, summary, summary_rows(report.folder), report.folder)
         say(report.text if report else "no trial has finished: there is nothing to report")
         lost = [t for t in plan.trials() if ledger.status(t) not in ("done", "collapsed")]
         return FAILED_TRIALS if lost else DONE
