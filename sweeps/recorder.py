@@ -1,6 +1,7 @@
 """Writes what a sweep's trials report into the tracking outbox, under MLflow's names."""
 
 import json
+import logging
 import os
 import subprocess
 from collections.abc import Mapping
@@ -13,8 +14,19 @@ from sweeps.plan import Plan, Trial
 from sweeps.store import HISTORY, RESULT, Store
 from sweeps.tracking.names import metric_name, run_name
 from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.redact import redact_text
+
+_log = logging.getLogger("sweeps.tracking")
 
 MEBIBYTE = 2**20
+EVIDENCE = {
+    "config.json": "config",
+    "per_query.parquet": "eval",
+    "folds.parquet": "eval",
+    "dev.run.gz": "runs",
+    "test.run.gz": "runs",
+}
+"""Files of a trial that MLflow gets, and their folder there."""
 
 
 class Recorder:
@@ -85,14 +97,17 @@ class Recorder:
         }
         tags = {f"version.{name}": text for name, text in result["versions"].items()}
         tags["stop.reason"] = "collapsed" if result["status"] == "collapsed" else "completed"
+        self.outbox.finish(trial.name, "FINISHED", finals, tags, self._evidence(trial))
+
+    def _evidence(self, trial: Trial) -> list[tuple[Path | str, str]]:
+        """(file, folder in MLflow) of what the trial left; whatever it is worth, it is in the
+        store, so that a storage that is away now costs MLflow's copy and nothing else."""
+        try:
+            self.store.pull({trial.name})
+        except Exception as error:  # every filesystem has its own kinds
+            _log.warning("%s: no files for MLflow: %s", trial.name, redact_text(str(error))[:300])
         folder = self.store.folder / "runs" / trial.name
-        artifacts: list[tuple[Path | str, str]] = [
-            (folder / "config.json", "config"),
-            (folder / "per_query.parquet", "eval"),
-            (folder / "dev.run.gz", "runs"),
-            (folder / "test.run.gz", "runs"),
-        ]
-        self.outbox.finish(trial.name, "FINISHED", finals, tags, artifacts)
+        return [(folder / name, to) for name, to in EVIDENCE.items() if (folder / name).exists()]
 
     def catch_up(self, trial: Trial) -> None:
         """Records a trial that is in the store but whose end no driver lived to record."""

@@ -3,7 +3,10 @@
 import getpass
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from sweeps.tracking.query_table import PER_QUERY, log_query_table
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -94,13 +97,12 @@ class Projection:
         points = _metrics(record["metrics"], record["time"], 0)
         calls = self._metrics(run_id, points, one_by_one=one_by_one)
         calls.append(("tags", lambda: self._log_tags(run_id, record["tags"])))
-        calls += [
-            (
-                f"artifact {file}",
-                partial(self.client.log_artifact, run_id, file, where),
-            )
-            for file, where in record["artifacts"]
-        ]
+        for file, where in record["artifacts"]:
+            log_file = partial(self.client.log_artifact, run_id, file, where)
+            calls.append((f"artifact {file}", log_file))
+            if Path(file).name == PER_QUERY:
+                log_table = partial(log_query_table, self.client, run_id, Path(file))
+                calls.append((f"table of {file}", log_table))
         calls.append(("status", lambda: self.end(run_id, record["status"], record["time"])))
         return calls
 

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
 from sweeps.tracking.projection import age
+from sweeps.tracking.query_table import put_query_table
 from sweeps.tracking.redact import redact, redact_text
+from sweeps.tracking.report_run import log_report
 from sweeps.tracking.uri import NONE, check_tracking_uri
 from sweeps.tracking.views import EXPERIMENT_TAGS, layout_of, summary_view_tags
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mlflow import MlflowClient
 
 _log = logging.getLogger("sweeps.tracking")
@@ -41,10 +44,15 @@ class SummaryRow:
     measures: Mapping[str, MeasureSummary]
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)  # means over seeds
+    per_query: "pd.DataFrame | None" = None  # the rows of per_query.parquet of all its seeds
 
 
-def log_summary(tracking_uri: str, experiment: str, rows: Iterable[SummaryRow]) -> int:
-    """Write `rows` to `experiment` (`rank/<sweep>/summary`); the number of runs written.
+def log_summary(
+    tracking_uri: str, experiment: str, rows: Iterable[SummaryRow], report: Path | None = None
+) -> int:
+    """Write `rows` to `experiment` (`rank/<sweep>/summary`), and the files of the folder `report`
+    to the one run of `rank/<sweep>/report`; the number of configurations written.
 
     A configuration keeps its run (tag `config.hash`), and values that are there already are not
     written again. A store that is away costs a warning, never the report.
@@ -62,10 +70,12 @@ def log_summary(tracking_uri: str, experiment: str, rows: Iterable[SummaryRow]) 
             _write(client, experiment_id, row)
             written += 1
         _write_view(client, experiment_id, rows)
+        if report is not None:
+            log_report(client, f"{experiment.removesuffix('/summary')}/report", root, report)
     except Exception as error:
         _log.warning(
-            "the summary in MLflow has %d of %d configurations (%s); the report is complete, "
-            "making it again writes the rest",
+            "the summary in MLflow has %d of %d configurations, or not their files (%s); the "
+            "report on disk is complete, and the same command again writes the rest",
             written,
             len(rows),
             redact_text(str(error))[:300],
@@ -98,6 +108,8 @@ def _write(client: "MlflowClient", experiment_id: str, row: SummaryRow) -> None:
         metrics=[Metric(name, value, now, 0) for name, value in new.items()],
         tags=[RunTag(name, text) for name, text in _tags(row).items()],
     )
+    if row.per_query is not None:
+        put_query_table(client, run.info.run_id, row.per_query)
     if run.info.status != "FINISHED":
         client.set_terminated(run.info.run_id, "FINISHED")
 
@@ -113,6 +125,7 @@ def _metrics(row: SummaryRow) -> dict[str, float]:
             f"delta/{name}": summary.delta,
             f"p_both_adjusted/{name}": summary.p_both_adjusted,
         }
+    values |= {f"cost/{name}": value for name, value in row.costs.items()}
     return {
         name: float(value)
         for name, value in values.items()

@@ -6,43 +6,67 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+from urllib.parse import urlsplit
 
 from rank_core.errors import BadInput
 from sweeps.tracking.client import connect
 from sweeps.tracking.server import local_server
 from sweeps.tracking.uri import NONE, check_tracking_uri, is_server
-from sweeps.tracking.views import deep_link
+from sweeps.tracking.views import LEADERBOARD, VIEWS, deep_link, saved_views
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Experiment
 
 
 def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
-    """Print the link to `experiment` and serve a database until Ctrl-C; an exit status.
-
-    For an http(s) URI the server is there already, and only the link is printed.
-    """
+    """Print the links to the views of `experiment` and serve a database until Ctrl-C; an exit
+    status. For an http(s) URI the server is there already, and only the links are printed."""
     check_tracking_uri(tracking_uri)
     if tracking_uri == NONE:
         raise BadInput("there are no pages to show with the tracking URI none")
-    experiment_id = _experiment_id(tracking_uri, experiment)
+    client = connect(tracking_uri)
+    found = _experiment(client, experiment)
+    summary = client.get_experiment_by_name(f"{experiment}/summary")
     if is_server(tracking_uri):
-        _say(deep_link(tracking_uri, experiment_id))
+        _say(links(_without_password(tracking_uri), found, summary))
         return 0
     with _terminated_like_ctrl_c():
         try:
             with local_server(tracking_uri, port) as (base, process):
-                _say(f"{deep_link(base, experiment_id)}\nCtrl-C ends the server.")
+                _say(links(base, found, summary))
+                _say("Ctrl-C ends the server.")
                 return process.wait()
         except KeyboardInterrupt:
             return 0
 
 
-def _experiment_id(tracking_uri: str, experiment: str) -> str:
-    client = connect(tracking_uri)
+def links(base: str, trials: "Experiment", summary: "Experiment | None") -> str:
+    """A line per saved view: the trials', then those of the table that may be quoted."""
+    lines = []
+    for name, experiment in (("trials", trials), ("summary", summary)):
+        if experiment is not None:
+            keys = saved_views(experiment.tags) or [LEADERBOARD]
+            lines += [
+                f"{name + ': ' + VIEWS[key]:<44}{deep_link(base, experiment.experiment_id, key)}"
+                for key in keys
+            ]
+    return "\n".join(lines)
+
+
+def _without_password(uri: str) -> str:
+    """The address for a browser, which asks for name and password itself."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _experiment(client: "MlflowClient", experiment: str) -> "Experiment":
     found = client.get_experiment_by_name(experiment)
     if found is None:
         names = ", ".join(sorted(item.name for item in client.search_experiments()))
         raise BadInput(f"no experiment {experiment!r} in this store; known: {names}")
-    return str(found.experiment_id)
+    return found
 
 
 def _say(text: str, stream: TextIO | None = None) -> None:

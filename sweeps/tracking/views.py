@@ -1,4 +1,4 @@
-"""The saved view of an experiment: what a colleague sees first instead of an empty table.
+"""The saved views of an experiment: what a colleague sees first instead of an empty table.
 
 MLflow keeps saved views as experiment tags in a format of its web pages that is not documented
 (read in 3.17); a view that a later version ignores costs nothing but the view.
@@ -13,15 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-LEADERBOARD = "leaderboard"
-"""Key of the view grouped by configuration."""
-TRIALS = "trials"
-"""Key of the view with one row per trial."""
+LEADERBOARD, TRIALS, PARALLEL, COST = "leaderboard", "trials", "parallel", "cost"
+VIEWS = {
+    LEADERBOARD: "Configurations (mean over seeds)",
+    TRIALS: "Trials",
+    PARALLEL: "Parallel coordinates",
+    COST: "Cost against effectiveness",
+}
+"""Keys and names of the views; the last two open as charts."""
+_AS_CHARTS = (PARALLEL, COST)
 
+_RUN_NAME = "attributes.`Run Name`"
 _TAG = "mlflow.sharedViewState."
 _MAX_TAG = 20_000  # characters of an experiment tag
 _MAX_COLUMNS = 8
 _MAX_CURVES = 6
+_MAX_COSTS = 4
 _MAX_FOLDED = 200  # configurations that start as one line each
 
 
@@ -33,6 +40,7 @@ class Layout:
     params: tuple[str, ...] = ()
     curves: tuple[str, ...] = ()
     config_ids: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
 
 
 def layout_of(
@@ -55,32 +63,44 @@ def layout_of(
         tuple(name for name in swept if name != "seed")[:_MAX_COLUMNS],
         tuple(sorted(curves)[:_MAX_CURVES]),
         tuple(sorted(config_ids)[:_MAX_FOLDED]),
+        tuple(name for name in shown if name.startswith("cost/"))[:_MAX_COSTS],
     )
 
 
 def view_tags(layout: Layout) -> dict[str, str]:
-    """The experiment tags that hold the saved views."""
-    views = {
-        LEADERBOARD: _view("Configurations (mean over seeds)", _leaderboard(layout)),
-        TRIALS: _view("Trials", _trials(layout)),
-    }
-    return {_TAG + key: text for key, text in views.items() if len(text) <= _MAX_TAG}
+    """The experiment tags that hold the saved views. One without data to show is left out."""
+    return _tags({LEADERBOARD: _leaderboard(layout), TRIALS: _trials(layout)}, layout)
 
 
 def summary_view_tags(layout: Layout) -> dict[str, str]:
-    """The saved view of a summary experiment: a row is a configuration, nothing is grouped."""
-    return {_TAG + LEADERBOARD: _view("Leaderboard", _shared(layout))}
+    """The saved views of a summary experiment: a row is a configuration, nothing is grouped."""
+    return _tags({LEADERBOARD: _shared(layout)}, layout)
 
 
-def deep_link(
-    base_url: str, experiment_id: str, key: str = LEADERBOARD, *, charts: bool = False
-) -> str:
+def deep_link(base_url: str, experiment_id: str, key: str = LEADERBOARD) -> str:
     """The address that opens a view. Without `workflowType` MLflow shows its page for agents."""
     link = (
         f"{base_url.rstrip('/')}/#/experiments/{experiment_id}/runs"
         f"?workflowType=machine_learning&viewStateShareKey={key}"
     )
-    return link + "&compareRunsMode=CHART" if charts else link
+    return link + "&compareRunsMode=CHART" if key in _AS_CHARTS else link
+
+
+def saved_views(tags: Mapping[str, str]) -> list[str]:
+    """The keys of those of our views that an experiment with these tags has."""
+    return [key for key in VIEWS if _TAG + key in tags]
+
+
+def _tags(tables: Mapping[str, dict[str, Any]], layout: Layout) -> dict[str, str]:
+    states = dict(tables)
+    shared = _shared(layout)
+    if layout.params:
+        states[PARALLEL] = shared | _only_charts(PARALLEL, [_parallel(layout)], columns=1)
+    if layout.costs:
+        charts = [_scatter(cost, layout.metrics[0]) for cost in layout.costs]
+        states[COST] = shared | _only_charts(COST, charts, columns=2)
+    texts = {key: _view(VIEWS[key], state) for key, state in states.items()}
+    return {_TAG + key: text for key, text in texts.items() if len(text) <= _MAX_TAG}
 
 
 def _view(name: str, state: Mapping[str, Any]) -> str:
@@ -105,14 +125,14 @@ def _shared(layout: Layout) -> dict[str, Any]:
     columns += [_column("params", name) for name in layout.params]
     return {
         "selectedColumns": columns,
-        "columnOrder": columns,
+        "columnOrder": [_RUN_NAME, *columns],
         "orderByKey": _column("metrics", layout.metrics[0]),
         "orderByAsc": False,
         # A failed trial would enter the mean of its group.
         "searchFilter": "attributes.status = 'FINISHED'",
         "runsHiddenMode": "SHOW_ALL",
         "hideEmptyCharts": True,
-        "columnWidths": {name: _width(name) for name in columns},
+        "columnWidths": {_RUN_NAME: 280} | {name: _width(name) for name in columns},
         # In our order, not by name; `hp/` are constants and stay folded.
         "isAccordionReordered": True,
         "compareRunSections": [
@@ -142,31 +162,31 @@ def _trials(layout: Layout) -> dict[str, Any]:
         *(_column("params", name) for name in layout.params),
     ]
     # Here failed trials belong in the picture.
-    return shared | {"selectedColumns": columns, "columnOrder": columns, "searchFilter": ""}
+    return shared | {
+        "selectedColumns": columns,
+        "columnOrder": [_RUN_NAME, *columns],
+        "searchFilter": "",
+    }
 
 
 def _charts(layout: Layout) -> list[dict[str, Any]]:
     primary = layout.metrics[0]
-    bar = primary.replace("/", ".")
     charts: list[dict[str, Any]] = [
-        {"type": "BAR", "metricKey": primary, "dataAccessKey": primary, "uuid": f"bar.{bar}"}
+        {
+            "type": "BAR",
+            "metricKey": primary,
+            "dataAccessKey": primary,
+            "uuid": f"bar.{_dotted(primary)}",
+        }
     ]
     if layout.params:
-        charts.append(
-            {
-                "type": "PARALLEL",
-                "uuid": "parallel",
-                "selectedParams": list(layout.params),
-                "selectedMetrics": [primary],
-                "showAllRuns": False,
-            }
-        )
+        charts.append(_parallel(layout))
     charts += [
         {
             "type": "LINE",
             "metricKey": name,
             "selectedMetricKeys": [name],
-            "uuid": f"line.{name.replace('/', '.')}",
+            "uuid": f"line.{_dotted(name)}",
             "xAxisKey": "step",
             "scaleType": "linear",
             "lineSmoothness": 0,
@@ -174,5 +194,50 @@ def _charts(layout: Layout) -> list[dict[str, Any]]:
         }
         for name in layout.curves
     ]
-    shared = {"deleted": False, "isGenerated": False, "metricSectionId": "Overview"}
+    return _placed(charts, "Overview")
+
+
+def _parallel(layout: Layout) -> dict[str, Any]:
+    return {
+        "type": "PARALLEL",
+        "uuid": "parallel",
+        "selectedParams": list(layout.params),
+        "selectedMetrics": [layout.metrics[0]],
+        "showAllRuns": False,
+    }
+
+
+def _scatter(cost: str, primary: str) -> dict[str, Any]:
+    return {
+        "type": "SCATTER",
+        "uuid": f"scatter.{_dotted(cost)}",
+        "xaxis": {"key": cost, "type": "METRIC"},
+        "yaxis": {"key": primary, "type": "METRIC"},
+    }
+
+
+def _only_charts(key: str, charts: list[dict[str, Any]], *, columns: int) -> dict[str, Any]:
+    """One open section of large charts; MLflow adds folded ones of its own below it."""
+    # Named apart from the prefix of a metric, whose charts MLflow would put into it.
+    own = f"{key} view"
+    sections: list[dict[str, Any]] = [
+        {"uuid": own, "name": VIEWS[key], "display": True, "columns": columns, "cardHeight": 440},
+        *(
+            {"uuid": other, "name": other, "display": False}
+            for other in ("Overview", "agg", "best", "test", "dev", "delta", "train", "cost", "hp")
+        ),
+    ]
+    return {
+        "compareRunSections": [section | {"isReordered": True} for section in sections],
+        "compareRunCharts": _placed(charts, own),
+        "runListHidden": True,
+    }
+
+
+def _placed(charts: list[dict[str, Any]], section: str) -> list[dict[str, Any]]:
+    shared = {"deleted": False, "isGenerated": False, "metricSectionId": section}
     return [chart | shared | {"runsCountToCompare": 100} for chart in charts]
+
+
+def _dotted(name: str) -> str:
+    return name.replace("/", ".")

@@ -122,8 +122,8 @@ def recorded(uri: str) -> dict[str, Any]:
     from sweeps.tracking.client import connect
 
     client = connect(uri)
-    found = [e for e in client.search_experiments() if e.name.startswith("rank/")]
-    [experiment] = [e for e in found if not e.name.endswith("/summary")]
+    names = {e.name: e for e in client.search_experiments()}
+    [experiment] = [names[n] for n in names if n.startswith("rank/") and n.count("/") == 1]
     runs = client.search_runs([experiment.experiment_id])
     assert len({run.data.tags["rank.trial_key"] for run in runs}) == len(runs)
     return {

@@ -64,9 +64,7 @@ def test_a_server_that_comes_back_gets_every_point_once(outage, read_mlflow):
     assert "is back after" in sweep.text and "sweeps sync" not in sweep.text
 
 
-def test_a_server_that_stays_away_gets_everything_by_sync(
-    outage, home, run_sweep, read_mlflow
-):
+def test_a_server_that_stays_away_gets_everything_by_sync(outage, home, run_sweep, read_mlflow):
     sweep, _ = outage
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

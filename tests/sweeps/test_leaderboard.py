@@ -4,20 +4,29 @@ import json
 import math
 import statistics
 
+import pandas as pd
 import pytest
 from test_report_inputs import write_sweep
 
 from sweeps.leaderboard import summary_rows
 from sweeps.report import write_report
+from sweeps.tracking.query_table import query_table
 
 
 def test_a_row_per_configuration_says_what_the_report_says(tmp_path):
     report = write_report(write_sweep(tmp_path)).folder
     results = json.loads((report / "results.json").read_text())
     rows = {row.config_hash: row for row in summary_rows(report)}
+    trials = pd.read_parquet(report.parent / "trials.parquet")
     assert list(rows) == [cell["cell"] for cell in results["cells"] if cell["seeds_used"]]
     for cell in results["cells"]:
         found = rows[cell["cell"]].measures["ndcg_cut_10"]
+        row, seeds = rows[cell["cell"]], [int(seed) for seed in cell["fates"]]
+        of_cell = trials[(trials["cell"] == cell["cell"]) & trials["seed"].isin(seeds)]
+        assert row.costs["train_seconds"] == pytest.approx(of_cell["train_seconds"].mean())
+        table = query_table(row.per_query)
+        assert table["columns"][:2] == ["query_id", "nDCG@10"]
+        assert statistics.mean(line[1] for line in table["data"]) == pytest.approx(found.mean)
         values = list(cell["measures"]["nDCG@10"]["per_seed"].values())
         assert found.mean == pytest.approx(statistics.mean(values)) and found.n == len(values)
         assert found.std == pytest.approx(statistics.stdev(values))
