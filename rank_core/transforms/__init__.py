@@ -14,6 +14,7 @@ from rank_core.transforms.expression import (
     with_base,
 )
 from rank_core.transforms.far_relevant import FarRelevant
+from rank_core.transforms.first_stage import FirstStage
 from rank_core.transforms.judgments import Deep, Shallow
 from rank_core.transforms.registry import TRANSFORMS
 from rank_core.transforms.transform import Transform, derived
@@ -23,6 +24,7 @@ __all__ = [
     "Debias",
     "Deep",
     "FarRelevant",
+    "FirstStage",
     "Shallow",
     "Step",
     "Transform",

@@ -32,7 +32,7 @@ from rank_core.data.trec import (
 )
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
-from rank_core.transforms.far_relevant_plan import STREAM, Plan, plan_documents
+from rank_core.transforms.far_relevant_plan import STREAM, Plan, plan_documents, unanswering
 from rank_core.transforms.transform import derived, derived_hash
 
 _DOCUMENTS, _SPANS, _RUN = "documents", "spans.jsonl.gz", "bm25.run.gz"
@@ -83,7 +83,9 @@ class FarRelevant:
 
 
 def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
-    plans, pool = plan_documents(
+    pool = unanswering(collection)
+    _require_distractors(pool, collection, settings)
+    plans = plan_documents(
         collection,
         longest=settings.max_length - settings.first_position,
         max_queries=settings.max_queries,
@@ -105,6 +107,29 @@ def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
         write_queries(folder / split / "queries.tsv", {p.query_id: texts[p.query_id] for p in own})
         write_qrels(folder / split / "qrels.trec", {p.query_id: {p.doc_id: 1} for p in own})
         write_run(folder / split / _RUN, {p.query_id: run[p.query_id] for p in own}, tag="bm25")
+
+
+def _require_distractors(
+    pool: Sequence[str], collection: Collection, settings: FarRelevant
+) -> None:
+    """Refuse a collection whose passages cannot fill the start of a document."""
+    words, least = 0, settings.first_position + settings.as_published
+    for doc_id in pool:
+        if words >= least:
+            return
+        words += len(collection.documents[doc_id].split())
+    if words < least:
+        remedy = (
+            f"set first_position to at most {words - settings.as_published}"
+            if words > settings.as_published
+            else f"each of its {len(collection.documents):,} documents answers a query, so none "
+            "can fill another; name a collection of passages"
+        )
+        raise BadInput(
+            f"{settings.name} fills the first first_position={settings.first_position} words of a "
+            f"document with passages that answer no query; those of {collection.name} have {words} "
+            f"words: {remedy}"
+        )
 
 
 def _documents(

@@ -27,8 +27,8 @@ class Plan(NamedTuple):
 
 def plan_documents(
     collection: Collection, *, longest: int, max_queries: int, seed: int
-) -> tuple[list[Plan], list[str]]:
-    """(what each document is made for, the ids of the passages that fill documents).
+) -> list[Plan]:
+    """What each document is made for.
 
     A query takes part if a passage of at most `longest` words is relevant to it and to no other
     query; among several the highest grade counts, then chance. No document answers a query that it
@@ -62,11 +62,10 @@ def plan_documents(
         chosen += _some(pairs, max_queries, generator(seed, STREAM, "queries", split))
     # Ids tell nothing about queries: ties are broken by doc_id.
     numbers = generator(seed, STREAM, "doc_ids").permutation(len(chosen))
-    plans = [
+    return [
         Plan(split, query_id, f"f{number:07d}", passage_id)
         for (split, query_id, passage_id), number in zip(chosen, numbers, strict=True)
     ]
-    return plans, _pool(collection)
 
 
 def _relevant(collection: Collection, split: str, query_id: str) -> dict[str, int]:
@@ -79,8 +78,8 @@ def _relevant(collection: Collection, split: str, query_id: str) -> dict[str, in
     }
 
 
-def _pool(collection: Collection) -> list[str]:
-    """The passages that are relevant to no query of any split."""
+def unanswering(collection: Collection) -> list[str]:
+    """The passages that are relevant to no query of any split: those that fill documents."""
     relevant = {
         passage_id
         for split in collection.splits.values()

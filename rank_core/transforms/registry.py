@@ -2,11 +2,13 @@
 
 from rank_core.transforms.debias import Debias
 from rank_core.transforms.far_relevant import FarRelevant
+from rank_core.transforms.first_stage import FirstStage
 from rank_core.transforms.judgments import Deep, Shallow
 from rank_core.transforms.transform import Transform
 
 TRANSFORMS: dict[str, type[Transform]] = {
     "far-relevant": FarRelevant,
+    "first-stage": FirstStage,
     "debias": Debias,
     "deep": Deep,
     "shallow": Shallow,

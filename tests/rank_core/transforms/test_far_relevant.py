@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rank_core.data.collection import Split
+from rank_core.data.collection import Collection, Split
 from rank_core.data.far_relevant import bury
 from rank_core.errors import BadInput
 from rank_core.first_stage import bm25_run
@@ -196,9 +196,18 @@ def test_the_candidates_are_bm25_over_the_new_documents(made):
         assert split.candidates == bm25_run(made.documents, split.queries)
 
 
-def test_too_few_or_too_long_passages_are_refused_with_the_query(passages):
-    with pytest.raises(BadInput, match=r"must have 9000 words .* \(query \S+-\d of \w+\)"):
+def test_too_few_or_too_long_passages_are_refused_with_a_remedy(passages):
+    with pytest.raises(BadInput, match="set first_position to at most") as caught:
         FarRelevant(first_position=9000, max_length=9500)(passages)
+    most = int(str(caught.value).rpartition(" ")[2])
+    assert FarRelevant(first_position=most, max_length=most + 500)(passages).documents
+    with pytest.raises(BadInput, match=f"have {most} words"):
+        FarRelevant(first_position=most + 1, max_length=most + 500)(passages)
+    judged = passages.splits["train"].qrels["train-0"]
+    documents = {doc_id: passages.documents[doc_id] for doc_id in judged}
+    with pytest.raises(BadInput, match="name a collection of passages"):
+        whole = Split({"q": "text"}, {"q": dict.fromkeys(judged, 1)}, {"q": {}})
+        FarRelevant(**SMALL)(Collection("whole", "hash", documents, {"test": whole}))
     short = {
         doc_id: text if doc_id > "p050" else "x " * 200
         for doc_id, text in passages.documents.items()

