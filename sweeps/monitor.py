@@ -2,10 +2,12 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from sweeps.feed import Feed
 from sweeps.ledger import Ledger
 from sweeps.plan import Trial
 from sweeps.recorder import Recorder
@@ -16,54 +18,61 @@ ENOUGH_TO_TELL = 0.1  # share of the work after which the time left can be foret
 
 @dataclass
 class Monitor:
-    """One per sweep, in the driver. `cost` gives each trial's expected encoder tokens."""
+    """One per sweep, in the driver. Learns of a trial when it starts."""
 
     ledger: Ledger
     recorder: Recorder
-    trials: list[Trial]  # those that this command launches
-    cost: dict[str, float]
+    feed: Feed  # what it has ahead is what is left to do
     primary: str
     out: TextIO = field(default_factory=lambda: sys.stdout)
 
     def __post_init__(self) -> None:
-        self.by_name = {trial.name: trial for trial in self.trials}
+        self.trials: dict[str, Trial] = {}  # by name, those that were started
         self.running: dict[str, str] = {}  # trial name: what it is doing
         self.ended: dict[str, str] = {}  # trial name: status
         self.start = self.last_line = time.monotonic()
 
-    def started(self, name: str) -> None:
+    def started(self, trial: Trial) -> None:
         """A trial begins, or begins again."""
-        trial = self.by_name[name]
-        self.ended.pop(name, None)  # its process died between its last report and its end
+        self.trials[trial.name] = trial
+        self.ended.pop(trial.name, None)  # its process died between its last report and its end
         attempt = self.ledger.started(trial)
-        self.running[name] = "starting"
+        self.running[trial.name] = "starting"
         self.recorder.started(trial, attempt)
         if attempt > 1:
             self._say(f"{self._title(trial)}: attempt {attempt}")
 
-    def news(self, name: str, report: dict[str, Any]) -> None:
+    def news(self, trial: Trial, report: Mapping[str, Any]) -> None:
         """A report of a running trial."""
-        trial = self.by_name[name]
         if report["status"] == "running":
             news = report["news"]
-            self.running[name] = f"step {news['step']}/{news['num_steps']}"
+            self.running[trial.name] = f"step {news['step']}/{news['num_steps']}"
             self.recorder.news(trial, news)
             self._heartbeat()
-        elif name not in self.ended:
+        elif trial.name not in self.ended:
             self._ended(trial, report)
 
-    def died(self, name: str, reason: str) -> None:
+    def died(self, trial: Trial, reason: str) -> None:
         """A trial's process died more often than it is tried again."""
-        if name not in self.ended:
-            self._ended(self.by_name[name], {"status": "failed", "reason": reason})
+        if trial.name not in self.ended:
+            self._ended(trial, {"status": "failed", "reason": reason})
+
+    def stopped(self, trial: Trial) -> None:
+        """The feed has ended a trial early."""
+        doing = self.running.pop(trial.name)
+        self.ended[trial.name] = "stopped"
+        reason = f"stopped early, {doing}"
+        self.ledger.lost(trial, "stopped", reason)
+        self.recorder.lost(trial, "KILLED", reason)
+        self._say(f"{self._title(trial):<28} {reason}")
 
     def interrupted(self) -> None:
         """The driver stops early: what runs now counts as not run."""
         for name in list(self.running):
-            self.ledger.lost(self.by_name[name], "planned", "interrupted")
-            self.recorder.lost(self.by_name[name], "KILLED", "interrupted")
+            self.ledger.lost(self.trials[name], "planned", "interrupted")
+            self.recorder.lost(self.trials[name], "KILLED", "interrupted")
 
-    def _ended(self, trial: Trial, report: dict[str, Any]) -> None:
+    def _ended(self, trial: Trial, report: Mapping[str, Any]) -> None:
         status = report["status"]
         self.running.pop(trial.name, None)
         self.ended[trial.name] = status
@@ -92,7 +101,7 @@ class Monitor:
         if time.monotonic() - self.last_line < HEARTBEAT_SECONDS:
             return
         now = ", ".join(
-            f"{self._title(self.by_name[name])} {state}" for name, state in self.running.items()
+            f"{self._title(self.trials[name])} {state}" for name, state in self.running.items()
         )
         self._say(f"running: {now}")
 
@@ -100,20 +109,23 @@ class Monitor:
         return f"{trial.cell.label} seed {trial.seed}"
 
     def _say(self, text: str) -> None:
-        failed = sum(status not in ("done", "collapsed") for status in self.ended.values())
+        failed = sum(status in ("failed", "diverged") for status in self.ended.values())
         lost = f", {failed} failed" if failed else ""
-        done = f"[{len(self.ended):>{len(str(len(self.trials)))}}/{len(self.trials)}{lost}]"
+        total = len(self.trials.keys() | {trial.name for trial in self.feed.ahead})
+        done = f"[{len(self.ended):>{len(str(total))}}/{total}{lost}]"
         print(f"{done} {text}{self._remaining()}", file=self.out, flush=True)
         self.last_line = time.monotonic()
 
     def _remaining(self) -> str:
         """The time left, from the cost of what is done; empty before there is anything to go by."""
-        done = sum(self.cost[name] for name in self.ended)
-        total = sum(self.cost.values())
-        if done < ENOUGH_TO_TELL * total or len(self.ended) == len(self.trials):
+        done = sum(self.trials[name].cell.cost for name in self.ended)
+        left = {trial.name: trial.cell.cost for trial in self.feed.ahead}
+        left |= {name: self.trials[name].cell.cost for name in self.trials.keys() - self.ended}
+        to_do = sum(left.values())
+        if done < ENOUGH_TO_TELL * (done + to_do) or not left:
             return ""
         elapsed = time.monotonic() - self.start
-        return f"  (about {duration(elapsed * (total - done) / done)} left)"
+        return f"  (about {duration(elapsed * to_do / done)} left)"
 
 
 def duration(seconds: float) -> str:

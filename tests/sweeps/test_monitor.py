@@ -2,10 +2,12 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
 import sweeps.monitor
+from sweeps.feed import Queue
 from sweeps.ledger import Ledger
 from sweeps.monitor import Monitor, duration
 from sweeps.recorder import Recorder
@@ -24,25 +26,38 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def monitor(store, plan_of):
+def launch(store, plan_of):
+    """The two trials, of costs 100 and 200, and who follows them."""
     plan, ledger = plan_of(*SMALL), Ledger(store)
-    trials = ledger.plan(plan, store.finished())
+    trials = [
+        replace(trial, cell=replace(trial.cell, cost=100.0 * (1 + i)))
+        for i, trial in enumerate(ledger.plan(plan, store.finished()))
+    ]
     recorder = Recorder(Outbox(store.folder / "outbox", "window_stride-woods"), store, plan)
-    cost = {trial.name: 100.0 * (1 + i) for i, trial in enumerate(trials)}
-    return Monitor(ledger, recorder, trials, cost, "nDCG@10", out=io.StringIO())
+    return trials, Monitor(ledger, recorder, Queue(trials), "nDCG@10", out=io.StringIO())
 
 
 @pytest.fixture
-def ends(store, monitor, leave_result):
+def trials(launch):
+    return launch[0]
+
+
+@pytest.fixture
+def monitor(launch):
+    return launch[1]
+
+
+@pytest.fixture
+def ends(store, trials, monitor, leave_result):
     """Ends a trial as its process does: result in the store, then the last report."""
 
     def end(number: int, status: str = "done") -> None:
-        name = monitor.trials[number].name
+        name = trials[number].name
         if name not in store.finished():
             leave_result(store, name, status=status)
         result = json.loads((store.folder / "runs" / name / "result.json").read_text())
         result |= {"dev": VALUES, "test": VALUES, "best_step": 2, "versions": {"torch": "2"}}
-        monitor.news(name, {"status": status, "result": result})
+        monitor.news(trials[number], {"status": status, "result": result})
 
     return end
 
@@ -59,49 +74,48 @@ def records(store):
     return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
 
 
-def test_a_trial_is_followed_from_start_to_end(store, monitor, ends):
-    name = monitor.trials[0].name
-    monitor.started(name)
-    monitor.news(name, running(1))
-    monitor.news(name, running(2, dev=VALUES))
+def test_a_trial_is_followed_from_start_to_end(store, trials, monitor, ends):
+    monitor.started(trials[0])
+    monitor.news(trials[0], running(1))
+    monitor.news(trials[0], running(2, dev=VALUES))
     ends(0)
-    assert monitor.ledger.status(monitor.trials[0]) == "done"
-    [trial] = records(store)
-    assert [record["kind"] for record in trial] == ["trial", *["metrics"] * 4, "finish"]
-    assert trial[-1]["status"] == "FINISHED"
+    assert monitor.ledger.status(trials[0]) == "done"
+    [file] = records(store)
+    assert [record["kind"] for record in file] == ["trial", *["metrics"] * 4, "finish"]
+    assert file[-1]["status"] == "FINISHED"
     [line] = monitor.out.getvalue().splitlines()
     assert line.startswith("[1/2] FirstP 96 seed 1")
     assert "dev nDCG@10 0.250  3 s" in line and "left)" in line
 
 
 def test_the_last_line_promises_no_more_time(monitor, ends):
-    for number, trial in enumerate(monitor.trials):
-        monitor.started(trial.name)
+    for number in range(2):
+        monitor.started(monitor.feed.next())
         ends(number)
     assert "[2/2]" in monitor.out.getvalue()
     assert monitor.out.getvalue().count("left)") == 1
 
 
-def test_the_time_left_goes_by_cost_and_not_by_number(monitor, ends, monkeypatch):
-    monitor.started(monitor.trials[0].name)
+def test_the_time_left_goes_by_cost_and_not_by_number(monitor, ends):
+    monitor.started(monitor.feed.next())
     monitor.start -= 10.0  # 10 s for a cost of 100, and 200 are to come
     ends(0)
     assert "about 20 s left" in monitor.out.getvalue()
 
 
-def test_a_collapsed_trial_is_loud_but_no_failure(monitor, ends):
-    monitor.started(monitor.trials[0].name)
+def test_a_collapsed_trial_is_loud_but_no_failure(trials, monitor, ends):
+    monitor.started(trials[0])
     ends(0, status="collapsed")
     assert "COLLAPSED" in monitor.out.getvalue() and "failed" not in monitor.out.getvalue()
-    assert monitor.ledger.status(monitor.trials[0]) == "collapsed"
+    assert monitor.ledger.status(trials[0]) == "collapsed"
 
 
 @pytest.mark.parametrize("status", ["failed", "diverged"])
-def test_a_lost_trial_is_named_with_the_first_line_of_its_reason(store, monitor, status):
-    trial = monitor.trials[1]
-    monitor.started(trial.name)
+def test_a_lost_trial_is_named_with_the_first_line_of_its_reason(store, trials, monitor, status):
+    trial = trials[1]
+    monitor.started(trial)
     report = {"status": status, "reason": "the reason\nmore", "traceback": "File x, line 1"}
-    monitor.news(trial.name, report)
+    monitor.news(trial, report)
     [line] = monitor.out.getvalue().splitlines()
     assert line.startswith("[1/2, 1 failed] MaxP 48/32 seed 1")
     assert f"{status.upper()}: the reason" in line
@@ -110,43 +124,43 @@ def test_a_lost_trial_is_named_with_the_first_line_of_its_reason(store, monitor,
     assert records(store)[0][-1]["status"] == "FAILED"
 
 
-def test_a_process_that_dies_too_often_is_a_failed_trial(monitor):
-    trial = monitor.trials[0]
-    monitor.started(trial.name)
-    monitor.died(trial.name, "ActorDiedError: gone")
+def test_a_process_that_dies_too_often_is_a_failed_trial(trials, monitor):
+    trial = trials[0]
+    monitor.started(trial)
+    monitor.died(trial, "ActorDiedError: gone")
     assert monitor.ledger.status(trial) == "failed"
     assert monitor.ledger.rows[trial.name]["stop_reason"] == "ActorDiedError: gone"
 
 
-def test_the_end_of_a_trial_is_taken_once(monitor, ends):
-    monitor.started(monitor.trials[0].name)
+def test_the_end_of_a_trial_is_taken_once(trials, monitor, ends):
+    monitor.started(trials[0])
     ends(0)
-    monitor.died(monitor.trials[0].name, "the trial ended without a result")
-    assert monitor.ledger.status(monitor.trials[0]) == "done"
+    monitor.died(trials[0], "the trial ended without a result")
+    assert monitor.ledger.status(trials[0]) == "done"
     assert len(monitor.out.getvalue().splitlines()) == 1
 
 
-def test_a_process_that_dies_after_its_last_report_costs_no_trial(store, monitor, ends):
-    trial = monitor.trials[0]
-    monitor.started(trial.name)
+def test_a_process_that_dies_after_its_last_report_costs_no_trial(store, trials, monitor, ends):
+    trial = trials[0]
+    monitor.started(trial)
     ends(0)
-    monitor.started(trial.name)  # tried again, because its process never came to its end
+    monitor.started(trial)  # tried again, because its process never came to its end
     ends(0)
     assert monitor.ledger.status(trial) == "done"
     assert monitor.ledger.rows[trial.name]["attempts"] == 2
     assert records(store)[0][-1]["status"] == "FINISHED"
 
 
-def test_a_second_attempt_is_said(monitor):
+def test_a_second_attempt_is_said(trials, monitor):
     for _ in range(2):
-        monitor.started(monitor.trials[0].name)
+        monitor.started(trials[0])
     assert "FirstP 96 seed 1: attempt 2" in monitor.out.getvalue()
 
 
-def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(store, monitor, ends):
-    first, second = monitor.trials
+def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(store, trials, monitor, ends):
+    first, second = trials
     for trial in (first, second):
-        monitor.started(trial.name)
+        monitor.started(trial)
     ends(0)
     monitor.interrupted()
     assert monitor.ledger.status(first) == "done"
@@ -154,14 +168,23 @@ def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(store, monit
     assert sorted(trial[-1]["status"] for trial in records(store)) == ["FINISHED", "KILLED"]
 
 
-def test_a_quiet_sweep_shows_now_and_then_that_it_lives(monitor, monkeypatch):
-    name = monitor.trials[0].name
-    monitor.started(name)
-    monitor.news(name, running(3))
+def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, monitor, monkeypatch):
+    monitor.started(trials[0])
+    monitor.news(trials[0], running(3))
     assert monitor.out.getvalue() == ""
     monkeypatch.setattr(sweeps.monitor, "HEARTBEAT_SECONDS", 0.0)
-    monitor.news(name, running(4))
+    monitor.news(trials[0], running(4))
     assert monitor.out.getvalue() == "[0/2] running: FirstP 96 seed 1 step 4/9\n"
+
+
+def test_a_trial_stopped_early_is_no_failure(store, trials, monitor):
+    monitor.started(trials[0])
+    monitor.news(trials[0], running(3))
+    monitor.stopped(trials[0])
+    assert monitor.out.getvalue().startswith("[1/2] FirstP 96 seed 1")
+    assert "stopped early, step 3/9" in monitor.out.getvalue()
+    assert monitor.ledger.status(trials[0]) == "stopped"
+    assert records(store)[0][-1]["status"] == "KILLED"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""What runs next: the seam between the runner and whoever decides which trials are worth it."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from sweeps.plan import Trial
+
+
+class Feed(Protocol):
+    """Hands out trials one by one. The driver's thread alone calls it, and it never blocks.
+
+    The runner tries a trial again whose process or node died; a feed hears of a trial's one end.
+    """
+
+    def next(self) -> Trial | None:
+        """The trial to launch now; None: none at this moment. Asked again several times a second,
+        and after every end of a trial, until `over`. A feed that waits while others run costs the
+        runner warm processes: better a trial that will be wanted than none."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """True: no trial will come any more, whatever the running ones find."""
+        ...
+
+    @property
+    def ahead(self) -> Sequence[Trial]:
+        """Trials that may still come, as far as known now: what progress is measured against."""
+        ...
+
+    def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
+        """Whether to stop a running trial early. `news` has `step`, `num_steps` and, where the
+        trial has just validated, `dev`: {measure: mean}. Such a trial ends as `stopped`."""
+        ...
+
+    def ended(self, trial: Trial, status: str) -> None:
+        """A trial has ended for good: `done` or `collapsed` (its result is in the store's folder),
+        `stopped`, `failed` or `diverged` (the reason is in the ledger)."""
+        ...
+
+
+class Queue:
+    """Trials in the order given; none is stopped."""
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self._ahead = deque(trials)
+
+    def next(self) -> Trial | None:
+        """The first one that was not launched yet."""
+        return self._ahead.popleft() if self._ahead else None
+
+    @property
+    def over(self) -> bool:
+        """Whether all are launched."""
+        return not self._ahead
+
+    @property
+    def ahead(self) -> Sequence[Trial]:
+        """Those not launched yet."""
+        return tuple(self._ahead)
+
+    def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
+        """Never."""
+        return False
+
+    def ended(self, trial: Trial, status: str) -> None:
+        """Changes nothing: no trial depends on another."""
