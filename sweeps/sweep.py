@@ -2,7 +2,7 @@
 
 import json
 import logging
-import shutil
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,19 +15,16 @@ from filelock import FileLock, Timeout
 from rank_core.errors import BadInput
 from sweeps.command_line import Options, parse
 from sweeps.confirm import Shortlist, find_shortlist, freeze
-from sweeps.describe import forecast_text, manifest, plan_text, say, write_description, write_json
-from sweeps.estimate import calibrate
+from sweeps.cost import measured_speed
+from sweeps.describe import estimate_text, manifest, plan_text, say, write_description, write_json
 from sweeps.experiment import Experiment
 from sweeps.leaderboard import summary_rows
 from sweeps.ledger import Ledger, per_query_table
-from sweeps.measure import forecast, real_seconds
 from sweeps.monitor import Monitor
 from sweeps.plan import Plan, Trial, make_plan
 from sweeps.recorder import Recorder
 from sweeps.report import Report, write_report
 from sweeps.report.access import ACCESS_FILE
-from sweeps.search.make import make_search
-from sweeps.search.search import USED, Known, Search
 from sweeps.store import RESULT, Store
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.redact import redact_text
@@ -78,10 +75,9 @@ def _sweep(
     with _only_driver(store):
         if shortlist:
             freeze(store, shortlist)
-        ledger, finished = Ledger(store), store.finished()
-        search = make_search(plan, _known(ledger, finished), store)
-        plan = search.plan
-        done = plan.num_trials - len(ledger.plan(plan, finished))
+        ledger = Ledger(store)
+        missing = ledger.plan(plan, store.finished())
+        done = plan.num_trials - len(missing)
         say(plan_text(plan, finished=done) + "\n")
         description = manifest(plan, argv) | {
             "alpha": options.alpha,
@@ -89,20 +85,19 @@ def _sweep(
             "tracking_uri": redact_text(tracking_uri),
         }
         write_description(store.folder, plan, description)
-        search.describe()
         store.push("sweep.json", "qrels")  # for those who watch from elsewhere
         outbox = Outbox(store.folder / "outbox", experiment_name(plan, store).removeprefix("rank/"))
         recorder = Recorder(outbox, store, plan)
-        _catch_up(plan, ledger, recorder)
+        for trial in plan.trials():
+            if ledger.status(trial) in ("done", "collapsed"):
+                recorder.catch_up(trial)
         uploader = Uploader(outbox.folder, tracking_uri, experiment_name(plan, store))
         uploader.start()
         try:
-            if not search.over:
-                _launch(search, store, ledger, recorder, options)
+            if missing:
+                _launch(plan, missing, store, ledger, recorder, options)
             else:
                 say("nothing to launch: every trial has ended already")
-            plan = search.plan
-            _catch_up(plan, ledger, recorder)  # what a search proposed and found finished
             report = _finish(plan, store, ledger)
         finally:
             pending = uploader.close(DRAIN_SECONDS)
@@ -113,28 +108,10 @@ def _sweep(
             )
         elif report:
             summary = f"{experiment_name(plan, store)}/summary"
-            log_summary(tracking_uri, summary, summary_rows(report.folder), report.folder)
+            log_summary(tracking_uri, summary, summary_rows(report.folder))
         say(report.text if report else "no trial has finished: there is nothing to report")
-        lost = [t for t in search.decision.wanted if ledger.status(t) not in USED]
+        lost = [t for t in plan.trials() if ledger.status(t) not in ("done", "collapsed")]
         return FAILED_TRIALS if lost else DONE
-
-
-def _catch_up(plan: Plan, ledger: Ledger, recorder: Recorder) -> None:
-    for trial in plan.trials():
-        if ledger.status(trial) in USED:
-            recorder.catch_up(trial)
-
-
-def _known(ledger: Ledger, finished: set[str]) -> Known:
-    """What has ended before this command; a diverged trial would diverge again."""
-
-    def known(trial: Trial) -> str | None:
-        if trial.name in finished and ledger.status(trial) not in USED:
-            ledger.finished(trial)
-        status = ledger.status(trial)
-        return status if status in (*USED, "diverged") else None
-
-    return known
 
 
 def default_tracking_uri(store: Store) -> str:
@@ -169,28 +146,34 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     finished = store.finished()
     missing = [trial for trial in plan.trials() if trial.name not in finished]
     say(plan_text(plan, finished=plan.num_trials - len(missing)))
-    if missing:
-        known = forecast(plan, options)
-        real = real_seconds(plan.trials(), finished, store, known)
-        estimates = [known.trials[t.cell.cell] for t in missing if t.cell.cell in known.trials]
-        columns = shutil.get_terminal_size((160, 24)).columns
-        say("\n" + forecast_text(missing, known, calibrate(estimates, real), columns=columns))
+    cost = sum(trial.cell.cost for trial in missing)
+    threads = options.num_workers * options.cpus_per_worker
+    slots = max(1, (os.cpu_count() or 1) // threads)
+    speed = measured_speed(plan.cells[-1].config, plan.cells[-1].inputs)
+    say(estimate_text(cost, speed, slots))
 
 
 def _launch(
-    feed: Search, store: Store, ledger: Ledger, recorder: Recorder, options: Options
+    plan: Plan,
+    missing: list[Trial],
+    store: Store,
+    ledger: Ledger,
+    recorder: Recorder,
+    options: Options,
 ) -> None:
     import ray
 
+    from sweeps.feed import Queue
     from sweeps.resources import check_nodes, connect, trial_resources
     from sweeps.runner import run_trials
 
-    monitor = Monitor(ledger, recorder, feed, feed.plan.base.evaluation.measures[0])
+    feed = Queue(missing)
+    monitor = Monitor(ledger, recorder, feed, plan.base.evaluation.measures[0])
     try:
         connect(options.num_workers)
         resources = trial_resources(options)
         check_nodes(store)
-        say(f"{len(feed.ahead)} trials on {resources.slots} slot(s)")
+        say(f"{len(missing)} trials on {resources.slots} slot(s)")
         run_trials(feed, store=store, resources=resources, monitor=monitor)
     except KeyboardInterrupt:
         monitor.interrupted()
