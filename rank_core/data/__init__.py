@@ -15,13 +15,14 @@ from rank_core.data.ir_collection import load_recipe
 from rank_core.data.local import LAYOUT, load_folder
 from rank_core.data.long_embed import TASKS, is_task, load_task
 from rank_core.data.named import NAMED
-from rank_core.data.python_docs import load_python_docs
+from rank_core.data.python_docs import load_passages, load_python_docs
 from rank_core.errors import BadInput, unknown
 
 __all__ = ["COLLECTIONS", "Collection", "Qrels", "Run", "Split", "load_collection"]
 
 COLLECTIONS: dict[str, Callable[[], Collection]] = {
     "python-docs": load_python_docs,
+    "python-docs-passages": load_passages,
     **{name: partial(load_task, name) for name in TASKS},
     **{name: partial(load_recipe, name, recipe) for name, recipe in NAMED.items()},
 }

@@ -27,6 +27,7 @@ from rank_core.errors import BadInput
 from rank_core.seeding import generator
 
 NAME = "python-docs"
+PASSAGES = "python-docs-passages"
 RECIPE_VERSION = 1  # raised when the code below gives another collection
 SEED = 2024
 MAX_BODY_WORDS = 80
@@ -51,6 +52,16 @@ class Query(NamedTuple):
 def load_python_docs() -> Collection:
     """The collection of this interpreter's standard library, built at the first call (seconds)."""
     return dataclasses.replace(load_folder(_folder()), name=NAME)
+
+
+def load_passages() -> Collection:
+    """The docstrings' bodies alone: each of the queries' answers its own summary, those of the pool
+    answer nothing. What `far-relevant` can be made from on any machine."""
+    source = _folder()
+    folder = cached_directory(
+        "collections", f"{PASSAGES}-{source.name}", lambda folder: _build_passages(folder, source)
+    )
+    return dataclasses.replace(load_folder(folder), name=PASSAGES)
 
 
 def training_passages() -> list[tuple[str, str]]:
@@ -185,6 +196,21 @@ def _write_split(folder: Path, queries: Sequence[Query], documents: Mapping[str,
     write_queries(folder / "queries.tsv", texts)
     write_qrels(folder / "qrels.trec", {query.query_id: {query.doc_id: 1} for query in queries})
     write_run(folder / f"bm25.top{first_stage.DEPTH}.run.gz", run, tag="bm25")
+
+
+def _build_passages(folder: Path, source: Path) -> None:
+    records = _read_jsonl(source / "passages.jsonl.gz")
+    _write_jsonl(
+        folder / "docs.jsonl.gz",
+        ({"doc_id": record["passage_id"], "text": record["body"]} for record in records),
+    )
+    for split in SPLITS:
+        (folder / split).mkdir()
+        own = {f"q-{r['doc_id']}": r for r in records if r["split"] == split}
+        queries = {query_id: record["summary"] for query_id, record in own.items()}
+        qrels = {query_id: {record["passage_id"]: 1} for query_id, record in own.items()}
+        write_queries(folder / split / "queries.tsv", queries)
+        write_qrels(folder / split / "qrels.trec", qrels)
 
 
 def _write_jsonl(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

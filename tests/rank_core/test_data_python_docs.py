@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data import python_docs
+from rank_core.data import load_collection, python_docs
 from rank_core.data.python_docs import (
     FIRST_POSITION,
     MAX_BODY_WORDS,
@@ -44,7 +44,7 @@ def passages(collection, cache):
 
 
 def read_records(cache, name):
-    (path,) = cache.glob(f"collections/*/{name}.jsonl.gz")
+    (path,) = cache.glob(f"collections/python-docs-[0-9a-f]*/{name}.jsonl.gz")
     return [json.loads(line) for _, line in read_lines(path)]
 
 
@@ -145,6 +145,24 @@ def test_roles_are_disjoint_complete_and_always_the_same():
     assert len({query.query_id for query in queries}) == 36
     assert len({query.doc_id for query in queries}) == 36
     assert [query.query_id[1:] for query in queries] != [query.doc_id[1:] for query in queries]
+
+
+@pytest.mark.slow
+def test_the_passages_are_a_collection_that_far_relevant_is_made_from(collection):
+    passages = load_collection("python-docs-passages")
+    assert [*passages.splits] == ["train", "dev", "test"]
+    answers = {
+        doc_id
+        for split in passages.splits.values()
+        for judged in split.qrels.values()
+        for doc_id in judged
+    }
+    assert 0 < len(answers) == len(collection.documents) < len(passages.documents)
+    for name, split in passages.splits.items():
+        texts = sorted(split.queries.values())
+        assert texts == sorted(collection.splits[name].queries.values())
+    made = load_collection("python-docs-passages|far-relevant")
+    assert len(made.documents) == len(answers)
 
 
 def test_an_interpreter_without_docstrings_is_refused(tmp_path, monkeypatch):
