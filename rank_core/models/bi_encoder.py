@@ -17,7 +17,11 @@ from rank_core.token_store import tokenize
 
 
 class BiEncoder(Ranker):
-    """score_B = w max_p cos(query, chunk_p); w = 1 at first."""
+    """score_B = w max_p cos(query, chunk_p); w = 1 / temperature at first.
+
+    Cosines lie close together: a margin of 1 between two of them can hardly be met, so that
+    training would pull all pairs of a query apart and never be done with the easy ones.
+    """
 
     label = "Bi-encoder"
     paper = "Zhu et al. 2024"
@@ -26,6 +30,7 @@ class BiEncoder(Ranker):
     one_chunk_is_firstp = False
     chunks_that_learn = 1
     options = ("pool",)
+    TEMPERATURE: ClassVar[float] = 0.01  # of E5's contrastive loss
     PREFIXES = ("query: ", "passage: ")
     ORIGINAL_POSITIONS: ClassVar[int] = 512
     """Positions of a BERT before its table was stretched; rows so short are spread over it."""
@@ -35,7 +40,7 @@ class BiEncoder(Ranker):
         self.pooling = settings.pool or "mean"
         self.backbone = backbone
         self.head = nn.Linear(1, 1, bias=False)
-        nn.init.ones_(self.head.weight)
+        nn.init.constant_(self.head.weight, 1 / self.TEMPERATURE)
         prefixes = tokenize(load_tokenizer(backbone.folder), list(self.PREFIXES))
         self.query_prefix, self.passage_prefix = prefixes
         stretched = backbone.max_input_tokens // self.ORIGINAL_POSITIONS

@@ -14,20 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
-from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
+from rank_core.batches import ChunkBatch, EncoderInput
 from rank_core.config import Model, TrialConfig
+from rank_core.models.equal_chunks import EqualChunksRanker
 from rank_core.models.fixed_queries import MAX_QUERY, at_fixed_length, check_query_length
 from rank_core.models.kernels import GaussianKernels
 from rank_core.models.ngram_matches import NgramFilters, strongest
-from rank_core.models.own_cuts import EqualChunks, refuse_stride
 from rank_core.models.poolings import masked_mean
-from rank_core.models.ranker import Ranker, pad_chunks
+from rank_core.models.ranker import pad_chunks
 from rank_core.models.row_vectors import row_vectors
 from rank_core.models.similarity import Terms, at_least_fp32, cosines, pair_mask, take, terms_of
-from rank_core.token_store import TokenStore
 
 
-class Cedr(Ranker):
+class Cedr(EqualChunksRanker):
     """What CEDR's variants share: S similarity matrices, one of each hidden state."""
 
     paper = "MacAvaney et al. 2019"
@@ -41,17 +40,6 @@ class Cedr(Ranker):
         super().__init__(encoder, backbone, settings)
         # Embeddings and layers.
         self.num_states = 1 + int(encoder.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
-
-    @classmethod
-    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Disjoint chunks of equal size."""
-        return EqualChunks(tokens, config.chunking, cls.first_chunk_only, backbone)
-
-    @classmethod
-    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Its chunks are disjoint."""
-        super().check(config, backbone)
-        refuse_stride(config)
 
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B from [CLS] and the similarities."""

@@ -11,18 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
-from rank_core.batches import ChunkBatch, PairEncoder
-from rank_core.config import Model, TrialConfig
-from rank_core.models.own_cuts import EqualChunks, refuse_stride
-from rank_core.models.ranker import Ranker
+from rank_core.batches import ChunkBatch
+from rank_core.config import Model
+from rank_core.models.equal_chunks import EqualChunksRanker
 from rank_core.models.similarity import Terms, at_least_fp32, take, terms_of
-from rank_core.token_store import TokenStore
 
 EPSILON = 1e-4  # what a query token has that nothing in the document translates into
 NUM_HIDDEN = 32
 
 
-class NeuralModel1(Ranker):
+class NeuralModel1(EqualChunksRanker):
     """score = sum over query tokens of log(epsilon + mean over the document's tokens of T)."""
 
     label = "Neural Model 1"
@@ -41,17 +39,6 @@ class NeuralModel1(Ranker):
         self.of_text = nn.Linear(size, NUM_HIDDEN, bias=False)
         self.of_both = nn.Linear(size, NUM_HIDDEN, bias=False)
         self.head = nn.Linear(NUM_HIDDEN, 1)
-
-    @classmethod
-    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Disjoint chunks of equal size."""
-        return EqualChunks(tokens, config.chunking, cls.first_chunk_only, backbone)
-
-    @classmethod
-    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Its chunks are disjoint."""
-        super().check(config, backbone)
-        refuse_stride(config)
 
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B from the last layer's vectors of query and document tokens."""

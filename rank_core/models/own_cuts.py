@@ -29,18 +29,6 @@ class OwnCuts(PairEncoder):
         return [Chunk(query, document[slice(*spans[i])]) for i, _ in kept]
 
 
-class EqualChunks(OwnCuts):
-    """Disjoint chunks of equal length: m = ceil(n / window) chunks of ceil(n / m) tokens, of which
-    the last is shorter by what is missing."""
-
-    def spans(self, document: NDArray[int32]) -> Sequence[Span]:
-        """1000 tokens at a window of 477: three chunks of 334, 334 and 332."""
-        num_tokens = len(document)
-        num_chunks = max(1, -(-num_tokens // self.chunking.window))
-        size = max(1, -(-num_tokens // num_chunks))
-        return chunk_spans(num_tokens, size, size)
-
-
 def refuse_stride(config: TrialConfig) -> None:
     """Refuses a stride where a model's chunks never overlap."""
     chunking = config.chunking

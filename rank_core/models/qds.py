@@ -80,7 +80,6 @@ class QdsTransformer(Ranker):
     paper = "Jiang et al. 2020"
     family = "long context"
     first_chunk_only = True
-    whole_document = True
     one_chunk_is_firstp = False
     options = ("selector",)
 

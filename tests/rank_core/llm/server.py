@@ -13,9 +13,13 @@ from typing import Any
 
 import pytest
 
+from rank_core.llm.chat import ChatClient, ChatModel
+
 PLANTED_KEY = 'sk-planted-"Zebra"-0123456789'
 ADDRESS = ("127.0.0.1", 0)
 KEY_HEADERS = {"openai": ("Authorization", "Bearer "), "anthropic": ("x-api-key", "")}
+PROTOCOLS = tuple(KEY_HEADERS)
+VARIABLE = "LANTERN_API_KEY"
 PATHS = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
 
 
@@ -168,3 +172,9 @@ def chat_server() -> Iterator[ChatServer]:
             chat.stop_stalling.set()
             http.shutdown()
             thread.join()
+
+
+def client(server: "ChatServer", clock: Clock, protocol="openai", cache=None, **settings):
+    """A client of `server` that waits by `clock`."""
+    config = ChatModel(protocol, server.url, "small", **settings)
+    return ChatClient(config, cache=cache, clock=clock, sleep=clock.sleep)

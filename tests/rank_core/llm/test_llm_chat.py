@@ -2,38 +2,14 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from server import PLANTED_KEY, STALL, ChatServer, Clock, Fault, chat_server
+from server import PROTOCOLS, STALL, VARIABLE, Fault, chat_server, client
 
 from rank_core.errors import BadInput
 from rank_core.llm.chat import LONGEST_RETRY_AFTER, ChatClient, ChatModel, Message, NoAnswer
 from rank_core.llm.ledger import AnswerCache
 from rank_core.llm.rankgpt import ranking_chat
 
-PROTOCOLS = ("openai", "anthropic")
-VARIABLE = "LANTERN_API_KEY"
 CHAT = ranking_chat("query", ["worth 1", "worth 3", "worth 2"])
-
-
-@pytest.fixture
-def server():
-    with chat_server() as running:
-        yield running
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def key(monkeypatch):
-    monkeypatch.setenv(VARIABLE, PLANTED_KEY)
-    return PLANTED_KEY
-
-
-def client(server: ChatServer, clock: Clock, protocol="openai", cache=None, **settings):
-    config = ChatModel(protocol, server.url, "small", **settings)
-    return ChatClient(config, cache=cache, clock=clock, sleep=clock.sleep)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -5,38 +5,14 @@ import pickle
 import traceback
 
 import pytest
-from server import PLANTED_KEY, ChatServer, Clock, Fault, chat_server
+from server import PLANTED_KEY, PROTOCOLS, VARIABLE, Fault, client
 
 from rank_core.errors import BadInput
-from rank_core.llm.chat import ChatClient, ChatModel, NoAnswer
+from rank_core.llm.chat import ChatModel, NoAnswer
 from rank_core.llm.ledger import AnswerCache, Ledger
 from rank_core.llm.rankgpt import rank_list, ranking_chat
 
-PROTOCOLS = ("openai", "anthropic")
-VARIABLE = "LANTERN_API_KEY"
 CHAT = ranking_chat("query", ["worth 1", "worth 3", "worth 2"])
-
-
-@pytest.fixture
-def server():
-    with chat_server() as running:
-        yield running
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def key(monkeypatch):
-    monkeypatch.setenv(VARIABLE, PLANTED_KEY)
-    return PLANTED_KEY
-
-
-def client(server: ChatServer, clock: Clock, protocol="openai", cache=None, **settings):
-    config = ChatModel(protocol, server.url, "small", **settings)
-    return ChatClient(config, cache=cache, clock=clock, sleep=clock.sleep)
 
 
 def test_the_key_has_no_part_in_the_cache(server, clock, key, tmp_path, monkeypatch):

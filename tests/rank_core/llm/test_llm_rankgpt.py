@@ -2,7 +2,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from server import ChatServer, chat_server
+from server import ChatServer
 
 from rank_core.errors import BadInput
 from rank_core.llm.chat import ChatClient, ChatModel
@@ -18,12 +18,6 @@ from rank_core.llm.rankgpt import (
     rerank_with_llm,
     windows,
 )
-
-
-@pytest.fixture
-def server():
-    with chat_server() as running:
-        yield running
 
 
 def client(server: ChatServer, **settings) -> ChatClient:

@@ -27,10 +27,11 @@ def built(backbone, **model):
 
 
 def scores(model, backbone, documents, query=QUERY):
+    """The cosines of the best chunks: scores without the temperature."""
     pairs = PairEncoder({}, CHUNKING, False, backbone)
     chunks = [[Chunk(query, text) for text in texts] for texts in documents]
     with torch.inference_mode():
-        return model(pairs.collate(chunks))
+        return model(pairs.collate(chunks)) * BiEncoder.TEMPERATURE
 
 
 def alone(model, backbone, prefix, text, step=1):
@@ -57,6 +58,13 @@ def test_a_score_is_the_cosine_of_two_rows_that_were_read_apart(backbone):
     assert_close(together, torch.stack(expected), atol=1e-5, rtol=0)
     assert (together[0] - together[1]).abs() > 0.01
     assert_close(scores(model, backbone, [[OTHER]]), together[1:], atol=1e-5, rtol=0)
+
+
+def test_a_pair_whose_cosines_differ_by_the_temperature_differs_by_a_margin_of_one(backbone):
+    # Pairwise margins are 1: what a cosine of at most 1 could hardly reach, a hundredth must.
+    with torch.inference_mode():
+        high, low = built(backbone).score(torch.tensor([[0.93], [0.92]]))
+    assert (high - low).item() == pytest.approx(1.0, rel=1e-4)
 
 
 def test_of_several_chunks_the_best_one_counts(backbone):
@@ -143,7 +151,7 @@ def test_training_raises_a_cosine(backbone):
     model = built(backbone, dropout=0.0).train()
     pairs = PairEncoder({}, CHUNKING, False, backbone)
     batch = pairs.collate([[Chunk(QUERY, TEXT)], [Chunk(QUERY, OTHER)]])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model.encoder.parameters(), lr=0.05 * BiEncoder.TEMPERATURE)
     before = model(batch).detach()
     for _ in range(3):
         optimizer.zero_grad()
@@ -151,4 +159,4 @@ def test_training_raises_a_cosine(backbone):
         (score_B[1] - score_B[0]).backward()
         optimizer.step()
     after = model(batch).detach()
-    assert after[0] - after[1] > before[0] - before[1] + 0.01
+    assert after[0] - after[1] > before[0] - before[1] + 1

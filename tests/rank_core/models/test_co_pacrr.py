@@ -1,37 +1,16 @@
 """Co-PACRR: surroundings, cascade and gate against values worked out by hand."""
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.batches import Chunk
-from rank_core.config import Chunking, Model, TrialConfig
-from rank_core.models import MODELS, build_model
+from rank_core.config import Chunking
+from rank_core.models import build_model
 from rank_core.models.co_pacrr import surroundings
 from rank_core.models.similarity import Terms
 
+MODEL = "co-pacrr"
 CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)
-
-
-def config_of(backbone, dropout=0.0):
-    settings = Model("co-pacrr", backbone=str(backbone.folder), dropout=dropout)
-    return TrialConfig(model=settings, chunking=CHUNKING)
-
-
-@pytest.fixture
-def model(backbone):
-    return build_model(config_of(backbone), backbone, init_seed=1).eval()
-
-
-@pytest.fixture
-def batch_of(backbone):
-    def build(query, *documents):
-        pairs = MODELS["co-pacrr"].reader(config_of(backbone), backbone, {})
-        chunks = [[Chunk(np.asarray(query, np.int32), np.asarray(d, np.int32))] for d in documents]
-        return pairs.collate(chunks)
-
-    return build
 
 
 def masks(query, text):
@@ -85,10 +64,11 @@ def test_weights_sum_to_one_over_the_real_query_tokens(model):
     assert weight[1].tolist() == [0.0] * 3
 
 
-def test_query_tokens_are_shuffled_in_training_with_dropout_only(backbone, batch_of):
+def test_query_tokens_are_shuffled_in_training_with_dropout_only(config, backbone, batch_of):
     seen = []
     for dropout, training in ((0.0, True), (0.3, False), (0.3, True)):
-        model = build_model(config_of(backbone, dropout), backbone, init_seed=1).train(training)
+        model = build_model(config.override({"model.dropout": dropout}), backbone, init_seed=1)
+        model.train(training)
         model.hidden_layers.register_forward_hook(lambda module, inputs, _: seen.append(inputs[0]))
         with torch.inference_mode():
             model(batch_of([10, 11, 12], [20, 10, 21]))

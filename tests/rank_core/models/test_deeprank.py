@@ -1,39 +1,15 @@
 """DeepRank: where it reads, what it reads there, and how it adds that up."""
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.batches import Chunk
-from rank_core.config import Chunking, Model, TrialConfig
-from rank_core.models import MODELS, build_model
+from rank_core.config import Chunking
 from rank_core.models.deeprank import MAX_MATCHES, first_matches
 from rank_core.models.similarity import Terms
 
+MODEL = "deeprank"
 CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)
-
-
-@pytest.fixture
-def config(backbone):
-    settings = Model("deeprank", backbone=str(backbone.folder), dropout=0.0)
-    return TrialConfig(model=settings, chunking=CHUNKING)
-
-
-@pytest.fixture
-def model(config, backbone):
-    return build_model(config, backbone, init_seed=1).eval()
-
-
-@pytest.fixture
-def score(model, config, backbone):
-    @torch.inference_mode()
-    def scores(query, *documents):
-        pairs = MODELS["deeprank"].reader(config, backbone, {})
-        chunks = [[Chunk(np.asarray(query, np.int32), np.asarray(d, np.int32))] for d in documents]
-        return model(pairs.collate(chunks))
-
-    return scores
 
 
 def test_matches_are_counted_per_query_token_in_document_order():

@@ -8,36 +8,14 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
-from rank_core.batches import Chunk
-from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.config import Chunking, Model
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
 from rank_core.models.contextualise import TEXT_START, Contextualiser, sinusoids
 from rank_core.models.tk import MU
 
+MODEL = "tk"
 CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)
-
-
-@pytest.fixture
-def config(backbone):
-    settings = Model("tk", backbone=str(backbone.folder), dropout=0.0)
-    return TrialConfig(model=settings, chunking=CHUNKING)
-
-
-@pytest.fixture
-def model(config, backbone):
-    return build_model(config, backbone, init_seed=1).eval()
-
-
-@pytest.fixture
-def score(model, config, backbone):
-    @torch.inference_mode()
-    def scores(query, *documents):
-        pairs = MODELS["tk"].reader(config, backbone, {})
-        chunks = [[Chunk(np.asarray(query, np.int32), np.asarray(d, np.int32))] for d in documents]
-        return model(pairs.collate(chunks))
-
-    return scores
 
 
 def test_the_score_is_the_weighted_sum_of_logarithms_of_soft_counts(model, score):

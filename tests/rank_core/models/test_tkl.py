@@ -2,39 +2,15 @@
 
 from math import log
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.batches import Chunk
-from rank_core.config import Chunking, Model, TrialConfig
-from rank_core.models import MODELS, build_model
+from rank_core.config import Chunking
 from rank_core.models.tkl import peaks, slide
 
+MODEL = "tkl"
 CHUNKING = Chunking(window=300, stride=300, max_document_tokens=300)
-
-
-@pytest.fixture
-def config(backbone):
-    settings = Model("tkl", backbone=str(backbone.folder), dropout=0.0)
-    return TrialConfig(model=settings, chunking=CHUNKING)
-
-
-@pytest.fixture
-def model(config, backbone):
-    return build_model(config, backbone, init_seed=1).eval()
-
-
-@pytest.fixture
-def score(model, config, backbone):
-    @torch.inference_mode()
-    def scores(query, *documents):
-        pairs = MODELS["tkl"].reader(config, backbone, {})
-        chunks = [[Chunk(np.asarray(query, np.int32), np.asarray(d, np.int32))] for d in documents]
-        return model(pairs.collate(chunks))
-
-    return scores
 
 
 def mask_of(*lengths):

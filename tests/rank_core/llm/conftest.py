@@ -1,0 +1,24 @@
+"""What the tests of chat models share: a server on the loopback, a clock, a key."""
+
+import pytest
+from server import PLANTED_KEY, VARIABLE, Clock, chat_server
+
+
+@pytest.fixture
+def server():
+    """A chat server of the test's own."""
+    with chat_server() as running:
+        yield running
+
+
+@pytest.fixture
+def clock():
+    """A clock that only sleeping moves."""
+    return Clock()
+
+
+@pytest.fixture
+def key(monkeypatch):
+    """A key in the environment, which nobody may see."""
+    monkeypatch.setenv(VARIABLE, PLANTED_KEY)
+    return PLANTED_KEY

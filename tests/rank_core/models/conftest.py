@@ -1,0 +1,48 @@
+"""What the tests of models share whose documents are one row: settings, a model, its scores.
+
+A module names its model in `MODEL` and its chunking in `CHUNKING`.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from rank_core.batches import Chunk
+from rank_core.config import Model, TrialConfig
+from rank_core.models import MODELS, build_model
+
+
+@pytest.fixture
+def config(request, backbone):
+    """The settings of the module's model, without dropout."""
+    settings = Model(request.module.MODEL, backbone=str(backbone.folder), dropout=0.0)
+    return TrialConfig(model=settings, chunking=request.module.CHUNKING)
+
+
+@pytest.fixture
+def model(config, backbone):
+    """The module's model in evaluation mode."""
+    return build_model(config, backbone, init_seed=1).eval()
+
+
+@pytest.fixture
+def batch_of(config, backbone):
+    """A function from the ids of a query and of documents to their batch."""
+
+    def build(query, *documents):
+        pairs = MODELS[config.model.name].reader(config, backbone, {})
+        chunks = [[Chunk(np.asarray(query, np.int32), np.asarray(d, np.int32))] for d in documents]
+        return pairs.collate(chunks)
+
+    return build
+
+
+@pytest.fixture
+def score(model, batch_of):
+    """A function from the ids of a query and of documents to their scores."""
+
+    @torch.inference_mode()
+    def scores(query, *documents):
+        return model(batch_of(query, *documents))
+
+    return scores
