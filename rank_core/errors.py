@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The exceptions that a user is meant to read."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -13,6 +13,10 @@ class BadInput(ValueError):
 
 class Diverged(RuntimeError):
     """Training left the numbers (NaN or infinite loss); the trial is recorded, never dropped."""
+
+
+class OutOfMemory(RuntimeError):
+    """The least that can be computed at once does not fit the GPU; another try would not either."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:

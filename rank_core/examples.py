@@ -102,16 +102,19 @@ def training_groups(
     order_seed: int,
     negatives_seed: int,
     epoch_groups: int = 0,
+    first: int = 0,
 ) -> Iterator[TrainingGroup]:
-    """An endless stream: pass after pass, each a fresh permutation of the queries.
+    """An endless stream: pass after pass, each a fresh permutation of the queries; from group
+    `first` on.
 
     The draw for a query depends on (seed, pass, query_id) alone, not on what was drawn before. A
     query with fewer candidates than `num_negatives` repeats some. An epoch, which may have
     negatives of its own, is `epoch_groups` groups, or a pass.
     """
-    drawn = passes = 0
+    drawn = first
+    passes, skipped = divmod(first, len(queries))
     while True:
-        for i in generator(order_seed, passes).permutation(len(queries)):
+        for i in generator(order_seed, passes).permutation(len(queries))[skipped:]:
             query, epoch = queries[i], drawn // (epoch_groups or len(queries))
             rng = generator(negatives_seed, passes, query.query_id)
             chosen = rng.integers(len(query.positives))
@@ -119,7 +122,7 @@ def training_groups(
             negatives = _draw(candidates, num_negatives, rng)
             yield _group(query, int(chosen), negatives, passes)
             drawn += 1
-        passes += 1
+        passes, skipped = passes + 1, 0
 
 
 def _group(

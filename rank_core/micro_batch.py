@@ -42,7 +42,7 @@ def micro_batch_tokens(
     if model.device.type == "cpu":
         return ON_CPU
     plain = _measured_once(model, pairs, autocast, checkpointing=False)
-    if plain >= _group_tokens(pairs, group_size) or not _can_checkpoint(model):
+    if plain >= _group_tokens(pairs, group_size) or not can_checkpoint(model):
         return plain
     checkpoint(model)
     return _measured_once(model, pairs, autocast, checkpointing=True)
@@ -63,8 +63,14 @@ def tokens_that_fit(small: Peak, large: Peak, free: int) -> int:
     return int(2 ** math.floor(math.log2(max(fits, 1.0))))
 
 
-def _can_checkpoint(model: Ranker) -> bool:
+def can_checkpoint(model: Ranker) -> bool:
+    """Whether the encoder knows how to compute its activations twice."""
     return bool(getattr(model.encoder, "supports_gradient_checkpointing", False))
+
+
+def is_checkpointing(model: Ranker) -> bool:
+    """Whether it does so."""
+    return bool(getattr(model.encoder, "is_gradient_checkpointing", False))
 
 
 def _group_tokens(pairs: PairEncoder, group_size: int) -> int:

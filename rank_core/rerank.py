@@ -1,17 +1,19 @@
 """Scores the candidates of queries: chunks of many documents in length-sorted batches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rank_core.batches import PairEncoder
 from rank_core.data.collection import Run
 from rank_core.encode import Document, Work, score_documents
 from rank_core.first_stage.index import without_ties
 from rank_core.models.ranker import Ranker
+from rank_core.out_of_memory import within_memory
 
 CHUNKS_AT_ONCE = 4096  # chunk vectors kept before they are aggregated; sorting happens within
 
@@ -39,23 +41,26 @@ def rerank(
 
     Ties are broken by doc_id; a query without candidates keeps an empty list.
     """
-    work = Work() if work is None else work
+    counted = Work() if work is None else work
+
+    def score_block(documents: Sequence[Document], batch_tokens: int) -> Tensor:
+        return score_documents(
+            model, pairs, documents, batch_tokens=batch_tokens, autocast=autocast, work=counted
+        )
+
     scores: dict[str, dict[str, float]] = {query_id: {} for query_id in queries}
     model.eval()
     with torch.inference_mode():
         for block in _blocks(pairs, queries, candidates, depth):
-            score_B = score_documents(
-                model,
-                pairs,
-                block.documents,
-                batch_tokens=batch_tokens,
-                autocast=autocast,
-                work=work,
+            score_B, batch_tokens = within_memory(
+                score_block, block.documents, batch_tokens, model=model, work=counted
             )
             for (query_id, doc_id), score in zip(block.ids, score_B.tolist(), strict=True):
                 scores[query_id][doc_id] = score
     for of_query in scores.values():
-        work.ties += len(of_query) - len(set(np.asarray([*of_query.values()], np.float32).tolist()))
+        counted.ties += len(of_query) - len(
+            set(np.asarray([*of_query.values()], np.float32).tolist())
+        )
     return {query_id: ordered(scores[query_id]) for query_id in scores}
 
 

@@ -1,9 +1,10 @@
 """One model of a trial: trained on train, its best checkpoint chosen on dev, tested once."""
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from rank_core.machine import trial_device
 from rank_core.models import Ranker, build_model
 from rank_core.optimise import autocast_type
 from rank_core.scorer import Scorer
-from rank_core.train import Streams, num_training_steps, train
+from rank_core.train import Streams, first_state, never, num_training_steps, train
 from rank_core.trial_result import Measured, Progress, constant
 from rank_core.weights import save_weights, take_over, weights_file
 
@@ -36,51 +37,94 @@ class _Best:
     weights: dict[str, torch.Tensor] | None = None
 
 
-def train_and_test(
-    config: TrialConfig, inputs: Inputs, streams: Streams, workdir: Path
-) -> Iterator[Progress | Measured]:
-    """Yields the progress and, last, what the model gave. What later trials may start from goes to
-    `workdir`, if the settings ask for it."""
-    device = trial_device()
-    autocast = autocast_type(config.training.precision, device)
-    model = _start(config, inputs, streams).to(device)
-    scorer = Scorer(config, inputs, model, autocast)
-    best, train_work = _Best(), Work()
-    train_seconds = eval_seconds = 0.0
-    before = time.perf_counter()
-    for record in train(
-        model,
-        scorer.pairs,
-        _examples(config, scorer),
-        config.training,
-        streams=streams,
-        autocast=autocast,
-        work=train_work,
-    ):
-        trained = time.perf_counter()
-        dev = _validate(scorer, best, record.step) if record.validate else None
-        train_seconds += trained - before
-        eval_seconds += time.perf_counter() - trained
-        yield Progress(record.step, record.num_steps, record.curve, dev)
+class OneModel:
+    """One model of a trial on its way from its first step to its last run."""
+
+    def __init__(self, config: TrialConfig, inputs: Inputs, streams: Streams) -> None:
+        device = trial_device()
+        self.config, self.streams = config, streams
+        self.autocast = autocast_type(config.training.precision, device)
+        self.model = _start(config, inputs, streams).to(device)
+        self.scorer = Scorer(config, inputs, self.model, self.autocast)
+        self.loop = first_state(self.model, config.training, self.autocast)
+        self.best, self.work = _Best(), Work()
+        self.train_seconds = self.eval_seconds = 0.0
+
+    def run(
+        self, workdir: Path, pause: Callable[[int], bool] = never
+    ) -> Iterator[Progress | Measured]:
+        """Yields the progress and, last, what the model gave; also progress whenever training is to
+        `pause`. What later trials may start from goes to `workdir`, if the settings ask for it."""
         before = time.perf_counter()
-    assert best.weights is not None and best.run is not None
-    model.load_state_dict(best.weights)
-    _keep_for_others(workdir, scorer, best.weights)
-    ties_before = scorer.work.ties
-    final = last_step(scorer, best.run)
-    eval_seconds += time.perf_counter() - before
-    yield Measured(
-        runs=final.runs,
-        tables={split: scorer.table(split, run) for split, run in final.runs.items()},
-        collapsed=constant(final.runs["test"]),
-        best_step=best.step,
-        train_seconds=train_seconds,
-        eval_seconds=eval_seconds,
-        training=train_work,
-        evaluation=scorer.work,
-        ties=scorer.work.ties - ties_before,
-        notes=final.notes,
-    )
+        for record in train(
+            self.model,
+            self.scorer.pairs,
+            _examples(self.config, self.scorer),
+            self.config.training,
+            streams=self.streams,
+            autocast=self.autocast,
+            work=self.work,
+            state=self.loop,
+            pause=pause,
+        ):
+            trained = time.perf_counter()
+            dev = _validate(self.scorer, self.best, record.step) if record.validate else None
+            self.train_seconds += trained - before
+            self.eval_seconds += time.perf_counter() - trained
+            yield Progress(record.step, record.num_steps, record.curve, dev)
+            before = time.perf_counter()
+        yield self._last_step(workdir)
+
+    def _last_step(self, workdir: Path) -> Measured:
+        before, scorer, best = time.perf_counter(), self.scorer, self.best
+        assert best.weights is not None and best.run is not None
+        self.model.load_state_dict(best.weights)
+        _keep_for_others(workdir, scorer, best.weights)
+        ties_before = scorer.work.ties
+        final = last_step(scorer, best.run)
+        return Measured(
+            runs=final.runs,
+            tables={split: scorer.table(split, run) for split, run in final.runs.items()},
+            collapsed=constant(final.runs["test"]),
+            best_step=best.step,
+            train_seconds=self.train_seconds,
+            eval_seconds=self.eval_seconds + time.perf_counter() - before,
+            training=self.work,
+            evaluation=scorer.work,
+            ties=scorer.work.ties - ties_before,
+            notes=final.notes,
+        )
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """All that `load` needs, between two steps: tensors and what torch keeps beside them; plain
+        values that all workers share; and this worker's own. Copies nothing."""
+        best, loop = self.best, self.loop
+        tensors = {
+            "weights": self.model.state_dict(),
+            "best": best.weights,
+            "optimizer": loop.optimizer.state_dict(),
+            "scaler": loop.scaler.state_dict(),
+        }
+        shared = {
+            "step": loop.step,
+            "best": {"value": best.value, "step": best.step, "run": best.run},
+            "seconds": [self.train_seconds, self.eval_seconds],
+        }
+        counted = {"training": asdict(self.work), "evaluation": asdict(self.scorer.work)}
+        return tensors, shared, counted | {"tokens": loop.tokens}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes back to what `state` gave: its tensors by name, and the others as `shared` and
+        `own`."""
+        shared, own = state["shared"], state["own"]
+        self.model.load_state_dict(state["weights"])
+        self.loop.optimizer.load_state_dict(state["optimizer"])
+        self.loop.scaler.load_state_dict(state["scaler"])
+        self.loop.step, self.loop.tokens = shared["step"], own["tokens"]
+        self.best = _Best(**shared["best"], weights=state["best"])
+        self.train_seconds, self.eval_seconds = shared["seconds"]
+        self.work = Work(**own["training"])
+        self.scorer.work = Work(**own["evaluation"])
 
 
 def planned_steps(config: TrialConfig, inputs: Inputs) -> int:

@@ -5,25 +5,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rank_core import distributed
+from rank_core.checkpoint import Checkpoints
 from rank_core.config import TrialConfig
 from rank_core.cross_validation import parts_of
+from rank_core.data.trec import in_rank_order
 from rank_core.encode import Work
 from rank_core.evaluate import mean_values
 from rank_core.inputs import Inputs, cell_of, content_hashes, load_inputs
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
 from rank_core.models import ListRanker, check_model, list_ranker, model_class
-from rank_core.rerank import ordered
+from rank_core.rerank import untied
+from rank_core.resume import SoFar
 from rank_core.scorer import evaluated_queries, measured
 from rank_core.seeding import derive
 from rank_core.train import Streams
-from rank_core.trained_model import planned_steps, train_and_test
+from rank_core.trained_model import OneModel, planned_steps
 from rank_core.trial_result import SPLITS, Measured, Progress, TrialResult, values_of, write_trial
 
 __all__ = ["Progress", "TrialResult", "run_trial", "trial_streams"]
 
 
-def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialResult]:
+def run_trial(
+    config: TrialConfig, workdir: Path, *, checkpoints: Checkpoints | None = None
+) -> Iterator[Progress | TrialResult]:
     """Runs one trial and yields its progress; the last item is the `TrialResult`.
+
+    With `checkpoints`, a trial whose process died goes on from the last one: it says again what was
+    said, and ends as an undisturbed trial (on a CPU in fp32: bit for bit).
 
     Writes `config.json`, `dev.run.gz`, `test.run.gz`, `per_query.parquet` and, last, `result.json`
     into `workdir`; with `evaluation.folds` also `folds.parquet`. In a process group the workers
@@ -33,36 +41,42 @@ def run_trial(config: TrialConfig, workdir: Path) -> Iterator[Progress | TrialRe
     inputs = load_inputs(config.collection, config.model.backbone)
     check_model(config, inputs.backbone)
     lists = issubclass(model_class(config.model.name), ListRanker)
-    parts, models = parts_of(config, inputs), list[Measured]()
-    for news in (_rank_lists if lists else _train_models)(config, parts, workdir):
-        if isinstance(news, Measured):
-            models.append(news)
-        else:
-            yield news
-    result = _result(config, inputs, models)
+    parts = parts_of(config, inputs)
+    so_far = SoFar(config, parts, None if lists else checkpoints)
+    yield from so_far.said
+    yield from (_rank_lists if lists else _train_models)(config, parts, workdir, so_far)
+    result = _result(config, inputs, so_far.models)
     if distributed.world()[0] == 0:
-        write_trial(workdir, config, result, models)
+        write_trial(workdir, config, result, so_far.models)
     yield result
 
 
 def _train_models(
-    config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path
-) -> Iterator[Progress | Measured]:
-    """A model for each part, one after the other; steps count over all of them."""
+    config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, so_far: SoFar
+) -> Iterator[Progress]:
+    """A model for each part that has none yet, one after the other; steps count over all."""
     several = len(parts) > 1
     steps = [planned_steps(config, part) for part in parts] if several else []
-    for number, part in enumerate(parts):
+    for number in range(len(so_far.models), len(parts)):
+        part = parts[number]
         streams = trial_streams(config, part.backbone.content_hash, fold=several * (number + 1))
-        for news in train_and_test(config, part, streams, workdir):
-            if several and isinstance(news, Progress):
-                yield news.after(sum(steps[:number]), sum(steps))
-            else:
-                yield news
+        model = so_far.begin(OneModel(config, part, streams))
+        for news in model.run(workdir, so_far.pause):
+            if isinstance(news, Measured):
+                so_far.models.append(news)
+                continue
+            if several:
+                news = news.after(sum(steps[:number]), sum(steps))
+            so_far.said.append(news)
+            so_far.keep(model)
+            yield news
+        if number + 1 < len(parts):
+            so_far.keep()
 
 
 def _rank_lists(
-    config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path
-) -> Iterator[Progress | Measured]:
+    config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, so_far: SoFar
+) -> Iterator[Progress]:
     """A system without weights: dev, then test, of each part, nothing else."""
     ranker = list_ranker(config, workdir)
     for number, part in enumerate(parts):
@@ -72,11 +86,12 @@ def _rank_lists(
             for query_id in evaluated_queries(part.collection, name, config.evaluation):
                 queries[query_id] = split.queries[query_id]
             ranked = ranker.rank(queries, part.collection.documents, split.candidates)
-            runs[name] = {query_id: ordered(scores) for query_id, scores in ranked}
+            runs[name] = {query_id: untied(in_rank_order(scores)) for query_id, scores in ranked}
             tables[name] = measured(part.collection, name, runs[name], config.evaluation)
             dev = mean_values(tables["dev"]) if name == "dev" else None
             yield Progress(step, 2 * len(parts), (), dev)
-        yield Measured(runs, tables, eval_seconds=time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        so_far.models.append(Measured(runs, tables, eval_seconds=seconds))
 
 
 def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> Streams:

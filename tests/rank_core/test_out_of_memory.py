@@ -1,0 +1,163 @@
+"""A GPU that is too small, made up on a CPU: the same numbers as with smaller batches at once."""
+
+import pytest
+import torch
+
+from rank_core.encode import Work
+from rank_core.errors import OutOfMemory
+from rank_core.inputs import load_inputs
+from rank_core.micro_batch import is_checkpointing
+from rank_core.models import build_model
+from rank_core.out_of_memory import within_memory
+from rank_core.rerank import rerank
+from rank_core.scorer import Scorer
+from rank_core.train import Streams, first_state, train
+from rank_core.trained_model import _examples
+
+HOLDS = 1000  # encoder tokens; a row of the small collection has up to some 600
+STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
+
+
+@pytest.fixture
+def parts(small_trial):
+    """`parts(settings, holds)`: a model on a device that holds so many encoder tokens in training
+    before a backward pass, or at once in scoring; 0: any number."""
+
+    def build(settings, holds=0):
+        config = small_trial.override({"model.dropout": 0.0, "training.num_epochs": 2} | settings)
+        inputs = load_inputs(config.collection, config.model.backbone)
+        model = build_model(config, inputs.backbone, init_seed=5)
+        scorer = Scorer(config, inputs, model, None)
+        model.failures = 0
+        if holds:
+            limit_memory(model, holds)
+        return model, scorer, _examples(config, scorer), config.training
+
+    return build
+
+
+def limit_memory(model, holds):
+    """Lets the encoder fail as a GPU does that keeps activations until the backward pass."""
+    held = [0]
+    encode = model.encoder.forward
+
+    def forward(*args, **kwargs):
+        size = kwargs["input_ids"].numel()
+        if torch.is_grad_enabled() and not is_checkpointing(model):
+            held[0] += size
+        if max(size, held[0]) > holds:
+            held[0] = 0
+            model.failures += 1
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory (made up)")
+        return encode(*args, **kwargs)
+
+    model.encoder.forward = forward
+    learns = next(p for p in model.head.parameters() if p.requires_grad)
+    learns.register_hook(lambda gradient: held.__setitem__(0, 0))
+
+
+def trained(model, scorer, queries, training):
+    """(curve, work, weights, the budget in the end) of a training."""
+    work, state = Work(), first_state(model, training, None)
+    kinds = {"streams": STREAMS, "autocast": None, "work": work, "state": state}
+    records = list(train(model, scorer.pairs, queries, training, **kinds))
+    curve = [(point.step, point.loss, point.gradient_norm) for r in records for point in r.curve]
+    return curve, vars(work), dict(model.state_dict()), state.tokens
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model.name": "sump"},
+        {"model.name": "parade-transformer", "model.dropout": 0.1},
+        pytest.param(
+            {"model.name": "idcm", "model.stage": "document", "model.dropout": 0.1},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["sump", "with dropout", "idcm"],
+)
+def test_a_step_that_does_not_fit_is_redone_as_if_the_budget_had_been_smaller(
+    parts, settings, caplog
+):
+    settings = settings | {"training.max_steps": 1, "training.batch_size": 8}
+    small = parts(settings, holds=HOLDS)
+    curve, work, weights, tokens = trained(*small)
+    assert 1 <= small[0].failures <= 4 and tokens < HOLDS
+    assert f"out of GPU memory: at most {tokens} tokens a pass" in caplog.text
+    expected = trained(*parts(settings | {"training.micro_batch_tokens": tokens}))
+    assert (curve, work, tokens) == (expected[0], expected[1], expected[3])
+    for name, weight in expected[2].items():
+        assert torch.equal(weights[name], weight), name
+
+
+@pytest.mark.slow
+def test_without_dropout_the_curve_is_that_of_a_large_gpu(parts):
+    settings = {"model.name": "sump", "training.num_epochs": 4}
+    small = parts(settings, holds=HOLDS)
+    found, expected = trained(*small), trained(*parts(settings))
+    assert small[0].failures and len(found[0]) == 8
+    assert [loss for _, loss, _ in found[0]] == pytest.approx(
+        [loss for _, loss, _ in expected[0]], abs=1e-4
+    )
+
+
+def test_a_row_that_does_not_fit_is_computed_twice_instead_of_kept(parts):
+    small = parts({"model.name": "sump", "training.max_steps": 1}, holds=200)
+    found = trained(*small)
+    assert is_checkpointing(small[0])
+    tokens = found[3]
+    settings = {"model.name": "sump", "training.max_steps": 1}
+    expected = trained(*parts(settings | {"training.micro_batch_tokens": tokens}))
+    assert found[:2] == expected[:2]
+
+
+def test_a_row_that_never_fits_ends_the_trial_with_what_to_do(parts):
+    with pytest.raises(OutOfMemory, match=r"one row of the loss, 2 documents with \d+ encoder to"):
+        trained(*parts({"model.name": "sump"}, holds=30))
+
+
+def reranked(model, scorer, batch_tokens=4096):
+    work = Work()
+    run = rerank(
+        model,
+        scorer.pairs,
+        queries=scorer.own_queries("dev"),
+        candidates=scorer.inputs.collection.splits["dev"].candidates,
+        depth=100,
+        batch_tokens=batch_tokens,
+        work=work,
+    )
+    return run, vars(work)
+
+
+@pytest.mark.parametrize("name", ["sump", "cedr-knrm"])  # by chunks, and whole documents
+def test_scoring_batches_shrink_until_they_fit(parts, name):
+    model, scorer, *_ = parts({"model.name": name}, holds=HOLDS)
+    found, work = reranked(model, scorer)
+    assert 1 <= model.failures <= 3
+    expected, large_work = reranked(*parts({"model.name": name})[:2])
+    assert {q: list(docs) for q, docs in found.items()} == {
+        q: list(docs) for q, docs in expected.items()
+    }
+    for query_id, docs in expected.items():
+        assert found[query_id] == pytest.approx(docs, abs=1e-5)
+    assert work["tokens"] == large_work["tokens"]
+    assert work["padded_tokens"] <= large_work["padded_tokens"]
+
+
+def test_a_chunk_that_does_not_fit_ends_scoring_with_what_to_do(parts):
+    model, scorer, *_ = parts({"model.name": "sump"}, holds=20)
+    with pytest.raises(OutOfMemory, match=r"the longest chunk while scoring, 5\d encoder"):
+        reranked(model, scorer)
+
+
+def test_what_fits_is_computed_once():
+    calls = []
+
+    def compute(documents, batch_tokens):
+        calls.append(batch_tokens)
+        return "score"
+
+    assert within_memory(compute, [], 10, model=None, work=Work()) == ("score", 10)
+    assert calls == [10]

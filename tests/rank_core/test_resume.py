@@ -1,0 +1,254 @@
+"""A trial that is interrupted ends as if nothing had been: bit for bit, at any step, elsewhere."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from rank_core import resume
+from rank_core.checkpoint import Cadence, Checkpoints
+from rank_core.data import load_collection
+from rank_core.data.trec import write_run
+from rank_core.training_step import TrainingStep
+from rank_core.trial import TrialResult, run_trial
+
+ROOT = Path(__file__).parents[2]
+MEASURED = ("train_seconds", "eval_seconds", "peak_memory_bytes")
+EVERY_STEP = Cadence(steps=1)
+STEPS = 6  # of the small trial over three epochs
+
+CASES = {
+    "maxp with dropout": {},
+    "maxp by chunks that learn": {"model.dropout": 0.0},
+    "sump in small micro-batches": {"model.name": "sump", "training.micro_batch_tokens": 200},
+    "parade-transformer": {"model.name": "parade-transformer", "training.schedule": "linear"},
+    "co-pacrr shuffles": {
+        "model.name": "co-pacrr",
+        "chunking.window": 120,
+        "chunking.stride": 120,
+    },
+    "idcm has a loss of its own": {"model.name": "idcm", "model.stage": "student"},
+    "passages": {"training.unit": "passage", "training.passage_keep": 0.5},
+    "chunk dropout": {"training.chunk_dropout": 0.5, "training.negatives": 2},
+    "listwise": {"training.loss": "listwise-softmax", "training.negatives": 3},
+    "an optimiser for each epoch": {
+        "training.reset_optimizer": True,
+        "training.schedule": "one-cycle",
+        "training.epoch_decay": 0.5,
+    },
+    "validation between epochs": {"training.validate_every": 4},
+    "folds": {"evaluation.folds": 3, "training.num_epochs": 2},
+    "birch chooses weights on dev": {"model.name": "birch", "chunking.stride": 40},
+    "bf16": {"training.precision": "bf16"},
+}
+
+
+@pytest.fixture(scope="module")
+def config(small_trial):
+    few = {"evaluation.max_dev_queries": 3, "evaluation.max_test_queries": 3}
+    return small_trial.override({"training.num_epochs": 3, "model.dropout": 0.1} | few)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config, tmp_path_factory):
+    """What the trial of `config` finds."""
+    folder = tmp_path_factory.mktemp("trials") / "undisturbed"
+    finished(config, folder)
+    return outcome(folder)
+
+
+def outcome(folder):
+    """All that a trial found, without what the clock and the memory say."""
+    result = json.loads((folder / "result.json").read_text())
+    found = {name: value for name, value in result.items() if name not in MEASURED}
+    return found | {
+        path.name: path.read_bytes() for path in folder.iterdir() if path.name != "result.json"
+    }
+
+
+def points(progress):
+    """The curve and the dev measures, without times."""
+    curve = [
+        (point.step, point.loss, point.learning_rate, point.gradient_norm)
+        for news in progress
+        for point in news.curve
+    ]
+    return curve, [(news.step, news.num_steps, news.dev) for news in progress if news.dev]
+
+
+def killed_after(config, folder, checkpoints, num_news):
+    """What a trial says before it dies; the folder is lost with its process."""
+    trial = run_trial(config, folder, checkpoints=checkpoints)
+    said = list(islice(trial, num_news))
+    trial.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    torch.manual_seed(random.getrandbits(32))  # another process starts from another state
+    return said
+
+
+def finished(config, folder, checkpoints=None):
+    *progress, result = run_trial(config, folder, checkpoints=checkpoints)
+    assert isinstance(result, TrialResult)
+    return progress, result
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Counts the steps that are really computed."""
+    steps = []
+    backward = TrainingStep.backward
+
+    def counted(self, batch, seed):
+        steps.append(seed)
+        return backward(self, batch, seed)
+
+    monkeypatch.setattr(TrainingStep, "backward", counted)
+    return steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+def test_a_trial_killed_anywhere_ends_like_an_undisturbed_one(config, settings, tmp_path, computed):
+    config = config.override(settings)
+    expected, _ = finished(config, tmp_path / "undisturbed")
+    num_steps = len(computed)
+    rng = random.Random(str(settings))
+    said = [0, *sorted(rng.sample(range(1, num_steps + 1), 2)), num_steps]
+    print("killed after", said)
+    for node, news in enumerate(said):
+        home = tmp_path / f"node{node}"
+        killed_after(config, tmp_path / "work", Checkpoints(str(home), EVERY_STEP), news)
+        if home.exists():
+            shutil.copytree(home, tmp_path / f"node{node + 1}")
+    computed.clear()
+    last = Checkpoints(str(tmp_path / f"node{len(said)}"), EVERY_STEP)
+    progress, _ = finished(config, tmp_path / "resumed", last)
+    assert len(computed) == 0, "the checkpoint after the last step was not used"
+    assert outcome(tmp_path / "resumed") == outcome(tmp_path / "undisturbed")
+    assert points(progress) == points(expected)
+
+
+@pytest.mark.parametrize("every, last", [(1, 3), (2, 4), (4, 4), (5, 0)])
+def test_only_what_followed_the_last_checkpoint_is_computed_again(
+    config, undisturbed, tmp_path, computed, every, last
+):
+    checkpoints = Checkpoints(str(tmp_path / "c"), Cadence(steps=every))
+    said = killed_after(config, tmp_path / "w", checkpoints, 3 if every == 1 else 2)
+    assert last <= said[-1].step < STEPS
+    computed.clear()
+    finished(config, tmp_path / "w", Checkpoints(str(tmp_path / "c"), Cadence(steps=every)))
+    assert len(computed) == STEPS - last
+    assert outcome(tmp_path / "w") == undisturbed
+
+
+@pytest.mark.slow
+def test_a_trial_starts_from_another_ones_weights_and_goes_on_without_them_moving(config, tmp_path):
+    first = config.override({"training.keep_weights": True, "seed": 5})
+    finished(first, tmp_path / "first")
+    second = config.override({"training.init_from": str(tmp_path / "first")})
+    finished(second, tmp_path / "undisturbed")
+    killed_after(second, tmp_path / "w", Checkpoints(str(tmp_path / "c"), EVERY_STEP), 2)
+    finished(second, tmp_path / "resumed", Checkpoints(str(tmp_path / "c"), EVERY_STEP))
+    assert outcome(tmp_path / "resumed") == outcome(tmp_path / "undisturbed")
+
+
+@pytest.mark.slow
+def test_negatives_of_every_epoch_and_kept_files_are_those_of_an_undisturbed_trial(
+    config, tmp_path
+):
+    candidates = load_collection(config.collection).splits["train"].candidates
+    runs = []
+    for epoch in range(2):
+        run = {
+            query_id: {d: float(-i) for i, d in enumerate(list(docs)[epoch:])}
+            for query_id, docs in candidates.items()
+        }
+        write_run(tmp_path / f"epoch{epoch}.run", run, tag="x")
+        runs.append(str(tmp_path / f"epoch{epoch}.run"))
+    chosen = config.override(
+        {
+            "training.negatives_from": ",".join(runs),
+            "training.keep_weights": True,
+            "training.keep_run": True,
+        }
+    )
+    finished(chosen, tmp_path / "undisturbed")
+    killed_after(chosen, tmp_path / "w", Checkpoints(str(tmp_path / "c"), EVERY_STEP), 3)
+    finished(chosen, tmp_path / "resumed", Checkpoints(str(tmp_path / "c"), EVERY_STEP))
+    found = outcome(tmp_path / "resumed")
+    assert {"weights.safetensors", "train.run.gz"} <= found.keys()
+    assert found == outcome(tmp_path / "undisturbed")
+
+
+def test_the_checkpoint_before_is_used_where_the_last_one_is_broken(
+    config, undisturbed, tmp_path, computed
+):
+    folder = tmp_path / "c"
+    killed_after(config, tmp_path / "w", Checkpoints(str(folder), EVERY_STEP), 3)
+    last = max(folder.iterdir())
+    last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+    computed.clear()
+    finished(config, tmp_path / "resumed", Checkpoints(str(folder), EVERY_STEP))
+    assert len(computed) == STEPS - 2
+    assert outcome(tmp_path / "resumed") == undisturbed
+
+
+@pytest.mark.parametrize("change", ["another seed", "another library", "no checkpoint is whole"])
+def test_what_is_not_of_this_trial_or_broken_is_left_alone(
+    config, tmp_path, computed, monkeypatch, change
+):
+    folder = tmp_path / "c"
+    killed_after(config, tmp_path / "w", Checkpoints(str(folder), EVERY_STEP), 3)
+    if change == "another seed":
+        config = config.override({"seed": 2})
+    elif change == "another library":
+        monkeypatch.setattr(resume, "versions", lambda: {"torch": "0.1", "device": "abacus"})
+    else:
+        for path in folder.iterdir():
+            path.write_bytes(b"x" + path.read_bytes()[1:])
+    computed.clear()
+    finished(config, tmp_path / "w", Checkpoints(str(folder), EVERY_STEP))
+    assert len(computed) == STEPS
+
+
+def test_a_trial_without_training_keeps_no_checkpoint(config, tmp_path):
+    zero = config.override({"training.num_epochs": 0})
+    finished(zero, tmp_path / "w", Checkpoints(str(tmp_path / "c"), EVERY_STEP))
+    assert not (tmp_path / "c").exists()
+
+
+def test_checkpoints_change_no_number(config, undisturbed, tmp_path):
+    finished(config, tmp_path / "with", Checkpoints(str(tmp_path / "c"), EVERY_STEP))
+    assert outcome(tmp_path / "with") == undisturbed
+    assert len(list((tmp_path / "c").iterdir())) == 2
+
+
+KILLED = """
+import json, os, signal, sys, torch
+from pathlib import Path
+from rank_core.checkpoint import Cadence, Checkpoints
+from rank_core.config import TrialConfig
+from rank_core.trial import run_trial
+torch.set_num_threads(1)
+config, home = TrialConfig().override(json.loads(sys.argv[1])), Path(sys.argv[2])
+checkpoints = Checkpoints(str(home / "checkpoints"), Cadence(steps=1))
+for number, news in enumerate(run_trial(config, home / "work", checkpoints=checkpoints), start=1):
+    if number == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_all_that_the_next_one_needs(config, undisturbed, tmp_path):
+    for news, code in ((2, -signal.SIGKILL), (5, -signal.SIGKILL), (10**6, 0)):
+        command = [sys.executable, "-c", KILLED, json.dumps(config.settings()), str(tmp_path)]
+        done = subprocess.run([*command, str(news)], cwd=ROOT, timeout=120)
+        assert done.returncode == code
+    assert outcome(tmp_path / "work") == undisturbed
