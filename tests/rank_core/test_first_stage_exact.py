@@ -152,8 +152,6 @@ def test_settings_that_cannot_be_are_refused():
         Rm3(fb_docs=0)
     with pytest.raises(BadInput, match="original_weight=2"):
         Rm3(original_weight=2)
-    with pytest.raises(BadInput, match="RM3 is Lucene's"):
-        Bm25Index({"a": "text"}).run({"q": "text"}, Bm25Settings(rm3=Rm3()))
     with pytest.raises(BadInput, match="depth >= 1 must hold, got depth=0"):
         Bm25Index({"a": "text"}).run({"q": "text"}, depth=0)
 

@@ -121,6 +121,25 @@ def test_rm3_finds_documents_without_a_query_term_and_can_be_switched_off_again(
 
 @needs_lucene
 @pytest.mark.slow
+def test_rm3_in_memory_is_lucenes():
+    rng = np.random.default_rng(3)
+    words = [f"word{number}" for number in range(300)]
+    # No two terms of a document as often: which of them expands would be a matter of chance.
+    documents = {
+        f"d{number}": " ".join(
+            word for n, word in enumerate(rng.choice(words, 12, replace=False)) for _ in range(n)
+        )
+        for number in range(100)
+    }
+    queries = {f"q{number}": f"word{number} word{number + 1}" for number in range(40)}
+    rm3 = Bm25Settings(rm3=Rm3(fb_terms=6, fb_docs=4))
+    ours, lucenes = (kind(documents).run(queries, rm3) for kind in (Bm25Index, LuceneIndex))
+    for query_id in queries:
+        assert ours[query_id] == pytest.approx(lucenes[query_id], abs=1e-3)
+
+
+@needs_lucene
+@pytest.mark.slow
 def test_the_index_is_built_once_per_content(tmp_path):
     LuceneIndex({"a": "apple", "b": "pear"})
     (folder,) = (tmp_path / "lucene-index").glob("*/index")
