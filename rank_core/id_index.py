@@ -27,6 +27,16 @@ def write_id_index(folder: Path, ids: Rows) -> None:
     write_file(folder / ROWS, order.astype(np.int64))
 
 
+def repeated_id(folder: Path, ids: Rows) -> str | None:
+    """An id that two rows have; None where every id is its row's own."""
+    hashes, rows = map_file(folder / HASHES, np.uint64), map_file(folder / ROWS, np.int64)
+    for place in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
+        one, other = (ids[row].tobytes() for row in rows[place : place + 2].tolist())
+        if one == other:
+            return _decoded(one)
+    return None
+
+
 class IdIndex:
     """doc_id -> row, for ids of any length and alphabet."""
 
@@ -41,6 +51,13 @@ class IdIndex:
 
     def row(self, doc_id: object) -> int:
         """The row of that very id; a KeyError if there is none."""
+        row = self.find(doc_id)
+        if row < 0:
+            raise KeyError(doc_id)
+        return row
+
+    def find(self, doc_id: object) -> int:
+        """The row of that very id; -1 if there is none."""
         if isinstance(doc_id, str):
             name = id_bytes(doc_id)
             wanted = _hash(name)
@@ -50,11 +67,19 @@ class IdIndex:
                 if self._ids[row].tobytes() == name:  # another id may have the same hash
                     return row
                 place += 1
-        raise KeyError(doc_id)
+        return -1
+
+    def id_of(self, row: int) -> str:
+        """The id of a row."""
+        return _decoded(self._ids[row].tobytes())
 
     def __iter__(self) -> Iterator[str]:
-        return (name.tobytes().decode("utf-8", "surrogatepass") for name in self._ids)
+        return (_decoded(name.tobytes()) for name in self._ids)
 
 
 def _hash(name: bytes) -> int:
     return int.from_bytes(hashlib.sha256(name).digest()[:HASH_BYTES], "little")
+
+
+def _decoded(name: bytes) -> str:
+    return name.decode("utf-8", "surrogatepass")

@@ -42,6 +42,11 @@ class Rows:
         return np.diff(self.offsets)
 
 
+def num_rows(folder: Path, name: str) -> int:
+    """How many rows a folder holds, all of them written."""
+    return max(0, _offsets(folder, name).stat().st_size // 8 - 1)
+
+
 class RowsWriter:
     """Appends rows after the first `num_rows` that a folder holds; what follows them is dropped."""
 

@@ -7,26 +7,22 @@ machine read the same pages. A store never changes after it was written, so it n
 import hashlib
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.errors import BadInput
+from rank_core.id_index import IdIndex, repeated_id, write_id_index
+from rank_core.rows_on_disk import Rows, RowsWriter, num_rows
 
-STORE_VERSION = 1
+STORE_VERSION = 2
 SECONDS_BETWEEN_REPORTS = 5.0
-TEXTS, IDS, OFFSETS, ORDER, HASH = "texts.bin", "ids.npy", "offsets.npy", "order.npy", "hash.txt"
-
-
-class _Arrays(NamedTuple):
-    texts: NDArray[np.uint8]  # UTF-8 of all texts, one after the other
-    ids: NDArray[np.bytes_]  # UTF-8, padded to one width, in the order of the source
-    offsets: NDArray[np.int64]  # text i is texts[offsets[i] : offsets[i + 1]]
-    order: NDArray[np.int64]  # ids[order] is sorted
+TEXTS, IDS, HASH = "texts", "ids", "hash.txt"
 
 
 class DocumentStore(Mapping[str, str]):
@@ -43,58 +39,56 @@ class DocumentStore(Mapping[str, str]):
         """16 hex digits that name all ids and texts."""
         return (self.folder / HASH).read_text(encoding="ascii")
 
+    # Opened at the first look-up in a process; a mapping has no position to share.
     @cached_property
-    def _arrays(self) -> _Arrays:
-        """Opened at the first look-up in a process; a mapping has no position to share."""
-        path = self.folder / TEXTS
-        texts: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
-        if path.stat().st_size:
-            texts = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
-        return _Arrays(texts, *(map_array(self.folder / name) for name in (IDS, OFFSETS, ORDER)))
+    def _texts(self) -> Rows:
+        return Rows(self.folder, TEXTS, np.uint8, num_rows(self.folder, TEXTS))
+
+    @cached_property
+    def _index(self) -> IdIndex:
+        ids = Rows(self.folder, IDS, np.uint8, num_rows(self.folder, IDS))
+        return IdIndex(self.folder, ids)
 
     def rows(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
         """The numbers of documents in the order of the source, -1 where there is no such one."""
-        ids, order = self._arrays.ids, self._arrays.order
-        names = [doc_id.encode("utf-8", "replace") for doc_id in doc_ids]
-        # An array cuts a name to its width and drops zeros at its end: that may be another's name.
-        width = ids.dtype.itemsize
-        fits = np.array([len(name) <= width and b"\0" not in name for name in names], dtype=bool)
-        wanted = np.array(names, dtype=ids.dtype)
-        places = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
-        rows = order[places]
-        return np.where(fits & (ids[rows] == wanted), rows, -1)
+        return np.array([self._index.find(doc_id) for doc_id in doc_ids], dtype=np.int64)
 
     def ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:
         """The doc_ids of rows."""
-        return [name.decode() for name in self._arrays.ids[rows].tolist()]
-
-    def _row(self, doc_id: object) -> int:
-        row = int(self.rows([doc_id])[0]) if isinstance(doc_id, str) else -1
-        if row < 0:
-            raise KeyError(doc_id)
-        return row
+        return [self._index.id_of(row) for row in rows.tolist()]
 
     def __getitem__(self, doc_id: str) -> str:
-        row = self._row(doc_id)
-        start, end = self._arrays.offsets[row : row + 2]
-        return self._arrays.texts[start:end].tobytes().decode()
+        return _text(self._texts[self._index.row(doc_id)])
 
     def __contains__(self, doc_id: object) -> bool:
-        return isinstance(doc_id, str) and int(self.rows([doc_id])[0]) >= 0
+        return self._index.find(doc_id) >= 0
 
     def __iter__(self) -> Iterator[str]:
-        ids = self._arrays.ids
-        for start in range(0, len(ids), 4096):
-            yield from (name.decode() for name in ids[start : start + 4096].tolist())
+        return iter(self._index)
 
     def __len__(self) -> int:
-        return len(self._arrays.ids)
+        return len(self._texts)
+
+    def items(self) -> ItemsView[str, str]:
+        """All documents in the order of the source, read from the files' start to their end."""
+        return _InOrder(self)
+
+    def in_order(self) -> Iterator[tuple[str, str]]:
+        """(doc_id, text) of each document, no look-up between them."""
+        return zip(self._index, map(_text, self._texts), strict=True)
 
 
-def map_array(path: Path) -> NDArray[Any]:
-    """A saved array as a view of the file; a plain one, since `memmap` is slow to index."""
-    array: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
-    return array
+class _InOrder(ItemsView[str, str]):
+    def __init__(self, store: DocumentStore) -> None:
+        super().__init__(store)
+        self._store = store
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return self._store.in_order()
+
+
+def _text(row: NDArray[np.uint8]) -> str:
+    return row.tobytes().decode()
 
 
 def write_document_store(
@@ -104,10 +98,11 @@ def write_document_store(
 
     Half of a surrogate pair, which no UTF-8 file can hold, becomes a question mark.
     """
-    ids: list[bytes] = []
-    offsets = [0]
     digest = hashlib.sha256()
-    with (folder / TEXTS).open("wb", buffering=1 << 20) as file:
+    with (
+        closing(RowsWriter(folder, IDS, np.uint8, 0)) as ids,
+        closing(RowsWriter(folder, TEXTS, np.uint8, 0)) as texts,
+    ):
         for doc_id, text in _with_reports(documents, source):
             if doc_id.split() != [doc_id] or "\0" in doc_id:
                 raise BadInput(
@@ -117,21 +112,14 @@ def write_document_store(
             digest.update(b"%d %d\n" % (len(name), len(content)))
             digest.update(name)
             digest.update(content)
-            file.write(content)
-            ids.append(name)
-            offsets.append(offsets[-1] + len(content))
-    if not ids:
+            ids.append(np.frombuffer(name, dtype=np.uint8), [len(name)])
+            texts.append(np.frombuffer(content, dtype=np.uint8), [len(content)])
+    written = Rows(folder, IDS, np.uint8, num_rows(folder, IDS))
+    if not len(written):
         raise BadInput(f"{source} must hold at least one document, found none")
-    names = np.array(ids)
-    order = np.argsort(names, kind="stable")
-    repeated = np.flatnonzero(names[order[1:]] == names[order[:-1]])
-    if len(repeated):
-        raise BadInput(
-            f"{source}: a doc_id may occur once, found {names[order[repeated[0]]].decode()!r} twice"
-        )
-    np.save(folder / IDS, names)
-    np.save(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
-    np.save(folder / ORDER, order.astype(np.int64))
+    write_id_index(folder, written)
+    if (twice := repeated_id(folder, written)) is not None:
+        raise BadInput(f"{source}: a doc_id may occur once, found {twice!r} twice")
     (folder / HASH).write_text(digest.hexdigest()[:16], encoding="ascii")
     return DocumentStore(folder)
 

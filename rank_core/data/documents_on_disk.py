@@ -21,7 +21,7 @@ from rank_core.data.ir_files import FileState, file_states
 from rank_core.data.ir_source import IrSource
 from rank_core.errors import BadInput
 
-STORES, SOURCES = "documents", "document-sources"
+STORES, SOURCES = f"documents-{STORE_VERSION}", "document-sources"
 
 
 def open_documents(source: IrSource) -> DocumentStore:

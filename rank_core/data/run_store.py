@@ -7,14 +7,16 @@ and 0.4 GB here, once per machine.
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.data.collection import Run
-from rank_core.data.document_store import DocumentStore, map_array
+from rank_core.data.document_store import DocumentStore
 from rank_core.data.trec import in_rank_order
 
+# Their bytes are in the content hash of a collection, so another layout would rename its cells.
 ROWS, SCORES, OFFSETS = "rows.npy", "scores.npy", "offsets.npy"
 
 
@@ -33,7 +35,7 @@ class RunStore(Mapping[str, dict[str, float]]):
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int64]]:
-        rows, scores, offsets = (map_array(self.folder / name) for name in (ROWS, SCORES, OFFSETS))
+        rows, scores, offsets = (_map_array(self.folder / name) for name in (ROWS, SCORES, OFFSETS))
         return rows, scores, offsets
 
     def __getitem__(self, query_id: str) -> dict[str, float]:
@@ -66,3 +68,9 @@ def write_run_store(folder: Path, run: Run, query_ids: list[str], documents: Doc
     np.save(folder / ROWS, np.concatenate(rows))
     np.save(folder / SCORES, np.concatenate(scores))
     np.save(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
+
+
+def _map_array(path: Path) -> NDArray[Any]:
+    """A saved array as a view of the file; a plain one, since `memmap` is slow to index."""
+    array: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
+    return array

@@ -18,7 +18,7 @@ import numpy as np
 from rank_core import first_stage
 from rank_core.cache import cached_directory
 from rank_core.data.collection import Collection, Split
-from rank_core.data.document_store import DocumentStore, write_document_store
+from rank_core.data.document_store import STORE_VERSION, DocumentStore, write_document_store
 from rank_core.data.far_relevant import bury
 from rank_core.data.trec import (
     read_lines,
@@ -79,7 +79,7 @@ class FarRelevant:
         def build(folder: Path) -> None:
             _build(folder, collection, self)
 
-        return cached_directory("transforms", f"{self.name}-{key}", build)
+        return cached_directory("transforms", f"{self.name}-{STORE_VERSION}-{key}", build)
 
 
 def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:

@@ -24,6 +24,10 @@ def test_it_is_a_mapping_in_the_order_of_the_source(store):
     assert list(store) == list(TEXTS)
     assert len(store) == 4
     assert list(store.rows(["b", "d1", "none"])) == [2, 0, -1]
+    assert store.ids_of(np.array([2, 0])) == ["b", "d1"]
+    assert list(store.items()) == list(TEXTS.items())
+    assert ("b", TEXTS["b"]) in store.items() and ("b", "") not in store.items()
+    assert len(store.items()) == 4
 
 
 @pytest.mark.parametrize("name", ["d1xyz", "d", "d11", "", "d1\0", "D1", 1, None, "d10 "])
@@ -67,6 +71,11 @@ def test_documents_that_cannot_be_looked_up_are_refused(tmp_path, pairs, message
 
 def test_half_of_a_surrogate_pair_becomes_a_question_mark(tmp_path):
     assert write_document_store(tmp_path, [("a", "x\ud800y")], source="x")["a"] == "x?y"
+
+
+def test_all_documents_are_read_in_one_pass_without_a_look_up(store, monkeypatch):
+    monkeypatch.setattr(DocumentStore, "__getitem__", None)
+    assert dict(store.items()) == TEXTS
 
 
 @pytest.fixture

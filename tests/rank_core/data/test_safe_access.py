@@ -15,6 +15,7 @@ import real_formats
 from real_formats import forget_ir_datasets
 
 from rank_core.data import load_collection
+from rank_core.data.documents_on_disk import STORES
 from rank_core.errors import BadInput
 
 ROOT = Path(__file__).parents[3]
@@ -60,7 +61,7 @@ def test_8_processes_at_once_build_once_and_look_up_16000_documents_rightly(
         worker.join(timeout=60)
     assert [wrong for wrong, _, _ in found] == [0] * 8
     assert len(set(found)) == 1
-    assert len(list((own_cache / "documents").glob("*/texts.bin"))) == 1
+    assert len(list((own_cache / STORES).glob("*/texts.bin"))) == 1
     # Train, dev and test have ranked lists, so what the one build says is the only line of all.
     assert capfd.readouterr().err.count("documents of msmarco-document stored") == 1
 
@@ -135,7 +136,7 @@ def test_a_killed_build_leaves_nothing_half_made(empty_home, own_cache):
         child.join(timeout=30)
     assert child.exitcode == -signal.SIGKILL
     assert half_written(own_cache)
-    assert not (own_cache / "documents").exists()
+    assert not (own_cache / STORES).exists()
     source.unlink()
     source.write_bytes(whole)
     documents = load_collection("msmarco-doc").documents
@@ -154,7 +155,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(empty_home, own_cache):
         with pytest.raises(BadInput, match=r"may not change while .*collection.tsv.gz did"):
             load_collection("msmarco-doc")
         assert written.result() == len(whole)
-    assert not (own_cache / "documents").exists()
+    assert not (own_cache / STORES).exists()
 
 
 def half_written(cache):
