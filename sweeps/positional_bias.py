@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rank_core.data import load_collection
 from rank_core.data.collection import Collection
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
@@ -23,7 +24,6 @@ from sweeps.analysis.judged_chunks import JudgedChunk, judge_chunks
 from sweeps.analysis.rsv import ChunkScorer, Pair, cosine_scorer, word_chunks
 from sweeps.analysis.sources import (
     known_passages,
-    load_expression,
     read_passages,
     relevant_pairs,
     split_of,
@@ -77,7 +77,7 @@ def _analyse(given: argparse.Namespace) -> int:
     for flag in ("window", "bins", "first", "judge_window", "judge_pairs"):
         if (value := getattr(given, flag)) < 1:
             raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {value}")
-    collection = load_expression(given.collection)
+    collection = load_collection(given.collection)
     split = split_of(collection, given.split)
     pairs = relevant_pairs(
         collection,

@@ -10,6 +10,7 @@ paper's pipeline; `hide=true` takes it out of the training candidates instead.
 """
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, cast
@@ -25,25 +26,47 @@ TRAIN = "train"
 
 
 @dataclass(frozen=True)
-class Deep:
-    """All judgments of some training queries; the last query may keep a part of its own."""
+class _Sample(ABC):
+    """What deep and shallow samples share: `counts` is what they differ in."""
 
     rate: float  # of the judgments
     seed: int = 1
     hide: bool = False  # candidates that lost their judgment
-    name: ClassVar[str] = "deep"
+    name: ClassVar[str]
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        _check_rate(self.name, self.rate)
+        if not 0 < self.rate <= 1:
+            raise BadInput(f"0 < rate <= 1 must hold for {self.name}, got rate={self.rate}")
 
     def __call__(self, collection: Collection) -> Collection:
-        """The collection with fewer training queries."""
+        """The collection with fewer training judgments."""
         return _sampled(collection, self)
+
+    @abstractmethod
+    def counts(self, num_judged: Mapping[str, int]) -> dict[str, int]:
+        """How many judgments each query keeps."""
+
+    def target(self, num_judged: Mapping[str, int]) -> int:
+        """How many judgments are kept in all."""
+        total = sum(num_judged.values())
+        target = round(self.rate * total)
+        if target < 1:
+            raise BadInput(
+                f"{self.name} must keep at least one judgment: rate={self.rate} of {total} "
+                "judgments is none"
+            )
+        return target
+
+
+class Deep(_Sample):
+    """All judgments of some training queries; the last query may keep a part of its own."""
+
+    name: ClassVar[str] = "deep"
 
     def counts(self, num_judged: Mapping[str, int]) -> dict[str, int]:
         """How many judgments each query keeps: all, none, or in one query the rest of the sum."""
-        left = _target(self.name, self.rate, num_judged)
+        left = self.target(num_judged)
         query_ids = list(num_judged)
         kept = {}
         for number in generator(self.seed, self.name, "queries").permutation(len(query_ids)):
@@ -53,28 +76,16 @@ class Deep:
         return kept
 
 
-@dataclass(frozen=True)
-class Shallow:
+class Shallow(_Sample):
     """Some judgments of every training query, at least one."""
 
-    rate: float  # of the judgments
-    seed: int = 1
-    hide: bool = False  # candidates that lost their judgment
     name: ClassVar[str] = "shallow"
-    version: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        _check_rate(self.name, self.rate)
-
-    def __call__(self, collection: Collection) -> Collection:
-        """The collection with all training queries and fewer judgments of each."""
-        return _sampled(collection, self)
 
     def counts(self, num_judged: Mapping[str, int]) -> dict[str, int]:
         """How many judgments each query keeps: its share, rounded down or up so that the sum is
         right (largest remainders, ties at random); a query without any gets one from the query
         that keeps most."""
-        target = _target(self.name, self.rate, num_judged)
+        target = self.target(num_judged)
         if target < len(num_judged):
             raise BadInput(
                 f"shallow keeps at least one judgment of every query, so rate x judgments >= "
@@ -101,22 +112,7 @@ def _give_each_one(kept: np.ndarray) -> None:
         heapq.heappush(largest, (count + 1, number))
 
 
-def _check_rate(name: str, rate: float) -> None:
-    if not 0 < rate <= 1:
-        raise BadInput(f"0 < rate <= 1 must hold for {name}, got rate={rate}")
-
-
-def _target(name: str, rate: float, num_judged: Mapping[str, int]) -> int:
-    total = sum(num_judged.values())
-    target = round(rate * total)
-    if target < 1:
-        raise BadInput(
-            f"{name} must keep at least one judgment: rate={rate} of {total} judgments is none"
-        )
-    return target
-
-
-def _sampled(collection: Collection, transform: Deep | Shallow) -> Collection:
+def _sampled(collection: Collection, transform: _Sample) -> Collection:
     """The collection with the judgments of train sampled by the counts of `transform`."""
     if TRAIN not in collection.splits:
         raise BadInput(
@@ -143,7 +139,7 @@ def _sampled(collection: Collection, transform: Deep | Shallow) -> Collection:
 
 
 def _some(
-    judged: Mapping[str, int], num_kept: int, transform: Deep | Shallow, query_id: str
+    judged: Mapping[str, int], num_kept: int, transform: _Sample, query_id: str
 ) -> dict[str, int]:
     """`num_kept` judgments of a query at random, in the order they had."""
     if num_kept == len(judged):

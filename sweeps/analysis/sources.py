@@ -23,12 +23,6 @@ from sweeps.analysis.positions import Passage, relevant_documents
 from sweeps.analysis.rsv import Pair
 
 
-def load_expression(text: str) -> Collection:
-    """The collection of a name, folder or expression."""
-    base, steps = parse_collection_expression(text)
-    return apply_transforms(load_collection(base), steps)
-
-
 def split_of(collection: Collection, name: str) -> str:
     """The split's name, or that of the collection's first split where none is given."""
     if not name:
