@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,15 +14,11 @@ from rank_core.batches import NUM_SPECIAL, tokenize_queries
 from rank_core.chunks import document_spans
 from rank_core.config import Training, TrialConfig
 from rank_core.cross_validation import parts_of
-from rank_core.encode import Work
 from rank_core.examples import training_queries
 from rank_core.inputs import Inputs
 from rank_core.last_steps import ranks_by_score_alone
-from rank_core.machine import trial_device
-from rank_core.models import ListRanker, Ranker, build_model, model_class
-from rank_core.optimise import autocast_type
-from rank_core.rerank import rerank
-from rank_core.scorer import Scorer, evaluated_queries
+from rank_core.models import ListRanker, Ranker, model_class
+from rank_core.scorer import evaluated_queries
 from rank_core.train import num_training_steps, validation_interval
 
 SAMPLE = 2000  # documents that tell how a model cuts them in its own way
@@ -114,50 +109,43 @@ def _num_training_queries(inputs: Inputs, depth: int, sampling: Training) -> int
     return len(training_queries(split, dict.fromkeys(split.queries, no_tokens), depth, sampling))
 
 
+@dataclass(frozen=True)
+class Reads:
+    """What the models of one trial read, over all its folds."""
+
+    groups: int  # of training: a relevant document and its negatives
+    documents: int  # that are scored, in validations and for test
+    evaluations: int  # runs that are measured
+
+
+def trial_reads(config: TrialConfig, inputs: Inputs) -> Reads:
+    """Counted from the settings and the candidate lists; nothing is read for it."""
+    parts = [_reads_of_model(config, part) for part in parts_of(config, inputs)]
+    return Reads(
+        sum(part.groups for part in parts),
+        sum(part.documents for part in parts),
+        sum(part.evaluations for part in parts),
+    )
+
+
 def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
     """Encoder tokens of one trial, over all its folds, training weighted by its backward pass."""
-    pairs = sum(_pairs_of_model(config, part, chunks) for part in parts_of(config, inputs))
+    reads = trial_reads(config, inputs)
+    documents = reads.groups * (1 + config.training.negatives)
+    read = config.training.share_read(chunks.chunks_per_document)
+    pairs = documents * read * (1 + BACKWARD) + reads.documents
     return pairs * chunks.tokens_per_document
 
 
-def _pairs_of_model(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
-    """Whole documents that one model reads in training, validation and test."""
+def _reads_of_model(config: TrialConfig, inputs: Inputs) -> Reads:
     evaluation = config.evaluation
     num_train = _num_training_queries(inputs, evaluation.depth, config.training.sampling)
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
-    documents = steps * config.training.batch_size * (1 + config.training.negatives)
-    read = config.training.share_read(chunks.chunks_per_document)
-    pairs = documents * read * (1 + BACKWARD)
     last = not ranks_by_score_alone(model_class(config.model.name))  # which looks at dev once more
+    documents = 0
     for name, times in (("dev", validations + last), ("test", 1)):
         candidates = inputs.collection.splits[name].candidates
         for query_id in evaluated_queries(inputs.collection, name, evaluation):
-            pairs += times * min(evaluation.depth, len(candidates.get(query_id, ())))
-    return pairs
-
-
-def measured_speed(config: TrialConfig, inputs: Inputs, *, seconds: float = 1.0) -> float:
-    """Encoder tokens per second of this process on real queries: the best of about a second."""
-    device = trial_device()
-    model = build_model(config, inputs.backbone, init_seed=0).to(device)
-    scorer = Scorer(config, inputs, model, autocast_type(config.training.precision, device))
-    split = inputs.collection.splits["test"]
-    queries = scorer.tokenize(split, sorted(split.queries)[:64])
-    speed, start = 0.0, time.perf_counter()
-    for number, (query_id, query) in enumerate(queries.items()):
-        if number >= 2 and time.perf_counter() - start > seconds:
-            break
-        work, before = Work(), time.perf_counter()
-        rerank(
-            model,
-            scorer.pairs,
-            queries={query_id: query},
-            candidates=split.candidates,
-            depth=config.evaluation.depth,
-            batch_tokens=config.evaluation.batch_tokens,
-            autocast=scorer.autocast,
-            work=work,
-        )
-        speed = max(speed, work.tokens / (time.perf_counter() - before))
-    return speed
+            documents += times * min(evaluation.depth, len(candidates.get(query_id, ())))
+    return Reads(steps * config.training.batch_size, documents, validations + last + 1)

@@ -1,9 +1,12 @@
 """The plan as a person reads it, and as `sweep.json` keeps it for the report."""
 
 import json
+import math
 import os
 import shlex
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ from rank_core.data import Collection, Qrels
 from rank_core.data.trec import write_qrels
 from rank_core.models import model_class
 from rank_core.scorer import evaluated_queries, first_stage_means
+from sweeps.estimate import Calibration, gpu_share, wall_seconds
+from sweeps.measure import Forecast
 from sweeps.monitor import duration
-from sweeps.plan import Plan
+from sweeps.plan import Plan, Trial
 from sweeps.tracking.redact import redact_text
 
 SPLITS = ("dev", "test")
@@ -55,13 +60,86 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     return "\n".join(lines)
 
 
-def estimate_text(missing_cost: float, speed: float, slots: int) -> str:
-    """The time a plan will take at a measured speed."""
-    seconds = missing_cost / speed / slots
-    return (
-        f"estimate    {missing_cost / 1e6:,.1f} M encoder tokens (a training token counts 3) at "
-        f"{speed:,.0f} tokens/s on {slots} slot(s) of this machine: about {duration(seconds)}"
+def forecast_text(
+    missing: Sequence[Trial], known: Forecast, calibration: Calibration, *, columns: int
+) -> str:
+    """What is still to run, by cell and in all; as wide as `columns` allow."""
+    number = Counter(trial.cell.cell for trial in missing)
+    cells = list({trial.cell.cell: trial.cell for trial in missing}.values())
+    room = max(12, columns - sum(WIDTHS))
+    width = min(room, max(24, *(len(cell.label) + 2 for cell in cells)))
+    hours = f"{known.unit}-hours"
+    heads = ("trials", "tokens", "a trial (95 %)", hours, "memory")
+    lines = ["to run".ljust(width) + _row(heads)]
+    for cell in cells:
+        label = cell.label if len(cell.label) < width else cell.label[: width - 2] + "…"
+        one, times = known.trials.get(cell.cell), number[cell.cell]
+        cut = (str(times), "-", "not measured", "-", "-")  # a server does the work
+        if one is not None:
+            low, middle, high = calibration.interval(one.seconds)
+            cut = (
+                str(times),
+                _count(times * one.tokens),
+                f"{_clock(middle)} ({_clock(low)}-{_clock(high)})",
+                f"{times * middle * known.units / 3600:.3g}",
+                f"{one.peak_bytes / 2**20:,.0f} MiB",
+            )
+        lines.append(label.ljust(width) + _row(cut))
+    return "\n".join([*lines, "", *_totals(missing, known, calibration)])
+
+
+WIDTHS = (8, 9, 21, 12, 10)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True))
+
+
+def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration) -> list[str]:
+    trials = [known.trials[t.cell.cell] for t in missing if t.cell.cell in known.trials]
+    seconds = [trial.seconds for trial in trials]
+    wall = calibration.interval(wall_seconds(seconds, known.slots))
+    low, middle, high = (amount + known.start_seconds for amount in wall)
+    lows, hours, highs = (
+        amount * known.units / 3600 for amount in calibration.interval(sum(seconds))
     )
+    lines = [
+        f"estimate    {duration(middle)} (95 %: {duration(low)} - {duration(high)}) "
+        f"on {known.slots} slot(s)",
+        f"            {hours:.3g} {known.unit}-hours ({lows:.3g}-{highs:.3g}), "
+        f"{_count(sum(trial.tokens for trial in trials))} encoder tokens",
+        f"measured    {known.num_speeds} kind(s) of trial for {duration(known.seconds)}, "
+        f"{known.num_processes} process(es) side by side",
+    ]
+    if calibration.num_trials:
+        ratio = math.exp(calibration.log_ratio)
+        lines.append(
+            f"calibrated  by {calibration.num_trials} finished trial(s): times {ratio:.2f}"
+        )
+    peak = max((trial.peak_bytes for trial in trials), default=0)
+    share = gpu_share(peak, known.device_bytes)
+    if share < 1:
+        lines.append(
+            f"GPU share   a trial needs {peak / 2**30:.1f} GiB of "
+            f"{known.device_bytes / 2**30:.0f}: try --gpus-per-worker {share:.3g}"
+        )
+    return lines
+
+
+def _clock(seconds: float) -> str:
+    """`0:40`, `1h05`."""
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02}"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}"
+
+
+def _count(number: float) -> str:
+    """`950 K`, `12.3 M`, `4.1 G`."""
+    for unit, size in (("G", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:,.1f} {unit}"
+    return f"{number / 1e3:,.0f} K"
 
 
 def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +15,12 @@ from filelock import FileLock, Timeout
 from rank_core.errors import BadInput
 from sweeps.command_line import Options, parse
 from sweeps.confirm import Shortlist, find_shortlist, freeze
-from sweeps.cost import measured_speed
-from sweeps.describe import estimate_text, manifest, plan_text, say, write_description, write_json
+from sweeps.describe import forecast_text, manifest, plan_text, say, write_description, write_json
+from sweeps.estimate import calibrate
 from sweeps.experiment import Experiment
 from sweeps.leaderboard import summary_rows
 from sweeps.ledger import Ledger, per_query_table
+from sweeps.measure import forecast, real_seconds
 from sweeps.monitor import Monitor
 from sweeps.plan import Plan, Trial, make_plan
 from sweeps.recorder import Recorder
@@ -146,11 +147,12 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     finished = store.finished()
     missing = [trial for trial in plan.trials() if trial.name not in finished]
     say(plan_text(plan, finished=plan.num_trials - len(missing)))
-    cost = sum(trial.cell.cost for trial in missing)
-    threads = options.num_workers * options.cpus_per_worker
-    slots = max(1, (os.cpu_count() or 1) // threads)
-    speed = measured_speed(plan.cells[-1].config, plan.cells[-1].inputs)
-    say(estimate_text(cost, speed, slots))
+    if missing:
+        known = forecast(plan, options)
+        real = real_seconds(plan.trials(), finished, store, known)
+        estimates = [known.trials[t.cell.cell] for t in missing if t.cell.cell in known.trials]
+        columns = shutil.get_terminal_size((160, 24)).columns
+        say("\n" + forecast_text(missing, known, calibrate(estimates, real), columns=columns))
 
 
 def _launch(

@@ -281,6 +281,7 @@ def test_a_dry_run_of_a_bad_command_line_is_refused_alike(refused):
     assert "chunking.window <= 96" in refused("--dry-run", "chunking.window=500")
 
 
+@pytest.mark.slow
 def test_a_dry_run_writes_nothing(inputs_words, tmp_path, capsys):
     storage = tmp_path / "results"
     argv = [*inputs_words, "--dry-run", "--storage", str(storage)]

@@ -9,7 +9,7 @@ import sweeps.cost
 from rank_core.chunks import document_spans
 from rank_core.inputs import load_inputs
 from rank_core.trial import TrialResult, run_trial
-from sweeps.cost import chunk_statistics, mean_query_tokens, measured_speed, trial_cost
+from sweeps.cost import Reads, chunk_statistics, mean_query_tokens, trial_cost, trial_reads
 
 
 @pytest.fixture
@@ -105,8 +105,11 @@ def test_a_model_that_tunes_on_dev_after_training_reads_dev_once_more(small_tria
     assert difference == pytest.approx(8 * 6 * chunks.tokens_per_document)
 
 
-def test_the_speed_is_measured_on_real_queries(small_trial, inputs):
-    assert 100 < measured_speed(small_trial, inputs, seconds=0.1) < 1e9
+def test_the_reads_are_those_of_a_count_by_hand(small_trial, inputs):
+    # Two steps of four groups; one validation and the test of eight queries with six candidates.
+    assert trial_reads(small_trial, inputs) == Reads(groups=8, documents=2 * 8 * 6, evaluations=2)
+    birch = small_trial.override({"model.name": "birch", "evaluation.folds": 3})
+    assert trial_reads(birch, inputs) == Reads(3 * 8, documents=3 * 3 * 8 * 6, evaluations=3 * 3)
 
 
 def test_an_empty_dev_split_costs_nothing(small_trial, inputs):

@@ -6,7 +6,9 @@ import pytest
 
 from rank_core.data.trec import read_qrels
 from rank_core.evaluate import mean_values, per_query
-from sweeps.describe import estimate_text, manifest, plan_text, write_description
+from sweeps.describe import forecast_text, manifest, plan_text, write_description
+from sweeps.estimate import Calibration, TrialEstimate
+from sweeps.measure import Forecast
 
 SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
 
@@ -33,10 +35,58 @@ def test_limited_queries_show_in_the_plan(plan_of):
     assert "test 8; evaluated: dev 8, test 3" in text
 
 
-def test_the_estimate_divides_cost_by_speed_and_slots(plan_of):
-    text = estimate_text(missing_cost=12e6, speed=1000, slots=2)
-    assert "12.0 M encoder tokens" in text
-    assert "1,000 tokens/s on 2 slot(s)" in text and text.endswith("about 1 h 40 min")
+@pytest.fixture
+def forecast_of():
+    """A forecast of 100 s a trial on two slots of a core each, in which the baseline has no model
+    of its own to measure if asked so."""
+
+    def forecast(plan, server: bool = False) -> Forecast:
+        one = TrialEstimate(seconds=100.0, sd=10.0, tokens=2e6, peak_bytes=700 * 2**20)
+        cells = plan.cells[1:] if server else plan.cells
+        return Forecast(
+            trials={cell.cell: one for cell in cells},
+            slots=2,
+            units=1.0,
+            unit="core",
+            start_seconds=10.0,
+            num_processes=2,
+            num_speeds=2,
+            seconds=14.0,
+            device="x86_64",
+            device_bytes=0,
+            threads=1,
+        )
+
+    return forecast
+
+
+def test_the_forecast_adds_up_cells_slots_and_start(plan_of, forecast_of):
+    plan = plan_of(*SMALL)
+    text = forecast_text(
+        list(plan.trials()), forecast_of(plan), Calibration(0.0, 0.1, 0), columns=160
+    )
+    first = next(line for line in text.splitlines() if line.startswith("First"))
+    assert first.split()[2:] == ("2 4.0 M 1:40 (1:22-2:02) 0.0556 700 MiB".split())
+    assert "estimate    3 min 30 s (95 %: 2 min 54 s - 4 min 13 s) on 2 slot(s)" in text
+    assert "0.111 core-hours (0.0913-0.135), 8.0 M encoder tokens" in text
+    assert "2 process(es) side by side" in text and "calibrated" not in text
+
+
+def test_finished_trials_show_in_the_forecast(plan_of, forecast_of):
+    plan = plan_of(*SMALL)
+    text = forecast_text(
+        list(plan.trials())[2:], forecast_of(plan), Calibration(0.6931, 0.1, 2), columns=160
+    )
+    assert "calibrated  by 2 finished trial(s): times 2.00" in text and "3 min 30 s" in text
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_the_forecast_is_as_wide_as_the_terminal(plan_of, forecast_of, columns):
+    plan = plan_of(*SMALL)
+    known = forecast_of(plan, server=True)
+    text = forecast_text(list(plan.trials()), known, Calibration(4.0, 0.1, 20), columns=columns)
+    assert all(len(line) <= columns for line in text.splitlines())
+    assert "not measured" in text and "1h30 (1h14-1h50)" in text
 
 
 def test_the_description_has_what_the_report_reads(plan_of, tmp_path):

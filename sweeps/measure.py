@@ -1,0 +1,176 @@
+"""Measures what the trials of a plan will take, on the device that will run them.
+
+Alone on a machine: processes of its own, as many side by side as trials will run there, because
+they share its memory's bandwidth. In a cluster: tasks on its nodes.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+from rank_core.cross_validation import parts_of
+from rank_core.errors import BadInput
+from rank_core.models import ListRanker, model_class
+from sweeps.address import cluster_address
+from sweeps.command_line import Options
+from sweeps.cost import trial_reads
+from sweeps.estimate import TrialEstimate, merged, same_speed, trial_estimate
+from sweeps.plan import Plan, PlannedCell, Trial
+from sweeps.probe import Speed, draw, planned_tokens, probe
+from sweeps.store import RESULT, Store
+
+SECONDS = 12.0  # of measuring, in all; every rate is measured a few times however long it takes
+RATES = 6  # of a configuration: scoring and training in three buckets
+SIDE_BY_SIDE = 8  # more processes would tell the same
+CALIBRATING = 50  # finished trials that are read
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Estimates of the cells' trials, and of the device that they were measured on."""
+
+    trials: dict[str, TrialEstimate]  # by cell; a system that a server runs has none
+    slots: int  # trials side by side
+    units: float  # GPUs of a slot, or its cores where there is no GPU
+    unit: str  # "GPU" or "core"
+    start_seconds: float  # of the command, and again of its first trials: imports, data
+    num_processes: int  # that measured side by side
+    num_speeds: int  # configurations that were measured; the others cost as one of them a token
+    seconds: float  # of measuring
+    device: str
+    device_bytes: int  # memory of the GPU; 0 on a CPU
+    threads: int
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a trial gets where it will run."""
+
+    slots: int
+    cpus: float
+    gpus: float  # of all workers of a trial
+
+
+def forecast(plan: Plan, options: Options) -> Forecast:
+    """Measures for some seconds; raises `BadInput` where a trial would not fit the device."""
+    age = time.process_time()
+    start = time.perf_counter()
+    groups = _alike(plan.cells)
+    largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
+    place, measured = _measure([cell.config.settings() for cell in largest], options)
+    trials = {}
+    for cells, speed in zip(groups, map(merged, zip(*measured, strict=True)), strict=True):
+        for cell in cells:
+            trials[cell.cell] = _estimate(cell, speed, options.num_workers)
+    example = measured[0][0] if measured and measured[0] else None
+    return Forecast(
+        trials=trials,
+        slots=place.slots,
+        units=place.gpus or float(options.num_workers * options.cpus_per_worker),
+        unit="GPU" if place.gpus else "core",
+        start_seconds=2 * age,
+        num_processes=len(measured),
+        num_speeds=len(groups),
+        seconds=time.perf_counter() - start,
+        device=example.device if example else "",
+        device_bytes=example.device_bytes if example else 0,
+        threads=options.cpus_per_worker,
+    )
+
+
+def real_seconds(
+    trials: Iterable[Trial], finished: set[str], store: Store, known: Forecast
+) -> list[tuple[TrialEstimate, float]]:
+    """Estimates of finished trials with their real times, as far as the same kind of device and
+    as many threads took them."""
+    pairs = []
+    for trial in [t for t in trials if t.name in finished and t.cell.cell in known.trials][
+        :CALIBRATING
+    ]:
+        result = json.loads(store.fs.cat_file(f"{store.root}/runs/{trial.name}/{RESULT}"))
+        ran_on = result.get("versions", {})
+        if (ran_on.get("device"), ran_on.get("threads")) == (known.device, str(known.threads)):
+            seconds = result["train_seconds"] + result["eval_seconds"]
+            pairs.append((known.trials[trial.cell.cell], seconds))
+    return pairs
+
+
+def _alike(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
+    """The cells with weights, those together whose tokens cost alike."""
+    groups: dict[tuple[object, ...], list[PlannedCell]] = {}
+    for cell in cells:
+        if not issubclass(model_class(cell.config.model.name), ListRanker):
+            groups.setdefault(same_speed(cell.config.settings()), []).append(cell)
+    return list(groups.values())
+
+
+def _estimate(cell: PlannedCell, speed: Speed, num_workers: int) -> TrialEstimate:
+    inputs = parts_of(cell.config, cell.inputs)[0]
+    planned = planned_tokens(cell.config, inputs, draw(cell.config, inputs))
+    reads = trial_reads(cell.config, cell.inputs)
+    return trial_estimate(reads, planned, speed, num_workers=num_workers)
+
+
+def _measure(settings: list[dict[str, Any]], options: Options) -> tuple[_Place, list[list[Speed]]]:
+    """What a trial gets, and the speeds by process."""
+    seconds = SECONDS / max(1, RATES * len(settings))
+    threads = options.cpus_per_worker
+    if cluster_address():
+        return _on_cluster(settings, options, seconds)
+    place = _here(options)
+    # A GPU is a trial's own; cores share the machine's memory.
+    number = 1 if place.gpus else min(SIDE_BY_SIDE, place.slots * options.num_workers)
+    if not settings:
+        return place, []
+    with ProcessPoolExecutor(number, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(probe, settings, threads, seconds) for _ in range(number)]
+        try:
+            return place, [future.result() for future in futures]
+        except BrokenProcessPool:
+            raise BadInput(
+                f"a trial must fit this machine's memory beside {number - 1} others; a process "
+                "that measured one was killed. Lower the sizes, or raise --cpus-per-worker so that "
+                "fewer run side by side"
+            ) from None
+
+
+def _here(options: Options) -> _Place:
+    """This machine alone, as Ray will see it."""
+    cpus = options.num_workers * options.cpus_per_worker
+    slots, gpus = (os.cpu_count() or 1) / cpus, 0.0
+    if torch.cuda.is_available() and options.gpus_per_worker != 0:
+        gpus = options.num_workers * (options.gpus_per_worker or 1.0)
+        slots = min(slots, torch.cuda.device_count() / gpus)
+    return _Place(max(1, int(slots)), cpus, gpus)
+
+
+def _on_cluster(
+    settings: list[dict[str, Any]], options: Options, seconds: float
+) -> tuple[_Place, list[list[Speed]]]:
+    import ray
+
+    from sweeps.resources import connect, trial_resources
+
+    connect(options.num_workers)
+    try:
+        found = trial_resources(options)
+        place = _Place(found.slots, found.cpus, found.num_workers * found.gpus)
+        number = 1 if found.gpus else min(SIDE_BY_SIDE, found.slots)
+        task = ray.remote(probe).options(num_cpus=found.cpus, num_gpus=found.gpus, max_retries=0)
+        waiting = [task.remote(settings, found.threads, seconds) for _ in range(number)]
+        return place, ray.get(waiting) if settings else []
+    except ray.exceptions.WorkerCrashedError:
+        raise BadInput(
+            "a trial must fit a node's memory; a task that measured one was killed. "
+            "Lower the sizes, or raise --cpus-per-worker so that fewer run side by side"
+        ) from None
+    finally:
+        ray.shutdown()
