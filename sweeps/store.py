@@ -6,6 +6,8 @@
 import os
 import shutil
 import uuid
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import fsspec
@@ -18,6 +20,7 @@ from rank_core.seeding import derive
 RESULT = "result.json"
 HISTORY = "history.jsonl"  # what the trial reported on its way, a line each
 ARRIVING = ".arriving-"
+CHECKPOINTS = "checkpoints"
 
 
 class Store:
@@ -38,7 +41,8 @@ class Store:
         self.is_local = isinstance(self.fs, LocalFileSystem)
         if self.is_local:
             self.storage = os.path.abspath(root)  # trials run in other working directories
-        self.root = f"{os.path.abspath(root) if self.is_local else root.rstrip('/')}/{sweep}"
+        self.all_sweeps = os.path.abspath(root) if self.is_local else root.rstrip("/")
+        self.root = f"{self.all_sweeps}/{sweep}"
         mirror = cache_root() / "mirrors" / f"{derive(0, self.root):016x}"
         self.folder = Path(self.root) if self.is_local else mirror
 
@@ -71,20 +75,75 @@ class Store:
 
     def publish(self, workdir: Path, name: str) -> None:
         """Puts a finished trial's folder into the store; whole or not at all, and at most once."""
-        target = f"{self.root}/runs/{name}"
         if self.is_local:
-            arriving = Path(f"{self.root}/runs/{ARRIVING}{name}-{uuid.uuid4().hex[:8]}")
-            shutil.copytree(workdir, arriving)
-            if Path(target).exists() and not (Path(target) / RESULT).exists():
-                shutil.rmtree(target)
-            try:
-                arriving.rename(target)
-            except OSError:
-                # Another process finished the same trial first: same content, keep that one.
-                shutil.rmtree(arriving)
+            self._publish_folder(workdir, name)
             return
         for path in sorted(workdir.iterdir(), key=lambda path: path.name == RESULT):
-            self.fs.put_file(str(path), f"{target}/{path.name}")
+            self.fs.put_file(str(path), f"{self.root}/runs/{name}/{path.name}")
+
+    def _publish_folder(self, folder: Path, name: str, *, link: bool = False) -> None:
+        target = Path(f"{self.root}/runs/{name}")
+        arriving = Path(f"{self.root}/runs/{ARRIVING}{name}-{uuid.uuid4().hex[:8]}")
+        shutil.copytree(folder, arriving, copy_function=_link if link else shutil.copy2)
+        if target.exists() and not (target / RESULT).exists():
+            shutil.rmtree(target)
+        try:
+            arriving.rename(target)
+        except OSError:
+            # Another process finished the same trial first: same content, keep that one.
+            shutil.rmtree(arriving)
+
+    def adoptable(self, wanted: Mapping[str, Sequence[str]]) -> set[str]:
+        """The trials that another sweep of this storage has finished: a name says all that affects
+        a trial's numbers. `wanted` has the files, beside a trial's usual ones, without which it is
+        of no use here."""
+        return {
+            name
+            for name in wanted.keys() & self._elsewhere.keys()
+            if all(self.fs.exists(f"{self._elsewhere[name]}/{file}") for file in wanted[name])
+        }
+
+    def adopt(self, wanted: Mapping[str, Sequence[str]]) -> set[str]:
+        """Takes over those that are adoptable and not here yet; returns their names."""
+        taken = self.adoptable(wanted)
+        if taken:
+            taken -= self.finished()
+        for name in taken:
+            self._take(self._elsewhere[name], name)
+        return taken
+
+    @cached_property
+    def _elsewhere(self) -> dict[str, str]:
+        """{name: folder} of the trials that other sweeps had finished when this was first asked."""
+        self.fs.invalidate_cache()
+        found: dict[str, str] = {}
+        for path in sorted(self.fs.glob(f"{self.all_sweeps}/*/runs/*/{RESULT}")):
+            folder = str(path).rpartition("/")[0]
+            name = folder.rpartition("/")[2]
+            if not folder.startswith(f"{self.root}/") and not name.startswith(ARRIVING):
+                found.setdefault(name, folder)
+        return found
+
+    def _take(self, folder: str, name: str) -> None:
+        """Another sweep's trial as one of ours, whole or not at all."""
+        if self.is_local:
+            self._publish_folder(Path(folder), name, link=True)
+            return
+        paths = [str(path) for path in self.fs.find(folder)]
+        for path in sorted(paths, key=lambda path: path.endswith(f"/{RESULT}")):
+            self.fs.cp_file(path, f"{self.root}/runs/{name}{path.removeprefix(folder)}")
+
+    def checkpoint_folder(self, name: str) -> str:
+        """Where the checkpoints of a running trial go, as a path or URI that every node knows."""
+        folder = f"{self.root}/{CHECKPOINTS}/{name}"
+        return folder if self.is_local else str(self.fs.unstrip_protocol(folder))
+
+    def drop_checkpoints(self, names: set[str]) -> None:
+        """Removes those of trials whose process died between the end and its own clearing up."""
+        self.fs.invalidate_cache()
+        for path in self.fs.glob(f"{self.root}/{CHECKPOINTS}/*"):
+            if str(path).rstrip("/").rpartition("/")[2] in names:
+                self.fs.rm(path, recursive=True)
 
     def pull(self, names: set[str]) -> None:
         """Brings finished trials and the ledger into `folder`."""
@@ -112,3 +171,12 @@ class Store:
                 self.fs.put(f"{path}/", f"{self.root}/{name}/", recursive=True)
             elif path.exists():
                 self.fs.put_file(str(path), f"{self.root}/{name}")
+
+
+def _link(source: str, target: str) -> None:
+    """The same file under another name, or a copy where the disk has no such thing. Files of a
+    finished trial are never written again."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

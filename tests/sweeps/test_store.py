@@ -1,9 +1,12 @@
 """Trials appear whole or not at all, in a folder and in a storage that is none."""
 
+import os
+import shutil
 import uuid
 
 import pytest
 
+from rank_core.checkpoint import Cadence, Checkpoints
 from rank_core.errors import BadInput
 from sweeps.store import Store
 
@@ -116,3 +119,68 @@ def test_a_relative_folder_is_the_same_one_for_trials_that_run_elsewhere(tmp_pat
 def test_what_names_no_storage_is_refused(storage):
     with pytest.raises(BadInput, match=r"--storage must be a folder or a URI such as s3://"):
         Store(storage, "sweep")
+
+
+def test_another_sweeps_finished_trial_is_taken_over_whole(storage, own_mirrors, leave_result):
+    theirs, ours = Store(storage, "theirs"), Store(storage, "ours")
+    for store in (theirs, ours):
+        store.open()
+    for name in ("a-seed1", "a-seed2", "b-seed1"):
+        leave_result(theirs, name)
+    leave_result(ours, "own-seed1")
+    wanted = dict.fromkeys(("a-seed1", "b-seed1", "own-seed1", "nowhere-seed1"), ())
+    assert ours.adopt(wanted) == {"a-seed1", "b-seed1"}
+    assert ours.adopt(wanted) == set()
+    assert ours.finished() == {"a-seed1", "b-seed1", "own-seed1"}
+    assert theirs.finished() == {"a-seed1", "a-seed2", "b-seed1"}
+    ours.pull({"a-seed1"})
+    theirs.pull({"a-seed1"})
+    for file in ("result.json", "per_query.parquet"):
+        mine, other = (s.folder / "runs" / "a-seed1" / file for s in (ours, theirs))
+        assert mine.read_bytes() == other.read_bytes()
+
+
+def test_a_trial_that_lacks_what_later_trials_need_is_not_taken_over(
+    storage, own_mirrors, leave_result
+):
+    theirs, ours = Store(storage, "theirs"), Store(storage, "ours")
+    leave_result(theirs, "a-seed1")
+    assert ours.adopt({"a-seed1": ("weights.safetensors",)}) == set()
+    assert ours.adopt({"a-seed1": ("per_query.parquet",)}) == {"a-seed1"}
+
+
+def test_a_folder_shares_the_bytes_and_survives_the_other_sweep(tmp_path, leave_result):
+    theirs, ours = (Store(str(tmp_path / "s"), name) for name in ("theirs", "ours"))
+    leave_result(theirs, "a-seed1")
+    ours.adopt({"a-seed1": ()})
+    mine, other = (s.folder / "runs/a-seed1/per_query.parquet" for s in (ours, theirs))
+    assert mine.samefile(other)
+    shutil.rmtree(theirs.folder)
+    assert ours.finished() == {"a-seed1"} and mine.stat().st_size > 0
+
+
+def test_where_the_disk_knows_no_links_files_are_copied(tmp_path, leave_result, monkeypatch):
+    def no_links(source, target):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    theirs, ours = (Store(str(tmp_path / "s"), name) for name in ("theirs", "ours"))
+    leave_result(theirs, "a-seed1")
+    assert ours.adopt({"a-seed1": ()}) == {"a-seed1"}
+    assert not (ours.folder / "runs/a-seed1/result.json").samefile(
+        theirs.folder / "runs/a-seed1/result.json"
+    )
+
+
+def test_checkpoints_are_where_every_node_sees_them_and_can_be_dropped(storage, own_mirrors):
+    store = Store(storage, "sweep")
+    for name in ("a-seed1", "b-seed1"):
+        Checkpoints(store.checkpoint_folder(name), Cadence()).save({"facts": name}, (0, 1))
+    own_mirrors(1)
+    elsewhere = Store(storage, "sweep")
+    elsewhere.drop_checkpoints({"a-seed1", "c-seed1"})
+    left = [
+        len(Checkpoints(elsewhere.checkpoint_folder(name), Cadence()).names())
+        for name in ("a-seed1", "b-seed1")
+    ]
+    assert left == [0, 1]
