@@ -1,10 +1,10 @@
 """Candidates from another first stage, or fewer of them in some splits.
 
 `DIR|first-stage(k1=1.2,b=.75)` ranks the documents anew for the queries of every split, whatever
-candidates the collection came with: `by=bm25` in memory with Lucene's arithmetic, `by=lucene` and
-`by=rm3` through the extra `retrieval`. `tune=nDCG@10` chooses k1 and b on the judged dev queries,
-and then RM3's settings, over the grids of `rank_core.first_stage.tuning`. `by=given` keeps the
-collection's own lists and only cuts them.
+candidates the collection came with: `by=bm25` or `by=rm3` in memory with Lucene's arithmetic,
+`by=lucene` or `by=lucene-rm3` by Lucene itself (the extra `retrieval`). `tune=nDCG@10` chooses k1
+and b on the judged dev queries, and then RM3's settings, over the grids of
+`rank_core.first_stage.tuning`. `by=given` keeps the collection's own lists and only cuts them.
 """
 
 import json
@@ -26,7 +26,7 @@ from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
 from rank_core.setting_laws import not_negative
 from rank_core.transforms.transform import derived, derived_hash
 
-GIVEN, BM25, LUCENE, RM3 = RETRIEVERS = ("given", "bm25", "lucene", "rm3")
+GIVEN, *_ = RETRIEVERS = ("given", "bm25", "rm3", "lucene", "lucene-rm3")
 OF_BM25, OF_RM3 = ("k1", "b"), ("fb_terms", "fb_docs", "original_weight")
 BEFORE = ("debias", "deep", "shallow")
 """Transforms of training's documents and judgments, which retrieval would undo."""
@@ -38,7 +38,7 @@ _TUNING = "tuning.json"
 class FirstStage:
     """Which first stage ranks the candidates, and how many of them each split keeps."""
 
-    by: str = BM25
+    by: str = "bm25"
     k1: float = first_stage.K1
     b: float = first_stage.B
     fb_terms: int = 10
@@ -64,8 +64,8 @@ class FirstStage:
                 )
         if self.by == GIVEN:
             self._refuse((*OF_BM25, *OF_RM3, "tune"), f"by={GIVEN}, which retrieves nothing")
-        if self.by != RM3:
-            self._refuse(OF_RM3, f"by={self.by}, only with by={RM3}")
+        if not self.by.endswith("rm3"):
+            self._refuse(OF_RM3, f"by={self.by}, only with by=rm3 and by=lucene-rm3")
         if self.tune:
             parse_measure(self.tune)
             self._refuse((*OF_BM25, *OF_RM3), f"tune={self.tune}, which chooses it on dev")
@@ -81,7 +81,8 @@ class FirstStage:
     @property
     def settings(self) -> Bm25Settings:
         """The retrieval's settings as they are given."""
-        rm3 = Rm3(self.fb_terms, self.fb_docs, self.original_weight) if self.by == RM3 else None
+        expands = self.by.endswith("rm3")
+        rm3 = Rm3(self.fb_terms, self.fb_docs, self.original_weight) if expands else None
         return Bm25Settings(self.k1, self.b, rm3)
 
     def depth_of(self, split: str) -> int:
@@ -121,7 +122,9 @@ class FirstStage:
         """What the candidates depend on besides the collection and these settings."""
         if self.by == GIVEN:
             return ""
-        return first_stage.recipe(exact_lucene=True) if self.by == BM25 else lucene.recipe()
+        if self.by.startswith("lucene"):
+            return lucene.recipe()
+        return first_stage.recipe(exact_lucene=True)
 
     def _folder(self, collection: Collection) -> Path:
         key = derived_hash(collection, self, self._recipe())
@@ -143,7 +146,7 @@ def _build(folder: Path, collection: Collection, wanted: FirstStage) -> None:
 
 
 def _index(documents: Mapping[str, str], by: str) -> first_stage.FirstStage:
-    return Bm25Index(documents) if by == BM25 else lucene.LuceneIndex(documents)
+    return lucene.LuceneIndex(documents) if by.startswith("lucene") else Bm25Index(documents)
 
 
 def _tunings(
@@ -158,7 +161,7 @@ def _tunings(
     dev, depth = collection.splits["dev"], wanted.depth_of("dev")
     plain = tune_bm25(index, dev.queries, dev.qrels, wanted.tune, depth=depth)
     yield plain
-    if wanted.by == RM3:
+    if wanted.settings.rm3 is not None:
         grid = rm3_grid(plain.best)
         yield tune_bm25(index, dev.queries, dev.qrels, wanted.tune, grid, depth=depth)
 
