@@ -1,19 +1,23 @@
-"""`trials.parquet`: a row per trial ever launched, kept by the driver alone.
+"""`trials.parquet`: a row per trial ever launched; `failures.parquet`: a row per attempt that ended
+without a result. Kept by the driver alone.
 
 The store decides what is finished; the ledger remembers attempts, reasons and costs.
 """
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from sweeps.failures import Failure
+from sweeps.patience import patiently
 from sweeps.plan import Plan, Trial
 from sweeps.store import RESULT, Store
 
-FILE = "trials.parquet"
+FILE, FAILURES = "trials.parquet", "failures.parquet"
 COSTS = (
     "train_seconds",
     "eval_seconds",
@@ -30,11 +34,10 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        path = store.pull_file(FILE)
-        rows = pd.read_parquet(path).to_dict("records") if path.exists() else []
         self.rows: dict[str, dict[str, Any]] = {
-            f"{row['cell']}-seed{row['seed']}": _without_nan(row) for row in rows
+            f"{row['cell']}-seed{row['seed']}": _without_nan(row) for row in self._read(FILE)
         }
+        self.failures = self._read(FAILURES)
 
     def plan(self, plan: Plan, finished: set[str]) -> list[Trial]:
         """Takes in a plan and returns the trials that still have to run."""
@@ -59,9 +62,18 @@ class Ledger:
 
     def finished(self, trial: Trial) -> None:
         """Takes over the result that is in the store."""
-        self.store.pull({trial.name})
+        patiently(lambda: self.store.pull({trial.name}), f"{self.store.storage} cannot be read")
         self._read_result(trial.name)
         self.save()
+
+    def failed(self, trial: Trial, failure: Failure, *, again: bool) -> None:
+        """Records how an attempt ended without a result, and whether another one follows."""
+        row = {"cell": trial.cell.cell, "seed": trial.seed}
+        row |= {"attempt": int(self._row(trial)["attempts"])}
+        row |= {"time": datetime.now(UTC).isoformat(timespec="seconds"), "node": failure.where}
+        row |= {"kind": failure.kind, "reason": failure.reason, "again": again}
+        self.failures.append(row)
+        self._write(FAILURES, pd.DataFrame(self.failures))
 
     def lost(self, trial: Trial, status: str, reason: str) -> None:
         """Records that a trial failed, diverged, or was interrupted before it was done."""
@@ -77,12 +89,22 @@ class Ledger:
         """Writes all rows, atomically. Trials that never started are not in the table."""
         launched = [row for row in self.rows.values() if row["attempts"] > 0]
         columns = dict.fromkeys(key for row in self.rows.values() for key in row)
-        table = pd.DataFrame(launched, columns=list(columns))
-        path = self.store.folder / FILE
+        self._write(FILE, pd.DataFrame(launched, columns=list(columns)))
+
+    def _write(self, name: str, table: pd.DataFrame) -> None:
+        path = self.store.folder / name
         unfinished = path.with_suffix(".unfinished")
-        table.to_parquet(unfinished, index=False)
-        os.replace(unfinished, path)
-        self.store.push(FILE)
+
+        def write() -> None:
+            table.to_parquet(unfinished, index=False)
+            os.replace(unfinished, path)
+            self.store.push(name)
+
+        patiently(write, f"{self.store.storage} does not take {name}")
+
+    def _read(self, name: str) -> list[dict[str, Any]]:
+        path = self.store.pull_file(name)
+        return pd.read_parquet(path).to_dict("records") if path.exists() else []
 
     def _row(self, trial: Trial) -> dict[str, Any]:
         if trial.name not in self.rows:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from sweeps.failures import Failure
 from sweeps.feed import Feed
 from sweeps.ledger import Ledger
 from sweeps.plan import Trial
@@ -18,7 +19,7 @@ ENOUGH_TO_TELL = 0.1  # share of the work after which the time left can be foret
 
 @dataclass
 class Monitor:
-    """One per sweep, in the driver. Learns of a trial when it starts."""
+    """One per sweep, in the driver. Learns of a trial when it is launched."""
 
     ledger: Ledger
     recorder: Recorder
@@ -27,15 +28,18 @@ class Monitor:
     out: TextIO = field(default_factory=lambda: sys.stdout)
 
     def __post_init__(self) -> None:
-        self.trials: dict[str, Trial] = {}  # by name, those that were started
+        self.trials: dict[str, Trial] = {}  # by name, those that were launched
         self.running: dict[str, str] = {}  # trial name: what it is doing
         self.ended: dict[str, str] = {}  # trial name: status
         self.start = self.last_line = time.monotonic()
 
+    def launched(self, trial: Trial) -> None:
+        """A trial waits for its process."""
+        self.trials[trial.name] = trial
+
     def started(self, trial: Trial) -> None:
         """A trial begins, or begins again."""
-        self.trials[trial.name] = trial
-        self.ended.pop(trial.name, None)  # its process died between its last report and its end
+        self.launched(trial)
         attempt = self.ledger.started(trial)
         self.running[trial.name] = "starting"
         self.recorder.started(trial, attempt)
@@ -49,13 +53,20 @@ class Monitor:
             self.running[trial.name] = f"step {news['step']}/{news['num_steps']}"
             self.recorder.news(trial, news)
             self._heartbeat()
-        elif trial.name not in self.ended:
+        else:
             self._ended(trial, report)
 
-    def died(self, trial: Trial, reason: str) -> None:
-        """A trial's process died more often than it is tried again."""
-        if trial.name not in self.ended:
-            self._ended(trial, {"status": "failed", "reason": reason})
+    def failed(
+        self, trial: Trial, failure: Failure, *, again: bool, traceback: str | None = None
+    ) -> None:
+        """An attempt ended without a result; the trial with it, unless it is tried `again`."""
+        self.ledger.failed(trial, failure, again=again)
+        if again:
+            self.running.pop(trial.name, None)
+            self._say(f"{self._title(trial):<28} {failure.kind}, is run again: {failure.reason}")
+        else:
+            report = {"status": "failed", "reason": failure.reason, "traceback": traceback}
+            self._ended(trial, report)
 
     def stopped(self, trial: Trial) -> None:
         """The feed has ended a trial early."""
@@ -65,6 +76,10 @@ class Monitor:
         self.ledger.lost(trial, "stopped", reason)
         self.recorder.lost(trial, "KILLED", reason)
         self._say(f"{self._title(trial):<28} {reason}")
+
+    def tell(self, text: str) -> None:
+        """Something about the whole sweep."""
+        self._say(text)
 
     def interrupted(self) -> None:
         """The driver stops early: what runs now counts as not run."""
@@ -87,7 +102,7 @@ class Monitor:
             self.ledger.lost(trial, status, report["reason"])
             self.recorder.lost(trial, "FAILED", report["reason"])
             detail = f"{status.upper()}: {report['reason'].splitlines()[0]}"
-            if "traceback" in report:
+            if report.get("traceback"):
                 self._keep_traceback(trial, report["traceback"])
         self._say(f"{self._title(trial):<28} {detail}")
 

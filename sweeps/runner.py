@@ -1,86 +1,118 @@
 """The seam to Ray Tune: runs what a feed hands out and passes on what becomes of it."""
 
+import gc
 import os
 import shutil
 import tempfile
-from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
 from ray import tune
-from ray.tune import Callback, Stopper
+from ray.tune import Callback, PlacementGroupFactory, Stopper
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
 from sweeps.feed import Feed
+from sweeps.launches import Launches
 from sweeps.monitor import Monitor
+from sweeps.nodes import elsewhere
 from sweeps.plan import Trial
 from sweeps.resources import DRIVER_CPU, Resources
 from sweeps.store import Store
 from sweeps.trainable import run_in_train, run_in_tune
 
-PROCESS_DEATHS = 3  # a trial whose process died is started again this often
+BREAKDOWNS = 5  # of Tune itself, one after the other without a trial that ended in between
 
 
-class _Launches:
-    """Which trial runs as which of Tune's, and which come again because their process died."""
+def run_trials(feed: Feed, *, store: Store, resources: Resources, monitor: Monitor) -> None:
+    """Runs what the feed hands out until it is over, as many side by side as there are slots.
 
-    def __init__(self, feed: Feed, monitor: Monitor, slots: int) -> None:
-        self.feed, self.monitor, self.slots = feed, monitor, slots
-        self.live: dict[str, Trial] = {}  # by Tune's id of the attempt
-        self.stopped: set[str] = set()  # Tune's ids of those the feed wants stopped
-        self.again: deque[Trial] = deque()
-        self.deaths: Counter[str] = Counter()  # by our name of the trial
-
-    @property
-    def over(self) -> bool:
-        return self.feed.over and not self.live and not self.again
-
-    def next(self, tune_id: str) -> Trial | None:
-        if len(self.live) >= self.slots:
-            return None
-        trial = self.again.popleft() if self.again else self.feed.next()
-        if trial:
-            self.live[tune_id] = trial
-        return trial
-
-    def reported(self, tune_id: str, report: Mapping[str, Any]) -> None:
-        trial = self.live[tune_id]
-        if "status" in report:
-            self.monitor.news(trial, report)
-
-    def stops(self, tune_id: str, report: Mapping[str, Any]) -> bool:
-        if report.get("status") != "running" or not self.feed.stop(
-            self.live[tune_id], report["news"]
-        ):
-            return False
-        self.stopped.add(tune_id)
-        return True
-
-    def completed(self, tune_id: str) -> None:
-        trial = self.live.pop(tune_id)
-        if tune_id in self.stopped:
-            self.monitor.stopped(trial)
-        else:
-            self.monitor.died(trial, "the trial ended without a result")
-        self.feed.ended(trial, self.monitor.ended[trial.name])
-
-    def failed(self, tune_id: str, error: Exception | None) -> None:
-        trial = self.live.pop(tune_id)
-        self.deaths[trial.name] += 1
-        if trial.name not in self.monitor.ended and self.deaths[trial.name] <= PROCESS_DEATHS:
-            self.again.append(trial)
+    An error of one trial's process never ends the sweep. What ends Tune itself (Ray's memory
+    monitor does) ends only this one Tuner: the next one goes on with what is not finished.
+    """
+    launches = Launches(feed, monitor, resources.slots)
+    in_vain, ended = 0, 0
+    while not launches.over:
+        error = _run(launches, store, resources)
+        if error is None:
             return
-        # Ray's own text runs over many lines; the first says what happened.
-        reason = str(error).strip().splitlines()[0] if error else "unknown"
-        self.monitor.died(trial, f"{type(error).__name__}: {reason}")
-        self.feed.ended(trial, self.monitor.ended[trial.name])
+        launches.interrupt(error)
+        in_vain = in_vain + 1 if len(monitor.ended) == ended else 1
+        ended = len(monitor.ended)
+        if in_vain > BREAKDOWNS:
+            raise error
+        gc.collect()  # ends the processes that the broken Tuner still held
+
+
+def _run(launches: Launches, store: Store, resources: Resources) -> Exception | None:
+    """One Tuner, to its end; what it broke down by, if it did."""
+    scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
+    # Tune would start the processes of a searcher's trials one after the other.
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(launches.slots)
+    # Tune would take up the trial of a preempted node itself, and tell nobody.
+    os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
+    run = run_in_tune if resources.num_workers == 1 else run_in_train
+    tuner = tune.Tuner(
+        tune.with_resources(run, _request),
+        tune_config=tune.TuneConfig(
+            search_alg=_Search(launches, store, resources), num_samples=-1, reuse_actors=True
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=scratch,
+            stop=_Stop(launches),
+            callbacks=[_Bridge(launches)],
+            verbose=0,
+        ),
+    )
+    try:
+        tuner.fit()
+    except Exception as error:
+        return _cause(error)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return None
+
+
+def _cause(error: BaseException) -> Exception:
+    """What Ray wrapped, without the frames that hold the Tuner and its processes."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if not isinstance(error, Exception):
+        raise error
+    return error.with_traceback(None)
+
+
+def _work(
+    trial: Trial, store: Store, resources: Resources, avoid: tuple[str, ...]
+) -> dict[str, Any]:
+    return {
+        "name": trial.name,
+        "settings": trial.config.settings(),
+        "storage": store.storage,
+        "sweep": store.sweep,
+        "num_workers": resources.num_workers,
+        "cpus": resources.cpus,
+        "gpus": resources.gpus,
+        "threads": resources.threads,
+        "avoid": avoid,
+    }
+
+
+def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
+    """What Tune reserves for a trial, on any node but the bad ones."""
+    work = config["work"]
+    bundle = {"CPU": work["cpus"], "GPU": work["gpus"]}
+    if work["num_workers"] > 1:
+        bundle = {"CPU": DRIVER_CPU}
+    selector = elsewhere(work["avoid"])
+    return PlacementGroupFactory([bundle], bundle_label_selector=[selector] if selector else None)
 
 
 class _Adapter:
     """Tune pickles what it is given; nothing of ours is ever unpickled."""
 
-    def __init__(self, launches: _Launches) -> None:
+    def __init__(self, launches: Launches) -> None:
         self.launches = launches
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,9 +120,9 @@ class _Adapter:
 
 
 class _Search(_Adapter, Searcher):
-    """Asks the feed for Tune's next trial."""
+    """Asks for Tune's next trial."""
 
-    def __init__(self, launches: _Launches, store: Store, resources: Resources) -> None:
+    def __init__(self, launches: Launches, store: Store, resources: Resources) -> None:
         _Adapter.__init__(self, launches)
         Searcher.__init__(self)
         self.store, self.resources = store, resources
@@ -98,7 +130,7 @@ class _Search(_Adapter, Searcher):
     def suggest(self, trial_id: str) -> Any:
         trial = self.launches.next(trial_id)
         if trial:
-            return {"work": _work(trial, self.store, self.resources)}
+            return {"work": _work(trial, self.store, self.resources, self.launches.avoided)}
         return Searcher.FINISHED if self.launches.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
@@ -122,7 +154,8 @@ class _Bridge(_Adapter, Callback):
     """Passes Tune's events on."""
 
     def on_trial_start(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.launches.monitor.started(self.launches.live[trial.trial_id])
+        actor = trial.temporary_state.ray_actor
+        self.launches.started(trial.trial_id, actor._actor_id.hex() if actor else None)
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: TuneTrial, result: dict[str, Any], **info: Any
@@ -139,47 +172,4 @@ class _Bridge(_Adapter, Callback):
         # A process that could not be reused for the next trial ends that trial without a call.
         for trial in trials:
             if trial.status == TuneTrial.ERROR and trial.trial_id in self.launches.live:
-                self.launches.failed(trial.trial_id, trial.get_error())
-
-
-def run_trials(feed: Feed, *, store: Store, resources: Resources, monitor: Monitor) -> None:
-    """Runs what the feed hands out until it is over, as many side by side as there are slots."""
-    scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
-    launches = _Launches(feed, monitor, resources.slots)
-    # Tune would start the processes of a searcher's trials one after the other.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(resources.slots)
-    if resources.num_workers == 1:
-        request = {"cpu": resources.cpus, "gpu": resources.gpus}
-        trainable = tune.with_resources(run_in_tune, request)
-    else:
-        trainable = tune.with_resources(run_in_train, {"cpu": DRIVER_CPU})
-    tuner = tune.Tuner(
-        trainable,
-        tune_config=tune.TuneConfig(
-            search_alg=_Search(launches, store, resources), num_samples=-1, reuse_actors=True
-        ),
-        run_config=tune.RunConfig(
-            name="tune",
-            storage_path=scratch,
-            stop=_Stop(launches),
-            callbacks=[_Bridge(launches)],
-            verbose=0,
-        ),
-    )
-    try:
-        tuner.fit()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _work(trial: Trial, store: Store, resources: Resources) -> dict[str, Any]:
-    return {
-        "name": trial.name,
-        "settings": trial.config.settings(),
-        "storage": store.storage,
-        "sweep": store.sweep,
-        "num_workers": resources.num_workers,
-        "cpus": resources.cpus,
-        "gpus": resources.gpus,
-        "threads": resources.threads,
-    }
+                self.launches.unlaunched(trial.trial_id)

@@ -18,6 +18,8 @@ import torch
 from rank_core.config import TrialConfig
 from rank_core.errors import BadInput, Diverged
 from rank_core.trial import TrialResult, run_trial
+from sweeps.nodes import elsewhere
+from sweeps.patience import publish_kept, publish_or_keep
 from sweeps.store import HISTORY, Store
 
 Report = Callable[[dict[str, Any]], None]
@@ -51,6 +53,7 @@ def run_in_train(config: dict[str, Any]) -> None:
                 num_workers=work["num_workers"],
                 use_gpu=bool(work["gpus"]),
                 resources_per_worker=resources,
+                label_selector=elsewhere(work["avoid"]),  # type: ignore[call-arg]
             ),
             run_config=train.RunConfig(
                 name=f"train-{trial_id}",
@@ -86,13 +89,17 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     workdir = Path(tempfile.mkdtemp(prefix="ranksweep-trial-"))
     try:
+        store = Store(work["storage"], work["sweep"])
+        if work["num_workers"] == 1 and (kept := publish_kept(store, work["name"])):
+            report({"status": kept["status"], "result": kept})
+            return
         config = TrialConfig().override(work["settings"])
         history: list[str] = []
         for news in run_trial(config, workdir):
             if isinstance(news, TrialResult):
                 if publishes:
                     (workdir / HISTORY).write_text("\n".join(history))
-                    Store(work["storage"], work["sweep"]).publish(workdir, work["name"])
+                    publish_or_keep(store, workdir, work["name"])
                 # Store addresses are content: by now the trial is safe, whoever dies next.
                 report({"status": news.status, "result": asdict(news)})
             else:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import sweeps.monitor
+from sweeps.failures import Failure
 from sweeps.feed import Queue
 from sweeps.ledger import Ledger
 from sweeps.monitor import Monitor, duration
@@ -124,31 +125,21 @@ def test_a_lost_trial_is_named_with_the_first_line_of_its_reason(store, trials, 
     assert records(store)[0][-1]["status"] == "FAILED"
 
 
-def test_a_process_that_dies_too_often_is_a_failed_trial(trials, monitor):
-    trial = trials[0]
-    monitor.started(trial)
-    monitor.died(trial, "ActorDiedError: gone")
-    assert monitor.ledger.status(trial) == "failed"
-    assert monitor.ledger.rows[trial.name]["stop_reason"] == "ActorDiedError: gone"
-
-
-def test_the_end_of_a_trial_is_taken_once(trials, monitor, ends):
+def test_an_attempt_that_failed_is_told_with_its_kind_and_is_not_the_trials_end(trials, monitor):
     monitor.started(trials[0])
-    ends(0)
-    monitor.died(trials[0], "the trial ended without a result")
-    assert monitor.ledger.status(trials[0]) == "done"
-    assert len(monitor.out.getvalue().splitlines()) == 1
+    monitor.failed(trials[0], Failure("node lost", "its node has died"), again=True)
+    [line] = monitor.out.getvalue().splitlines()
+    assert line.startswith("[0/2] FirstP 96 seed 1") and "left)" not in line
+    assert line.endswith("node lost, is run again: its node has died")
+    assert monitor.ledger.status(trials[0]) == "running"
 
 
-def test_a_process_that_dies_after_its_last_report_costs_no_trial(store, trials, monitor, ends):
-    trial = trials[0]
-    monitor.started(trial)
-    ends(0)
-    monitor.started(trial)  # tried again, because its process never came to its end
-    ends(0)
-    assert monitor.ledger.status(trial) == "done"
-    assert monitor.ledger.rows[trial.name]["attempts"] == 2
-    assert records(store)[0][-1]["status"] == "FINISHED"
+def test_an_attempt_that_was_the_last_one_fails_the_trial(store, trials, monitor):
+    monitor.started(monitor.feed.next())
+    monitor.failed(trials[0], Failure("process died", "it is gone"), again=False)
+    assert monitor.ledger.status(trials[0]) == "failed"
+    assert monitor.ledger.rows[trials[0].name]["stop_reason"] == "it is gone"
+    assert "[1/2, 1 failed]" in monitor.out.getvalue()
 
 
 def test_a_second_attempt_is_said(trials, monitor):

@@ -1,0 +1,96 @@
+"""What can end an attempt of a trial, told apart, and how often each kind is tried again."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "process died", "node lost", "host memory", "device memory", "device", "storage", "error"
+]
+LIMITS: dict[Kind, int] = {
+    "process died": 3,
+    "node lost": 30,  # spot machines go by the dozen, and it is never the trial's fault
+    "host memory": 3,
+    "device memory": 0,  # training has already gone down to one example at a time
+    "device": 2,
+    "storage": 1,
+    "error": 0,  # the same settings give the same error
+}
+"""How often a trial is tried again after a failure of each kind, by one command."""
+NODES_FAULT: tuple[Kind, ...] = ("process died", "host memory", "device", "storage")
+BAD_AFTER = 3  # different trials that failed on a node by what may be its fault
+
+_DEVICE = re.compile(r"AcceleratorError|CUDA error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|ECC error")
+_ACTOR_FACTS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip):")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How an attempt ended without a result."""
+
+    kind: Kind
+    reason: str
+    node: str = ""  # Ray's id of the node it ran on; empty where it never reached one
+    host: str = ""  # that node's name
+
+    @property
+    def where(self) -> str:
+        """The node as people and tables name it; Ray may have several on one host."""
+        return f"{self.host} ({self.node[:8]})" if self.node else ""
+
+
+def kind_of_error(error: BaseException | None) -> Kind:
+    """Tells apart what Ray raises when an attempt's process does not answer any more."""
+    from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
+
+    if isinstance(error, OutOfMemoryError):
+        return "host memory"
+    if isinstance(error, NodeDiedError | ActorUnavailableError):
+        return "node lost"
+    if isinstance(error, RayActorError):
+        # Ray has no class for it: the text is all that tells a node's death from a process's.
+        lost = error.preempted or "node has died" in str(error) or "node failure" in str(error)
+        return "node lost" if lost else "process died"
+    return "error"
+
+
+def kind_of_reason(reason: str) -> Kind:
+    """Tells apart what a trial's own process caught, by the name of the exception."""
+    if reason.startswith(("OutOfMemoryError", "CUDA out of memory")):
+        return "device memory"
+    if reason.startswith("StorageAway"):
+        return "storage"
+    return "device" if _DEVICE.search(reason) else "error"
+
+
+def first_line(error: BaseException | None) -> str:
+    """Ray's own text runs over many lines, of which the last ones name the cause."""
+    if error is None:
+        return "unknown"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines[1:] if not _ACTOR_FACTS.match(line)]
+    text = " ".join([*lines[:1], *told[:1]])
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+class Failures:
+    """Counts the failures of one command: whether a trial is tried again, which nodes are bad."""
+
+    def __init__(self) -> None:
+        self._of_trial: dict[tuple[str, Kind], int] = defaultdict(int)
+        self._on_node: dict[str, set[str]] = defaultdict(set)
+
+    def count(self, trial: str, failure: Failure) -> bool:
+        """Takes in a failure; whether the trial is tried again."""
+        self._of_trial[trial, failure.kind] += 1
+        if failure.node and failure.kind in NODES_FAULT:
+            self._on_node[failure.node].add(trial)
+        return self._of_trial[trial, failure.kind] <= LIMITS[failure.kind]
+
+    def bad_nodes(self, alive: set[str]) -> Iterator[str]:
+        """Nodes that different trials failed on; none where no other node would be left."""
+        bad = {node for node, trials in self._on_node.items() if len(trials) >= BAD_AFTER}
+        if alive - bad:
+            yield from sorted(bad & alive)

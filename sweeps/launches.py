@@ -1,0 +1,136 @@
+"""The attempts of a sweep's trials: what runs, what comes again, which nodes are avoided."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sweeps.failures import Failure, Failures, first_line, kind_of_error, kind_of_reason
+from sweeps.feed import Feed
+from sweeps.monitor import Monitor
+from sweeps.nodes import alive_nodes, hosts, node_of
+from sweeps.plan import Trial
+
+
+@dataclass
+class _Attempt:
+    """A trial that Tune has been given."""
+
+    trial: Trial
+    actor: str | None = None  # Ray's id of its process, once it has one
+    stopped: bool = False  # the feed gave it up
+    settled: bool = False  # it has told its end
+
+
+class Launches:
+    """What the runner knows by Tune's ids of the attempts. No method but `interrupt` asks Ray
+    anything as long as nothing fails."""
+
+    def __init__(self, feed: Feed, monitor: Monitor, slots: int) -> None:
+        self.feed, self.monitor, self.slots = feed, monitor, slots
+        self.live: dict[str, _Attempt] = {}
+        self.failures = Failures()
+        self.avoided: tuple[str, ...] = ()  # Ray's ids of bad nodes
+        self._again: deque[Trial] = deque()
+
+    @property
+    def over(self) -> bool:
+        """Nothing runs and nothing will."""
+        return self.feed.over and not self.live and not self._again
+
+    def next(self, tune_id: str) -> Trial | None:
+        """The trial that Tune shall start now, if there is a slot for it."""
+        if len(self.live) >= self.slots:
+            return None
+        trial = self._again.popleft() if self._again else self.feed.next()
+        if trial:
+            self.live[tune_id] = _Attempt(trial)
+            self.monitor.launched(trial)
+        return trial
+
+    def started(self, tune_id: str, actor: str | None) -> None:
+        """Its process is there."""
+        attempt = self.live[tune_id]
+        attempt.actor = actor
+        self.monitor.started(attempt.trial)
+
+    def stops(self, tune_id: str, report: Mapping[str, Any]) -> bool:
+        """Whether the feed gives the trial up after this report."""
+        attempt = self.live[tune_id]
+        if report.get("status") == "running":
+            attempt.stopped = self.feed.stop(attempt.trial, report["news"])
+        return attempt.stopped
+
+    def reported(self, tune_id: str, report: Mapping[str, Any]) -> None:
+        """News of a trial, or its end as its own process tells it."""
+        attempt = self.live[tune_id]
+        if report.get("status") == "failed":
+            kind, reason = kind_of_reason(report["reason"]), report["reason"]
+            self._fail(attempt, Failure(kind, reason, *_node(attempt)), report.get("traceback"))
+        elif "status" in report:
+            self.monitor.news(attempt.trial, report)
+            attempt.settled = report["status"] != "running"
+
+    def completed(self, tune_id: str) -> None:
+        """Its process has come to its end, or was ended early."""
+        attempt = self.live.pop(tune_id)
+        if attempt.stopped:
+            self.monitor.stopped(attempt.trial)
+        elif not attempt.settled:
+            self._fail(attempt, Failure("error", "the trial ended without a result"))
+        self._tell_end(attempt.trial)
+
+    def failed(self, tune_id: str, error: Exception | None) -> None:
+        """Its process or its node is gone."""
+        attempt = self.live[tune_id]
+        if attempt.actor is None:  # it died before it began
+            self.started(tune_id, getattr(error, "actor_id", None))
+        del self.live[tune_id]
+        if not attempt.settled:
+            failure = Failure(kind_of_error(error), first_line(error), *_node(attempt))
+            self._fail(attempt, failure)
+        self._tell_end(attempt.trial)
+
+    def unlaunched(self, tune_id: str) -> None:
+        """The process that should have taken it could not: nobody's fault, and no attempt."""
+        self._again.append(self.live.pop(tune_id).trial)
+
+    def interrupt(self, error: Exception) -> None:
+        """Tune itself has ended by an error: what ran is run again, and what the error took down
+        is counted. Ray's memory monitor ends Tune this way, and does not say whose process it took:
+        that is the one that is dead."""
+        memory = kind_of_error(error) == "host memory"
+        for tune_id in list(self.live):
+            attempt = self.live.pop(tune_id)
+            if attempt.settled:
+                self._tell_end(attempt.trial)
+            elif memory and attempt.actor and not node_of(attempt.actor)[1]:
+                self._fail(attempt, Failure("host memory", first_line(error), *_node(attempt)))
+                self._tell_end(attempt.trial)
+            else:
+                self._again.append(attempt.trial)
+        if memory and self.slots > 1:
+            self.slots -= 1
+            self.monitor.tell(f"out of memory: {self.slots} trial(s) side by side from now on")
+
+    def _fail(self, attempt: _Attempt, failure: Failure, traceback: str | None = None) -> None:
+        attempt.settled = True
+        again = self.failures.count(attempt.trial.name, failure)
+        self.monitor.failed(attempt.trial, failure, again=again, traceback=traceback)
+        if again:
+            self._again.append(attempt.trial)
+        avoided = tuple(self.failures.bad_nodes(alive_nodes()))
+        if new := set(avoided) - set(self.avoided):
+            names = ", ".join(f"{hosts()[node]} ({node[:8]})" for node in sorted(new))
+            self.monitor.tell(f"no more trials go to {names}: different trials failed there")
+        self.avoided = avoided
+
+    def _tell_end(self, trial: Trial) -> None:
+        if trial.name in self.monitor.ended:
+            self.feed.ended(trial, self.monitor.ended[trial.name])
+
+
+def _node(attempt: _Attempt) -> tuple[str, str]:
+    """(Ray's id, host's name) of the node an attempt ran on; empty where it reached none."""
+    node, _ = node_of(attempt.actor)
+    return node, hosts().get(node, "") if node else ""

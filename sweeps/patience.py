@@ -1,0 +1,84 @@
+"""Storage that is away for a while: wait for it, and lose nothing if it stays away."""
+
+import json
+import logging
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rank_core.cache import cache_root
+from rank_core.errors import BadInput
+from sweeps.store import RESULT, Store
+
+WAIT_SECONDS = 300.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+OURS = (BadInput, TypeError, AttributeError, KeyError, IndexError, AssertionError)
+"""Mistakes, which no waiting mends. Every filesystem has its own kinds of the rest."""
+
+_log = logging.getLogger("sweeps.storage")
+T = TypeVar("T")
+
+
+class StorageAway(Exception):
+    """A storage did not take a write for `WAIT_SECONDS`."""
+
+
+def patiently(action: Callable[[], T], what: str, wait_seconds: float | None = None) -> T:
+    """Does an action that may be repeated, again and again for some minutes where it fails."""
+    deadline = time.monotonic() + (WAIT_SECONDS if wait_seconds is None else wait_seconds)
+    pause, away = FIRST_PAUSE, False
+    while True:
+        try:
+            done = action()
+        except OURS:
+            raise
+        except Exception as error:
+            if time.monotonic() + pause > deadline:
+                raise StorageAway(f"{what}: {type(error).__name__}: {error}") from error
+            if not away:
+                _log.warning("%s: %s; trying again for some minutes", what, error)
+            away = True
+        else:
+            if away:
+                _log.warning("%s: the storage is back", what)
+            return done
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def publish_or_keep(store: Store, workdir: Path, name: str) -> None:
+    """Publishes a finished trial; where the storage stays away, keeps it on this machine's disk,
+    where its next attempt on this machine finds it."""
+    try:
+        patiently(lambda: store.publish(workdir, name), f"{store.storage} does not take {name}")
+    except StorageAway as error:
+        kept = kept_folder(store, name)
+        if not (kept / RESULT).exists():
+            arriving = kept.with_name(f".{kept.name}-{uuid.uuid4().hex[:8]}")
+            shutil.copytree(workdir, arriving)
+            arriving.rename(kept)
+        raise StorageAway(
+            f"{error}. The finished trial is kept in {kept} on {socket.gethostname()}; run there, "
+            "the same command publishes it without computing it again"
+        ) from error
+
+
+def publish_kept(store: Store, name: str) -> dict[str, Any] | None:
+    """Publishes what an earlier attempt had to keep on this machine; its result, None if there is
+    nothing."""
+    kept = kept_folder(store, name)
+    if not (kept / RESULT).exists():
+        return None
+    result: dict[str, Any] = json.loads((kept / RESULT).read_text())
+    patiently(lambda: store.publish(kept, name), f"{store.storage} does not take {name}")
+    shutil.rmtree(kept)
+    return result
+
+
+def kept_folder(store: Store, name: str) -> Path:
+    """Where a trial waits that its storage did not take."""
+    return cache_root() / "unpublished" / store.identity / name

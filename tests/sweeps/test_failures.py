@@ -1,0 +1,100 @@
+"""Failures are told apart by their cause, and each kind has its own number of further attempts."""
+
+import pytest
+from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    NodeDiedError,
+    OutOfMemoryError,
+    RayTaskError,
+)
+
+from sweeps.failures import (
+    BAD_AFTER,
+    LIMITS,
+    Failure,
+    Failures,
+    first_line,
+    kind_of_error,
+    kind_of_reason,
+)
+
+
+def died(message, reason=None):
+    context = ActorDiedErrorContext(error_message=message, actor_id=b"\0" * 16, pid=7)
+    if reason is not None:
+        context.node_death_info.reason = reason
+    return ActorDiedError(context)
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        (died("Worker unexpectedly exits with a connection error code 2."), "process died"),
+        (died("The actor died because its node has died. Node Id: 0a"), "node lost"),
+        (died("gone", NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED), "node lost"),
+        (ActorUnavailableError("no answer", None), "node lost"),
+        (NodeDiedError("gone"), "node lost"),
+        (OutOfMemoryError("95 % of the node's memory"), "host memory"),
+        (RayTaskError("train", "Traceback", ValueError("x")), "error"),
+        (None, "error"),
+    ],
+)
+def test_what_ray_raises_is_told_apart(error, kind):
+    assert kind_of_error(error) == kind
+
+
+@pytest.mark.parametrize(
+    "reason, kind",
+    [
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB", "device memory"),
+        ("AcceleratorError: CUDA error: an illegal memory access", "device"),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", "device"),
+        ("StorageAway: s3://b does not take x: timeout", "storage"),
+        ("ValueError: x must be y", "error"),
+    ],
+)
+def test_what_a_trial_says_of_its_end_is_told_apart(reason, kind):
+    assert kind_of_reason(reason) == kind
+
+
+def test_the_reason_names_the_cause_and_not_only_that_an_actor_died():
+    text = first_line(died("The actor died because its node has died."))
+    assert text.startswith("ActorDiedError: The actor died unexpectedly")
+    assert "its node has died" in text and "actor_id" not in text and "\n" not in text
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_every_kind_is_tried_again_as_often_as_its_limit_says(kind):
+    failures = Failures()
+    again = [failures.count("a", Failure(kind, "x")) for _ in range(LIMITS[kind] + 1)]
+    assert again == [True] * LIMITS[kind] + [False]
+    assert failures.count("b", Failure(kind, "x")) == (LIMITS[kind] > 0)
+
+
+def test_a_lost_node_is_not_counted_against_what_a_process_may_die():
+    failures = Failures()
+    for _ in range(LIMITS["process died"]):
+        failures.count("a", Failure("process died", "x"))
+    assert failures.count("a", Failure("node lost", "x"))
+    assert not failures.count("a", Failure("process died", "x"))
+
+
+def test_a_node_is_bad_once_different_trials_failed_on_it():
+    failures = Failures()
+    for _ in range(BAD_AFTER):
+        failures.count("same", Failure("process died", "x", "n1"))
+        failures.count("other", Failure("node lost", "x", "n2"))
+    assert list(failures.bad_nodes({"n1", "n2"})) == []
+    for trial in range(BAD_AFTER):
+        failures.count(f"t{trial}", Failure("process died", "x", "n1"))
+    assert list(failures.bad_nodes({"n1", "n2"})) == ["n1"]
+
+
+def test_the_last_node_is_never_bad():
+    failures = Failures()
+    for trial in range(BAD_AFTER):
+        failures.count(f"t{trial}", Failure("device", "x", "n1"))
+    assert list(failures.bad_nodes({"n1"})) == []
+    assert list(failures.bad_nodes({"n2"})) == []  # it is gone already
