@@ -1,19 +1,23 @@
 """The cluster files, read as Ray's launcher and Kubernetes read them, without a cluster."""
 
 import os
+import re
 import shlex
 import subprocess
-import sys
 from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from sweeps.tracking.server import SERVER_ENVIRONMENT
 
 ROOT = Path(__file__).parents[2]
 LAUNCHED = [ROOT / "cluster" / name for name in ("config.yaml", "gcp.yaml", "local.yaml")]
 CLOUDS = [path for path in LAUNCHED if path.name != "local.yaml"]
+CONSTRAINTS = ROOT / "cluster" / "constraints.txt"
 KUBERAY, SLURM = ROOT / "cluster" / "kuberay.yaml", ROOT / "cluster" / "slurm.sh"
 
 every_file = pytest.mark.parametrize("path", LAUNCHED, ids=lambda path: path.name)
@@ -25,7 +29,7 @@ def read(path):
 
 
 def test_every_file_of_the_folder_is_tested_here():
-    assert {*LAUNCHED, KUBERAY, SLURM} == set((ROOT / "cluster").iterdir())
+    assert {*LAUNCHED, KUBERAY, SLURM, CONSTRAINTS} == set((ROOT / "cluster").iterdir())
 
 
 @every_file
@@ -49,7 +53,8 @@ def test_rays_launcher_refuses_a_misspelt_key(path):
 def test_every_file_that_travels_exists(path):
     mounts = [local for local in read(path)["file_mounts"].values() if not local.startswith("~")]
     assert [local for local in mounts if not (ROOT / local).exists()] == []
-    assert {"pyproject.toml", "README.md", "LICENSE", "rank_core", "sweeps"} == set(mounts)
+    code = {"pyproject.toml", "README.md", "LICENSE", "rank_core", "sweeps"}
+    assert set(mounts) == code | {"cluster/constraints.txt"}
 
 
 @every_file
@@ -90,20 +95,71 @@ def test_google_workers_are_spot_machines_with_a_gpu_that_ray_is_told_of():
     assert worker["resources"]["GPU"] >= 1 and worker["resources"]["CPU"] >= 1
 
 
-def test_google_workers_install_the_versions_that_the_head_lists(tmp_path):
-    config = read(ROOT / "cluster" / "gcp.yaml")
-    [path] = config["cluster_synced_files"]
-    [freeze] = [line for line in config["head_setup_commands"] if "pip freeze" in line]
-    [install] = [line for line in config["worker_setup_commands"] if "pip install" in line]
-    assert freeze.endswith(f"> {path}") and f"--constraint {path}" in install
-    assert not any("pip install" in line for line in config["setup_commands"])
-    # The command itself, in this environment instead of the head's.
-    here = freeze.replace("~/ranksweep/.venv/bin/python", sys.executable)
-    here = here.replace(path, str(tmp_path / "versions.txt"))
-    subprocess.run(["bash", "-c", here], check=True)
-    listed = [Requirement(line) for line in (tmp_path / "versions.txt").read_text().splitlines()]
-    assert {"ray", "torch", "transformers", "mlflow"} <= {one.name.lower() for one in listed}
-    assert all(str(one.specifier).startswith("==") and "+" not in str(one) for one in listed)
+# One set of versions for all nodes of all clusters.
+
+
+def pins():
+    lines = [line for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("#")]
+    found = [Requirement(line) for line in lines]
+    assert all(re.fullmatch(r"==[\w.]+", str(one.specifier)) for one in found)
+    return {canonicalize_name(one.name): str(one.specifier)[2:] for one in found}
+
+
+def needed(name, extras):
+    """Requirements of an installed package, those of the extras included."""
+    for line in requires(name) or []:
+        one = Requirement(line)
+        if one.marker is None or any(
+            one.marker.evaluate({"extra": extra}) for extra in ("", *extras)
+        ):
+            yield one
+
+
+def test_the_constraints_bind_every_package_that_a_node_installs():
+    pinned, seen, todo = pins(), set(), [("ranksweep", ())]
+    while todo:
+        name, extras = todo.pop()
+        if (name, extras) not in seen:
+            seen.add((name, extras))
+            for one in needed(name, extras):
+                version = pinned[canonicalize_name(one.name)]
+                assert one.specifier.contains(version, prereleases=True), (name, str(one), version)
+                todo.append((one.name, tuple(sorted(one.extras))))
+    assert len(seen) > 100
+    assert {"s3fs", "gcsfs", "boto3", "google-api-python-client"} <= pinned.keys()
+
+
+@every_file
+def test_every_node_installs_the_constrained_versions_and_nothing_else(path):
+    config = read(path)
+    assert config["file_mounts"]["~/ranksweep/constraints.txt"] == "cluster/constraints.txt"
+    commands = [line for key, lines in config.items() if key.endswith("commands") for line in lines]
+    installs = [line for line in commands if "pip install" in line]
+    assert installs and "--editable ~/ranksweep" in " ".join(config["setup_commands"])
+    assert all("--constraint ~/ranksweep/constraints.txt" in line for line in installs)
+
+
+def test_slurm_and_kubernetes_install_the_same_versions():
+    assert "pip install --quiet --constraint cluster/constraints.txt" in SLURM.read_text()
+    assert "--from-file=cluster/constraints.txt" in KUBERAY.read_text()
+    [lock] = {one["value"] for box in containers() for one in box["env"] if one["name"] == "LOCK"}
+    assert lock.endswith("/constraints.txt")
+
+
+@every_file
+def test_mlflow_runs_on_the_head_as_our_own_server_does(path):
+    config = read(path)
+    [start] = [line for line in config["head_start_ray_commands"] if "mlflow server" in line]
+    assert "--host 127.0.0.1 --port 5000 --workers 1" in start and "flock --nonblock" in start
+    assert "mlflow" not in " ".join(config["worker_start_ray_commands"])
+    setup = " ".join(config["setup_commands"])
+    assert all(f"{name}={value}" in setup for name, value in SERVER_ENVIRONMENT.items())
+
+
+def test_mlflow_on_kubernetes_runs_as_our_own_server_does():
+    [mlflow] = [one for one in containers() if one["name"] == "mlflow"]
+    environment = {one["name"]: one["value"] for one in mlflow["env"]}
+    assert environment.items() >= SERVER_ENVIRONMENT.items()
 
 
 # KubeRay's own schema (its CRDs) is not at hand: what follows checks structure, not validity.
