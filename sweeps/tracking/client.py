@@ -1,7 +1,9 @@
-"""A connection to MLflow that fails fast and initialises a new sqlite file once."""
+"""A connection to MLflow that fails fast and initialises a new database once."""
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +24,11 @@ CLIENT_ENVIRONMENT = {
 }
 
 
+_SETUP_LOCK = 726_176  # any number that other users of the database do not take for theirs
+
+
 def connect(tracking_uri: str) -> "MlflowClient":
-    """A client for `tracking_uri`; a sqlite file is created and initialised first."""
+    """A client for `tracking_uri`; a new database is initialised first."""
     os.environ.update(CLIENT_ENVIRONMENT)
     from mlflow import MlflowClient
 
@@ -32,8 +37,9 @@ def connect(tracking_uri: str) -> "MlflowClient":
     if is_server(tracking_uri):
         return MlflowClient(tracking_uri=tracking_uri)
     if not tracking_uri.startswith("sqlite:"):
-        client = MlflowClient(tracking_uri=tracking_uri)
-        client.search_experiments(max_results=1)
+        with _alone_in(tracking_uri):
+            client = MlflowClient(tracking_uri=tracking_uri)
+            client.search_experiments(max_results=1)
         return client
     database = sqlite_file(tracking_uri)
     database.parent.mkdir(parents=True, exist_ok=True)
@@ -42,6 +48,21 @@ def connect(tracking_uri: str) -> "MlflowClient":
         client = MlflowClient(tracking_uri=tracking_uri)
         client.search_experiments(max_results=1)
     return client
+
+
+@contextmanager
+def _alone_in(tracking_uri: str) -> Iterator[None]:
+    """No two processes, on whichever machines, set up one new PostgreSQL database at a time: MLflow
+    itself lets them, and one of them fails. The database forgets the lock with the connection."""
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(tracking_uri)
+    try:
+        with engine.connect() as connection:
+            connection.execute(text(f"SELECT pg_advisory_lock({_SETUP_LOCK})"))
+            yield
+    finally:
+        engine.dispose()
 
 
 def sqlite_file(tracking_uri: str) -> Path:

@@ -1,10 +1,14 @@
 """Secrets out of everything that is stored: params, tags, messages."""
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from rank_core.errors import BadInput
+
 REDACTED = "[redacted]"
+_SHORTEST = 8  # characters of a secret in the environment
 
 _SECRET = (
     r"(?:token(?!i[sz])|secret|passwor[dt]|passwd|credential"
@@ -19,7 +23,7 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 # With a colon the password may hold an unescaped slash; without, `host/package@tag` is harmless.
 # The lone name before a database's host is its user; before other hosts it may be a token.
 _USERINFO = re.compile(
-    r"([a-z][a-z0-9+.-]*://)(?:(?<!sql://)(?<!psycopg2://)[^\s/@:]+|[^\s/@:]*:[^\s@]+)@(?=[^\s@/])",
+    r"([a-z][a-z0-9+.-]*://)(?:(?<!sql://)(?<!psycopg://)[^\s/@:]+|[^\s/@:]*:[^\s@]+)@(?=[^\s@/])",
     re.IGNORECASE,
 )
 _SIGNED_QUERY = re.compile(
@@ -33,7 +37,8 @@ _ASSIGNMENT = re.compile(
 )
 _KNOWN_FORMS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-    r"|sk-[\w-]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|xox[abprs]-[\w-]{10,})"
+    # A digit: `sk-learn-long-documents` is a folder.
+    r"|sk-(?=[\w-]*\d)[\w-]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|xox[abprs]-[\w-]{10,})"
 )
 
 
@@ -47,11 +52,35 @@ def is_secret_name(name: str, value: Any = "") -> bool:
 
 
 def redact_text(text: str) -> str:
-    """`text` without passwords in URLs, signed queries, `--token x` and well-known key forms."""
+    """`text` without passwords in URLs, signed queries, `--token x`, well-known forms of keys, and
+    the values of secrets in this process's environment."""
+    for value in _secrets_of_environment():
+        text = text.replace(value, REDACTED)
     text = _USERINFO.sub(rf"\1{REDACTED}@", text)
     text = _SIGNED_QUERY.sub(rf"\1\2?{REDACTED}", text)
     text = _KNOWN_FORMS.sub(REDACTED, text)
     return _ASSIGNMENT.sub(_redact_assignment, text)
+
+
+def refuse_secrets(settings: Mapping[str, str]) -> None:
+    """Raises `BadInput` for a setting whose text holds a secret: settings are a trial's identity,
+    and are kept, shown and sent to MLflow as they are."""
+    for name, text in settings.items():
+        if redact_text(text) != text:
+            raise BadInput(
+                f"settings must hold no secrets, got {name}={redact_text(text)}; credentials "
+                "belong into environment variables or the files of the service's own tools"
+            )
+
+
+def _secrets_of_environment() -> list[str]:
+    """Longest first, so that no part of one is left; short ones would redact ordinary words."""
+    values = {
+        value
+        for name, value in os.environ.items()
+        if len(value) >= _SHORTEST and is_secret_name(name, value) and not os.path.exists(value)
+    }
+    return sorted(values, key=len, reverse=True)
 
 
 def _redact_assignment(match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
@@ -28,18 +28,29 @@ _STARTUP_S = 120.0
 
 @contextlib.contextmanager
 def local_server(
-    store_uri: str, port: int = 0, *, log: Path | None = None
+    store_uri: str,
+    port: int = 0,
+    *,
+    log: Path | None = None,
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """(base URL, process) of a server over `store_uri` that answers; it ends with the block."""
+    """(base URL, process) of a server over `store_uri` that answers; it ends with the block.
+    `options` of `mlflow server` and variables of its environment add to ours."""
     connect(store_uri)  # initialises a new database before the server's processes race for it
     port = _free_port(port)
     base = f"http://127.0.0.1:{port}"
     output = subprocess.DEVNULL if log is None else log.open("ab")
     try:
         process = subprocess.Popen(
-            _command(store_uri, port),
+            [*_command(store_uri, port), *options],
             # By environment, not as an argument: the URI may hold a password, and `ps` shows all.
-            env=os.environ | SERVER_ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": store_uri},
+            env={
+                **os.environ,
+                **SERVER_ENVIRONMENT,
+                "MLFLOW_BACKEND_STORE_URI": store_uri,
+                **(env or {}),
+            },
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # its workers end with it, and Ctrl-C is ours to handle

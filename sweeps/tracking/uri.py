@@ -1,5 +1,6 @@
 """What can be a tracking URI; decided from its text alone, before anything is launched."""
 
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from rank_core.errors import BadInput
@@ -29,6 +30,12 @@ def check_tracking_uri(uri: str) -> None:
     elif scheme == "postgresql":
         if not parts.hostname or not parts.path.strip("/"):
             raise _bad(uri, "a PostgreSQL URI needs a host and a database")
+        driver = parts.scheme.partition("+")[2] or "psycopg"  # SQLAlchemy's choice
+        if find_spec(driver) is None:
+            raise BadInput(
+                f"a PostgreSQL URI needs the Python package {driver}, which is not installed; "
+                "pip install 'ranksweep[tracking]' brings psycopg"
+            )
     elif scheme == "file":
         raise _bad(uri, "MLflow no longer writes file stores; use a sqlite file")
     elif not scheme:

@@ -10,7 +10,10 @@ from test_report_inputs import write_sweep
 
 from sweeps.leaderboard import summary_rows
 from sweeps.report import write_report
+from sweeps.tracking.client import connect
+from sweeps.tracking.names import metric_name
 from sweeps.tracking.query_table import query_table
+from sweeps.tracking.summary import log_summary
 
 
 def test_a_row_per_configuration_says_what_the_report_says(tmp_path):
@@ -43,3 +46,30 @@ def test_one_seed_has_no_spread(tmp_path):
     rows = summary_rows(write_report(write_sweep(tmp_path, seeds=(1,))).folder)
     found = rows[-1].measures["ndcg_cut_10"]
     assert found.n == 1 and math.isnan(found.std) and found.p_both_adjusted is None
+
+
+@pytest.mark.slow
+def test_the_summary_of_144_trials_is_what_pandas_says(tmp_path):
+    """MLflow's own group means are over the hundred runs that a page has loaded."""
+    kinds = [("FirstP", 96, 96), *(("MaxP", 16 + w, 8 + w) for w in range(35))]
+    fates = {(3, 2): "failed", (5, 1): "collapsed", (7, 4): "diverged"}
+    sizes = {"kinds": kinds, "seeds": (1, 2, 3, 4), "num_queries": 30, "fates": fates}
+    folder = write_sweep(tmp_path / "sweep", **sizes)
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    report = write_report(folder).folder
+    assert log_summary(uri, "rank/ws/summary", summary_rows(report), report) == 36
+    client = connect(uri)
+    experiment = client.get_experiment_by_name("rank/ws/summary")
+    runs = {r.data.tags["config.hash"]: r for r in client.search_runs([experiment.experiment_id])}
+
+    scores = pd.read_parquet(folder / "per_query.parquet").query("split == 'test'")
+    of_seeds = scores.groupby(["cell", "measure", "seed"])["value"].mean()
+    expected = of_seeds.groupby(["cell", "measure"]).agg(["mean", "std", "count"])
+    assert len(of_seeds) == 2 * (144 - 2) and len(runs) == 36
+    for (cell, measure), (mean, std, count) in expected.iterrows():
+        shown, name = runs[cell].data.metrics, metric_name(measure)
+        assert shown[f"agg/{name}_mean"] == pytest.approx(mean)
+        assert shown[f"agg/{name}_std"] == pytest.approx(std)
+        assert shown[f"agg/{name}_n"] == count
+    incomplete = {r.data.tags["seeds"] for r in runs.values()} - {"4/4"}
+    assert incomplete == {"3/4"}

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from mlflow.entities import Metric, Param, RunTag
 
 from rank_core.errors import BadInput
 from sweeps.tracking.client import connect
@@ -108,6 +110,36 @@ def test_four_processes_on_a_new_database_all_succeed(tmp_path):
     assert [process.returncode for process in processes] == [0] * 4, errors
     assert "takes nothing" not in "".join(errors)
     assert sorted(_points(uri)) == ["0", "1", "2", "3"]
+
+
+CLIENTS, BATCHES, POINTS = 40, 8, 25
+
+
+def test_forty_clients_at_once_meet_no_error(tmp_path, monkeypatch):
+    with local_server(f"sqlite:///{tmp_path / 'mlflow.db'}") as (base, _):
+        client = connect(base)  # never tries a call again
+        # A busy machine may answer late, which is no error of the server.
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
+        experiment = client.create_experiment("rank/crowd")
+        together = threading.Barrier(CLIENTS)
+
+        def write(number: int) -> str:
+            together.wait()
+            run = client.create_run(experiment, run_name=str(number)).info.run_id
+            for batch in range(BATCHES):
+                steps = range(batch * POINTS, (batch + 1) * POINTS)
+                points = [Metric("train/loss", number + step / 1e4, step, step) for step in steps]
+                client.log_batch(run, points, [Param(f"p{batch}", "1")], [RunTag("t", "1")])
+            client.set_terminated(run)
+            return run
+
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            runs = list(pool.map(write, range(CLIENTS)))
+        for number, run in enumerate(runs):
+            points = client.get_metric_history(run, "train/loss")
+            expected = [(step, number + step / 1e4) for step in range(BATCHES * POINTS)]
+            assert sorted((point.step, point.value) for point in points) == expected
 
 
 SERVE = """

@@ -4,7 +4,13 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.tracking.names import metric_name, run_name
-from sweeps.tracking.redact import REDACTED, is_secret_name, redact, redact_text
+from sweeps.tracking.redact import (
+    REDACTED,
+    is_secret_name,
+    redact,
+    redact_text,
+    refuse_secrets,
+)
 from sweeps.tracking.uri import check_tracking_uri
 
 MEASURES = """
@@ -102,7 +108,7 @@ def test_a_number_called_password_is_still_a_secret():
         "postgresql://me:hunter2@db:5432/mlflow",
         "postgresql://me:hun/hunter2@db/mlflow",
         "https://hunter2@host/path",
-        "postgresql+psycopg2://me:hunter2@db/mlflow",
+        "postgresql+psycopg://me:hunter2@db/mlflow",
         "redis://:hunter2@host/0",
         "see https://b.s3.amazonaws.com/x?X-Amz-Date=1&X-Amz-Signature=hunter2 there",
         "https://a.blob.core.windows.net/c/x?sv=1&sig=hunter2",
@@ -110,10 +116,12 @@ def test_a_number_called_password_is_still_a_secret():
         "HF_TOKEN=hunter2 python x.py",
         '{"password": "hunter2", "seed": 1}',
         "token hf_hunter2hunter2hunter2hunter2",
+        "key sk-proj-hunter2hunter2hunter2",
+        "refused: AKIAHUNTER2HUNTER200 at 1:2",
     ],
 )
 def test_secrets_inside_texts_are_replaced(text):
-    assert "hunter2" not in redact_text(text)
+    assert "hunter2" not in redact_text(text).lower()
     assert REDACTED in redact_text(text)
 
 
@@ -126,12 +134,28 @@ def test_secrets_inside_texts_are_replaced(text):
         "chunking.max_document_tokens=512",
         "a@b and http://host/a",
         "git+https://github.com/me/package@v1",
+        "/data/sk-learn-long-documents",
         "https://host/package@v1",
         "postgresql://mlflow@db:5432/mlflow",
     ],
 )
 def test_texts_without_secrets_stay_as_they_are(text):
     assert redact_text(text) == text
+
+
+def test_values_of_secret_variables_are_replaced_wherever_they_stand(monkeypatch, tmp_path):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalr/hunter2")
+    monkeypatch.setenv("SERVICE_TOKEN_FILE", str(tmp_path))
+    monkeypatch.setenv("SHORT_TOKEN", "on")
+    text = f"AccessDenied: wJalr/hunter2 turned on in {tmp_path}"
+    assert redact_text(text) == f"AccessDenied: {REDACTED} turned on in {tmp_path}"
+
+
+def test_a_secret_in_a_setting_is_refused_without_showing_it():
+    refuse_secrets({"collection": "woods", "chat.base_url": "http://127.0.0.1:8000/v1"})
+    with pytest.raises(BadInput, match=r"chat.base_url=https://\[redacted\]@host") as refused:
+        refuse_secrets({"chat.base_url": "https://me:hunter2@host/v1"})
+    assert "hunter2" not in str(refused.value) and "environment" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +168,7 @@ def test_texts_without_secrets_stay_as_they_are(text):
         "https://mlflow.example.org",
         "https://user:pw@mlflow.example.org/prefix",
         "postgresql://me:pw@db:5432/mlflow",
-        "postgresql+psycopg2://db/mlflow",
+        "postgresql+psycopg://db/mlflow",
     ],
 )
 def test_tracking_uris_that_can_work_pass(uri):
@@ -182,6 +206,11 @@ def test_tracking_uris_that_cannot_work_are_refused_with_the_choices(uri, reason
     with pytest.raises(BadInput, match=reason) as caught:
         check_tracking_uri(uri)
     assert "sqlite:///FILE" in str(caught.value)
+
+
+def test_a_database_whose_driver_is_missing_is_refused_with_the_remedy():
+    with pytest.raises(BadInput, match=r"package nosuchdriver.*pip install 'ranksweep\[tracking"):
+        check_tracking_uri("postgresql+nosuchdriver://me:hunter2@db/mlflow")
 
 
 def test_a_refused_uri_does_not_print_its_password():
