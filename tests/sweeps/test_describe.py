@@ -86,7 +86,7 @@ def test_the_forecast_is_as_wide_as_the_terminal(plan_of, forecast_of, columns):
     known = forecast_of(plan, server=True)
     text = forecast_text(list(plan.trials()), known, Calibration(4.0, 0.1, 20), columns=columns)
     assert all(len(line) <= columns for line in text.splitlines())
-    assert "not measured" in text and "1h30 (1h14-1h50)" in text
+    assert "not measured" in text and "1h31 (1h14-1h50)" in text
 
 
 def test_the_description_has_what_the_report_reads(plan_of, tmp_path):

@@ -1,0 +1,169 @@
+"""A feed under a budget: no block of seeds begins that would outlast it.
+
+A block is what is wanted with one seed: all cells of a grid. What has begun is finished, so all
+cells end with equally many seeds.
+"""
+
+import heapq
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rank_core.errors import BadInput
+from sweeps.budget import Budget
+from sweeps.command_line import Options
+from sweeps.describe import write_json
+from sweeps.estimate import Calibration, TrialEstimate, calibrate
+from sweeps.feed import Feed
+from sweeps.measure import Forecast, forecast
+from sweeps.monitor import duration
+from sweeps.plan import Trial
+from sweeps.store import Store
+
+if TYPE_CHECKING:
+    from sweeps.search.search import Search
+
+
+def within_budget(search: "Search", options: Options) -> "Search | Budgeted":
+    """The search itself, or as much of it as the budget holds; raises `BadInput` where that is
+    nothing."""
+    if not options.budget.limited or search.over:
+        return search
+    print("measuring what a trial takes on this device", flush=True)
+    feed = Budgeted(search, options.budget, forecast(search.plan, options))
+    feed.require_first_block()
+    return feed
+
+
+def note_held_back(search: "Search", feed: Feed, store: Store) -> str:
+    """Takes the seeds that were never begun out of `sweep.json`, so that the report of what is
+    there is whole; returns why they were held back, '' if none was."""
+    if not isinstance(feed, Budgeted) or not feed.held_back:
+        return ""
+    later = {trial.seed for trial in search.ahead}
+    path = store.folder / "sweep.json"
+    description = json.loads(path.read_text())
+    description["seeds"] = [seed for seed in description["seeds"] if seed not in later]
+    description["stopped"] = feed.held_back
+    write_json(path, description)
+    return feed.held_back
+
+
+class Budgeted:
+    """A feed that holds back the blocks which would not end within the budget."""
+
+    def __init__(
+        self, feed: Feed, budget: Budget, known: Forecast, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.feed, self.budget, self.known, self.clock = feed, budget, known, clock
+        self.held_back = ""  # why nothing more is begun
+        self._admitted: set[str] = set()
+        self._running: dict[str, tuple[Trial, float]] = {}  # and when it was handed out
+        self._real: list[tuple[TrialEstimate, float]] = []
+        self._used = 0.0  # seconds of slots
+
+    def require_first_block(self) -> None:
+        """Refuses a budget that nothing fits in."""
+        if self.feed.ahead and not self._admit(self.feed.ahead[0]):
+            raise BadInput(f"the budget must hold one block of seeds: {self.held_back}")
+
+    def next(self) -> Trial | None:
+        """The feed's, if its block fits."""
+        ahead = self.feed.ahead
+        if self.held_back or (ahead and not self._admit(ahead[0])):
+            return None
+        trial = self.feed.next()
+        if trial is not None:
+            self._running[trial.name] = (trial, self.clock())
+        return trial
+
+    @property
+    def over(self) -> bool:
+        """Whether the feed is, or nothing more may begin."""
+        return bool(self.held_back) or self.feed.over
+
+    @property
+    def ahead(self) -> Sequence[Trial]:
+        """Trials that may still come: none once a block was held back."""
+        return () if self.held_back else self.feed.ahead
+
+    def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
+        """As the feed decides."""
+        return self.feed.stop(trial, news)
+
+    def ended(self, trial: Trial, status: str) -> None:
+        """Counts what the trial took."""
+        _, start = self._running.pop(trial.name)
+        seconds = self.clock() - start
+        self._used += seconds
+        if status in ("done", "collapsed"):
+            self._real.append((self._estimate(trial), seconds))
+        self.feed.ended(trial, status)
+
+    def _admit(self, trial: Trial) -> bool:
+        """Whether a trial, and with it all that is wanted with its seed, may begin."""
+        if trial.name in self._admitted:
+            return True
+        block = [
+            other
+            for other in self.feed.ahead
+            if other.seed == trial.seed and other.name not in self._admitted
+        ]
+        self.held_back = self._reason(block)
+        if not self.held_back:
+            self._admitted |= {other.name for other in block}
+        return not self.held_back
+
+    def _reason(self, block: Sequence[Trial]) -> str:
+        """Why a block would outlast the budget, by the upper end of its estimate; '' if it fits."""
+        estimates = [self._estimate(trial) for trial in block]
+        trust, now = calibrate(estimates, self._real), self.clock()
+        high = [trust.interval(one.seconds)[2] for one in estimates]
+        rest = [
+            max(0.0, trust.interval(self._estimate(trial).seconds)[2] - (now - start))
+            for trial, start in self._running.values()
+        ]
+        begun = sum(now - start for _, start in self._running.values())
+        hours = (self._used + begun + sum(rest) + sum(high)) * self.known.units / 3600
+        what = f"{len(block)} trial(s) with seed {block[0].seed}"
+        if hours > self.budget.device_hours:
+            return self._too_dear(what, estimates, trust)
+        end = now + self.known.start_seconds + _last_end(rest, high, self.known.slots)
+        if end > self.budget.deadline:
+            return (
+                f"{what} would end up to {duration(end - now)} from now, the deadline is in "
+                f"{duration(max(0.0, self.budget.deadline - now))}"
+            )
+        return ""
+
+    def _too_dear(self, what: str, estimates: Sequence[TrialEstimate], trust: Calibration) -> str:
+        seconds = sum(one.seconds for one in estimates)
+        _, middle, high = (s * self.known.units / 3600 for s in trust.interval(seconds))
+        left = self.budget.device_hours - self._used * self.known.units / 3600
+        return (
+            f"{what} need about {middle:.3g} {self.known.unit}-hours (up to {high:.3g}), and "
+            f"{max(0.0, left):.3g} of {self.budget.device_hours:.3g} are left"
+        )
+
+    def _estimate(self, trial: Trial) -> TrialEstimate:
+        """The trial's; of a cell that was not measured, the mean of all that were."""
+        trials = self.known.trials
+        if trial.cell.cell in trials or not trials:
+            return trials.get(trial.cell.cell, TrialEstimate(1e-3, 0.0, 0.0, 0))
+        number = len(trials)
+        return TrialEstimate(
+            sum(one.seconds for one in trials.values()) / number,
+            sum(one.sd for one in trials.values()) / number,
+            tokens=0.0,
+            peak_bytes=0,
+        )
+
+
+def _last_end(rest: Sequence[float], new: Sequence[float], slots: int) -> float:
+    """Seconds until the last of the new trials ends, each on the first slot to be free."""
+    free = [*rest, *[0.0] * (slots - len(rest))]
+    heapq.heapify(free)
+    for seconds in new:
+        heapq.heappush(free, heapq.heappop(free) + seconds)
+    return max(free)
