@@ -5,6 +5,7 @@ import ctypes
 import gc
 import platform
 import resource
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,16 @@ def release_memory() -> None:
     hundred megabytes a trial, and each trial reports the memory of those before it.
     """
     gc.collect()
+    _spare_what_stays()
     with contextlib.suppress(OSError, AttributeError):  # not glibc: nothing to trim
         ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+@lru_cache(maxsize=1)
+def _spare_what_stays() -> None:
+    """Before a process's first trial: libraries are never looked through again, which is most of
+    what a further trial waits for before its first step."""
+    gc.freeze()
 
 
 def reset_peak_memory() -> None:

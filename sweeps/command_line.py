@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from rank_core.checkpoint import Cadence
 from rank_core.config import setting_types
 from rank_core.errors import BadInput, unknown
 from rank_core.profiles import PROFILES, profile_settings
@@ -40,6 +41,8 @@ class Options:
     num_workers: int
     cpus_per_worker: int
     gpus_per_worker: float | None
+    checkpoint_minutes: float  # 0: no checkpoints
+    checkpoint_gib: float  # of all running trials; 0: what the disk holds
     dry_run: bool
     smoke_test: bool
     confirm: bool
@@ -98,6 +101,20 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
         default=1,
         help="threads of a worker (default 1)",
     )
+    add(
+        "--checkpoint-minutes",
+        metavar="M",
+        type=float,
+        default=Cadence().minutes,
+        help="time between checkpoints of a running trial (default 1; 0: none)",
+    )
+    add(
+        "--checkpoint-gib",
+        metavar="G",
+        type=float,
+        default=0.0,
+        help="most that checkpoints may take (default: what half the free disk holds)",
+    )
     add("--gpus-per-worker", metavar="X", type=float, help="default 1 where there are GPUs, else 0")
     add("--dry-run", action="store_true", help="print the plan and launch nothing")
     add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
@@ -118,6 +135,10 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     _at_least_one("--cpus-per-worker", arguments.cpus_per_worker)
     if not 0 < arguments.alpha < 1:
         raise BadInput(f"0 < --alpha < 1 must hold, got {arguments.alpha}")
+    for name in ("checkpoint_minutes", "checkpoint_gib"):
+        if not 0 <= vars(arguments)[name] < float("inf"):
+            flag = f"--{name.replace('_', '-')}"
+            raise BadInput(f"{flag} >= 0 must hold, got {vars(arguments)[name]}")
     gpus = arguments.gpus_per_worker
     if gpus is not None and (gpus < 0 or (gpus > 1 and gpus != int(gpus))):
         raise BadInput(f"--gpus-per-worker must be 0, a fraction or a whole number, got {gpus}")
@@ -135,6 +156,8 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         num_workers=arguments.num_workers,
         cpus_per_worker=arguments.cpus_per_worker,
         gpus_per_worker=gpus,
+        checkpoint_minutes=arguments.checkpoint_minutes,
+        checkpoint_gib=arguments.checkpoint_gib,
         dry_run=arguments.dry_run,
         smoke_test=arguments.smoke_test,
         confirm=arguments.confirm,
@@ -186,6 +209,7 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
         raise BadInput(
             "--confirm takes all settings from the finished sweep; beside it stand only --storage, "
             "--seeds, --num-seeds, --num-workers, --cpus-per-worker, --gpus-per-worker, "
+            "--checkpoint-minutes, --checkpoint-gib, "
             f"--tracking-uri and --dry-run, got {', '.join(found)}"
         )
 

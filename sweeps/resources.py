@@ -4,17 +4,19 @@ import json
 import logging
 import os
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ray
 
+from rank_core.checkpoint import Cadence
 from rank_core.errors import BadInput
 from sweeps.command_line import Options
 from sweeps.store import Store
 
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # `ray up` leaves it on the head
+GIBIBYTE = 2**30
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
 DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group
 
@@ -28,6 +30,7 @@ class Resources:
     gpus: float  # of a worker
     threads: int  # of a worker
     slots: int
+    cadence: Cadence = field(default_factory=Cadence)  # of its checkpoints
 
 
 def connect(num_workers: int) -> None:
@@ -71,7 +74,18 @@ def trial_resources(options: Options) -> Resources:
             f"{gpus_per_worker:g} GPU each; the cluster has {cpus:g} CPU and {gpus:g} GPU in all. "
             "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or add nodes"
         )
-    return Resources(n, cpus_per_worker, gpus_per_worker, options.cpus_per_worker, slots)
+    return Resources(
+        num_workers=n,
+        cpus=cpus_per_worker,
+        gpus=gpus_per_worker,
+        threads=options.cpus_per_worker,
+        slots=slots,
+        cadence=_cadence(options),
+    )
+
+
+def _cadence(options: Options) -> Cadence:
+    return Cadence(options.checkpoint_minutes, quota_bytes=int(options.checkpoint_gib * GIBIBYTE))
 
 
 def _capacity(resource: str) -> float:

@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ray import tune
@@ -95,6 +96,7 @@ def _work(
         "cpus": resources.cpus,
         "gpus": resources.gpus,
         "threads": resources.threads,
+        "cadence": asdict(resources.cadence),
         "avoid": avoid,
     }
 

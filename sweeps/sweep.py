@@ -13,6 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from rank_core.errors import BadInput
+from sweeps.adoption import adopt, adoptable
 from sweeps.command_line import Options, parse
 from sweeps.confirm import Shortlist, find_shortlist, freeze
 from sweeps.describe import forecast_text, manifest, plan_text, say, write_description, write_json
@@ -76,10 +77,15 @@ def _sweep(
     with _only_driver(store):
         if shortlist:
             freeze(store, shortlist)
-        ledger = Ledger(store)
-        missing = ledger.plan(plan, store.finished())
+        adopted = adopt(store, plan.trials())
+        ledger, finished = Ledger(store), store.finished()
+        store.drop_checkpoints(finished)
+        missing = ledger.plan(plan, finished)
         done = plan.num_trials - len(missing)
-        say(plan_text(plan, finished=done) + "\n")
+        say(plan_text(plan, finished=done))
+        if adopted:
+            say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
+        say("")
         description = manifest(plan, argv) | {
             "alpha": options.alpha,
             "experiment": experiment_name(plan, store),
@@ -145,7 +151,8 @@ def _only_driver(store: Store) -> Iterator[None]:
 def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     """Prints the plan, with the time measured on this machine; launches and writes nothing."""
     finished = store.finished()
-    missing = [trial for trial in plan.trials() if trial.name not in finished]
+    here = finished | adoptable(store, plan.trials())
+    missing = [trial for trial in plan.trials() if trial.name not in here]
     say(plan_text(plan, finished=plan.num_trials - len(missing)))
     if missing:
         known = forecast(plan, options)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from rank_core.checkpoint import Cadence, Checkpoints
 from rank_core.config import TrialConfig
 from rank_core.errors import BadInput, Diverged
 from rank_core.trial import TrialResult, run_trial
@@ -88,6 +89,7 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
     torch.set_num_threads(max(1, int(work["threads"])))
     torch.use_deterministic_algorithms(True, warn_only=True)
     workdir = Path(tempfile.mkdtemp(prefix="ranksweep-trial-"))
+    checkpoints: Checkpoints | None = None
     try:
         store = Store(work["storage"], work["sweep"])
         if work["num_workers"] == 1 and (kept := publish_kept(store, work["name"])):
@@ -95,11 +97,16 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
             return
         config = TrialConfig().override(work["settings"])
         history: list[str] = []
-        for news in run_trial(config, workdir):
+        cadence = Cadence(**work["cadence"])
+        if cadence.minutes:
+            checkpoints = Checkpoints(store.checkpoint_folder(work["name"]), cadence)
+        for news in run_trial(config, workdir, checkpoints=checkpoints):
             if isinstance(news, TrialResult):
                 if publishes:
                     (workdir / HISTORY).write_text("\n".join(history))
                     publish_or_keep(store, workdir, work["name"])
+                    if checkpoints:
+                        checkpoints.clear()
                 # Store addresses are content: by now the trial is safe, whoever dies next.
                 report({"status": news.status, "result": asdict(news)})
             else:
@@ -107,6 +114,8 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
                 report({"status": "running", "news": asdict(news)})
     except (BadInput, Diverged) as error:
         status = "diverged" if isinstance(error, Diverged) else "failed"
+        if isinstance(error, Diverged) and checkpoints and publishes:
+            checkpoints.clear()  # it would diverge again
         report({"status": status, "reason": str(error)})
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"

@@ -138,3 +138,50 @@ def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batc
         assert centred(runs[1]) == pytest.approx(centred(runs[0]), abs=1e-4)
     assert dev == pytest.approx(result.dev) and test == pytest.approx(result.test)
     assert not (tmp_path / "1").exists(), "rank 0 writes"
+
+
+RESUMED = """
+from itertools import islice
+from rank_core.checkpoint import Cadence, Checkpoints
+from rank_core.config import TrialConfig
+from rank_core.trial import run_trial
+config = TrialConfig().override(json.loads(sys.argv[3]))
+work = folder / f"work{rank}"
+def attempt():
+    # Rank 0 decides when: the other one's cadence does not count.
+    checkpoints = Checkpoints(str(folder / "checkpoints"), Cadence(steps=1 if rank == 0 else 1000))
+    return run_trial(config, work, checkpoints=checkpoints)
+whole = list(run_trial(config, folder / f"whole{rank}"))
+trial = attempt()
+list(islice(trial, 2))
+trial.close()
+dist.barrier()
+names = sorted(path.name for path in (folder / "checkpoints").iterdir())
+torch.manual_seed(rank)
+resumed = list(attempt())
+def told(items):
+    losses = [point.loss for news in items[:-1] for point in news.curve]
+    result = vars(items[-1])
+    return [losses, result["dev"], result["test"], result["encoder_tokens"], result["ties"]]
+print(json.dumps([names, told(whole), told(resumed)]))
+"""
+
+
+@pytest.mark.slow
+def test_two_workers_go_on_together_from_what_one_of_them_wrote(small_trial, tmp_path):
+    config = small_trial.override(
+        {
+            "model.dropout": 0.1,
+            "training.batch_size": 3,
+            "training.num_epochs": 3,
+            "evaluation.max_dev_queries": 3,
+            "evaluation.max_test_queries": 3,
+        }
+    )
+    first, second = run_two(RESUMED, tmp_path, json.dumps(config.settings()))
+    for names, whole, resumed in (first, second):
+        assert len(names) == 2 and all(name.startswith("000-0000000") for name in names)
+        assert resumed == whole
+    assert first[1] == second[1]
+    for file in ("per_query.parquet", "test.run.gz"):
+        assert (tmp_path / "work0" / file).read_bytes() == (tmp_path / "whole0" / file).read_bytes()

@@ -1,0 +1,28 @@
+"""Trials that another sweep of the same storage has finished already."""
+
+from collections.abc import Iterable
+
+from rank_core.weights import WEIGHTS
+from sweeps.plan import Trial
+from sweeps.store import Store
+
+LEFT_FOR_OTHERS = {"training.keep_weights": WEIGHTS, "training.keep_run": "train.run.gz"}
+"""Settings that change no number of a trial, but what it leaves: a twin may lack it."""
+
+
+def adopt(store: Store, trials: Iterable[Trial]) -> set[str]:
+    """Takes over what is finished elsewhere; the names of those that were not here before."""
+    return store.adopt(_needs(trials))
+
+
+def adoptable(store: Store, trials: Iterable[Trial]) -> set[str]:
+    """The names of those that could be taken over, or were."""
+    return store.adoptable(_needs(trials))
+
+
+def _needs(trials: Iterable[Trial]) -> dict[str, list[str]]:
+    settings = {trial.name: trial.config.settings() for trial in trials}
+    return {
+        name: [file for setting, file in LEFT_FOR_OTHERS.items() if of_trial[setting]]
+        for name, of_trial in settings.items()
+    }

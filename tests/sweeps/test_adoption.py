@@ -1,0 +1,78 @@
+"""What one sweep has finished no other one computes again."""
+
+import pytest
+
+from sweeps import chunk_counts, window_stride
+from sweeps.adoption import adopt, adoptable
+from sweeps.command_line import parse
+from sweeps.ledger import Ledger
+from sweeps.plan import make_plan
+from sweeps.store import Store
+
+SAME = ("chunking.stride=32", "chunking.max_document_tokens=120")
+
+
+@pytest.fixture
+def plans(inputs_words):
+    """The same cell in two sweeps, once beside a wider window, once beside fewer chunks."""
+
+    def plan(module, *words):
+        words = (*inputs_words, "--model", "maxp", *SAME, *words)
+        options = parse(words, prog="x.py", description="")
+        return make_plan(module.EXPERIMENT, options)
+
+    return (
+        plan(window_stride, "--num-seeds", "2", "chunking.window=48,64"),
+        plan(chunk_counts, "--num-seeds", "3", "chunking.window=48", "chunking.max_chunks=0,2"),
+    )
+
+
+def names(trials):
+    return {trial.name for trial in trials}
+
+
+def test_a_cell_that_two_sweeps_share_runs_once(plans, tmp_path, leave_result):
+    first, second = plans
+    theirs = Store(str(tmp_path / "s"), "window_stride")
+    ours = Store(str(tmp_path / "s"), "chunk_counts")
+    for store in (theirs, ours):
+        store.open()
+    shared = names(first.trials()) & names(second.trials())
+    assert len(shared) >= 2, "two seeds of the same cell"
+    for name in names(first.trials()):
+        leave_result(theirs, name)
+    assert adoptable(ours, second.trials()) == shared
+    assert adopt(ours, second.trials()) == shared
+    missing = Ledger(ours).plan(second, ours.finished())
+    assert names(missing) == names(second.trials()) - shared
+
+
+def test_a_trial_that_is_to_keep_its_weights_is_not_taken_from_one_that_did_not(
+    plans, tmp_path, leave_result, inputs_words
+):
+    first, _ = plans
+    theirs, ours = (Store(str(tmp_path / "s"), name) for name in ("theirs", "ours"))
+    for name in names(first.trials()):
+        leave_result(theirs, name)
+    words = [*inputs_words, *SAME, "--num-seeds", "2", "chunking.window=48,64"]
+    options = parse([*words, "training.keep_weights=true"], prog="x.py", description="")
+    keeping = make_plan(window_stride.EXPERIMENT, options)
+    assert names(keeping.trials()) == names(first.trials())
+    assert adopt(ours, keeping.trials()) == set()
+    assert adopt(ours, first.trials()) == names(first.trials())
+
+
+def test_a_wider_grid_and_more_seeds_run_only_what_is_missing(plan_of, tmp_path, leave_result):
+    store = Store(str(tmp_path / "s"), "window_stride")
+    store.open()
+    words = ("chunking.window=48", "chunking.stride=32")
+    for trial in plan_of(*words, "--num-seeds", "2").trials():
+        leave_result(store, trial.name)
+    done = store.finished()
+    more_seeds = plan_of(*words, "--num-seeds", "3")
+    missing = Ledger(store).plan(more_seeds, done)
+    assert {trial.seed for trial in missing} == {3} and len(missing) == len(more_seeds.cells)
+    wider = plan_of("chunking.window=48,64", "chunking.stride=32", "--num-seeds", "2")
+    missing = Ledger(store).plan(wider, done)
+    assert names(missing) == names(wider.trials()) - done
+    assert {trial.config.chunking.window for trial in missing} == {64}
