@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,6 +12,7 @@ from sweeps.feed import Feed
 from sweeps.ledger import Ledger
 from sweeps.plan import Trial
 from sweeps.recorder import Recorder
+from sweeps.tracking.redact import redact_text
 
 HEARTBEAT_SECONDS = 30.0
 ENOUGH_TO_TELL = 0.1  # share of the work after which the time left can be foretold
@@ -60,6 +61,7 @@ class Monitor:
         self, trial: Trial, failure: Failure, *, again: bool, traceback: str | None = None
     ) -> None:
         """An attempt ended without a result; the trial with it, unless it is tried `again`."""
+        failure = replace(failure, reason=redact_text(failure.reason))
         self.ledger.failed(trial, failure, again=again)
         if again:
             self.running.pop(trial.name, None)
@@ -99,9 +101,10 @@ class Monitor:
             value = f"dev {self.primary} {result['dev'][self.primary]:.3f}"
             detail = f"{value}  {seconds:.0f} s" + ("  COLLAPSED" if status == "collapsed" else "")
         else:
-            self.ledger.lost(trial, status, report["reason"])
-            self.recorder.lost(trial, "FAILED", report["reason"])
-            detail = f"{status.upper()}: {report['reason'].splitlines()[0]}"
+            reason = redact_text(report["reason"])
+            self.ledger.lost(trial, status, reason)
+            self.recorder.lost(trial, "FAILED", reason)
+            detail = f"{status.upper()}: {reason.splitlines()[0]}"
             if report.get("traceback"):
                 self._keep_traceback(trial, report["traceback"])
         self._say(f"{self._title(trial):<28} {detail}")
@@ -109,7 +112,7 @@ class Monitor:
     def _keep_traceback(self, trial: Trial, text: str) -> None:
         folder: Path = self.ledger.store.folder / "failures"
         folder.mkdir(exist_ok=True)
-        (folder / f"{trial.name}.txt").write_text(text)
+        (folder / f"{trial.name}.txt").write_text(redact_text(text))
         self.ledger.store.push("failures")
 
     def _heartbeat(self) -> None:

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -12,9 +13,12 @@ from sweeps.tracking.server import local_server
 
 pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.slow]
 
-STEPS, TRIALS = 30, 6
+AWAY_SECONDS = float(os.environ.get("RANKSWEEP_OUTAGE_SECONDS", "10"))
+"""How long the server is away: ten seconds, or a full minute by hand."""
+# Longer trials for longer outages, so that the sweep lives through all of it.
+STEPS, TRIALS = max(30, 10 * round(AWAY_SECONDS / 2)), 6
 WORDS = (
-    f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs=15 "
+    f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs={STEPS // 2} "
     "training.validate_every=10"
 ).split()
 
@@ -32,7 +36,7 @@ def assert_complete(runs):
     for status, metrics in runs.values():
         assert status == "FINISHED"
         assert [step for step, _ in metrics["train/loss"]] == list(range(1, STEPS + 1))
-        assert [step for step, _ in metrics["dev/ndcg_cut_10"]] == [10, 20, 30]
+        assert [step for step, _ in metrics["dev/ndcg_cut_10"]] == list(range(10, STEPS + 1, 10))
         assert len(metrics["test/ndcg_cut_10"]) == len(metrics["cost/train_seconds"]) == 1
 
 
@@ -43,7 +47,8 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outage(home, start_sweep):
-    """A sweep in whose middle the server is killed and started again."""
+    """A sweep in whose middle the server is killed, and started again when it has been away for
+    a while and a trial has ended without it."""
     store = f"sqlite:///{home / 'server.db'}"
     with local_server(store) as (base, server):
         sweep_context = start_sweep(home / "results", *WORDS, "--tracking-uri", base)
@@ -51,7 +56,10 @@ def outage(home, start_sweep):
             sweep.wait_for("[1/6]")
             os.killpg(server.pid, signal.SIGKILL)
             server.wait(30)
+            killed = time.monotonic()
             sweep.wait_for("takes nothing")
+            sweep.wait_for("[2/6]")
+            time.sleep(max(0.0, killed + AWAY_SECONDS - time.monotonic()))
             with local_server(store, int(base.rpartition(":")[2])):
                 assert sweep.end() == 0, sweep.text
     return sweep, store
