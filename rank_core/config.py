@@ -48,6 +48,7 @@ class Model:
     selector: str = added("")  # how blocks are chosen
     selector_backbone: str = added("")  # the encoder that chooses blocks: a folder or id
     pool: str = added("")  # cls, mean or last; empty: what suits the backbone
+    chunk_scores: str = added("")  # probability: what is pooled of a chunk is P(relevant)
     k: int = added(0)  # chunks, blocks or sentences that count; 0: the model's own number
     stage: str = added("")  # of a model that is trained in stages
     quirks: tuple[str, ...] = added(())  # of reference implementations, reproduced by name

@@ -36,11 +36,12 @@ class Timetable:
 
 
 def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
-    """AdamW with a learning rate for the backbone, the head and the aggregator each."""
+    """AdamW with a learning rate for each part of the model."""
     rates = {
         "backbone": training.backbone_learning_rate,
         "head": training.head_learning_rate,
         "aggregator": training.aggregator_learning_rate,
+        "interaction": training.interaction_learning_rate or training.aggregator_learning_rate,
     }
     groups = [
         {

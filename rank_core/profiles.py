@@ -22,7 +22,9 @@ _BOYTSOV: dict[str, Any] = {
     "chunking.max_document_tokens": 1431,  # max_doc_len, 3 x 477
     "chunking.window": 150,  # Table 4 is the row 150/100 of Table 8, although the files say 75
     "chunking.stride": 100,
-    "training.num_epochs": 1,  # MS MARCO; 2 for a random aggregator, 3 for late interaction
+    # MS MARCO; 2 for a random aggregator; 3 for late interaction, which has rates of its own:
+    # training.aggregator_learning_rate=1e-5 training.interaction_learning_rate=1e-4.
+    "training.num_epochs": 1,
     # On Robust04 an epoch is 100 passes over 200 queries: training.epoch_steps=1250, and
     # training.init_from a trial on MS MARCO with the same seed.
     "training.batch_size": 16,

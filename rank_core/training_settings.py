@@ -36,6 +36,7 @@ class Training:
     backbone_learning_rate: float = 1e-5
     head_learning_rate: float = 1e-4
     aggregator_learning_rate: float = 1e-4
+    interaction_learning_rate: float = added(0.0)  # of model.interaction; 0: the aggregator's
     weight_decay: float = 1e-7
     schedule: str = "constant"  # after a linear warm-up
     warmup: float = 0.2  # share of the steps; of each epoch's steps with reset_optimizer
@@ -73,8 +74,8 @@ class Training:
         not_negative(
             "training",
             self,
-            "num_epochs epoch_steps max_steps micro_batch_tokens weight_decay depth "
-            "negatives_below gradient_clip validate_every",
+            "num_epochs epoch_steps max_steps micro_batch_tokens interaction_learning_rate "
+            "weight_decay depth negatives_below gradient_clip validate_every",
         )
         require(0 <= self.warmup <= 1, f"0 <= training.warmup <= 1 must hold, got {self.warmup}")
         require(

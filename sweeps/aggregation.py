@@ -3,8 +3,9 @@
 Paper: Zhang, Yates & Lin 2021, Table 1 (FirstP, MaxP, SumP, AvgP; passages trained on their own
 with the document's label, put together at inference only).
 Cells: MaxP, SumP, AvgP and the mean of the three best passages; FirstP is the baseline. All train
-on passages (`training.unit=passage`); `training.unit=document` trains the aggregation itself.
-Size: 5 cells x 3 seeds.
+on passages (`training.unit=passage`); SumP and AvgP once add up logits, as the paper's code does,
+once probabilities, as its text says. `training.unit=document` trains the aggregation itself.
+Size: 7 cells x 3 seeds.
 Expected: MaxP first; SumP and AvgP behind it where documents are long and one passage is relevant.
 """
 
@@ -17,22 +18,29 @@ from sweeps.suited import model_and_windows
 from sweeps.sweep import main
 
 MODELS = ("maxp", "sump", "avgp", "kmax-avgp")
+PROBABILITY = {"model.chunk_scores": "probability"}
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     """The aggregations of one passage model."""
-    return Grid(
-        points=tuple({"model.name": name} for name in MODELS),
-        baseline={"model.name": "firstp"},
-    )
+    points = [{"model.name": name} for name in MODELS]
+    if base.training.unit == "passage":
+        points += [{"model.name": name, **PROBABILITY} for name in ("sump", "avgp")]
+    return Grid(points=tuple(points), baseline={"model.name": "firstp"})
+
+
+def label(config: TrialConfig) -> str:
+    """`SumP 150/75`, or `SumP of P 150/75` where probabilities are summed."""
+    name, windows = model_and_windows(config).rsplit(" ", 1)
+    return f"{name} of P {windows}" if config.model.chunk_scores else f"{name} {windows}"
 
 
 EXPERIMENT = Experiment(
     name="aggregation",
     question="How should passage scores be put together?",
-    swept=("model.name",),
+    swept=("model.name", "model.chunk_scores"),
     grid=grid,
-    label=model_and_windows,
+    label=label,
     defaults={"training.unit": "passage"},
 )
 

@@ -141,6 +141,11 @@ def _check_options(config: TrialConfig) -> None:
     if config.chat != Chat() and config.model.name != "rankgpt":
         raise BadInput(f"chat.* has no effect with model {config.model.name}, only with rankgpt")
     heeded = model_class(config.model.name).options
+    if config.training.interaction_learning_rate and "interaction" not in heeded:
+        raise BadInput(
+            f"training.interaction_learning_rate has no effect with model {config.model.name}, "
+            "which has no encoder over query and chunk; leave it at 0"
+        )
     for field in dataclasses.fields(Model):
         value = getattr(config.model, field.name)
         if field.metadata.get("added") and value != field.default and field.name not in heeded:

@@ -3,11 +3,12 @@ end as Boytsov et al. 2022 do, so MaxP's gradient reaches the best chunk only)."
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
 from rank_core.config import Model, TrialConfig
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
 from rank_core.models.row_vectors import pooling_of
@@ -55,14 +56,49 @@ class MaxP(ComparedChunks):
     pool_scores = staticmethod(poolings.masked_max)
 
 
-class SumP(ComparedChunks):
+class AddedScores(ChunkScores):
+    """Chunk scores whose size counts, not their order alone: with model.chunk_scores=probability
+    P(relevant) of each chunk is added up in place of its logit (Dai & Callan 2019, and the text of
+    Zhang et al. 2021; the code of the latter adds logits).
+
+    The score of a two-class head is the difference of its logits, so P(relevant) is its sigmoid.
+    """
+
+    options: ClassVar[tuple[str, ...]] = ("pool", "chunk_scores")
+
+    def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
+        super().__init__(encoder, backbone, settings)
+        self.probabilities = bool(settings.chunk_scores)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """Losses take logits, so a probability can be of a passage that was trained alone only."""
+        super().check(config, backbone)
+        if config.model.chunk_scores not in ("", "probability"):
+            raise unknown("model.chunk_scores", config.model.chunk_scores, ("probability",))
+        if config.model.chunk_scores and config.training.unit != "passage":
+            raise BadInput(
+                "model.chunk_scores=probability is for passages that are trained alone: set "
+                f"training.unit=passage, got {config.training.unit}"
+            )
+
+    def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
+        """Pools scores; in evaluation, if asked to, probabilities."""
+        score_BP = self.score(cls_BPH)
+        if self.probabilities and not self.training:
+            score_BP = torch.sigmoid(score_BP)
+        return self.pool_scores(score_BP, mask_BP)
+
+
+class SumP(AddedScores, ComparedChunks):
     """The sum of the chunks' scores."""
 
     label = "SumP"
+    options = ("pool", "quirks", "chunk_scores")
     pool_scores = staticmethod(poolings.masked_sum)
 
 
-class AvgP(ChunkScores):
+class AvgP(AddedScores):
     """The mean of the document's own chunk scores."""
 
     label = "AvgP"

@@ -92,9 +92,12 @@ class Ranker(nn.Module):
         return next(self.parameters()).device
 
     def learning_rate_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Every trainable parameter under `backbone`, `head` or `aggregator`, exactly once."""
-        groups: dict[str, list[nn.Parameter]] = {"backbone": [], "head": [], "aggregator": []}
-        roles = {"encoder": "backbone", "head": "head"}
+        """Every trainable parameter under `backbone`, `head`, `aggregator` or, where a second
+        encoder reads query and chunk, `interaction`, exactly once."""
+        roles = {"encoder": "backbone", "head": "head", "interaction": "interaction"}
+        groups: dict[str, list[nn.Parameter]] = {
+            role: [] for role in ("backbone", "head", "aggregator", "interaction")
+        }
         for name, parameter in self.trainable():
             groups[roles.get(name.partition(".")[0], "aggregator")].append(parameter)
         return groups

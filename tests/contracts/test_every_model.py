@@ -221,12 +221,16 @@ def test_a_gradient_reaches_every_parameter(name, models, pairs_for):
 @every_model
 def test_every_parameter_has_exactly_one_learning_rate(name, models):
     training = Training(
-        backbone_learning_rate=1e-5, head_learning_rate=2e-4, aggregator_learning_rate=3e-3
+        backbone_learning_rate=1e-5,
+        head_learning_rate=2e-4,
+        aggregator_learning_rate=3e-3,
+        interaction_learning_rate=4e-2,
     )
+    own = {"encoder": 1e-5, "head": 2e-4, "interaction": 4e-2}
     optimizer = build_optimizer(models[name], training)
     rates = [(id(p), group["lr"]) for group in optimizer.param_groups for p in group["params"]]
     expected = {
-        id(parameter): {"encoder": 1e-5, "head": 2e-4}.get(part.partition(".")[0], 3e-3)
+        id(parameter): own.get(part.partition(".")[0], 3e-3)
         for part, parameter in models[name].named_parameters()
     }
     assert len(rates) == len(expected)

@@ -11,11 +11,12 @@ from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, Lla
 
 from rank_core import backbones
 from rank_core.batches import Chunk
-from rank_core.config import Chunking, Model, TrialConfig
+from rank_core.config import Chunking, Model, Training, TrialConfig
 from rank_core.encode import Work, score_documents
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
 from rank_core.models.vector_sequence import Part, pack, random_body, read_first
+from rank_core.optimise import build_optimizer
 
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60, max_query_tokens=8)
 OVER_VECTORS = ("parade-transformer-pretrained", "parade-transformer-query")
@@ -180,6 +181,23 @@ def test_every_parameter_of_a_second_encoder_learns_at_the_aggregators_rate(pair
     assert {id(p) for p in model.aggregator.parameters()} <= ours
     assert id(model.special_2H) in ours
     assert not any("word_embeddings" in part for part, _ in model.aggregator.named_parameters())
+
+
+def test_an_interaction_encoder_learns_at_the_aggregators_rate_or_at_its_own(pair):
+    model, _ = pair("parade-late-interaction")
+    interaction = {id(p) for p in model.interaction.parameters()}
+    for own, expected in ((0.0, 3e-3), (4e-2, 4e-2)):
+        training = Training(aggregator_learning_rate=3e-3, interaction_learning_rate=own)
+        for group in build_optimizer(model, training).param_groups:
+            ids = {id(p) for p in group["params"]}
+            if ids & interaction:
+                assert ids == interaction and group["lr"] == expected
+
+
+def test_a_rate_of_an_interaction_is_refused_where_there_is_none(config, backbone):
+    trial = config("parade-attn").override({"training.interaction_learning_rate": 1e-4})
+    with pytest.raises(BadInput, match="interaction_learning_rate has no effect with model parade"):
+        check_model(trial, backbone)
 
 
 def test_dropout_of_a_trial_reaches_its_second_encoder_and_no_other_trial(folders, pair):

@@ -221,3 +221,33 @@ def test_quirks_are_refused_where_they_mean_nothing(config, backbone):
         check_model(config("firstp", DISJOINT, quirks=("unmasked-chunks",)), backbone)
     with pytest.raises(BadInput, match="must be cls or mean, got last"):
         check_model(config("maxp", quirks=("unmasked-chunks",), pool="last"), backbone)
+
+
+@pytest.mark.parametrize("name", ["sump", "avgp"])
+def test_probabilities_are_pooled_in_evaluation_and_logits_in_training(name, model):
+    # Logits 0, ln 3 and -ln 3 are probabilities 1/2, 3/4 and 1/4; the fourth chunk is padding.
+    own = model(name, chunk_scores="probability")
+    with torch.inference_mode():
+        own.head.weight.zero_()
+        own.head.weight[0, 0], own.head.bias[0] = 1.0, 0.0
+        cls_BPH = torch.zeros(1, 4, 32)
+        cls_BPH[0, 1:, 0] = torch.tensor([np.log(3), -np.log(3), 9.0])
+        mask_BP = torch.tensor([[True, True, True, False]])
+        evaluated = own.aggregate(cls_BPH, mask_BP)
+        own.train()
+        own.dropout.p = 0.0
+        trained = own.aggregate(cls_BPH, mask_BP)
+    parts = 1 if name == "sump" else 3
+    assert evaluated.item() == pytest.approx(1.5 / parts, rel=1e-6)
+    assert trained.item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_probabilities_need_passages_that_were_trained_alone(config, backbone):
+    trial = config("avgp", chunk_scores="probability")
+    check_model(trial.override({"training.unit": "passage"}), backbone)
+    with pytest.raises(BadInput, match=r"training\.unit=passage, got document"):
+        check_model(trial, backbone)
+    with pytest.raises(BadInput, match=r"model\.chunk_scores"):
+        check_model(config("avgp", chunk_scores="logits"), backbone)
+    with pytest.raises(BadInput, match=r"model\.chunk_scores has no effect with model maxp"):
+        check_model(config("maxp", chunk_scores="probability"), backbone)
