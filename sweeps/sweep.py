@@ -29,7 +29,7 @@ from sweeps.report import Report, write_report
 from sweeps.report.access import ACCESS_FILE
 from sweeps.store import RESULT, Store
 from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.redact import redact_text
+from sweeps.tracking.redact import redact_text, refuse_secrets
 from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.uri import check_tracking_uri
@@ -67,6 +67,7 @@ def _sweep(
     store = Store(options.storage, experiment.name)
     tracking_uri = options.tracking_uri or default_tracking_uri(store)
     check_tracking_uri(tracking_uri)
+    _check_no_secrets(options)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
     if shortlist:
         shortlist.check(plan)
@@ -119,6 +120,13 @@ def _sweep(
         say(report.text if report else "no trial has finished: there is nothing to report")
         lost = [t for t in plan.trials() if ledger.status(t) not in ("done", "collapsed")]
         return FAILED_TRIALS if lost else DONE
+
+
+def _check_no_secrets(options: Options) -> None:
+    flags = ("collection", "backbone", "model", "init_from", "storage")
+    texts = {f"--{name}": getattr(options, name) or "" for name in flags}
+    grids = {name: ",".join(values) for name, values in options.grids.items()}
+    refuse_secrets(texts | options.settings | grids)
 
 
 def default_tracking_uri(store: Store) -> str:
