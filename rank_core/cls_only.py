@@ -7,15 +7,22 @@ and in training.
 
 In scoring with 16-bit products, [CLS] itself is computed in fp32 in every layer: one token of
 hundreds. What rounding does to the other tokens reaches it through averages over all of them only.
+
+In scoring on CPUs the layers are packed (`rank_core.packed_layers`); what is here is the path of
+training, of other devices, and what the packed layers must equal.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from rank_core.attention import PLAIN, plain_attention
+from rank_core.packed_layers import PackedLayers, can_pack
 
 SAME_LAYERS = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
 """Model types whose layers are BERT's: attention.self, attention.output, feed_forward_chunk."""
@@ -33,10 +40,54 @@ def only_cls(encoder: nn.Module) -> None:
         return
     layers: Any = encoder.encoder.layer  # type: ignore[union-attr]
     for layer in layers:
-        # Another class for the same object: its parameters, their names and copies of it stay
-        # right.
         own = _LastLayer if layer is layers[-1] else _Layer
-        layer.__class__ = type(own.__name__.strip("_"), (own, type(layer)), {})
+        _become(own, layer)
+    _become(_Layers, encoder.encoder)
+
+
+def _become(own: type, module: Any) -> None:
+    # Another class for the same object: its parameters, their names and copies of it stay right.
+    module.__class__ = type(own.__name__.strip("_"), (own, type(module)), {})
+
+
+@contextlib.contextmanager
+def packed(model: nn.Module, autocast: torch.dtype | None) -> Iterator[None]:
+    """While it lasts, and where nothing records a gradient on a CPU that has the kernels, encoders
+    of `only_cls` within the model compute with weights as they are now, laid out for the kernels.
+
+    Weights are packed anew each time, so that none is ever stale and none is kept.
+    """
+    dtype = autocast or torch.float32
+    stacks = [part for part in model.modules() if isinstance(part, _Layers)]
+    stacks = [part for part in stacks if can_pack(part, dtype)]
+    for part in stacks:
+        part.packed = PackedLayers(part.layer, dtype)
+    try:
+        yield
+    finally:
+        for part in stacks:
+            part.packed = None
+
+
+class _Layers:
+    """All layers of an encoder one after the other, packed or as they are."""
+
+    packed: PackedLayers | None = None
+    layer: nn.ModuleList
+
+    def forward(self, hidden_CLH: Tensor, attention_mask: Tensor | None = None, **rest: Any) -> Any:
+        """The last layer's output; [CLS] alone in `last_hidden_state` where weights are packed."""
+        if self.packed is None or torch.is_grad_enabled() or not _hides_tokens(attention_mask):
+            return super().forward(hidden_CLH, attention_mask=attention_mask, **rest)  # type: ignore[misc]
+        cls_C1H = self.packed(hidden_CLH, attention_mask)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=cls_C1H)
+
+
+def _hides_tokens(mask: Tensor | None) -> bool:
+    """Whether a mask (C, 1, L, L) hides tokens from all others alike, as padding is hidden."""
+    if mask is None:
+        return True
+    return mask.dtype == torch.bool and bool((mask == mask[:, :, :1]).all())
 
 
 class _BertLayer:

@@ -4,6 +4,7 @@ belong to, and what padding would cost is never computed.
 `Ranker.forward` over one padded batch is the definition; this must equal it up to rounding.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rank_core.batches import Chunk, PairEncoder, token_budget_batches
+from rank_core.cls_only import packed
 from rank_core.models.ranker import Ranker, pad_chunks
 
 Document = Sequence[Chunk]
@@ -69,8 +71,8 @@ def encode_chunks(
     """x_CH (fp32 or wider) of the chunks, in their order."""
     lengths = [len(chunk) for chunk in chunks]
     parts, rows_of_parts = [], []
-    # One context for all batches: it keeps the weights that it has rounded to 16 bits.
-    with torch.autocast(model.device.type, dtype=autocast, enabled=autocast is not None):
+    # One context for all batches: it keeps the weights that it has rounded or packed.
+    with _numbers(model, autocast):
         for rows in token_budget_batches(lengths, batch_tokens):
             work.add([lengths[i] for i in rows])
             inputs = pairs.layout([chunks[i] for i in rows]).to(model.device)
@@ -121,16 +123,25 @@ def _score_whole(
 ) -> Tensor:
     """score_B of a model that wants whole documents: batches of documents of similar chunks."""
     parts, order = [], []
-    for group in _groups(documents, batch_tokens):
-        some = [documents[i] for i in group]
-        work.add([len(chunk) for document in some for chunk in document])
-        with torch.autocast(model.device.type, dtype=autocast, enabled=autocast is not None):
+    with _numbers(model, autocast):
+        for group in _groups(documents, batch_tokens):
+            some = [documents[i] for i in group]
+            work.add([len(chunk) for document in some for chunk in document])
             score_B = model(pairs.collate(some).to(model.device))
-        parts.append(score_B.to(torch.promote_types(score_B.dtype, torch.float32)))
-        order += group
+            parts.append(score_B.to(torch.promote_types(score_B.dtype, torch.float32)))
+            order += group
     back = torch.empty(len(documents), dtype=torch.long)
     back[order] = torch.arange(len(documents))
     return torch.cat(parts)[back.to(model.device, non_blocking=True)]
+
+
+@contextlib.contextmanager
+def _numbers(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
+    """Products of this number type, over packed weights where that can be."""
+    device = model.device.type
+    with torch.autocast(device, dtype=autocast, enabled=autocast is not None):
+        with packed(model, autocast):
+            yield
 
 
 def _groups(documents: Sequence[Document], batch_tokens: int) -> Iterator[list[int]]:

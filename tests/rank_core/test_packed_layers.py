@@ -1,0 +1,156 @@
+"""Packed layers against the layers as they are: vectors, masks, and never a stale weight."""
+
+import copy
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import AutoConfig, AutoModel
+
+from rank_core import packed_layers
+from rank_core.cls_only import SAME_LAYERS, only_cls, packed
+
+HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+DTYPES = [
+    None,
+    pytest.param(torch.bfloat16, marks=pytest.mark.skipif(not HAS_BF16, reason="no bf16 kernels")),
+]
+
+
+def encoder(model_type: str = "bert", **settings: object) -> torch.nn.Module:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        model_type,
+        vocab_size=50,
+        hidden_size=32,
+        embedding_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=64,
+        **settings,
+    )
+    model = AutoModel.from_config(config).eval()
+    with torch.no_grad():  # of a trained size: at its initial 0.02 a layer hardly looks around
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)
+    only_cls(model)
+    return model
+
+
+def batch(lengths: tuple[int, ...] = (12, 4, 9, 12, 1)) -> dict[str, torch.Tensor]:
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    ids = torch.randint(5, 50, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    return {"input_ids": ids + (1 - mask), "attention_mask": mask}
+
+
+def cls(model: torch.nn.Module, inputs: dict[str, torch.Tensor], dtype: torch.dtype | None = None):
+    """[CLS] by packed weights."""
+    on = dtype is not None
+    with torch.inference_mode(), torch.autocast("cpu", dtype=dtype, enabled=on):
+        with packed(model, dtype):
+            assert any(getattr(part, "packed", None) for part in model.modules())
+            return model(**inputs).last_hidden_state[:, 0]
+
+
+def as_it_is(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(**inputs).last_hidden_state[:, 0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lengths", [(12, 4, 9, 12, 1), (7, 7, 7)])
+@pytest.mark.parametrize("model_type", SAME_LAYERS)
+def test_cls_is_that_of_the_layers_as_they_are(model_type, lengths, dtype, monkeypatch):
+    monkeypatch.setattr(packed_layers, "BLOCK_TOKENS", 24)  # two rows at once, the last one alone
+    monkeypatch.setattr(packed_layers, "SCORE_BYTES", 1)
+    model, inputs = encoder(model_type), batch(lengths)
+    expected = as_it_is(model, inputs)
+    assert expected.std() > 0.5
+    near = 1e-5 if dtype is None else 4e-2
+    assert_close(cls(model, inputs, dtype), expected, atol=near, rtol=0)
+
+
+@pytest.mark.parametrize("activation", ["gelu_new", "relu"])
+def test_any_activation_is_the_models_own(activation):
+    model = encoder(hidden_act=activation)
+    assert_close(cls(model, batch()), as_it_is(model, batch()), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_does_not_depend_on_its_neighbours(dtype):
+    model, inputs = encoder(), batch()
+    together = cls(model, inputs, dtype)
+    for row, length in enumerate(inputs["attention_mask"].sum(1)):
+        alone = cls(model, {k: v[row : row + 1, :length] for k, v in inputs.items()}, dtype)
+        assert_close(alone[0], together[row], atol=1e-5 if dtype is None else 2e-2, rtol=0)
+
+
+def test_fp32_is_the_same_to_the_bit_each_time():
+    model = encoder()
+    assert torch.equal(cls(model, batch()), cls(model, batch()))
+
+
+def _train_a_step(model: torch.nn.Module) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    (model(**batch()).last_hidden_state ** 2).sum().backward()
+    optimizer.step()
+
+
+def _load(model: torch.nn.Module) -> None:
+    model.load_state_dict({name: weight * 0.5 for name, weight in model.state_dict().items()})
+
+
+def _change_data(model: torch.nn.Module) -> None:
+    for parameter in model.parameters():
+        parameter.data.mul_(0.5)  # moves no version counter
+
+
+@pytest.mark.parametrize("change", [_train_a_step, _load, _change_data])
+def test_no_weight_is_stale(change):
+    model = encoder()
+    before = cls(model, batch())
+    change(model)
+    now = cls(model, batch())
+    assert (now - before).abs().max() > 1e-2
+    assert_close(now, as_it_is(model, batch()), atol=1e-4, rtol=1e-4)
+
+
+def test_a_copy_made_beside_packed_weights_has_its_own():
+    model = encoder()
+    cls(model, batch())
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert cls(model, batch()).abs().sum() == 0
+    assert cls(copied, batch()).abs().sum() > 0
+
+
+def test_nothing_packed_is_kept_even_after_a_fault():
+    model = encoder()
+    with pytest.raises(KeyError), torch.inference_mode(), packed(model, None):
+        assert model.encoder.packed is not None
+        raise KeyError
+    assert model.encoder.packed is None
+
+
+@pytest.mark.parametrize("why", ["gradients", "dropout", "float64", "float16"])
+def test_where_it_would_be_another_function_nothing_is_packed(why):
+    model = encoder()
+    if why == "dropout":
+        model.train()
+    if why == "float64":
+        model.double()
+    with torch.set_grad_enabled(why == "gradients"):
+        with packed(model, torch.float16 if why == "float16" else None):
+            assert model.encoder.packed is None
+
+
+def test_a_mask_of_another_kind_goes_to_the_layers_as_they_are():
+    model, inputs = encoder(), batch((12, 12))
+    seen = torch.ones(2, 1, 12, 12, dtype=torch.bool).tril()
+    seen[:, :, 0, :8] = True
+    inputs["attention_mask"] = seen
+    expected = as_it_is(model, inputs)
+    assert torch.equal(cls(model, inputs), expected)
+    assert (expected - as_it_is(model, batch((12, 12)))).abs().max() > 1e-2
