@@ -1,8 +1,9 @@
-"""What a failing trial says may hold a secret (an address, a key it was refused with)."""
+"""Secrets in what a failing trial says, and in what a user writes on the command line."""
 
 import io
 
 import pandas as pd
+import pytest
 
 from sweeps.failures import Failure
 from sweeps.feed import Queue
@@ -10,7 +11,9 @@ from sweeps.ledger import Ledger
 from sweeps.monitor import Monitor
 from sweeps.recorder import Recorder
 from sweeps.store import Store
+from sweeps.sweep import main
 from sweeps.tracking.outbox import Outbox
+from sweeps.window_stride import EXPERIMENT
 
 REASON = "OSError: 403 for https://me:planted-one@host/x with key planted-two-in-the-environment"
 
@@ -38,3 +41,24 @@ def test_the_reason_of_a_failure_is_kept_without_its_secrets(plan_of, tmp_path, 
     texts += [table.to_csv().encode() for table in tables] + [said.getvalue().encode()]
     assert sum(b"403 for https://[redacted]@host" in text for text in texts) >= 5
     assert [text for text in texts if b"planted" in text] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["chat.base_url=https://me:planted@host/v1"],
+        ["chat.base_url=http://a/v1,https://me:planted@host/v1"],
+        ["--storage", "https://host/bucket?token=planted"],
+        ["--storage", "s3://planted-id:planted-key@bucket/rank", "--confirm"],
+        ["--collection", "https://planted@host/collection"],
+    ],
+)
+def test_a_secret_on_the_command_line_is_refused_before_anything_is_written(
+    words, inputs_words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    inputs = [] if {"--collection", "--confirm"} & set(words) else inputs_words
+    assert main(EXPERIMENT, [*inputs, *words], doc=None) == 2
+    message = capsys.readouterr().err
+    assert "must hold no secrets" in message and "[redacted]" in message
+    assert "planted" not in message and list(tmp_path.iterdir()) == []

@@ -1,0 +1,83 @@
+"""Secrets in the environment, in URLs and in settings reach nothing that a sweep writes."""
+
+import gzip
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sweeps.tracking.server import local_server
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+SECRETS = {
+    "AWS_ACCESS_KEY_ID": "AKIAPLANTEDPLANTED01",
+    "AWS_SECRET_ACCESS_KEY": "planted/aws+secret/0123456789",
+    "OPENAI_API_KEY": "sk-proj-planted0123456789abcdef",
+    "HF_TOKEN": "hf_planted0123456789abcdef",
+    "DATABASE_PASSWORD": "planted-in-the-environment",
+}
+PASSWORD = "planted-in-a-url"
+WORDS = "--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32".split()
+IMPATIENT = """
+import sys
+import sweeps.sweep
+from sweeps.window_stride import EXPERIMENT
+sweeps.sweep.DRAIN_SECONDS = 1.0
+sys.exit(sweeps.sweep.main(EXPERIMENT, sys.argv[1:], doc=None))
+"""
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    return [value.encode() for value in (*SECRETS.values(), PASSWORD)]
+
+
+def texts(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """What can be read in every file below a folder; compressed ones as what they hold."""
+    for path in folder.rglob("*"):
+        if path.suffix == ".parquet":
+            yield path, pd.read_parquet(path).to_csv().encode()
+        elif path.suffix == ".gz":
+            yield path, gzip.decompress(path.read_bytes())
+        elif path.is_file():
+            yield path, path.read_bytes()
+
+
+def command(*words: str) -> str:
+    """Standard output and error of `python -m sweeps`, which must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeps", *words], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_no_secret_is_in_anything_written(planted, run_sweep, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    uri = f"http://somebody:{PASSWORD}@127.0.0.1:{port}"
+    # Nobody is there: warnings name the server, and everything waits in the outbox.
+    sweep = run_sweep(
+        tmp_path / "results", *WORDS, "--tracking-uri", uri, program=["-c", IMPATIENT]
+    )
+    assert "http://[redacted]@127.0.0.1" in sweep.text and "MLflow has not taken" in sweep.text
+    with local_server(f"sqlite:///{tmp_path / 'mlflow.db'}", port):
+        said = command("sync", str(sweep.folder), "--tracking-uri", uri)
+        said += command("report", str(sweep.folder))
+    said += command("status", str(sweep.folder))
+    assert "records sent to http://[redacted]@127.0.0.1" in said
+    (tmp_path / "said.txt").write_text(said)
+    found = dict(texts(tmp_path))
+    names = {path.name for path in found}
+    assert {"sweep.json", "trials.parquet", "index.html", "mlflow.db", "per_query.json"} <= names
+    assert any(path.suffix == ".jsonl" and "outbox" in path.parts for path in found)
+    leaks = [(path, secret) for path in found for secret in planted if secret in found[path]]
+    assert leaks == []
