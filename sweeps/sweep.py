@@ -43,6 +43,7 @@ def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     try:
         options = parse(argv, prog=f"{experiment.name}.py", description=doc or "")
+        _check_no_secrets(options)
         if options.confirm:
             return _confirm(experiment, options, list(argv))
         return _sweep(experiment, options, list(argv))
@@ -67,7 +68,6 @@ def _sweep(
     store = Store(options.storage, experiment.name)
     tracking_uri = options.tracking_uri or default_tracking_uri(store)
     check_tracking_uri(tracking_uri)
-    _check_no_secrets(options)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
     if shortlist:
         shortlist.check(plan)
@@ -124,7 +124,7 @@ def _sweep(
 
 def _check_no_secrets(options: Options) -> None:
     flags = ("collection", "backbone", "model", "init_from", "storage")
-    texts = {f"--{name}": getattr(options, name) or "" for name in flags}
+    texts = {f"--{name.replace('_', '-')}": getattr(options, name) or "" for name in flags}
     grids = {name: ",".join(values) for name, values in options.grids.items()}
     refuse_secrets(texts | options.settings | grids)
 
