@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from rank_core.errors import BadInput
-from sweeps.ledger import FILE
+from sweeps.ledger import FAILURES, FILE
 from sweeps.store import HISTORY, RESULT, Store
 from sweeps.tracking.names import metric_name
 from sweeps.tracking.outbox import pending
@@ -58,6 +58,7 @@ class Snapshot:
     where: str  # as the user named it
     described: Mapping[str, Any]
     trials: tuple[TrialNow, ...]
+    failed_attempts: Mapping[str, int]  # by kind; of the planned trials, over all commands
     others: int  # trials in the ledger that this plan does not have
     driver: Driver
     started: float | None  # of the last command, seconds since the epoch
@@ -97,6 +98,7 @@ def take_snapshot(where: str) -> Snapshot:
         where=where,
         described=described,
         trials=tuple(_with_lengths(trials, store)),
+        failed_attempts=_failed_attempts(_read(store, FAILURES, driver), planned),
         others=len(rows.keys() - planned),
         driver=driver,
         started=_modified(local / "qrels" / "test.qrels"),  # written once, by each command
@@ -176,6 +178,17 @@ def _ledger(content: bytes | None, path: str) -> dict[str, dict[str, Any]]:
     except (ValueError, OSError) as error:
         raise BadInput(f"{path} must be the table of a sweep's trials: {error}") from None
     return {f"{row['cell']}-seed{row['seed']}": row for row in table.to_dict("records")}
+
+
+def _failed_attempts(content: bytes | None, planned: set[str]) -> dict[str, int]:
+    """How many attempts ended without a result, by kind, the most frequent first."""
+    if content is None:
+        return {}
+    table = pd.read_parquet(io.BytesIO(content), columns=["cell", "seed", "kind"])
+    names = table["cell"] + "-seed" + table["seed"].astype(str)
+    return {
+        str(kind): int(n) for kind, n in table["kind"][names.isin(planned)].value_counts().items()
+    }
 
 
 def _results(store: Store, names: set[str], primary: str) -> dict[str, dict[str, Any]]:

@@ -13,12 +13,14 @@ from sweeps.monitor import duration
 from sweeps.snapshot import Snapshot, TrialNow, take_snapshot
 
 USED, LOST = ("done", "collapsed"), ("failed", "diverged")
+SETTLED = (*USED, "diverged", "stopped")  # the same command would not run them again
 STATES = {
     "done": "done",
     "collapsed": "collapsed",
     "running": "running",
     "failed": "failed",
     "diverged": "diverged",
+    "stopped": "stopped early",
     "interrupted": "interrupted",
     "planned": "waiting",
 }
@@ -57,6 +59,9 @@ def status_text(snapshot: Snapshot, *, now: float, width: int) -> str:
 def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     yield "driver", _driver(snapshot, now)
     yield "trials", _counts(snapshot)
+    if snapshot.failed_attempts:
+        kinds = ", ".join(f"{kind} ({n})" for kind, n in snapshot.failed_attempts.items())
+        yield "failures", f"{_times(sum(snapshot.failed_attempts.values()))} lost: {kinds}"
     if snapshot.news:
         news = snapshot.news
         label = _labels(snapshot).get(news.cell, news.cell)
@@ -69,7 +74,7 @@ def _driver(snapshot: Snapshot, now: float) -> str:
     if snapshot.driver == "elsewhere":
         return "unknown: the machine it runs on can tell (python -m sweeps status, there)"
     if snapshot.driver == "gone":
-        ended = all(trial.status in (*USED, "diverged") for trial in snapshot.trials)
+        ended = all(trial.status in SETTLED for trial in snapshot.trials)
         return "none: the sweep has ended" if ended else "none: the sweep stands still"
     writer = snapshot.news.writer if snapshot.news else {}
     who = f"running, process {writer['pid']} on {writer['host']}" if writer else "running"
@@ -121,7 +126,7 @@ def _seconds_left(snapshot: Snapshot) -> float | None:
     left = 0.0
     for trial in snapshot.trials:
         # A failed trial is tried again by the next command, not by this one.
-        ended = (*USED, *LOST) if snapshot.driver == "alive" else (*USED, "diverged")
+        ended = (*SETTLED, "failed") if snapshot.driver == "alive" else SETTLED
         if trial.status in ended:
             continue
         whole = fmean(took[trial.cell]) if trial.cell in took else rate * tokens[trial.cell]
@@ -211,7 +216,7 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if snapshot.driver == "alive":
         yield "to do", "nothing: the driver works on it"
         return
-    todo = any(trial.status not in (*USED, "diverged") for trial in snapshot.trials)
+    todo = any(trial.status not in SETTLED for trial in snapshot.trials)
     if todo:
         yield "go on", str(snapshot.described["command"])
     elif snapshot.pending:

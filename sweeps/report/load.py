@@ -16,7 +16,7 @@ USED = ("done", "collapsed")
 """Trials whose scores count: a collapsed seed is a result of its configuration."""
 LOST = ("failed", "diverged")
 CONFIRMS = ("sweep", "cell", "label", "dev_mean", "num_candidates", "naive_gain")
-STATUSES = (*USED, *LOST, "running", "planned")
+STATUSES = (*USED, *LOST, "stopped", "running", "planned")
 TRIAL_COLUMNS = ("cell", "seed", "status")
 SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
 SCREENING = 20

@@ -10,6 +10,7 @@ from filelock import FileLock
 from sweeps import status
 from sweeps.__main__ import main
 from sweeps.describe import manifest, write_description
+from sweeps.failures import Failure
 from sweeps.ledger import Ledger
 from sweeps.snapshot import lock_state, take_snapshot
 from sweeps.status import status_text
@@ -82,6 +83,28 @@ def test_counts_means_and_attempts_are_those_of_the_store_and_the_ledger(begun, 
     # mean of .25 and .75, and their standard deviation .5 / sqrt(2)
     assert line_of(text, "FirstP").split()[2:] == ["2/2", "0.500", ".354", "2"]
     assert "= 4: 2 done, 1 interrupted, 1 waiting; 3 attempts" in text
+
+
+def test_failed_attempts_are_counted_by_kind_whatever_became_of_the_trial(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    assert "failures" not in seen(store)
+    for number, kind in enumerate(["node lost", "process died", "node lost"]):
+        ledger.started(trials[number])
+        ledger.failed(trials[number], Failure(kind, "x"), again=True)
+    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    line = line_of(seen(store), "failures")
+    assert line.split(maxsplit=1)[1] == "3 attempts lost: node lost (2), process died (1)"
+
+
+def test_a_trial_stopped_early_is_named_and_not_to_be_run_again(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    for trial in trials[1:]:
+        finish(store, ledger, outbox, trial, leave_result, dev=0.5)
+    ledger.started(trials[0])
+    ledger.lost(trials[0], "stopped", "stopped early, step 3/9")
+    text = seen(store)
+    assert "3 done, 1 stopped early" in text and "the sweep has ended" in text
+    assert "go on" not in text
 
 
 def test_a_collapsed_seed_counts_as_a_result_and_is_named(begun, leave_result):
