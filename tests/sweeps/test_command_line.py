@@ -157,3 +157,16 @@ def test_a_profile_is_a_known_one_and_clean_unless_said():
 def test_a_confirmation_takes_neither_a_profile_nor_weights(flag):
     with pytest.raises(BadInput, match=f"--confirm takes all .* got {flag}"):
         parsed("--confirm", flag, "cedr2019")
+
+
+def test_checkpoints_come_every_minute_unless_it_is_said_otherwise():
+    assert (parsed().checkpoint_minutes, parsed().checkpoint_gib) == (1.0, 0.0)
+    options = parsed("--checkpoint-minutes", "0", "--checkpoint-gib", "2.5")
+    assert (options.checkpoint_minutes, options.checkpoint_gib) == (0.0, 2.5)
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+@pytest.mark.parametrize("flag", ["--checkpoint-minutes", "--checkpoint-gib"])
+def test_a_cadence_is_a_number_of_minutes_and_a_quota_one_of_gibibytes(flag, value):
+    with pytest.raises(BadInput, match=f"{flag} >= 0 must hold, got"):
+        parsed(f"{flag}={value}")
