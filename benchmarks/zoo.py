@@ -1,11 +1,12 @@
 """Every trained system of the zoo on the embedded collection: dev before training and after.
 
-Each model starts from the embedded backbone, under the windows that suit it, and trains with one
-seed; the figures show that it learns, not which one is best, which takes seeds and a sweep.
-Run: python -m benchmarks.zoo [--models maxp,parade-attn] [--epochs 2] [--json FILE]
+Each model starts from the embedded backbone, under the windows that suit it; figures are means over
+seeds. They show that it learns, not which one is best, which takes more seeds, a test and a sweep.
+Run: python -m benchmarks.zoo [--models maxp,parade-attn] [--epochs 2] [--seeds 1,2] [--json FILE]
 """
 
 import argparse
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -33,37 +34,44 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument("--models", help="entries of MODELS, separated by commas; default: all")
     flags.add_argument("--epochs", type=int, default=2)
+    flags.add_argument("--seeds", default="1", help="separated by commas")
+    flags.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="of all trials")
     flags.add_argument("--json", type=Path, help="write the figures here")
     options = flags.parse_args()
     trained = [name for name, kind in MODELS.items() if not issubclass(kind, ListRanker)]
     names = options.models.split(",") if options.models else trained
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    settings = dict(setting.split("=", 1) for setting in options.settings)
     print(machine())
     rows = []
     for name in names:
-        rows.append(_row(name, options.epochs))
+        rows.append(_row(name, options.epochs, seeds, settings))
         print_table(rows[-1:])
     print_table(rows)
     save(options.json, {"rows": rows})
 
 
-def _row(name: str, epochs: int) -> dict[str, str]:
-    before, _ = _trial(name, 0)
-    after, seconds = _trial(name, epochs)
-    gain = after.dev[MEASURE] - before.dev[MEASURE]
+def _row(name: str, epochs: int, seeds: list[int], settings: dict[str, str]) -> dict[str, str]:
+    before = [_trial(name, 0, seed, settings)[0] for seed in seeds]
+    after, seconds = zip(*(_trial(name, epochs, seed, settings) for seed in seeds), strict=True)
+    gains = [new.dev[MEASURE] - old.dev[MEASURE] for old, new in zip(before, after, strict=True)]
     return {
         "model": name,
-        "dev before": f"{before.dev[MEASURE]:.3f}",
-        "dev after": f"{after.dev[MEASURE]:.3f}",
-        "gain": f"{gain:+.3f}",
-        "test": f"{after.test[MEASURE]:.3f}",
-        "seconds": f"{seconds:.0f}",
+        "epochs": str(epochs),
+        "dev before": f"{statistics.mean(one.dev[MEASURE] for one in before):.3f}",
+        "dev after": f"{statistics.mean(one.dev[MEASURE] for one in after):.3f}",
+        "gain": " ".join(f"{gain:+.3f}" for gain in gains),
+        "test": f"{statistics.mean(one.test[MEASURE] for one in after):.3f}",
+        "seconds": f"{statistics.mean(seconds):.0f}",
     }
 
 
-def _trial(name: str, epochs: int) -> tuple[TrialResult, float]:
+def _trial(
+    name: str, epochs: int, seed: int, settings: dict[str, str]
+) -> tuple[TrialResult, float]:
     """The end of a trial and what it took."""
-    base = TrialConfig().override({"model.name": name, "training.num_epochs": epochs})
-    config = base.override({**tiny.SETTINGS, **NEEDS.get(name, {})})
+    base = TrialConfig(seed=seed).override({"model.name": name, "training.num_epochs": epochs})
+    config = base.override({**tiny.SETTINGS, **NEEDS.get(name, {}), **settings})
     backbone = load_inputs(config.collection, config.model.backbone).backbone
     config = config.override(suited(config, backbone))
     start = time.perf_counter()

@@ -39,7 +39,7 @@ class FirstP(ChunkScores):
 class ComparedChunks(ChunkScores):
     """Scores of chunks that padding may be made to compete with."""
 
-    options = ("pool", "quirks")
+    options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:

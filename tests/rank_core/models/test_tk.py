@@ -11,7 +11,7 @@ from transformers import AutoModel, BertConfig
 from rank_core.config import Chunking, Model
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
-from rank_core.models.contextualise import TEXT_START, Contextualiser, sinusoids
+from rank_core.models.contextualise import TEXT_START, Contextualiser, sinusoids, through
 from rank_core.models.tk import MU
 
 MODEL = "tk"
@@ -85,6 +85,16 @@ def test_word_vectors_are_as_large_as_positions(model):
 @pytest.mark.parametrize(("size", "heads"), [(300, 10), (768, 8), (1024, 8), (32, 8), (7, 7)])
 def test_heads_divide_the_word_vectors(size, heads):
     assert Contextualiser(size, 0.0).num_heads == heads
+
+
+def test_a_layer_is_torchs_own(model):
+    layer = model.context.layers[0]
+    whole = torch.nn.TransformerEncoderLayer(32, 8, 300, dropout=0.0, batch_first=True)
+    whole.load_state_dict(layer.state_dict())
+    x = torch.randn(3, 17, 32, generator=torch.Generator().manual_seed(4))
+    seen = torch.arange(17) < torch.tensor([17, 9, 3])[:, None]
+    expected = whole(x, src_key_padding_mask=~seen)
+    assert_close(through(layer, x, seen), expected, atol=1e-6, rtol=0)
 
 
 def test_without_dropout_training_repeats_itself_and_with_it_does_not(backbone, config):
