@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -12,6 +13,9 @@ from rank_core.config import setting_types
 from rank_core.errors import BadInput, unknown
 from rank_core.profiles import PROFILES, profile_settings
 from rank_core.transforms import base_of, with_base
+from sweeps.budget import Budget, parse_budget
+from sweeps.search.settings import SEARCHES, SearchSettings, search_settings
+from sweeps.search.space import is_range
 
 DEFAULT_NUM_SEEDS = 3
 OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
@@ -20,7 +24,10 @@ LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[st
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
 FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files, and folders of files."""
-NOT_CONFIRMED = ("collection", "backbone", "model", "init_from", "profile")
+NOT_CONFIRMED = (
+    *("collection", "backbone", "model", "init_from", "profile"),
+    *("search", "num_configs", "search_seed", "race_delta"),
+)
 """Flags that would change what is confirmed."""
 
 
@@ -41,6 +48,7 @@ class Options:
     num_workers: int
     cpus_per_worker: int
     gpus_per_worker: float | None
+    budget: Budget
     checkpoint_minutes: float  # 0: no checkpoints
     checkpoint_gib: float  # of all running trials; 0: what the disk holds
     dry_run: bool
@@ -48,6 +56,8 @@ class Options:
     confirm: bool
     settings: dict[str, str]  # dotted setting: one value
     grids: dict[str, list[str]]  # dotted setting: several values
+    ranges: dict[str, str]  # dotted setting: lo..hi
+    search: SearchSettings
 
 
 class _Once(argparse.Action):
@@ -88,6 +98,10 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument("--seeds", metavar="1,2,3", help="the seeds of every cell")
     seeds.add_argument("--num-seeds", metavar="N", type=int, help="seeds 1 .. N (default 3)")
+    add("--search", metavar="NAME", help="which configurations run: " + ", ".join(SEARCHES))
+    add("--num-configs", metavar="N", type=int, help="how many of them beside the baseline")
+    add("--search-seed", metavar="N", type=int, help="draws configurations (default 1)")
+    add("--race-delta", metavar="D", type=float, help="difference that a race ignores (default 0)")
     add(
         "--storage", metavar="DIR|URI", default="results", help="where results go (default results)"
     )
@@ -116,6 +130,8 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
         help="most that checkpoints may take (default: what half the free disk holds)",
     )
     add("--gpus-per-worker", metavar="X", type=float, help="default 1 where there are GPUs, else 0")
+    add("--max-gpu-hours", metavar="H", type=float, help="of all trials; core-hours without a GPU")
+    add("--deadline", metavar="WHEN", help="when to be done: 2h30m, or 2026-11-21T18:00")
     add("--dry-run", action="store_true", help="print the plan and launch nothing")
     add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
     add("--confirm", action="store_true", help="train the winner on dev again, with fresh seeds")
@@ -128,9 +144,9 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     parser = _parser(prog, description)
     # Settings may stand before, between and after the flags.
     arguments = parser.parse_intermixed_args(list(argv))
-    settings, grids = _settings(arguments.settings)
+    settings, grids, ranges = _settings(arguments.settings)
     if arguments.confirm:
-        _check_confirmation(arguments, [*settings, *grids])
+        _check_confirmation(arguments, [*settings, *grids, *ranges])
     _at_least_one("--num-workers", arguments.num_workers)
     _at_least_one("--cpus-per-worker", arguments.cpus_per_worker)
     if not 0 < arguments.alpha < 1:
@@ -142,13 +158,14 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     gpus = arguments.gpus_per_worker
     if gpus is not None and (gpus < 0 or (gpus > 1 and gpus != int(gpus))):
         raise BadInput(f"--gpus-per-worker must be 0, a fraction or a whole number, got {gpus}")
+    seeds = _seeds(arguments)
     return Options(
         collection=_folder(arguments.collection),
         backbone=_folder(arguments.backbone),
         model=arguments.model,
         init_from=_files(arguments.init_from) if arguments.init_from else None,
         profile=_profile(arguments.profile),
-        seeds=_seeds(arguments),
+        seeds=seeds,
         num_seeds=arguments.num_seeds,
         storage=arguments.storage,
         tracking_uri=arguments.tracking_uri,
@@ -156,6 +173,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         num_workers=arguments.num_workers,
         cpus_per_worker=arguments.cpus_per_worker,
         gpus_per_worker=gpus,
+        budget=parse_budget(arguments.max_gpu_hours, arguments.deadline, time.time()),
         checkpoint_minutes=arguments.checkpoint_minutes,
         checkpoint_gib=arguments.checkpoint_gib,
         dry_run=arguments.dry_run,
@@ -163,6 +181,15 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         confirm=arguments.confirm,
         settings=settings,
         grids=grids,
+        ranges=ranges,
+        search=search_settings(
+            arguments.search,
+            arguments.num_configs,
+            arguments.search_seed,
+            arguments.race_delta,
+            ranges=bool(ranges),
+            num_seeds=len(seeds),
+        ),
     )
 
 
@@ -209,7 +236,7 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
         raise BadInput(
             "--confirm takes all settings from the finished sweep; beside it stand only --storage, "
             "--seeds, --num-seeds, --num-workers, --cpus-per-worker, --gpus-per-worker, "
-            "--checkpoint-minutes, --checkpoint-gib, "
+            "--checkpoint-minutes, --checkpoint-gib, --max-gpu-hours, --deadline, "
             f"--tracking-uri and --dry-run, got {', '.join(found)}"
         )
 
@@ -230,9 +257,13 @@ def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
     return seeds
 
 
-def _settings(words: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
+def _settings(
+    words: Sequence[str],
+) -> tuple[dict[str, str], dict[str, list[str]], dict[str, str]]:
+    """Settings with one value, with several, and with a range of values."""
     settings: dict[str, str] = {}
     grids: dict[str, list[str]] = {}
+    ranges: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
@@ -241,11 +272,13 @@ def _settings(words: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]
             raise unknown("setting", name, setting_types())
         if name == "seed":
             raise BadInput("seeds are given by --seeds or --num-seeds, not by seed=")
-        if name in settings or name in grids:
+        if name in settings or name in grids or name in ranges:
             raise BadInput(f"a setting is given once, got {name} twice")
         values = [value] if name in LISTS else OUTSIDE_BRACKETS.split(value)
-        if len(values) > 1:
+        if is_range(value):
+            ranges[name] = value
+        elif len(values) > 1:
             grids[name] = [_absolute(name, one) for one in values]
         else:
             settings[name] = _absolute(name, value)
-    return settings, grids
+    return settings, grids, ranges

@@ -20,6 +20,7 @@ from sweeps.describe import write_json
 from sweeps.experiment import Experiment, Grid
 from sweeps.plan import Plan
 from sweeps.report.load import FILES, USED, Sweep, load_sweep
+from sweeps.report.race import left_after
 from sweeps.store import Store
 
 FILE = "shortlist.json"
@@ -136,7 +137,8 @@ def choose(store: Store) -> Shortlist:
             f"a confirmation needs a finished cell beside the baseline, with {sweep.primary} on "
             f"dev; {store.folder} has none"
         )
-    winner = max(candidates, key=lambda cell: float(dev[cell]))
+    stayed = [cell for cell in candidates if cell not in left_after(sweep)] or candidates
+    winner = max(stayed, key=lambda cell: float(dev[cell]))
     # Only now, with the choice made, is the reported split looked at.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
     mean = chosen.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()

@@ -19,6 +19,7 @@ from sweeps.estimate import Calibration, gpu_share, wall_seconds
 from sweeps.measure import Forecast
 from sweeps.monitor import duration
 from sweeps.plan import Plan, Trial
+from sweeps.search.text import search_lines
 from sweeps.tracking.redact import redact_text
 
 SPLITS = ("dev", "test")
@@ -42,18 +43,21 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens",
+        *search_lines(plan),
         f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
         + (f" ({once} that every seed would repeat run once)" if once else "")
         + (f", of which {finished} are done already" if finished else ""),
         "",
         f"{'cell':<{width}}{'chunks':>8}{'(max)':>7}{'tokens/doc':>12}{'seen':>8}{'cost':>8}",
     ]
+    # Costs are multiples of the baseline's, or of the first cell's that encodes anything.
+    reference = next((cell.cost for cell in plan.cells if cell.cost), 1)
     for cell in plan.cells:
         chunks = cell.chunks
         lines.append(
             f"{cell.label:<{width}}{chunks.chunks_per_document:>8.1f}{chunks.max_chunks:>7}"
             f"{chunks.tokens_per_document:>12,.0f}{chunks.coverage:>8.0%}"
-            f"{cell.cost / (plan.cells[0].cost or 1):>7.1f}x"
+            f"{cell.cost / reference:>7.1f}x"
             + ("  (baseline)" if cell is plan.cells[0] else "")
         )
     lines += [f"left out    {item.label}: {item.reason}" for item in plan.removed]
@@ -146,19 +150,6 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
     """What the report needs to know of the sweep beside its tables."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept = plan.experiment.swept
-    cells = []
-    for cell in plan.cells:
-        settings = cell.config.settings()
-        cells.append(
-            {
-                "cell": cell.cell,
-                "label": cell.label,
-                "group": model_class(cell.config.model.name).label,
-                "settings": {name: settings[name] for name in ("model.name", *swept)},
-                "coverage": cell.chunks.coverage,
-                "encoder_tokens_per_document": cell.chunks.tokens_per_document,
-            }
-        )
     return {
         "schema_version": 1,
         "sweep": plan.experiment.name,
@@ -167,8 +158,6 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
         "measures": list(base.evaluation.measures),
         "primary": base.evaluation.measures[0],
         "baseline": plan.cells[0].cell,
-        "baselines": own_baselines(plan),
-        "deterministic": [cell.cell for cell in plan.cells if cell.deterministic],
         "correction": None,  # the report decides by the number of comparisons
         "paired_seeds": base.training.paired_seeds,
         "swept": list(swept),
@@ -180,11 +169,34 @@ def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
             "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
         },
         "backbone": {"name": backbone.name, "content_hash": backbone.content_hash},
-        "cells": cells,
+        **described_cells(plan),
         "first_stage": first_stage_means(_parts(plan), "test", base.evaluation),
         "command": redact_text(shlex.join(["python", f"sweeps/{plan.experiment.script}", *argv])),
         "profile": plan.experiment.profile,
         "confirms": plan.experiment.confirms,
+    }
+
+
+def described_cells(plan: Plan) -> dict[str, Any]:
+    """What grows with a plan whose search proposes its cells."""
+    swept = ("model.name", *plan.experiment.swept)
+    cells = []
+    for cell in plan.cells:
+        settings = cell.config.settings()
+        cells.append(
+            {
+                "cell": cell.cell,
+                "label": cell.label,
+                "group": model_class(cell.config.model.name).label,
+                "settings": {name: settings[name] for name in swept},
+                "coverage": cell.chunks.coverage,
+                "encoder_tokens_per_document": cell.chunks.tokens_per_document,
+            }
+        )
+    return {
+        "baselines": own_baselines(plan),
+        "deterministic": [cell.cell for cell in plan.cells if cell.deterministic],
+        "cells": cells,
     }
 
 

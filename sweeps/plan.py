@@ -2,13 +2,13 @@
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rank_core import tiny
-from rank_core.config import TrialConfig, setting_types
+from rank_core.config import TrialConfig
 from rank_core.cross_validation import near_duplicates, parts_of
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
@@ -19,6 +19,9 @@ from rank_core.profiles import profile_settings, suited_to_model
 from sweeps.command_line import Options
 from sweeps.cost import ChunkStatistics, chunk_statistics, trial_cost
 from sweeps.experiment import Experiment, Settings
+from sweeps.search.points import search_space
+from sweeps.search.settings import SearchSettings
+from sweeps.search.space import Space
 from sweeps.suited import suited
 
 SMOKE = {
@@ -29,6 +32,8 @@ SMOKE = {
     "evaluation.max_test_queries": 8,
 }
 SMOKE_POINTS = 2
+DRAWS = 20
+"""Points drawn at most for each that is asked for: some cannot run, some repeat others."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,8 @@ class Plan:
     cells: tuple[PlannedCell, ...]
     removed: tuple[Removed, ...]
     seeds: tuple[int, ...]
+    space: Space
+    search: SearchSettings
 
     def trials(self) -> Iterator[Trial]:
         """Seed by seed: however early a sweep ends, its cells have (almost) equally many seeds."""
@@ -94,6 +101,16 @@ class Plan:
         """Cells times seeds, less what would be the same run again."""
         return sum(1 for _ in self.trials())
 
+    @property
+    def max_trials(self) -> int:
+        """The same where every configuration is known; else what the search can come to."""
+        if not self.search.proposes:
+            return self.num_trials
+        proposed = self.search.num_configs or 0
+        return sum(1 for trial in self.trials() if trial.cell is self.cells[0]) + proposed * len(
+            self.seeds
+        )
+
 
 def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
     """Everything that can be known before a launch; raises `BadInput` for what can never run.
@@ -106,14 +123,31 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     inputs = load_inputs(base.collection, base.model.backbone)
     _check_room(base, inputs, options.num_workers)
     grid = experiment.grid(base, inputs.backbone)
-    points = _restricted(grid.points, experiment, options)
+    space = search_space(grid.points, experiment, options)
+    search, points = options.search, space.points
     if options.smoke_test:
+        few = min(search.num_configs or SMOKE_POINTS, SMOKE_POINTS)
+        search = replace(search, num_configs=few if search.num_configs else None)
         points = points[:SMOKE_POINTS]
     baseline = _cell(experiment, base, grid.baseline)
-    cells, removed = _feasible(experiment, base, baseline, points)
+    cells, removed = [baseline], list[Removed]()
+    if not search.proposes:
+        drawn = space.drawn(search.seed) if search.num_configs else points
+        cells, removed = _feasible(experiment, base, baseline, drawn, search.num_configs)
     if base.evaluation.folds and (leak := near_duplicates(parts_of(base, inputs))):
         print(f"warning: {leak}", file=sys.stderr, flush=True)
-    return Plan(experiment, base, inputs, tuple(_told_apart(cells)), tuple(removed), options.seeds)
+    cells = _told_apart(cells)
+    return Plan(
+        experiment, base, inputs, tuple(cells), tuple(removed), options.seeds, space, search
+    )
+
+
+def extended(plan: Plan, point: Settings) -> Plan | Removed:
+    """The plan with one more cell, or why the point cannot be one: by the law of every plan."""
+    found = _new_cell(plan.experiment, plan.base, list(plan.cells), point)
+    if isinstance(found, Removed):
+        return found
+    return replace(plan, cells=tuple(_told_apart([*plan.cells, found])))
 
 
 def base_config(experiment: Experiment, options: Options) -> TrialConfig:
@@ -126,10 +160,12 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
         "training.init_from": options.init_from,
     }
     chosen: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    for name in chosen.keys() & (options.settings.keys() | options.grids.keys()):
+    for name in chosen.keys() & (
+        options.settings.keys() | options.grids.keys() | options.ranges.keys()
+    ):
         flag = f"--{name.rpartition('.')[2]}".replace("--name", "--model").replace("_", "-")
         raise BadInput(f"a setting is given once, got {flag} and {name}=")
-    for name in options.grids:
+    for name in [*options.grids, *options.ranges]:
         if name not in experiment.swept:
             raise BadInput(
                 f"only swept settings take several values, got {name}; "
@@ -161,58 +197,43 @@ def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
         )
 
 
-def _restricted(
-    points: tuple[Settings, ...], experiment: Experiment, options: Options
-) -> list[Settings]:
-    """The experiment's points, or the product of the values the user gave for swept settings with
-    the experiment's own values for the others."""
-    given = {name: [value] for name, value in options.settings.items() if name in experiment.swept}
-    given |= options.grids
-    if not given:
-        return list(points)
-    parsed = {name: [_typed(name, value) for value in values] for name, values in given.items()}
-    axes = []
-    for name in experiment.swept:
-        own = list(dict.fromkeys(point[name] for point in points if name in point))
-        axes.append(parsed.get(name, own))
-    product = itertools.product(*axes)
-    return [dict(zip(experiment.swept, values, strict=True)) for values in product]
-
-
-def _typed(name: str, value: str) -> Any:
-    kind = setting_types()[name]
-    if kind is bool:
-        return value  # bool("false") is true; `override` knows the words
-    try:
-        return kind(value)
-    except ValueError:
-        raise BadInput(f"{name} takes values of type {kind.__name__}, got {value!r}") from None
-
-
 def _feasible(
     experiment: Experiment,
     base: TrialConfig,
     baseline: PlannedCell,
-    points: list[Settings],
+    points: Iterable[Settings],
+    limit: int | None = None,
 ) -> tuple[list[PlannedCell], list[Removed]]:
-    """The baseline and the points that can run and differ from each other; the others and why."""
-    cells, removed = [baseline], []
-    for point in points:
-        name = ", ".join(f"{setting}={value}" for setting, value in point.items())
-        try:
-            cell = _cell(experiment, base, point)
-        except BadInput as error:
-            removed.append(Removed(name, str(error)))
-            continue
-        twin = next((other for other in cells if _equivalent(cell, other)), None)
-        if twin is None:
-            cells.append(cell)
+    """The baseline and the points that can run and differ from each other, the first `limit` of
+    them; the others and why."""
+    cells, removed = [baseline], list[Removed]()
+    for point in itertools.islice(points, DRAWS * limit if limit else None):
+        found = _new_cell(experiment, base, cells, point)
+        if isinstance(found, Removed):
+            removed.append(found)
         else:
-            removed.append(Removed(name, f"cuts every document as {twin.label} does"))
+            cells.append(found)
+        if len(cells) - 1 == limit:
+            break
     if len(cells) == 1:
         reasons = "; ".join(dict.fromkeys(item.reason for item in removed))
         raise BadInput(f"no point of the grid can run: {reasons}")
     return cells, removed
+
+
+def _new_cell(
+    experiment: Experiment, base: TrialConfig, cells: list[PlannedCell], point: Settings
+) -> PlannedCell | Removed:
+    """The point as a cell beside those there are, or why it is none."""
+    name = ", ".join(f"{setting}={value}" for setting, value in point.items())
+    try:
+        cell = _cell(experiment, base, point)
+    except BadInput as error:
+        return Removed(name, str(error))
+    twin = next((other for other in cells if _equivalent(cell, other)), None)
+    if twin:
+        return Removed(name, f"cuts every document as {twin.label} does")
+    return cell
 
 
 def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
@@ -241,9 +262,10 @@ def _told_apart(cells: list[PlannedCell]) -> list[PlannedCell]:
     """The cells under names that differ: the backbone is named where there are several."""
     if len({cell.config.model.backbone for cell in cells}) == 1:
         return cells
+    names = [Path(cell.config.model.backbone).name for cell in cells]
     return [
-        replace(cell, label=f"{cell.label} {Path(cell.config.model.backbone).name}")
-        for cell in cells
+        replace(cell, label=f"{cell.label.removesuffix(f' {name}')} {name}")
+        for cell, name in zip(cells, names, strict=True)
     ]
 
 

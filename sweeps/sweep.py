@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from rank_core.errors import BadInput
 from sweeps.adoption import adopt, adoptable
+from sweeps.budgeted import Budgeted, note_held_back, within_budget
 from sweeps.command_line import Options, parse
 from sweeps.confirm import Shortlist, find_shortlist, freeze
 from sweeps.describe import forecast_text, manifest, plan_text, say, write_description, write_json
@@ -27,6 +28,8 @@ from sweeps.plan import Plan, Trial, make_plan
 from sweeps.recorder import Recorder
 from sweeps.report import Report, write_report
 from sweeps.report.access import ACCESS_FILE
+from sweeps.search.make import make_search
+from sweeps.search.search import USED, Known, Search
 from sweeps.store import RESULT, Store
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.redact import redact_text, refuse_secrets
@@ -34,7 +37,7 @@ from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.uri import check_tracking_uri
 
-DONE, BAD_INPUT, FAILED_TRIALS, INTERRUPTED = 0, 2, 3, 130
+DONE, BAD_INPUT, FAILED_TRIALS, OUT_OF_BUDGET, INTERRUPTED = 0, 2, 3, 4, 130
 DRAIN_SECONDS = 60.0
 
 
@@ -78,34 +81,32 @@ def _sweep(
     with _only_driver(store):
         if shortlist:
             freeze(store, shortlist)
-        adopted = adopt(store, plan.trials())
         ledger, finished = Ledger(store), store.finished()
         store.drop_checkpoints(finished)
-        missing = ledger.plan(plan, finished)
-        done = plan.num_trials - len(missing)
+        search = make_search(plan, _known(ledger, finished, store), store)
+        plan = search.plan
+        adopted = adopt(store, plan.trials())
+        finished |= adopted
+        feed = within_budget(search, options)
+        done = plan.num_trials - len(ledger.plan(plan, finished))
         say(plan_text(plan, finished=done))
         if adopted:
             say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
         say("")
-        description = manifest(plan, argv) | {
-            "alpha": options.alpha,
-            "experiment": experiment_name(plan, store),
-            "tracking_uri": redact_text(tracking_uri),
-        }
-        write_description(store.folder, plan, description)
-        store.push("sweep.json", "qrels")  # for those who watch from elsewhere
+        _describe(search, store, argv, options, redact_text(tracking_uri))
         outbox = Outbox(store.folder / "outbox", experiment_name(plan, store).removeprefix("rank/"))
         recorder = Recorder(outbox, store, plan)
-        for trial in plan.trials():
-            if ledger.status(trial) in ("done", "collapsed"):
-                recorder.catch_up(trial)
+        _catch_up(plan, ledger, recorder)
         uploader = Uploader(outbox.folder, tracking_uri, experiment_name(plan, store))
         uploader.start()
         try:
-            if missing:
-                _launch(plan, missing, store, ledger, recorder, options)
+            if not search.over:
+                _launch(search, feed, store, ledger, recorder, options)
             else:
                 say("nothing to launch: every trial has ended already")
+            plan = search.plan
+            _catch_up(plan, ledger, recorder)  # what a search proposed and found finished
+            held_back = note_held_back(search, feed, store)
             report = _finish(plan, store, ledger)
         finally:
             pending = uploader.close(DRAIN_SECONDS)
@@ -116,10 +117,53 @@ def _sweep(
             )
         elif report:
             summary = f"{experiment_name(plan, store)}/summary"
-            log_summary(tracking_uri, summary, summary_rows(report.folder))
+            log_summary(tracking_uri, summary, summary_rows(report.folder), report.folder)
         say(report.text if report else "no trial has finished: there is nothing to report")
-        lost = [t for t in plan.trials() if ledger.status(t) not in ("done", "collapsed")]
-        return FAILED_TRIALS if lost else DONE
+        return _ending(search, ledger, held_back)
+
+
+def _describe(
+    search: Search, store: Store, argv: list[str], options: Options, tracking_uri: str
+) -> None:
+    """`sweep.json` and the judgments, for those who watch, and for the report."""
+    description = manifest(search.plan, argv) | {
+        "alpha": options.alpha,
+        "experiment": experiment_name(search.plan, store),
+        "tracking_uri": tracking_uri,
+    }
+    write_description(store.folder, search.plan, description)
+    search.describe()
+    store.push("sweep.json", "qrels")  # for those who watch from elsewhere
+
+
+def _ending(search: Search, ledger: Ledger, held_back: str) -> int:
+    """The exit code; tells of what a budget held back."""
+    ahead = {trial.name for trial in search.ahead} if held_back else set()
+    wanted = [trial for trial in search.decision.wanted if trial.name not in ahead]
+    lost = [trial for trial in wanted if ledger.status(trial) not in USED]
+    if held_back:
+        say(f"stopped     {held_back}; the same command with more goes on from here")
+    return FAILED_TRIALS if lost else OUT_OF_BUDGET if held_back else DONE
+
+
+def _catch_up(plan: Plan, ledger: Ledger, recorder: Recorder) -> None:
+    for trial in plan.trials():
+        if ledger.status(trial) in USED:
+            recorder.catch_up(trial)
+
+
+def _known(ledger: Ledger, finished: set[str], store: Store) -> Known:
+    """What has ended before this command; a diverged trial would diverge again."""
+
+    def known(trial: Trial) -> str | None:
+        if trial.name not in finished:
+            finished.update(adopt(store, [trial]))  # what a search has proposed just now
+        if trial.name in finished and ledger.status(trial) not in USED:
+            ledger.finished(trial)
+        status = ledger.status(trial)
+        return status if status in (*USED, "diverged") else None
+
+    return known
 
 
 def _check_no_secrets(options: Options) -> None:
@@ -171,8 +215,8 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
 
 
 def _launch(
-    plan: Plan,
-    missing: list[Trial],
+    search: Search,
+    feed: Search | Budgeted,
     store: Store,
     ledger: Ledger,
     recorder: Recorder,
@@ -180,17 +224,15 @@ def _launch(
 ) -> None:
     import ray
 
-    from sweeps.feed import Queue
     from sweeps.resources import check_nodes, connect, trial_resources
     from sweeps.runner import run_trials
 
-    feed = Queue(missing)
-    monitor = Monitor(ledger, recorder, feed, plan.base.evaluation.measures[0])
+    monitor = Monitor(ledger, recorder, feed, search.plan.base.evaluation.measures[0])
     try:
         connect(options.num_workers)
         resources = trial_resources(options)
         check_nodes(store)
-        say(f"{len(missing)} trials on {resources.slots} slot(s)")
+        say(f"{len(feed.ahead)} trials on {resources.slots} slot(s)")
         run_trials(feed, store=store, resources=resources, monitor=monitor)
     except KeyboardInterrupt:
         monitor.interrupted()

@@ -14,6 +14,7 @@ from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test
 from rank_core.table import ResultCell, ResultRow, caption
 from sweeps.report.leaders import tied_with_best
 from sweeps.report.load import LOST, Sweep
+from sweeps.report.race import left_after
 from sweeps.report.summary import CellSummary, summarize
 
 
@@ -80,6 +81,10 @@ class Analysis:
                 " Italic: a mean that is not told from the best one (queries and runs random, "
                 "same correction over the comparisons with the best)."
             )
+        if left_after(self.sweep):
+            text += (
+                " Systems without a difference left the race on dev, with fewer seeds by design."
+            )
         if self.undecided:
             text += (
                 " Where a system has one seed, p is not defined (—) and letters are conditional "
@@ -94,9 +99,10 @@ class Analysis:
 
 
 def analyse(sweep: Sweep) -> Analysis:
-    """Compare whatever finished; without a finished baseline there is no comparison."""
-    cells = summarize(sweep)
-    scored = [one.cell.cell for one in cells if one.num_used]
+    """Compare whatever finished and has not left a race; without a finished baseline there is no
+    comparison."""
+    cells, left = summarize(sweep), left_after(sweep)
+    scored = [one.cell.cell for one in cells if one.num_used and one.cell.cell not in left]
     matrices = {
         measure: score_matrix(sweep.scores, measure=measure, cells=scored)
         for measure in sweep.measures

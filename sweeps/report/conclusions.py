@@ -5,6 +5,7 @@ import math
 from rank_core.stats.compare import Comparison
 from rank_core.stats.results import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
+from sweeps.report.race import search_sentences
 from sweeps.report.summary import losses
 
 _NAMED = 3
@@ -16,6 +17,7 @@ def conclusions(analysis: Analysis) -> list[str]:
     return [
         answer(analysis),
         *([confirmed] if (confirmed := confirmation(analysis)) else []),
+        *search_sentences(analysis.sweep),
         *([customary_test(analysis)] if analysis.primary else []),
         *([below] if (below := below_first_stage(analysis)) else []),
         *(losses(analysis.cells) or [_all_finished(analysis)]),

@@ -65,6 +65,7 @@ class Sweep:
     versions: Mapping[str, str]
     command: str
     confirms: Mapping[str, Any] | None  # the choice of another sweep that this one tests anew
+    search: Mapping[str, Any]  # how the cells were chosen, and who left a race; may be empty
     trials: pd.DataFrame
     scores: pd.DataFrame
     dev_scores: pd.DataFrame
@@ -112,6 +113,7 @@ def load_sweep(folder: Path) -> Sweep:
         versions=described.get("versions") or {},
         command=described.get("command") or "",
         confirms=described.get("confirms"),
+        search=described.get("search") or {},
         trials=trials,
         scores=scores,
         dev_scores=_dev_scores(table, trials, described["primary"]),

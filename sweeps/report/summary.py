@@ -7,6 +7,7 @@ import numpy as np
 from scipy import stats
 
 from sweeps.report.load import USED, Cell, Sweep
+from sweeps.report.race import left_after
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
     }
     # What every seed would repeat is declared for the first one only.
     declared = sweep.seeds[:1] if cell in sweep.deterministic else sweep.seeds
+    declared = declared[: left_after(sweep).get(cell)]  # fewer by design, not lost
     return {seed: known.get(seed, "planned") for seed in sorted({*known, *declared})}
 
 

@@ -15,6 +15,7 @@ from sweeps.report.notation import (
     short_signed,
     shortened,
 )
+from sweeps.report.race import left_after
 
 WIDTH = 80
 _LABEL = 20
@@ -57,7 +58,7 @@ def _legend(analysis: Analysis) -> str:
 def _table(analysis: Analysis) -> list[str]:
     sweep = analysis.sweep
     others = [one for one in sweep.measures if one != sweep.primary][:_OTHERS]
-    level = f"{100 * (1 - sweep.alpha):g} %"
+    level, left = f"{100 * (1 - sweep.alpha):g} %", left_after(sweep)
     lines = [["system", "seeds", sweep.primary, "diff", f"{level} interval", "p", *others]]
     for row in analysis.rows:
         cells = {one.measure: one for one in row.cells}
@@ -66,7 +67,7 @@ def _table(analysis: Analysis) -> list[str]:
                 shortened(row.label, _LABEL),
                 f"{row.seeds_used}/{row.seeds_launched}",
                 _score(analysis, row, cells[sweep.primary]),
-                *_difference(row, cells[sweep.primary]),
+                *_difference(row, cells[sweep.primary], left=row.cell in left),
                 *(_score(analysis, row, cells[one]) for one in others),
             ]
         )
@@ -80,9 +81,9 @@ def _score(analysis: Analysis, row: ResultRow, cell: ResultCell) -> str:
     return f"{cell.mean:.3f} {letters(row.cell, cell, analysis.slots, analysis.sweep.alpha)}"
 
 
-def _difference(row: ResultRow, cell: ResultCell) -> tuple[str, str, str]:
+def _difference(row: ResultRow, cell: ResultCell, *, left: bool) -> tuple[str, str, str]:
     """Difference, interval and p against the baseline; words where there is none."""
     one = cell.comparison
     if one is None:
-        return ("baseline" if row.is_baseline else "—"), "", ""
+        return ("baseline" if row.is_baseline else "left" if left else "—"), "", ""
     return short_signed(one.delta), short_interval(one), p_text(one.p_both_adjusted)

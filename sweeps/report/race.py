@@ -1,0 +1,82 @@
+"""What the search of a sweep decided on dev: the standings of a race, and who left it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sweeps.report.load import Sweep
+
+_NAMED = 4
+"""How many that left a sentence names before it says how many more there are."""
+
+
+def left_after(sweep: Sweep) -> Mapping[str, int]:
+    """{cell that left the race: seeds after which it did}; empty for any other search."""
+    return {
+        one["cell"]: int(one["left_after"])
+        for one in sweep.search.get("standings", ())
+        if one["left_after"] is not None
+    }
+
+
+def search_sentences(sweep: Sweep) -> list[str]:
+    """What the search did, and what that means for the table; none for the whole grid."""
+    search = sweep.search
+    if search.get("name") == "race":
+        return [_race(sweep)]
+    if search.get("name") in ("tpe", "gp"):
+        chosen = f"{search['proposed']} of at most {search['num_configs']}"
+        space = f" from {search['space']} points" if search["space"] else ""
+        return [
+            f"The configurations were proposed one after the other by {search['name']}{space} "
+            f"({chosen}, search seed {search['seed']}), by the mean over seeds on dev of the "
+            "earlier ones: the best of them is a choice, which --confirm retrains with fresh seeds."
+        ]
+    return []
+
+
+def _race(sweep: Sweep) -> str:
+    search, left = sweep.search, left_after(sweep)
+    racing, trials = len(search["standings"]), search["whole_grid"]
+    run = search["launched_by_design"]
+    state = "" if search["over"] else " The race is not over."
+    if not left:
+        return (
+            f"Race on dev: none of {racing} configurations has left after {search['num_complete']} "
+            f"of {search['num_seeds']} seeds ({run} of {trials} trials).{state}"
+        )
+    named = [f"{sweep.label(cell)} (after {seeds})" for cell, seeds in left.items()]
+    if len(named) > _NAMED:
+        named = [*named[:_NAMED], f"{len(named) - _NAMED} more"]
+    lost = sum(one["left_after"] is not None and "p" not in one for one in search["standings"])
+    because = f", {lost} of them because a trial failed or diverged" if lost else ""
+    return (
+        f"Race on dev: {len(left)} of {racing} configurations left before they had all "
+        f"{search['num_seeds']} seeds{because}, which took {run} of {trials} trials "
+        f"({run / trials:.0%}): {', '.join(named)}.{state} They are compared with nothing: who "
+        "left was decided on dev, and the tests are of what has all seeds. The runs of who stayed "
+        "were chosen with their luck; --confirm retrains the winner on dev with fresh seeds."
+    )
+
+
+def standing_rows(sweep: Sweep) -> list[tuple[str, ...]]:
+    """The race in its order: configuration, seeds, mean on dev when last judged, what became of
+    it; empty for any other search."""
+    lines: list[tuple[str, ...]] = []
+    for place, one in enumerate(sweep.search.get("standings", ()), start=1):
+        mean = "—" if one["dev_mean"] is None else f"{one['dev_mean']:.4f}"
+        lines.append(
+            (str(place), sweep.label(one["cell"]), mean, str(one["num_seeds"]), _fate(one))
+        )
+    return lines
+
+
+def _fate(one: Mapping[str, Any]) -> str:
+    if one["left_after"] is None:
+        return "stayed"
+    if "p" not in one:
+        return str(one["reason"])
+    return f"left: {one['reason']} (p {_p(one['p'])} < {_p(one['level'])})"
+
+
+def _p(value: float) -> str:
+    return f"{value:.1g}" if value < 0.01 else f"{value:.3f}"

@@ -1,0 +1,147 @@
+"""Configurations that a model of the dev values proposes, each run with every seed.
+
+The seeds are replicates: a configuration is worth its mean over them, so that no proposal follows
+one lucky run. What is proposed next depends on the proposals so far and on what the earlier ones
+reached, whenever they did; each proposal is on disk before it is launched and never made again.
+Only points that the plan's own law accepts are proposed.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rank_core.seeding import derive
+from sweeps.describe import write_json
+from sweeps.experiment import Settings
+from sweeps.plan import DRAWS, Plan, PlannedCell, Removed, Trial, extended
+from sweeps.search.sampler import Seen, propose
+from sweeps.search.search import USED, Decision, Known, Search, dev_values
+from sweeps.store import Store
+
+AT_ONCE = 4
+"""Configurations under way at a time: a proposal does not know what the three before it reach."""
+ASKS = 50
+"""How often the model is asked for one proposal before a point is drawn at random instead: where
+most of the space cannot run, or nearly all of it has."""
+
+
+class ProposingSearch(Search):
+    """Optuna's proposals, one configuration after the other."""
+
+    def __init__(self, plan: Plan, known: Known, store: Store) -> None:
+        super().__init__(plan, known, store)
+        self._path = f"search-{_identity(plan)}.json"
+        self._points: list[Settings] = []
+        self._refused: list[Settings] = []
+        self._exhausted = False
+        for proposal in self._read()[: self._most]:
+            if not self._accept(proposal["point"]):
+                break  # a newer program refuses it: what followed from it is proposed anew
+
+    @property
+    def _most(self) -> int:
+        return self.plan.search.num_configs or 0
+
+    def decide(self) -> Decision:
+        """The baseline, then every proposal, with all seeds."""
+        while (
+            len(self._points) < self._most
+            and not self._exhausted
+            and all(self._settled(cell) for cell in self._proposals[: self._told])
+        ):
+            self._propose()
+        wanted = tuple(trial for cell in self.plan.cells for trial in self._trials(cell))
+        return Decision(wanted, final=self._exhausted or len(self._points) == self._most)
+
+    def described(self) -> Mapping[str, Any]:
+        """How many were proposed of how many, and by what."""
+        over = self.decision.final
+        return {
+            "name": self.plan.search.name,
+            "over": over,
+            "seed": self.plan.search.seed,
+            "num_configs": self._most,
+            "proposed": len(self._points),
+            "at_once": AT_ONCE,
+            "space": None if self.plan.space.ranges else len(self.plan.space.points),
+        }
+
+    @property
+    def _proposals(self) -> tuple[PlannedCell, ...]:
+        return self.plan.cells[1:]
+
+    @property
+    def _told(self) -> int:
+        """How many proposals the next one knows the values of: the order of ends has no say."""
+        return max(0, len(self._points) - AT_ONCE + 1)
+
+    def _propose(self) -> None:
+        for point in self._candidates():
+            if point in self._refused:
+                continue
+            if self._accept(point):
+                self._write()
+                return
+            self._refused.append(point)
+        self._exhausted = True
+
+    def _candidates(self) -> Iterator[Settings]:
+        """What the model proposes, then the rest of the space at random."""
+        search, space, number = self.plan.search, self.plan.space, len(self._points)
+        seed = derive(search.seed, search.name, number)
+        asked = propose(search.name, space, list(self._seen()), seed=seed % 2**32)
+        for values in itertools.islice(asked, ASKS):
+            if (point := space.point(values)) is not None:
+                yield point
+        yield from itertools.islice(space.drawn(seed), DRAWS * ASKS)
+
+    def _seen(self) -> Iterator[Seen]:
+        for number, (cell, point) in enumerate(zip(self._proposals, self._points, strict=True)):
+            ended = number < self._told
+            yield point, self._value(cell) if ended else None, ended
+
+    def _value(self, cell: PlannedCell) -> float | None:
+        """The mean on dev over the seeds that ended with scores; None without any."""
+        used = [trial for trial in self._trials(cell) if self.status(trial) in USED]
+        means = [dev_values(self.store.folder, trial).mean() for trial in used]
+        return float(np.mean(means)) if means else None
+
+    def _settled(self, cell: PlannedCell) -> bool:
+        return all(self.status(trial) is not None for trial in self._trials(cell))
+
+    def _trials(self, cell: PlannedCell) -> Iterator[Trial]:
+        seeds = self.plan.seeds[:1] if cell.deterministic else self.plan.seeds
+        for seed in seeds:
+            yield Trial(cell, seed, self.plan.experiment.swept)
+
+    def _accept(self, point: Settings) -> bool:
+        found = extended(self.plan, point)
+        if isinstance(found, Removed):
+            return False
+        self.plan = found
+        self._points.append(point)
+        return True
+
+    def _read(self) -> list[Any]:
+        path = self.store.pull_file(self._path)
+        return list(json.loads(path.read_text())["proposals"]) if path.exists() else []
+
+    def _write(self) -> None:
+        """All proposals, those of an earlier command for more configurations included."""
+        proposals = [
+            {"point": dict(point), "cell": cell.cell, "knew": max(0, number - AT_ONCE + 1)}
+            for number, (point, cell) in enumerate(zip(self._points, self._proposals, strict=True))
+        ]
+        write_json(self.store.folder / self._path, {"proposals": proposals})
+        self.store.push(self._path)
+
+
+def _identity(plan: Plan) -> str:
+    """Six hex digits for what proposals depend on beside their number: the search, the space, and
+    the settings and contents that all cells share."""
+    shared = (plan.search.name, plan.search.seed, plan.space.text(), plan.cells[0].cell)
+    return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]

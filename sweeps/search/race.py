@@ -1,0 +1,120 @@
+"""A race of the plan's configurations on dev: `rank_core.stats.racing` decides, seeds are blocks.
+
+The baseline is no competitor, as in a confirmation: all others are compared with it, so it runs
+every seed whatever it reaches. Nor is a configuration that no seed can change. Who is live when the
+race is decided runs its remaining seeds, unraced, so that the table compares equal seeds.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rank_core.errors import BadInput
+from rank_core.stats.racing import Race, race_so_far
+from rank_core.stats.racing_rule import FIRST_LOOK
+from rank_core.stats.scopes import Floats
+from sweeps.plan import Plan, PlannedCell, Trial
+from sweeps.search.search import LOST, USED, Decision, Known, Search, dev_values
+from sweeps.store import Store
+
+ALPHA = 0.05
+"""The chance, at most, that the race drops the configuration that the whole grid would name."""
+
+
+class RaceSearch(Search):
+    """Runs blocks of one seed of every live configuration."""
+
+    def __init__(self, plan: Plan, known: Known, store: Store) -> None:
+        super().__init__(plan, known, store)
+        self.competitors = {cell.cell: cell for cell in _competitors(plan)}
+        self._values: dict[str, Floats] = {}
+
+    def race(self) -> Race:
+        """The race as far as its trials have ended."""
+        trials = {
+            (trial.cell.cell, trial.seed): trial
+            for trial in self.plan.trials()
+            if trial.cell.cell in self.competitors
+        }
+        by_end = {key: self.status(trial) for key, trial in trials.items()}
+        return race_so_far(
+            {key: self._dev(trials[key]) for key, status in by_end.items() if status in USED},
+            configurations=tuple(self.competitors),
+            seeds=self.plan.seeds,
+            lost=[key for key, status in by_end.items() if status in LOST],
+            alpha=ALPHA,
+            delta=self.plan.search.delta,
+        )
+
+    def _dev(self, trial: Trial) -> Floats:
+        if trial.name not in self._values:
+            self._values[trial.name] = dev_values(self.store.folder, trial)
+        return self._values[trial.name]
+
+    def decide(self) -> Decision:
+        """One block beyond the complete ones; to the end for those that the race leaves."""
+        race = self.race()
+        last = {
+            one.configuration: len(self.plan.seeds)
+            if one.left_after is None
+            else one.left_after + one.lost  # the lost trial itself was wanted
+            for one in race.standings
+        }
+        horizon = len(self.plan.seeds) if race.over else max(FIRST_LOOK, race.num_complete + 1)
+        until = {seed: number for number, seed in enumerate(self.plan.seeds, start=1)}
+        wanted = tuple(
+            trial
+            for trial in self.plan.trials()
+            if until[trial.seed] <= min(horizon, last.get(trial.cell.cell, horizon))
+        )
+        return Decision(wanted, final=race.over)
+
+    def described(self) -> Mapping[str, Any]:
+        """The verdicts, and who left after how many seeds and why."""
+        race, seeds = self.race(), len(self.plan.seeds)
+        label = {name: cell.label for name, cell in self.competitors.items()}
+        judged = {
+            one.configuration: (verdict, one)
+            for verdict in race.verdicts
+            for one in verdict.judged
+            if one.leaves
+        }
+        standings = []
+        for one in race.standings:
+            line: dict[str, Any] = {
+                "cell": one.configuration,
+                "dev_mean": one.mean if one.num_seeds else None,
+                "num_seeds": one.num_seeds,
+                "left_after": one.left_after,
+                "reason": "a trial was lost" if one.lost and one.left_after is not None else None,
+            }
+            if one.configuration in judged and not line["reason"]:
+                verdict, found = judged[one.configuration]
+                line |= {
+                    "reason": f"{found.gap:.4f} below {label[verdict.leader]} on dev",
+                    "leader": verdict.leader,
+                    "gap": found.gap,
+                    "p": found.p,
+                    "level": verdict.level,
+                }
+            standings.append(line)
+        return {
+            "name": "race",
+            "alpha": ALPHA,
+            "delta": self.plan.search.delta,
+            "num_seeds": seeds,
+            "num_complete": race.num_complete,
+            "over": race.over,
+            "standings": standings,
+            "launched_by_design": len(self.decision.wanted),
+            "whole_grid": sum(1 for _ in self.plan.trials()),
+        }
+
+
+def _competitors(plan: Plan) -> list[PlannedCell]:
+    found = [cell for cell in plan.cells[1:] if not cell.deterministic]
+    if len(found) < 2:
+        raise BadInput(
+            "a race needs 2 configurations or more beside the baseline that a seed can change, got "
+            f"{', '.join(cell.label for cell in found) or 'none'}"
+        )
+    return found

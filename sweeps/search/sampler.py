@@ -1,0 +1,73 @@
+"""The seam to Optuna: values of the next configuration, by what earlier ones have reached.
+
+A study is made anew for every proposal and told everything again, so nothing of Optuna's own state
+has to survive a killed driver.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import TrialState, create_trial
+
+from sweeps.search.space import Range, Space
+
+Seen = tuple[Mapping[str, Any], float | None, bool]
+"""Values of an earlier proposal, what it reached on dev, and whether it has ended."""
+
+
+def propose(
+    name: str, space: Space, seen: Sequence[Seen], *, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Values for the settings of the space, one proposal after the other, without end. One that is
+    not taken steers the following ones away. Maximises; a value of None is a failure."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    distributions = _distributions(space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study = optuna.create_study(direction="maximize", sampler=_sampler(name, seed))
+        for values, value, ended in seen:
+            study.add_trial(_told(values, value, ended, distributions))
+        while True:
+            yield study.ask(distributions).params
+
+
+def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+    if name == "gp":
+        return optuna.samplers.GPSampler(seed=seed)
+    # Settings act together: a stride means nothing without its window.
+    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+
+
+def _told(
+    values: Mapping[str, Any],
+    value: float | None,
+    ended: bool,
+    distributions: dict[str, BaseDistribution],
+) -> optuna.trial.FrozenTrial:
+    state = TrialState.RUNNING
+    if ended:
+        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+    params = {name: values.get(name) for name in distributions}
+    reached = value if state == TrialState.COMPLETE else None
+    return create_trial(state=state, value=reached, params=params, distributions=distributions)
+
+
+def _distributions(space: Space) -> dict[str, BaseDistribution]:
+    found: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(values) for name, values in space.axes().items()
+    }
+    return found | {name: _numbers(one) for name, one in space.ranges.items()}
+
+
+def _numbers(one: Range) -> BaseDistribution:
+    if one.whole:
+        return IntDistribution(int(one.low), int(one.high), log=one.log)
+    return FloatDistribution(one.low, one.high, log=one.log)

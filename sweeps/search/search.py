@@ -1,0 +1,122 @@
+"""What every search is: a feed whose decisions depend on what has ended and on nothing else.
+
+A driver that was killed reads what has ended from the store and decides the same again, in whatever
+order or on however many slots the trials ran.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rank_core.stats.scopes import Floats
+from sweeps.describe import described_cells, write_json
+from sweeps.plan import Plan, Trial
+from sweeps.store import Store
+
+USED, LOST = ("done", "collapsed"), ("failed", "diverged", "stopped")
+Known = Callable[[Trial], str | None]
+"""The status of a trial that has ended for good before this command, else None."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`wanted` are all trials asked for so far, ended ones included, in the order in which they
+    should run; `final` says that no end of a trial can add to them."""
+
+    wanted: tuple[Trial, ...]
+    final: bool
+
+
+class Search:
+    """A feed over the decisions of `decide`; a subclass decides."""
+
+    def __init__(self, plan: Plan, known: Known, store: Store) -> None:
+        self.plan, self.store = plan, store
+        self._known = known
+        self._launched: set[str] = set()
+        self._status: dict[str, str | None] = {}
+        self._now: Decision | None = None
+
+    def decide(self) -> Decision:
+        """What to run, by the statuses so far."""
+        raise NotImplementedError
+
+    def described(self) -> Mapping[str, Any]:
+        """What `sweep.json` tells of the search as it stands."""
+        return {"name": self.plan.search.name}
+
+    @property
+    def decision(self) -> Decision:
+        """The decision by what has ended until now."""
+        if self._now is None:
+            self._now = self.decide()
+        return self._now
+
+    def status(self, trial: Trial) -> str | None:
+        """How a trial has ended; None if it has not."""
+        if trial.name not in self._status:
+            self._status[trial.name] = self._known(trial)
+        return self._status[trial.name]
+
+    @property
+    def ahead(self) -> tuple[Trial, ...]:
+        """Wanted trials that were not launched and have not ended."""
+        return tuple(
+            trial
+            for trial in self.decision.wanted
+            if trial.name not in self._launched and self.status(trial) is None
+        )
+
+    def next(self) -> Trial | None:
+        """The first trial ahead."""
+        trial = next(iter(self.ahead), None)
+        if trial:
+            self._launched.add(trial.name)
+        return trial
+
+    @property
+    def over(self) -> bool:
+        """Whether everything that will ever be wanted was launched."""
+        return self.decision.final and not self.ahead
+
+    def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
+        """Never: a trial cut short would bias what its seed says."""
+        return False
+
+    def ended(self, trial: Trial, status: str) -> None:
+        """Takes note, and decides anew."""
+        self._status[trial.name] = status
+        self._now = None
+        self.describe()
+
+    def describe(self) -> None:
+        """Brings `sweep.json` up to the decisions so far, for those who watch, and for the
+        report."""
+        path = self.store.folder / "sweep.json"
+        before = json.loads(path.read_text())
+        search = dict(self.described())  # first of all: it may propose a cell
+        after = before | described_cells(self.plan) | {"search": search}
+        if after != before:
+            write_json(path, after)
+            self.store.push("sweep.json")
+
+
+class Listed(Search):
+    """All trials of the plan, seed by seed: the grid, or the part of it that was drawn."""
+
+    def decide(self) -> Decision:
+        """All of them, whatever comes of them."""
+        return Decision(tuple(self.plan.trials()), final=True)
+
+
+def dev_values(folder: Path, trial: Trial) -> Floats:
+    """The primary measure of a finished trial on dev, (queries,), in the order of their ids."""
+    table = pd.read_parquet(folder / "runs" / trial.name / "per_query.parquet")
+    measure = trial.config.evaluation.measures[0]
+    dev = table[(table["split"] == "dev") & (table["measure"] == measure)]
+    return np.asarray(dev.sort_values("query_id")["value"], dtype=np.float64)

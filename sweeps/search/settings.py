@@ -1,0 +1,76 @@
+"""The search that the user asked for, by the names that the field knows."""
+
+from dataclasses import dataclass
+
+from rank_core.errors import BadInput, unknown
+
+SEARCHES = {
+    "grid": "every configuration with every seed",
+    "random": "N configurations drawn from the grid, without replacement",
+    "tpe": "N configurations proposed by Optuna's tree-structured Parzen estimator",
+    "gp": "N configurations proposed by Optuna's Gaussian process",
+    "race": "every configuration starts; it leaves once it is credibly worse on dev",
+}
+PROPOSING = ("tpe", "gp")
+"""Searches that choose a configuration by what earlier ones have reached."""
+
+FEWEST_SEEDS_OF_A_RACE = 3
+"""A race looks after 2 seeds and more, and before the last."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """`num_configs` is how many configurations beside the baseline; None: all of the grid. `seed`
+    draws configurations, never what a trial does with its own seed. `delta` is the difference on
+    dev that does not matter to a race."""
+
+    name: str = "grid"
+    num_configs: int | None = None
+    seed: int = 1
+    delta: float = 0.0
+
+    @property
+    def proposes(self) -> bool:
+        """Whether the configurations are known only as trials end."""
+        return self.name in PROPOSING
+
+
+def search_settings(
+    name: str | None,
+    num_configs: int | None,
+    seed: int | None,
+    delta: float | None,
+    *,
+    ranges: bool,
+    num_seeds: int,
+) -> SearchSettings:
+    """The settings of a command line, where None means not given; `BadInput` where they contradict
+    each other."""
+    name = name or "grid"
+    if name not in SEARCHES:
+        raise unknown("search", name, SEARCHES)
+    draws = name in ("random", *PROPOSING)
+    if draws and num_configs is None:
+        raise BadInput(f"--search {name} needs --num-configs N, how many configurations to try")
+    if num_configs is not None and num_configs < (2 if name == "race" else 1):
+        least = 2 if name == "race" else 1
+        raise BadInput(f"--num-configs >= {least} must hold, got {num_configs}")
+    if num_configs is not None and name == "grid":
+        raise BadInput(
+            "--search grid runs all of the grid; --num-configs is of random, tpe, gp, race"
+        )
+    if seed is not None and num_configs is None:
+        raise BadInput("--search-seed draws configurations: it stands beside --num-configs")
+    if ranges and num_configs is None:
+        raise BadInput(
+            "a range lo..hi has no end of values: it needs --num-configs N and --search random, "
+            "tpe, gp or race"
+        )
+    if delta is not None and (name != "race" or not 0 <= delta < float("inf")):
+        raise BadInput(f"--race-delta >= 0 is of --search race, got {delta:g} with {name}")
+    if name == "race" and num_seeds < FEWEST_SEEDS_OF_A_RACE:
+        raise BadInput(
+            f"--search race needs {FEWEST_SEEDS_OF_A_RACE} seeds or more, because it looks after 2 "
+            f"and before the last; got {num_seeds}"
+        )
+    return SearchSettings(name, num_configs, 1 if seed is None else seed, delta or 0.0)

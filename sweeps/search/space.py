@@ -1,0 +1,112 @@
+"""What a search may choose from: the points of the grid, and ranges that have no points."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rank_core.config import setting_types
+from rank_core.errors import BadInput
+from rank_core.seeding import generator
+from sweeps.experiment import Settings
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
+DIGITS = 3
+"""Of a number drawn from a range: names of configurations stay readable, nothing else is lost."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers from `low` to `high`, both included; even in the logarithm if `log`."""
+
+    low: float
+    high: float
+    log: bool
+    whole: bool  # whole numbers only
+
+    def rounded(self, number: float) -> Any:
+        """The number of the range next to `number`, with few digits."""
+        if self.whole:
+            return int(min(max(round(number), self.low), self.high))
+        return min(max(float(f"{number:.{DIGITS}g}"), self.low), self.high)
+
+    def drawn(self, rng: np.random.Generator) -> Any:
+        """A number, all alike likely."""
+        if self.log:
+            return self.rounded(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
+        if self.whole:
+            return int(rng.integers(int(self.low), int(self.high), endpoint=True))
+        return self.rounded(rng.uniform(self.low, self.high))
+
+    def __contains__(self, number: Any) -> bool:
+        return bool(self.low <= number <= self.high)
+
+
+def is_range(value: str) -> bool:
+    """Whether a value of the command line is written `lo..hi` or `lo..hi:log`."""
+    return _RANGE.fullmatch(value) is not None
+
+
+def parse_range(name: str, value: str) -> Range:
+    """The range of a setting, which must be a number."""
+    kind, found = setting_types()[name], _RANGE.fullmatch(value)
+    if kind not in (int, float) or found is None:
+        raise BadInput(f"a range lo..hi is of a setting that is a number, got {name}={value}")
+    try:
+        low, high = kind(found[1]), kind(found[2])
+    except ValueError:
+        raise BadInput(f"{name} takes values of type {kind.__name__}, got {value}") from None
+    log = found[3] is not None
+    if not low < high or (log and low <= 0):
+        law = "0 < lo < hi" if log else "lo < hi"
+        raise BadInput(f"{law} must hold in a range lo..hi{':log' if log else ''}, got {value}")
+    return Range(low, high, log, kind is int)
+
+
+@dataclass(frozen=True)
+class Space:
+    """Points of the settings that take single values, each with every number of the ranges."""
+
+    points: tuple[Settings, ...]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+
+    def drawn(self, seed: int) -> Iterator[Settings]:
+        """Points in random order, none twice; endless where there are ranges. The first n of more
+        are the n of fewer."""
+        rng = generator(seed, "search")
+        order = rng.permutation(len(self.points))
+        if not self.ranges:
+            yield from (self.points[position] for position in order)
+            return
+        while True:
+            point = dict(self.points[int(rng.integers(len(self.points)))])
+            yield point | {name: one.drawn(rng) for name, one in self.ranges.items()}
+
+    def axes(self) -> dict[str, tuple[Any, ...]]:
+        """The values of each setting that is no range, in their order; None where a point leaves
+        the setting to the model."""
+        names = dict.fromkeys(name for point in self.points for name in point)
+        return {
+            name: tuple(dict.fromkeys(point.get(name) for point in self.points)) for name in names
+        }
+
+    def point(self, values: Mapping[str, Any]) -> Settings | None:
+        """The settings of one value per axis and range; None where that is no point of the grid."""
+        chosen = {
+            name: value
+            for name, value in values.items()
+            if name not in self.ranges and value is not None
+        }
+        if chosen not in self.points:
+            return None
+        return chosen | {name: one.rounded(values[name]) for name, one in self.ranges.items()}
+
+    def text(self) -> str:
+        """The space in one line, for names and hashes."""
+        ranges = {name: vars(one) for name, one in self.ranges.items()}
+        return json.dumps([list(map(dict, self.points)), ranges], sort_keys=True, default=str)

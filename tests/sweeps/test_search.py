@@ -1,0 +1,303 @@
+"""Every search decides by what has ended and by nothing else; what it wants is what its name says.
+
+A finished trial is made up: its folder in the store, with per-query values on dev, as it leaves it.
+"""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rank_core.errors import BadInput
+from rank_core.seeding import generator
+from rank_core.stats.racing_rule import FIRST_LOOK
+from sweeps.command_line import parse
+from sweeps.describe import manifest
+from sweeps.plan import Plan, Trial
+from sweeps.search.make import make_search
+from sweeps.search.race import RaceSearch
+from sweeps.search.search import Search
+from sweeps.search.space import Range, Space, parse_range
+from sweeps.search.text import search_lines
+from sweeps.store import Store
+
+SIX = ("chunking.window=16,24,32", "chunking.stride=8,16")
+Played = tuple[Search, list[str]]
+Value = Callable[[Trial], float]
+
+
+def leave(store: Store, trial: Trial, value: float) -> None:
+    """The finished trial, whose dev values have the mean `value`."""
+    rng = generator(trial.seed, trial.cell.cell)
+    dev_Q = rng.normal(0, 0.05, 12)
+    folder = store.folder / "runs" / trial.name
+    folder.mkdir(parents=True)
+    columns = ["cell", "seed", "split", "query_id", "measure", "value"]
+    rows = [
+        (trial.cell.cell, trial.seed, "dev", f"q{number}", "nDCG@10", value + one - dev_Q.mean())
+        for number, one in enumerate(dev_Q)
+    ]
+    pd.DataFrame(rows, columns=columns).to_parquet(folder / "per_query.parquet", index=False)
+    (folder / "result.json").write_text(json.dumps({"status": "done"}))
+
+
+def window_of(trial: Trial) -> int:
+    return trial.config.chunking.window
+
+
+def good_small_windows(trial: Trial) -> float:
+    """Windows of 16 are better by far, and every run has its luck."""
+    luck = generator(trial.seed, "luck", trial.cell.cell).normal(0, 0.004)
+    return 0.5 - window_of(trial) / 100 - trial.config.chunking.stride / 1000 + float(luck)
+
+
+class Player:
+    """Plays a search as the runner does: some slots, ends in any order, kills at any moment."""
+
+    def __init__(
+        self, folder: Path, plan: Plan, value: Value, *, lost: frozenset[str] = frozenset()
+    ) -> None:
+        self.store = Store(str(folder), "window_stride")
+        self.store.folder.mkdir(parents=True)
+        (self.store.folder / "sweep.json").write_text(json.dumps(manifest(plan, [])))
+        self.plan, self.value, self.lost = plan, value, lost
+        self.launched: list[Trial] = []
+
+    def begin(self) -> Search:
+        finished = self.store.finished()
+        return make_search(
+            self.plan, lambda trial: "done" if trial.name in finished else None, self.store
+        )
+
+    def play(self, *, slots: int = 1, order: int = 0, ends: int = 10_000) -> Search:
+        """Until the search is over, or a driver is killed after some ends."""
+        search, running, rng = self.begin(), list[Trial](), generator(order, "order")
+        while ends and (running or not search.over):
+            while len(running) < slots and (trial := search.next()):
+                running.append(trial)
+                self.launched.append(trial)
+            assert running, "a search that is not over must have something to run"
+            trial = running.pop(int(rng.integers(len(running))))
+            if trial.name in self.lost:
+                search.ended(trial, "failed")
+            else:
+                leave(self.store, trial, self.value(trial))
+                search.ended(trial, "done")
+            ends -= 1
+        return search
+
+
+@pytest.fixture
+def race_plan(plan_of) -> Plan:
+    return plan_of("--search", "race", "--num-seeds", "6", *SIX)
+
+
+def names(search: Search) -> list[str]:
+    return [trial.name for trial in search.decision.wanted]
+
+
+def test_the_grid_wants_all_trials_seed_by_seed_whatever_they_reach(plan_of, tmp_path):
+    plan = plan_of(*SIX)
+    search = Player(tmp_path, plan, good_small_windows).play(slots=3)
+    assert names(search) == [trial.name for trial in plan.trials()]
+    assert search.over and search.next() is None
+
+
+def test_a_race_sends_the_worse_ones_home_and_runs_the_rest_to_the_end(race_plan, tmp_path):
+    player = Player(tmp_path, race_plan, good_small_windows)
+    search = player.play(slots=2)
+    seeds = {cell.cell: 0 for cell in race_plan.cells}
+    for trial in player.launched:
+        seeds[trial.cell.cell] += 1
+    by_window = {cell.cell: cell.config.chunking.window for cell in race_plan.cells}
+    baseline, *others = seeds
+    assert seeds[baseline] == 6
+    assert max(seeds[cell] for cell in others if by_window[cell] == 16) == 6
+    assert all(seeds[cell] < 6 for cell in others if by_window[cell] == 32)
+    assert len(player.launched) < 0.7 * race_plan.num_trials
+    assert sorted(names(search)) == sorted(trial.name for trial in player.launched)
+
+
+@pytest.mark.parametrize("slots", [1, 5])
+def test_at_every_moment_all_live_configurations_have_equal_seeds(race_plan, tmp_path, slots):
+    player = Player(tmp_path, race_plan, good_small_windows)
+    done = {cell.cell: 0 for cell in race_plan.cells}
+    search, running, rng = player.begin(), [], generator(slots, "order")
+    assert isinstance(search, RaceSearch)
+    while running or not search.over:
+        while len(running) < slots and (trial := search.next()):
+            running.append(trial)
+            live, block = search.race().live, trial.seed
+            if block > FIRST_LOOK and not search.race().over and trial.cell.cell in live:
+                assert {done[cell] for cell in live} <= {block - 1, block}
+                assert min(done[cell] for cell in live) >= block - 1
+        trial = running.pop(int(rng.integers(len(running))))
+        leave(player.store, trial, good_small_windows(trial))
+        search.ended(trial, "done")
+        done[trial.cell.cell] += 1
+    assert {done[cell] for cell in search.race().live} == {6}
+
+
+@pytest.mark.parametrize("words", [("race",), ("tpe", "--num-configs", "5")])
+def test_a_killed_search_goes_on_as_if_nothing_had_happened(plan_of, tmp_path, words):
+    plan = plan_of("--num-seeds", "4", *SIX, "--search", *words)
+    whole = Player(tmp_path / "whole", plan, good_small_windows).play()
+    player = Player(tmp_path / "killed", plan, good_small_windows)
+    for number in itertools.count():  # a killed driver loses what was running
+        search = player.play(slots=3, order=number, ends=2)
+        if search.over and set(names(search)) <= player.store.finished():
+            break
+    assert names(search) == names(whole)
+    assert search.described() == whole.described()
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp"])
+def test_proposals_do_not_depend_on_slots_or_on_who_ends_first(plan_of, tmp_path, name):
+    plan = plan_of("--num-seeds", "2", "--search", name, "--num-configs", "5", *SIX)
+    first = Player(tmp_path / "1", plan, good_small_windows).play()
+    second = Player(tmp_path / "2", plan, good_small_windows).play(slots=4, order=3)
+    assert names(first) == names(second)
+    assert len(first.plan.cells) == 6
+
+
+def test_infeasible_and_repeated_points_are_never_proposed(plan_of, tmp_path):
+    # A stride beyond its window leaves text unread: 3 of these 6 points cannot run.
+    words = ("chunking.window=16,24", "chunking.stride=8,20,32")
+    plan = plan_of("--num-seeds", "1", "--search", "tpe", "--num-configs", "6", *words)
+    player = Player(tmp_path, plan, good_small_windows)
+    search = player.play()
+    pairs = [(t.config.chunking.window, t.config.chunking.stride) for t in player.launched[1:]]
+    assert set(pairs) == {(16, 8), (24, 8), (24, 20)} and len(pairs) == 3
+    assert search.over  # fewer than asked for: there is nothing else
+
+
+def test_more_configurations_and_more_seeds_go_on_from_the_same_proposals(plan_of, tmp_path):
+    words = ("--search", "tpe", *SIX)
+    player = Player(tmp_path, plan_of("--num-seeds", "1", "--num-configs", "3", *words), window_of)
+    few = [cell.cell for cell in player.play().plan.cells]
+    player.plan = plan_of("--num-seeds", "2", "--num-configs", "5", *words)
+    more = [cell.cell for cell in player.play().plan.cells]
+    assert more[:4] == few and len(more) == 6
+
+
+def test_a_proposal_is_worth_the_mean_over_its_seeds(plan_of, tmp_path):
+    plan = plan_of("--num-seeds", "3", "--search", "gp", "--num-configs", "1", *SIX)
+    player = Player(tmp_path, plan, lambda trial: trial.seed / 10)
+    search = player.play()
+    assert search._value(search.plan.cells[1]) == pytest.approx(0.2)
+
+
+def test_a_lost_trial_takes_its_configuration_out_of_the_race_and_stays_wanted(race_plan, tmp_path):
+    best = [cell.cell for cell in race_plan.cells if cell.config.chunking.window == 16][-1]
+    lost = f"{best}-seed3"
+    search = Player(tmp_path, race_plan, good_small_windows, lost=frozenset({lost})).play()
+    assert lost in names(search)  # so the command ends with a failed trial
+    assert f"{best}-seed4" not in names(search)
+    [line] = [one for one in search.described()["standings"] if one["cell"] == best]
+    assert line["left_after"] == 2 and line["reason"] == "a trial was lost"
+
+
+def test_no_search_stops_a_trial_early(plan_of, race_plan, tmp_path):
+    news = {"step": 1, "num_steps": 10, "dev": {"nDCG@10": 0.0}}
+    for plan in (plan_of(*SIX), race_plan):
+        search = make_search(plan, lambda trial: None, Store(str(tmp_path), "window_stride"))
+        assert not any(search.stop(trial, news) for trial in search.decision.wanted)
+
+
+def test_random_draws_without_replacement_and_more_of_the_same(plan_of):
+    def drawn(*words: str) -> list[str]:
+        return [cell.cell for cell in plan_of("--search", "random", *SIX, *words).cells]
+
+    three, five = drawn("--num-configs", "3"), drawn("--num-configs", "5")
+    assert five[:4] == three and len(set(five)) == 6
+    assert set(drawn("--num-configs", "99")) >= set(five)  # all that there are
+    assert any(drawn("--num-configs", "3", "--search-seed", str(n)) != three for n in (2, 3, 4))
+    assert drawn("--num-configs", "3", "--num-seeds", "7") == three
+
+
+def test_a_range_is_drawn_within_its_ends():
+    rng, rate = (
+        np.random.default_rng(1),
+        parse_range("training.head_learning_rate", "1e-5..1e-3:log"),
+    )
+    rates = [rate.drawn(rng) for _ in range(400)]
+    assert all(number in rate for number in rates)
+    assert np.mean(np.array(rates) < 1e-4) == pytest.approx(0.5, abs=0.1)
+    whole = Range(3, 5, log=False, whole=True)
+    assert {whole.drawn(rng) for _ in range(100)} == {3, 4, 5}
+
+
+def test_a_space_accepts_its_own_points_alone():
+    space = Space(({"a": 1, "b": 2}, {"a": 3}), {"c": Range(0.0, 1.0, log=False, whole=False)})
+    assert space.axes() == {"a": (1, 3), "b": (2, None)}
+    assert space.point({"a": 3, "b": None, "c": 0.12345}) == {"a": 3, "c": 0.123}
+    assert space.point({"a": 1, "b": None, "c": 0.5}) is None
+
+
+def test_ranges_are_searched_within_the_law(plan_of, tmp_path):
+    plan = plan_of(
+        *("--num-seeds", "1", "--search", "tpe", "--num-configs", "4"),
+        *("chunking.window=16..40", "chunking.stride=8"),
+    )
+    player = Player(tmp_path, plan, good_small_windows)
+    player.play()
+    windows = [window_of(trial) for trial in player.launched[1:]]
+    assert len(set(windows)) == 4 and all(16 <= window <= 40 for window in windows)
+
+
+@pytest.mark.parametrize(
+    ("words", "law"),
+    [
+        (["--search", "annealing"], "unknown search .annealing"),
+        (["--search", "tpe"], "needs --num-configs"),
+        (["--num-configs", "3"], "--search grid runs all of the grid"),
+        (["--search", "race", "--num-seeds", "2"], "needs 3 seeds or more"),
+        (["--search", "race", "--num-configs", "1", "--num-seeds", "4"], "--num-configs >= 2"),
+        (["--race-delta", ".01"], "--race-delta >= 0 is of --search race"),
+        (["--search-seed", "2"], "stands beside --num-configs"),
+        (["chunking.window=16..40"], "has no end of values"),
+        (["--confirm", "--search", "race"], "--confirm takes all settings"),
+    ],
+)
+def test_a_search_that_contradicts_itself_is_refused(words, law):
+    with pytest.raises(BadInput, match=law):
+        parse(words, prog="window_stride.py", description="")
+
+
+@pytest.mark.parametrize(
+    ("word", "law"),
+    [
+        ("chunking.window=40..16", "lo < hi must hold"),
+        ("chunking.window=0..16:log", "0 < lo < hi must hold"),
+        ("chunking.window=1.5..16", "values of type int"),
+        ("model.name=1..2", "a setting that is a number"),
+    ],
+)
+def test_a_range_without_numbers_is_refused(word, law):
+    name, _, value = word.partition("=")
+    with pytest.raises(BadInput, match=law):
+        parse_range(name, value)
+
+
+def test_one_configuration_is_no_race(plan_of, tmp_path):
+    plan = plan_of(
+        "--search", "race", "--num-seeds", "4", "chunking.window=16", "chunking.stride=8"
+    )
+    with pytest.raises(BadInput, match="2 configurations or more beside the baseline"):
+        make_search(plan, lambda trial: None, Store(str(tmp_path), "window_stride"))
+
+
+def test_the_plan_says_how_many_trials_a_search_can_come_to(plan_of, race_plan, tmp_path):
+    text = "\n".join(search_lines(race_plan))
+    played = Player(tmp_path, race_plan, good_small_windows)
+    played.play()
+    racing = len(race_plan.cells) - 1
+    assert f"{6 + 2 * (racing - 1) + 6} to {6 * (racing + 1)} trials" in text
+    assert 12 + 2 * (racing - 1) <= len(played.launched) <= race_plan.num_trials
+    proposing = plan_of("--search", "gp", "--num-configs", "3", "--num-seeds", "4", *SIX)
+    assert "at most 16 trials" in "\n".join(search_lines(proposing))
+    assert list(search_lines(plan_of(*SIX))) == []
