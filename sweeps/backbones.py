@@ -11,7 +11,6 @@ from a few hundred queries.
 
 import sys
 
-from rank_core import tiny
 from rank_core.backbones import Backbone
 from rank_core.config import TrialConfig
 from sweeps.experiment import Experiment, Grid
@@ -24,11 +23,12 @@ PAPER = (
     "google/electra-base-discriminator",
     "microsoft/deberta-v3-base",
 )
+EMBEDDED = ("tiny", "tiny-raw")
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     """Every backbone under both models."""
-    families = (PAPER, tuple(tiny.NAMES), (base.model.backbone,))
+    families = (PAPER, EMBEDDED, (base.model.backbone,))
     names = next(family for family in families if base.model.backbone in family)
     models = ("firstp", base.model.name if base.model.name != "firstp" else "maxp")
     points = [{"model.name": model, "model.backbone": name} for name in names for model in models]

@@ -3,16 +3,19 @@
 Paper: Boytsov et al. 2025, Table 4 (FarRelevant: models trained on MS MARCO, zero-shot and then
 fine-tuned; FirstP stays at chance, chunked models do not).
 Cells: FirstP, MaxP, PARADE-Attn and PARADE-Transformer, as they come (zero-shot) and fine-tuned;
-the baseline is FirstP as it comes. The embedded collection is built this way; make one from any
-passage collection with `--collection 'NAME|far-relevant'`.
-Size: 8 cells; those whose runs no seed can change run once, the others with 3 seeds.
-Expected: FirstP below the first stage before and after; chunked models above it once fine-tuned.
+a random order of the candidates, which is chance; the baseline is BM25, the first stage. The
+embedded collection is built this way; make one from any passage collection with
+`--collection 'NAME|far-relevant'`, for example of `python-docs-passages`.
+`--backbone tiny-long` is the embedded backbone after six times as much training on passages.
+Size: 10 cells; those whose runs no seed can change run once, the others with 3 seeds.
+Expected: FirstP at chance before and after; chunked models above BM25 once fine-tuned.
 """
 
 import sys
 
 from rank_core.backbones import Backbone
 from rank_core.config import TrialConfig
+from rank_core.models import ListRanker, model_class
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import model_and_windows
 from sweeps.sweep import main
@@ -21,18 +24,23 @@ MODELS = ("firstp", "maxp", "parade-attn", "parade-transformer")
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
-    """Every model without and with training."""
+    """Every model without and with training, beside what needs none."""
     tuned = base.training.num_epochs or 1
     points = [
         {"model.name": name, "training.num_epochs": epochs}
         for epochs in (0, tuned)
         for name in MODELS
     ]
-    return Grid(points=tuple(points[1:]), baseline=points[0])
+    first_stage, chance = (
+        {"model.name": name, "training.num_epochs": 0} for name in ("bm25", "random")
+    )
+    return Grid(points=(chance, *points), baseline=first_stage)
 
 
 def label(config: TrialConfig) -> str:
     """`MaxP 150/75 zero-shot`."""
+    if issubclass(model_class(config.model.name), ListRanker):
+        return model_and_windows(config)
     how = "tuned" if config.training.num_epochs else "zero-shot"
     return f"{model_and_windows(config)} {how}"
 

@@ -140,7 +140,7 @@ class Monitor:
         left = {trial.name: trial.cell.cost for trial in self.feed.ahead}
         left |= {name: self.trials[name].cell.cost for name in self.trials.keys() - self.ended}
         to_do = sum(left.values())
-        if done < ENOUGH_TO_TELL * (done + to_do) or not left:
+        if not done or not left or done < ENOUGH_TO_TELL * (done + to_do):
             return ""
         elapsed = time.monotonic() - self.start
         return f"  (about {duration(elapsed * to_do / done)} left)"

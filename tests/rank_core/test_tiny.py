@@ -4,15 +4,25 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from rank_core.backbones import load_tokenizer, resolve_backbone
+from rank_core.backbones import load_encoder, load_tokenizer, resolve_backbone
 from rank_core.config import Chunking, TrialConfig, setting_types
 from rank_core.models import build_model, check_model
-from rank_core.tiny import RECIPE, SETTINGS, SPECIAL, matched_bert, tiny_folder, train_tokenizer
+from rank_core.tiny import (
+    NAMES,
+    RECIPE,
+    SETTINGS,
+    SPECIAL,
+    build_backbone,
+    matched_bert,
+    tiny_folder,
+    train_tokenizer,
+)
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["The heron waits by the harbour.", "Lanterns, lanterns at the harbour!", "a slate roof"]
@@ -59,6 +69,28 @@ def test_the_settings_for_tiny_are_settings_of_a_trial():
 
 def test_the_passages_of_the_recipe_fit_its_positions():
     assert 32 + RECIPE.passage_tokens + 3 <= RECIPE.positions
+
+
+def test_a_backbone_is_what_its_recipe_says_and_is_changed_by_training(tmp_path):
+    passages = [(text, " ".join(TEXTS)) for text in TEXTS]
+    small = replace(RECIPE, hidden=16, heads=1, layers=1, vocabulary=90, batch=2, positions=60)
+    weights = []
+    for steps in (0, 1, 1):
+        folder = tmp_path / str(len(weights))
+        folder.mkdir()
+        build_backbone(folder, replace(small, steps=steps), passages)
+        backbone = resolve_backbone(str(folder))
+        encoder = load_encoder(backbone, 0.0)
+        weights.append(encoder.get_input_embeddings().weight.detach())
+        config = encoder.config
+        assert (config.hidden_size, config.num_hidden_layers) == (16, 1)
+        assert (config.num_attention_heads, backbone.max_input_tokens) == (1, 60)
+        assert weights[-1].shape[0] <= 90
+    assert torch.equal(weights[1], weights[2]) and not torch.equal(weights[0], weights[1])
+
+
+def test_the_recipes_differ_in_how_long_and_with_how_many_heads_they_train():
+    assert {replace(one, steps=0, heads=2) for one in NAMES.values()} == {NAMES["tiny-raw"]}
 
 
 @pytest.mark.slow
