@@ -58,7 +58,7 @@ def kind_of_error(error: BaseException | None) -> Kind:
 
 def kind_of_reason(reason: str) -> Kind:
     """Tells apart what a trial's own process caught, by the name of the exception."""
-    if reason.startswith(("OutOfMemoryError", "CUDA out of memory")):
+    if reason.startswith(("OutOfMemory", "CUDA out of memory")):
         return "device memory"
     if reason.startswith("StorageAway"):
         return "storage"

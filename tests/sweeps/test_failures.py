@@ -49,6 +49,7 @@ def test_what_ray_raises_is_told_apart(error, kind):
     "reason, kind",
     [
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB", "device memory"),
+        ("OutOfMemory: the GPU must hold one row of the loss", "device memory"),
         ("AcceleratorError: CUDA error: an illegal memory access", "device"),
         ("RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", "device"),
         ("StorageAway: s3://b does not take x: timeout", "storage"),
