@@ -95,7 +95,7 @@ uploader.start()
 box.open_trial(number, name=number, params={"seed": number}, tags={})
 box.metrics(number, {"train/loss": 1.0}, 1)
 box.finish(number, "FINISHED", {"test/p_5": 0.5}, {}, [])
-sys.exit(uploader.close(90))
+sys.exit(uploader.close(400))
 """
 
 
@@ -110,7 +110,7 @@ def test_four_processes_on_a_new_postgresql_database_all_succeed(postgres, tmp_p
         )
         for number in range(4)
     ]
-    errors = "".join(process.communicate(timeout=300)[1] for process in processes)
+    errors = "".join(process.communicate(timeout=500)[1] for process in processes)
     assert [process.returncode for process in processes] == [0] * 4, errors
     assert "takes nothing" not in errors
     client = connect(uri)

@@ -92,7 +92,7 @@ uploader.start()
 box.open_trial(number, name=number, params={}, tags={})
 box.metrics(number, {"train/loss": 1.0}, 1)
 box.finish(number, "FINISHED", {}, {}, [])
-sys.exit(uploader.close(90))
+sys.exit(uploader.close(400))
 """
 
 
@@ -106,7 +106,7 @@ def test_four_processes_on_a_new_database_all_succeed(tmp_path):
         )
         for number in range(4)
     ]
-    errors = [process.communicate(timeout=120)[1] for process in processes]
+    errors = [process.communicate(timeout=500)[1] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4, errors
     assert "takes nothing" not in "".join(errors)
     assert sorted(_points(uri)) == ["0", "1", "2", "3"]
