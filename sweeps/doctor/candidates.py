@@ -75,7 +75,8 @@ def _recall(name: str, split: Split, evaluation: Evaluation) -> Finding:
         "error" if recall == 0 else "warning",
         what,
         "no reranker finds what the first stage has missed",
-        "a better first stage (its run as SPLIT/NAME.run), or a larger evaluation.depth",
+        "a better first stage ('COLLECTION|first-stage(by=rm3,tune=R@100)', or its run as "
+        "SPLIT/NAME.run), or a larger evaluation.depth",
     )
 
 
