@@ -5,17 +5,16 @@ import logging
 import os
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ray
 
 from rank_core.checkpoint import Cadence
 from rank_core.errors import BadInput
+from sweeps.address import BOOTSTRAP, cluster_address
 from sweeps.command_line import Options
 from sweeps.store import Store
 
-BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # `ray up` leaves it on the head
 GIBIBYTE = 2**30
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
 DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group
@@ -42,7 +41,7 @@ def connect(num_workers: int) -> None:
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    address = os.environ.get("RAY_ADDRESS") or ("auto" if BOOTSTRAP.expanduser().exists() else None)
+    address = cluster_address()
     if address:
         ray.init(address=address, **quiet)
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from sweeps.address import cluster_address
 from sweeps.doctor.finding import Finding
 from sweeps.doctor.reach import unreachable
 
@@ -43,9 +44,7 @@ def cluster(storage: Path | None) -> Iterator[Finding]:
             "`ray up`, or unset RAY_ADDRESS to run on this machine alone",
         )
         return
-    from sweeps.resources import BOOTSTRAP  # it imports Ray
-
-    if not os.environ.get("RAY_ADDRESS") and not BOOTSTRAP.expanduser().exists():
+    if cluster_address() is None:
         yield Finding(
             "note",
             f"a Ray cluster runs at {address}",

@@ -1,13 +1,16 @@
 """A budget ends a sweep on whole blocks of seeds, and never in the middle of one."""
 
+import json
+
 import pytest
 
 from rank_core.errors import BadInput
 from sweeps.budget import Budget, parse_budget
-from sweeps.budgeted import Budgeted
+from sweeps.budgeted import Budgeted, note_held_back
 from sweeps.estimate import TrialEstimate
 from sweeps.feed import Queue
 from sweeps.measure import Forecast
+from sweeps.store import Store
 
 NOW = 1_000_000.0
 
@@ -128,3 +131,19 @@ def test_a_bad_budget_is_refused(hours, deadline, law):
 
 def test_without_flags_there_is_no_budget():
     assert not parse_budget(None, None, NOW).limited
+
+
+def test_seeds_that_were_never_begun_leave_the_description(run, tmp_path):
+    _, feed, _ = run(Budget(device_hours=0.13))
+    store = Store(str(tmp_path), "window_stride")
+    store.open()
+    path = store.folder / "sweep.json"
+    path.write_text(json.dumps({"seeds": [1, 2, 3, 4], "alpha": 0.05}))
+    said = note_held_back(feed.feed, feed, store)
+    described = json.loads(path.read_text())
+    assert described == {"seeds": [1, 2], "alpha": 0.05, "stopped": said} and "seed 3" in said
+
+
+def test_a_sweep_within_its_budget_is_described_as_planned(run, tmp_path):
+    _, feed, _ = run(Budget(device_hours=0.5))
+    assert note_held_back(feed.feed, feed, Store(str(tmp_path), "window_stride")) == ""
