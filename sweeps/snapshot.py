@@ -82,6 +82,7 @@ def take_snapshot(where: str) -> Snapshot:
         for seed in described["seeds"]
         for cell in described["cells"]
     ]
+    names = [one for one in names if one[0] in rows or not _spared(described, one[1], one[2])]
     planned = {name for name, _, _ in names}
     results = _results(store, planned & store.finished(), described["primary"])
     outbox = local / OUTBOX
@@ -123,6 +124,16 @@ def lock_state(path: Path) -> Driver:
     finally:
         os.close(handle)  # which gives the lock back
     return "gone"
+
+
+def _spared(described: Mapping[str, Any], cell: str, seed: int) -> bool:
+    """Whether a cell left the race before it came to this seed."""
+    left = {
+        one["cell"]: one["left_after"]
+        for one in described.get("search", {}).get("standings", ())
+        if one["left_after"] is not None
+    }
+    return cell in left and list(described["seeds"]).index(seed) >= left[cell]
 
 
 def _store(where: str) -> Store:

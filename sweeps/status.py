@@ -88,7 +88,9 @@ def _counts(snapshot: Snapshot) -> str:
     words = [f"{counts[state]} {word}" for state, word in STATES.items() if counts[state]]
     attempts = sum(trial.attempts for trial in snapshot.trials)
     cells, seeds = len(snapshot.described["cells"]), len(snapshot.described["seeds"])
-    text = f"{cells} cells x {seeds} seeds = {len(snapshot.trials)}: {', '.join(words)}"
+    spared = cells * seeds - len(snapshot.trials)
+    less = f", {spared} spared by the race" if spared else ""
+    text = f"{cells} cells x {seeds} seeds{less} = {len(snapshot.trials)}: {', '.join(words)}"
     text += f"; {attempts} attempt{'' if attempts == 1 else 's'}"
     if snapshot.others:
         text += f"; {snapshot.others} more of other commands on this folder"

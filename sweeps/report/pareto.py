@@ -14,6 +14,7 @@ from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.analysis import Analysis
 from sweeps.report.figure import BLUE, GREY, INK, WIDTH, Shown, draw, new_figure, style
 from sweeps.report.notation import shortened
+from sweeps.report.race import left_after
 
 _NAMED = 8
 """Cells whose names fit beside their points; with more, only those of the front have one."""
@@ -72,8 +73,9 @@ def pareto_plot(analysis: Analysis) -> Shown | None:
 
 
 def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
-    """{cell with a score: cost} and what it counts."""
-    scored = [one for one in analysis.cells if one.num_used]
+    """{cell with a score, unless it left a race: cost} and what it counts."""
+    left = left_after(analysis.sweep)
+    scored = [one for one in analysis.cells if one.num_used and one.cell.cell not in left]
     tokens = {
         one.cell.cell: one.cell.encoder_tokens_per_document
         for one in scored

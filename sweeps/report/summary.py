@@ -75,7 +75,8 @@ def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
     }
     # What every seed would repeat is declared for the first one only.
     declared = sweep.seeds[:1] if cell in sweep.deterministic else sweep.seeds
-    declared = declared[: left_after(sweep).get(cell)]  # fewer by design, not lost
+    if cell in left_after(sweep):  # with fewer seeds by design: none is missed
+        declared, known = (), {seed: one for seed, one in known.items() if one != "planned"}
     return {seed: known.get(seed, "planned") for seed in sorted({*known, *declared})}
 
 

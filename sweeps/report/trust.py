@@ -19,6 +19,7 @@ from rank_core.stats.selection import SelectedGain, expected_luck, selected_gain
 from rank_core.stats.variance import SweepComponents, detectable_difference, sweep_components
 from sweeps.report.analysis import Analysis
 from sweeps.report.healthy import collapsed_trials, healthy_matrix
+from sweeps.report.race import left_after
 from sweeps.report.second_look import SecondLook, second_look
 
 POWER = 0.8
@@ -141,7 +142,8 @@ def _chosen_on_dev(analysis: Analysis) -> DevChoice | None:
     if sweep.split == "dev" or sweep.dev_scores.empty or not analysis.primary:
         return None
     means = sweep.dev_scores.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
-    names = [one.cell for one in sweep.cells if one.cell in means.index]
+    left = left_after(sweep)
+    names = [one.cell for one in sweep.cells if one.cell in means.index and one.cell not in left]
     chosen = max(names, key=lambda name: float(means[name]))
     return DevChoice(
         cell=chosen,

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rank_core.errors import BadInput
-from rank_core.stats.racing import Race, race_so_far
+from rank_core.stats.racing import Race, Verdict, race_so_far
 from rank_core.stats.racing_rule import FIRST_LOOK
 from rank_core.stats.scopes import Floats
+from sweeps.describe import say
 from sweeps.plan import Plan, PlannedCell, Trial
 from sweeps.search.search import LOST, USED, Decision, Known, Search, dev_values
 from sweeps.store import Store
@@ -27,6 +28,7 @@ class RaceSearch(Search):
         super().__init__(plan, known, store)
         self.competitors = {cell.cell: cell for cell in _competitors(plan)}
         self._values: dict[str, Floats] = {}
+        self._told: int | None = None  # verdicts that the person watching knows of
 
     def race(self) -> Race:
         """The race as far as its trials have ended."""
@@ -67,6 +69,23 @@ class RaceSearch(Search):
             if until[trial.seed] <= min(horizon, last.get(trial.cell.cell, horizon))
         )
         return Decision(wanted, final=race.over)
+
+    def ended(self, trial: Trial, status: str) -> None:
+        """Takes note, decides anew, and tells who has left."""
+        told = len(self.race().verdicts) if self._told is None else self._told
+        super().ended(trial, status)
+        verdicts = self.race().verdicts
+        self._told = len(verdicts)
+        for verdict in verdicts[told:]:
+            say(self._words(verdict))
+
+    def _words(self, verdict: Verdict) -> str:
+        left = [self.competitors[name].label for name in verdict.leaves]
+        leader = self.competitors[verdict.leader].label
+        return (
+            f"race: after {verdict.num_seeds} of {verdict.planned_seeds} seeds {leader} leads on "
+            f"dev, {', '.join(left) or 'nobody'} left, {len(verdict.stays)} stay"
+        )
 
     def described(self) -> Mapping[str, Any]:
         """The verdicts, and who left after how many seeds and why."""

@@ -122,6 +122,17 @@ def test_a_race_sends_the_worse_ones_home_and_runs_the_rest_to_the_end(race_plan
     assert sorted(names(search)) == sorted(trial.name for trial in player.launched)
 
 
+def test_the_person_who_watches_a_race_hears_once_who_has_left(race_plan, tmp_path, capsys):
+    player = Player(tmp_path, race_plan, good_small_windows)
+    player.play(ends=3 * len(race_plan.cells) + 4)
+    search = player.play()
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("race: ")]
+    assert isinstance(search, RaceSearch)
+    assert len(told) == len(search.race().verdicts)
+    assert told[0].startswith("race: after 2 of 6 seeds MaxP 16/8 leads on dev, ")
+    assert all("MaxP 32/8" not in line for line in told[1:])
+
+
 @pytest.mark.parametrize("slots", [1, 5])
 def test_at_every_moment_all_live_configurations_have_equal_seeds(race_plan, tmp_path, slots):
     player = Player(tmp_path, race_plan, good_small_windows)

@@ -1,0 +1,133 @@
+"""The report of a race: who left is told, compared with nothing, and misses no trial."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_report_inputs import FIVE, write_sweep
+
+from sweeps.report import write_report
+from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.build import page
+from sweeps.report.conclusions import conclusions
+from sweeps.report.load import load_sweep
+from sweeps.report.race import search_sentences, standing_rows
+from sweeps.report.terminal import terminal_text
+from sweeps.report.trust import assess
+
+NAMES = [
+    f"{group.lower()}-w{window}-s{stride}-{position:012x}"
+    for position, (group, window, stride) in enumerate(FIVE)
+]
+
+
+def standing(position: int, seeds: int, left: int | None, **verdict: Any) -> dict[str, Any]:
+    reason = "0.0210 below MaxP 128/64 on dev" if "p" in verdict else None
+    line = {"cell": NAMES[position], "dev_mean": 0.4, "num_seeds": seeds, "left_after": left}
+    return line | {"reason": reason} | verdict
+
+
+def race(**changes: Any) -> dict[str, Any]:
+    """Two left after 2 of 5 seeds; one lost its third trial; one stayed."""
+    return {
+        "name": "race",
+        "alpha": 0.05,
+        "delta": 0.0,
+        "num_seeds": 5,
+        "num_complete": 5,
+        "over": True,
+        "standings": [
+            standing(4, 5, None),
+            standing(3, 2, 2) | {"reason": "a trial was lost"},
+            standing(1, 2, 2, leader=NAMES[4], gap=0.021, p=0.004, level=0.03),
+            standing(2, 2, 2, leader=NAMES[4], gap=0.021, p=0.02, level=0.03),
+        ],
+        "launched_by_design": 17,
+        "whole_grid": 25,
+    } | changes
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    fates = {(position, seed): "planned" for position in (1, 2) for seed in (3, 4, 5)}
+    fates |= {(3, 3): "failed", (3, 4): "planned", (3, 5): "planned"}
+    return write_sweep(
+        tmp_path_factory.mktemp("race") / "sweep",
+        seeds=(1, 2, 3, 4, 5),
+        fates=fates,
+        effect=0.08,
+        num_queries=60,
+        search=race(),
+    )
+
+
+@pytest.fixture(scope="module")
+def analysis(folder: Path) -> Analysis:
+    return analyse(load_sweep(folder))
+
+
+def test_only_what_has_all_seeds_is_compared(analysis):
+    assert {one.system for one in analysis.comparisons} == {NAMES[4]}
+    assert {one.family_size for one in analysis.comparisons} == {1}
+    assert {(one.num_seeds_system, one.num_seeds_baseline) for one in analysis.comparisons} == {
+        (5, 5)
+    }
+    assert "left the race on dev, with fewer seeds by design" in analysis.caption
+
+
+def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):
+    text = " ".join(conclusions(analysis))
+    assert "1 trial failed, not in any mean: MaxP 128/128 (seed 3)" in text
+    losses = text[text.index("1 trial failed") :]
+    assert "MaxP 64" not in losses  # both others that left
+
+
+def test_the_sentence_names_who_left_and_what_it_cost(analysis):
+    [sentence] = search_sentences(analysis.sweep)
+    assert "3 of 4 configurations left before they had all 5 seeds" in sentence
+    assert "1 of them because a trial failed or diverged" in sentence
+    assert "17 of 25 trials (68%)" in sentence and "--confirm" in sentence
+    assert "not over" not in sentence
+
+
+def test_a_race_that_was_cut_short_says_so(analysis, folder, tmp_path):
+    still = [standing(position, 2, None) for position in (1, 2, 3, 4)]
+    running = race(over=False, num_complete=2, standings=still)
+    sweep = load_sweep(write_sweep(tmp_path, search=running, num_queries=20))
+    [sentence] = search_sentences(sweep)
+    assert "none of 4 configurations has left after 2 of 5 seeds" in sentence
+    assert "The race is not over" in sentence
+
+
+def test_the_standings_are_in_the_order_of_the_race(analysis):
+    rows = standing_rows(analysis.sweep)
+    assert [row[1] for row in rows] == ["MaxP 128/64", "MaxP 128/128", "MaxP 64/64", "MaxP 64/48"]
+    assert [row[4] for row in rows[:2]] == ["stayed", "a trial was lost"]
+    assert rows[2][4] == "left: 0.0210 below MaxP 128/64 on dev (p 0.004 < 0.030)"
+
+
+def test_page_and_terminal_mark_those_that_left(analysis):
+    trust = assess(analysis)
+    html = page(analysis, trust, [], [], [])
+    assert html.count(", left</td>") == 3 or html.count(", left") == 3
+    assert "The race on dev" in html and "0.0210 below MaxP 128/64" in html
+    lines = terminal_text(analysis, Path("index.html")).splitlines()
+    assert sum(" left" in line for line in lines if line.startswith("MaxP")) == 3
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_report_without_a_search_says_nothing_of_one(tmp_path):
+    sweep = load_sweep(write_sweep(tmp_path, num_queries=20))
+    assert search_sentences(sweep) == [] and standing_rows(sweep) == []
+
+
+def test_proposals_are_told_as_a_choice(tmp_path):
+    search = {"name": "tpe", "seed": 3, "num_configs": 9, "proposed": 4, "space": 12}
+    [sentence] = search_sentences(load_sweep(write_sweep(tmp_path, search=search, num_queries=20)))
+    assert "by tpe from 12 points (4 of at most 9, search seed 3)" in sentence
+
+
+@pytest.mark.slow
+def test_every_plot_can_be_drawn_without_those_that_left(folder):
+    report = write_report(folder)
+    assert (report.folder / "index.html").exists()
