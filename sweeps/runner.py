@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ray import tune
+from ray import cloudpickle, tune
 from ray.tune import Callback, PlacementGroupFactory, Stopper
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
@@ -111,6 +111,26 @@ def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
     return PlacementGroupFactory([bundle], bundle_label_selector=[selector] if selector else None)
 
 
+def _error_of(trial: TuneTrial) -> Exception | None:
+    """What ended an attempt. From the file that Tune has just written on this machine: in its
+    storage the error is text alone, and not there yet."""
+    path = trial.pickled_error_file
+    if not path or not os.path.exists(path):
+        return None
+    with open(path, "rb") as file:
+        error: Exception = cloudpickle.load(file)
+    return error
+
+
+def _error(trial: TuneTrial) -> Exception | None:
+    """What ended a trial. Tune's own `get_error` looks where its files are copied only later."""
+    path = trial.pickled_error_file
+    if path is None or not Path(path).exists():
+        return None
+    error: Exception = cloudpickle.loads(Path(path).read_bytes())
+    return error
+
+
 class _Adapter:
     """Tune pickles what it is given; nothing of ours is ever unpickled."""
 
@@ -168,7 +188,7 @@ class _Bridge(_Adapter, Callback):
         self.launches.completed(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.launches.failed(trial.trial_id, trial.get_error())
+        self.launches.failed(trial.trial_id, _error_of(trial))
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         # A process that could not be reused for the next trial ends that trial without a call.

@@ -17,6 +17,7 @@ WORDS = (
     f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs=15 "
     "training.validate_every=10"
 ).split()
+OFTEN = ("--checkpoint-minutes", "0.0001")  # a killed trial goes on in the middle
 TRIALS = 6
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 
@@ -67,7 +68,7 @@ def test_a_killed_driver_goes_on_where_it_was(
     undisturbed, start_sweep, processes_below, read_mlflow, tmp_path
 ):
     storage = tmp_path / "results"
-    with start_sweep(storage, *WORDS) as sweep:
+    with start_sweep(storage, *WORDS, *OFTEN) as sweep:
         sweep.wait_for("[1/6]")
         pause = random.uniform(0, 3)
         print(f"killed {pause:.2f} s after the first trial")  # shown where the test fails
@@ -85,7 +86,7 @@ def test_a_killed_driver_goes_on_where_it_was(
                     os.kill(pid, signal.SIGKILL)
             pytest.fail(f"{len(left)} processes outlived their driver by a minute")
         time.sleep(0.2)
-    with start_sweep(storage, *WORDS) as again:
+    with start_sweep(storage, *WORDS, *OFTEN) as again:
         assert again.end() == 0, again.text
     assert not killed_in_time or "are done already" in again.text
     assert_same_numbers(again.folder, undisturbed)
@@ -106,7 +107,7 @@ def test_a_killed_trial_is_run_again_and_the_sweep_ends_well(
     undisturbed, start_sweep, processes_below, read_mlflow, tmp_path
 ):
     storage = tmp_path / "results"
-    with start_sweep(storage, *WORDS) as sweep:
+    with start_sweep(storage, *WORDS, *OFTEN) as sweep:
         sweep.wait_for("[1/6]")
         victim = None
         while victim is None:
