@@ -42,7 +42,8 @@ class Failure:
 
 
 def kind_of_error(error: BaseException | None) -> Kind:
-    """Tells apart what Ray raises when an attempt's process does not answer any more."""
+    """Tells apart what Ray raises when an attempt's process does not answer any more; None is
+    a death that left no word."""
     from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
 
     if isinstance(error, OutOfMemoryError):
@@ -53,7 +54,7 @@ def kind_of_error(error: BaseException | None) -> Kind:
         # Ray has no class for it: the text is all that tells a node's death from a process's.
         lost = error.preempted or "node has died" in str(error) or "node failure" in str(error)
         return "node lost" if lost else "process died"
-    return "error"
+    return "process died" if error is None else "error"
 
 
 def kind_of_reason(reason: str) -> Kind:

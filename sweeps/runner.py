@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ray import cloudpickle, tune

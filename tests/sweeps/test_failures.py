@@ -38,7 +38,7 @@ def died(message, reason=None):
         (NodeDiedError("gone"), "node lost"),
         (OutOfMemoryError("95 % of the node's memory"), "host memory"),
         (RayTaskError("train", "Traceback", ValueError("x")), "error"),
-        (None, "error"),
+        (None, "process died"),
     ],
 )
 def test_what_ray_raises_is_told_apart(error, kind):
