@@ -112,17 +112,6 @@ def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
     return PlacementGroupFactory([bundle], bundle_label_selector=[selector] if selector else None)
 
 
-def _error_of(trial: TuneTrial) -> Exception | None:
-    """What ended an attempt. From the file that Tune has just written on this machine: in its
-    storage the error is text alone, and not there yet."""
-    path = trial.pickled_error_file
-    if not path or not os.path.exists(path):
-        return None
-    with open(path, "rb") as file:
-        error: Exception = cloudpickle.load(file)
-    return error
-
-
 def _error(trial: TuneTrial) -> Exception | None:
     """What ended a trial. Tune's own `get_error` looks where its files are copied only later."""
     path = trial.pickled_error_file
@@ -189,7 +178,7 @@ class _Bridge(_Adapter, Callback):
         self.launches.completed(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.launches.failed(trial.trial_id, _error_of(trial))
+        self.launches.failed(trial.trial_id, _error(trial))
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         # A process that could not be reused for the next trial ends that trial without a call.
