@@ -1,0 +1,90 @@
+"""What a chaos test kills, and brings back: raylets of a cluster, and an MLflow server."""
+
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from ray.cluster_utils import Cluster
+
+from sweeps.tracking.server import local_server
+
+JOINS = 4  # a machine under load misses Ray's deadlines
+MEMORY = 80 * 2**20  # of each node's object store: trials put nothing into it
+
+
+class Machines:
+    """A head that runs no trials, and nodes of one core each, which may die."""
+
+    def __init__(self, nodes: int) -> None:
+        head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.nodes = [self._join() for _ in range(nodes)]
+
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
+
+    def _join(self):
+        for attempt in range(JOINS):
+            try:
+                return self.cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+            except Exception:  # Ray gives a raylet 30 s, and has no other class for it
+                if attempt == JOINS - 1:
+                    raise
+
+    def raylets(self) -> list[int]:
+        """Process ids, in the order the nodes joined."""
+        return [node.all_processes["raylet"][0].process.pid for node in self.nodes]
+
+    def kill(self, number: int) -> None:
+        """Kills a raylet, and with it its node; a new node joins."""
+        os.kill(self.raylets()[number], signal.SIGKILL)
+        self.cluster.remove_node(self.nodes.pop(number), allow_graceful=False)
+        self.nodes.append(self._join())
+
+    def close(self) -> None:
+        self.cluster.shutdown()
+
+
+class Server:
+    """An MLflow server that comes back on its port, while the test goes on."""
+
+    def __init__(self, store: str) -> None:
+        self.store, self._starter = store, ThreadPoolExecutor(1)
+        self._running = ExitStack()
+        self.address, self._process = self._running.enter_context(local_server(store))
+        self._returning: Future[None] | None = None
+
+    def kill(self) -> bool:
+        """Kills it, unless it is on its way back; whether it did."""
+        if self._returning and not self._returning.done():
+            return False
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
+        self._returning = self._starter.submit(self._start)
+        return True
+
+    def _start(self) -> None:
+        port = int(self.address.rpartition(":")[2])
+        _, self._process = self._running.enter_context(local_server(self.store, port))
+
+    def close(self) -> None:
+        """Waits until it is back, and ends it."""
+        if self._returning:
+            self._returning.result(120)
+        self._running.close()
+        self._starter.shutdown()
+
+
+def busy_trial(pids: list[int], choose: Callable[[list[int]], int]) -> int | None:
+    """One of the processes that compute a trial now, by the title that Ray gives them."""
+    busy = []
+    for pid in pids:
+        with suppress(OSError):  # it ended while we looked
+            title = Path(f"/proc/{pid}/cmdline").read_text()
+            if title.startswith("ray::") and ".train" in title:
+                busy.append(pid)
+    return choose(busy) if busy else None
