@@ -24,6 +24,7 @@ SERVER_ENVIRONMENT = {
     "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW": "80",
 }
 _STARTUP_S = 120.0
+_LOCK_WAIT_S = 60
 
 
 @contextlib.contextmanager
@@ -48,7 +49,7 @@ def local_server(
             env={
                 **os.environ,
                 **SERVER_ENVIRONMENT,
-                "MLFLOW_BACKEND_STORE_URI": store_uri,
+                "MLFLOW_BACKEND_STORE_URI": _patient(store_uri),
                 **(env or {}),
             },
             stdout=output,
@@ -72,6 +73,13 @@ def _command(store_uri: str, port: int) -> list[str]:
         artifacts = sqlite_file(store_uri).parent / "artifacts"
         command += ["--artifacts-destination", artifacts.as_uri()]
     return command
+
+
+def _patient(store_uri: str) -> str:
+    """A SQLite writer waits five seconds for the others, then fails; a crowd takes longer."""
+    if not store_uri.startswith("sqlite:") or "timeout=" in store_uri:
+        return store_uri
+    return f"{store_uri}{'&' if '?' in store_uri else '?'}timeout={_LOCK_WAIT_S}"
 
 
 def _free_port(wanted: int) -> int:
