@@ -28,7 +28,7 @@ from rank_core.models.parade import ParadeAttn, ParadeAvg, ParadeMax
 from rank_core.models.parade_cnn import ParadeCnn
 from rank_core.models.parade_pretrained import ParadePretrained, ParadeWithQuery
 from rank_core.models.parade_transformer import ParadeTransformer, ParadeTransformerL3
-from rank_core.models.passage_scores import AvgP, FirstP, KMaxAvgP, MaxP, SumP
+from rank_core.models.passage_scores import AvgP, FirstP, KMaxAvgP, MaxP, SumP, check_keeps
 from rank_core.models.qds import QdsTransformer
 from rank_core.models.randp import RandP
 from rank_core.models.ranker import Ranker
@@ -103,6 +103,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     _check_options(config)
     if issubclass(model, ListRanker):
         return
+    check_keeps(config)
     check_training(
         config.training, config.model.name, one_chunk_is_firstp=model.one_chunk_is_firstp
     )

@@ -13,12 +13,14 @@ from rank_core.backbones import Backbone
 from rank_core.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunks import document_spans
 from rank_core.config import Model, TrialConfig
+from rank_core.errors import BadInput
 from rank_core.models.ranker import pad_chunks
 from rank_core.models.second_encoder import SecondEncoder
 from rank_core.models.vector_sequence import (
     Part,
     input_size,
     output_size,
+    own_special,
     projection,
     random_special,
     read_first,
@@ -26,6 +28,7 @@ from rank_core.models.vector_sequence import (
 from rank_core.token_store import TokenStore
 
 NOTHING: NDArray[int32] = np.zeros(0, dtype=int32)
+OWN_SPECIAL = "own-special"
 NUM_MARKS = 3  # of a row: [CLS] [SEP] text [SEP]
 
 
@@ -44,21 +47,26 @@ class LateInteraction(SecondEncoder):
 
     Query and chunk enter as the backbone's outputs at their tokens, through a linear map where the
     sizes differ; so do the interaction's vectors at the aggregator. The papers take MiniLM-L-2 for
-    the interaction and MiniLM-L-6 for the aggregator.
+    the interaction and MiniLM-L-6 for the aggregator. With the quirk `own-special` C and SEP of the
+    interaction start as its [CLS] and [SEP] (FlexNeuART's rand_special_init=False), not at random.
     """
 
     label = "PARADE-LateInteraction"
     by_chunks = False
     reads_tokens = True
-    options = ("aggregator", "interaction")
-    QUIRKS = ()
+    options = ("aggregator", "interaction", "quirks")
+    QUIRKS = (OWN_SPECIAL,)
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
         self.interaction = self.body("interaction", settings)
         self.aggregator = self.body("aggregator", settings)
         self.token_projection = projection(self.head.in_features, input_size(self.interaction))
-        self.interaction_special_2H = random_special(self.interaction)
+        self.interaction_special_2H = (
+            own_special("model.interaction", settings.interaction)
+            if OWN_SPECIAL in settings.quirks
+            else random_special(self.interaction)
+        )
         self.chunk_projection = projection(
             output_size(self.interaction), input_size(self.aggregator)
         )
@@ -74,6 +82,11 @@ class LateInteraction(SecondEncoder):
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Both encoders have a place for everything they are given."""
         super().check(config, backbone)
+        if OWN_SPECIAL in config.model.quirks and not config.model.interaction:
+            raise BadInput(
+                f"model.quirks={OWN_SPECIAL} must go with an encoder that has words of its own: "
+                "set model.interaction, which is empty"
+            )
         chunking = config.chunking
         # Rows share the width of the longest, so a short chunk may stand beside a long query.
         widest = max(chunking.window, chunking.max_query_tokens)

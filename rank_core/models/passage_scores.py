@@ -14,6 +14,20 @@ from rank_core.models.ranker import Ranker
 from rank_core.models.row_vectors import pooling_of
 from rank_core.models.unmasked_chunks import UNMASKED, check_quirks
 
+POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
+"""Models whose score is one of their chunks' scores, or a sum or mean of them."""
+
+
+def check_keeps(config: TrialConfig) -> None:
+    """Refuses to keep chunk scores of a model that pools none."""
+    name, quirks = config.model.name, config.model.quirks
+    if config.evaluation.keep_chunk_scores and (name not in POOLING or quirks):
+        raise BadInput(
+            "evaluation.keep_chunk_scores is for models that pool the scores of their chunks "
+            f"({', '.join(POOLING)}, without quirks), got {name}"
+            + (f" with quirk {', '.join(quirks)}" if quirks else "")
+        )
+
 
 class ChunkScores(Ranker):
     """score_B = pool_p head(cls_p)."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, BertConfig, BertModel
 
 from rank_core.backbone_types import kind_of
-from rank_core.backbones import Backbone, load_encoder, resolve_backbone
+from rank_core.backbones import Backbone, load_encoder, load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
 
 READERS = (
@@ -96,6 +96,15 @@ def random_special(body: nn.Module) -> nn.Parameter:
     """C and SEP (2, H), each N(0, 1) / sqrt(H)."""
     size = input_size(body)
     return nn.Parameter(torch.randn(2, size) / size**0.5)
+
+
+def own_special(setting: str, name: str) -> nn.Parameter:
+    """C and SEP (2, H) as the encoder `name` knows them: its embeddings of [CLS] and [SEP]."""
+    backbone = vector_reader(setting, name)
+    words: Any = load_encoder(backbone, 0.0).get_input_embeddings()  # type: ignore[operator]
+    tokenizer: Any = load_tokenizer(backbone.folder)
+    ids = [tokenizer.cls_token_id, tokenizer.sep_token_id]
+    return nn.Parameter(words.weight[ids].detach().clone())
 
 
 def projection(from_size: int, to_size: int) -> nn.Module:

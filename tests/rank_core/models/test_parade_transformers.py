@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -323,3 +324,14 @@ def test_late_interaction_depends_on_the_query(pair):
     changed[2] += 1
     gap_B = scores(model, reader, "d13", "d55") - scores(model, reader, "d13", "d55", query=changed)
     assert gap_B.abs().min() > 1e-4
+
+
+def test_own_special_vectors_are_the_interactions_cls_and_sep(pair, config, folders, backbone):
+    quirk = {"quirks": ("own-special",)}
+    model, _ = pair("parade-late-interaction", interaction=folders["electra"], **quirk)
+    words = ElectraModel.from_pretrained(folders["electra"]).get_input_embeddings().weight
+    tokenizer = backbones.load_tokenizer(Path(folders["electra"]))
+    expected = words[[tokenizer.cls_token_id, tokenizer.sep_token_id]]
+    assert_close(model.interaction_special_2H.detach(), expected.detach())
+    with pytest.raises(BadInput, match=r"own-special must go with .* model\.interaction"):
+        check_model(config("parade-late-interaction", **quirk), backbone)
