@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from ray.cluster_utils import Cluster
 
+from rank_core.errors import BadInput
 from sweeps.tracking.server import local_server
 
 JOINS = 4  # a machine under load misses Ray's deadlines
@@ -69,7 +71,16 @@ class Server:
 
     def _start(self) -> None:
         port = int(self.address.rpartition(":")[2])
-        _, self._process = self._running.enter_context(local_server(self.store, port))
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                _, self._process = self._running.enter_context(local_server(self.store, port))
+            except BadInput:  # the dead server's children still hold the port
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
 
     def close(self) -> None:
         """Waits until it is back, and ends it."""
