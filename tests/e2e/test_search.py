@@ -1,0 +1,65 @@
+"""A race and proposals on a real cluster: killed in the middle, they end as if undisturbed."""
+
+import json
+import os
+import signal
+
+import pandas as pd
+import pytest
+
+from sweeps.report.load import load_sweep
+from sweeps.report.race import left_after
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+# With such an indifference all but the leader leave at the first look, whatever the luck of seeds.
+RACE = (
+    "--search race --num-seeds 4 --race-delta 0.5 training.max_steps=2 training.batch_size=4 "
+    "evaluation.depth=5 chunking.window=16,24 chunking.stride=8 --tracking-uri none"
+).split()
+PROPOSE = (
+    "--smoke-test --search tpe --num-configs 2 chunking.window=16,24 chunking.stride=8,16 "
+    "--tracking-uri none"
+).split()
+
+
+def killed_after(start_sweep, storage, words, ended):
+    """Runs the sweep until `ended` trials have ended, and kills its driver."""
+    with start_sweep(storage, *words) as sweep:
+        sweep.wait_for(f"[{ended}/")
+        os.kill(sweep.process.pid, signal.SIGKILL)
+        sweep.process.wait(30)
+
+
+def decided(folder):
+    search = json.loads((folder / "sweep.json").read_text())["search"]
+    return search, pd.read_parquet(folder / "per_query.parquet")
+
+
+def test_a_killed_race_goes_on_with_the_same_decisions(start_sweep, run_sweep, tmp_path):
+    whole = run_sweep(tmp_path / "whole", *RACE)
+    killed_after(start_sweep, tmp_path / "killed", RACE, 5)
+    again = run_sweep(tmp_path / "killed", *RACE)
+    search, scores = decided(whole.folder)
+    found, values = decided(again.folder)
+    assert found == search and search["over"]
+    pd.testing.assert_frame_equal(values, scores, check_exact=True)
+    sweep = load_sweep(whole.folder)
+    left = left_after(sweep)
+    assert list(left.values()) == [2]
+    runs = scores.groupby("cell")["seed"].nunique()
+    assert {cell: int(runs[cell]) for cell in runs.index} == {
+        cell: left.get(cell, 4) for cell in runs.index
+    }
+    assert "left before they had all 4 seeds" in " ".join(whole.text.split())
+    assert "nothing to launch" in run_sweep(tmp_path / "killed", *RACE).text
+
+
+def test_a_killed_search_proposes_the_same_again(start_sweep, run_sweep, tmp_path):
+    whole = run_sweep(tmp_path / "whole", *PROPOSE)
+    killed_after(start_sweep, tmp_path / "killed", PROPOSE, 2)
+    again = run_sweep(tmp_path / "killed", *PROPOSE)
+    cells = [[one["cell"] for one in json.loads((sweep.folder / "sweep.json").read_text())["cells"]]
+             for sweep in (whole, again)]  # fmt: skip
+    assert cells[0] == cells[1] and len(cells[0]) == 3
+    assert decided(whole.folder)[0] == decided(again.folder)[0]
