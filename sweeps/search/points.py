@@ -33,7 +33,15 @@ def _product(
     for name in names:
         own = list(dict.fromkeys(point[name] for point in points if name in point))
         axes.append(parsed.get(name, own))
-    return tuple(dict(zip(names, values, strict=True)) for values in itertools.product(*axes))
+    # What all points set alike beside the swept settings (windows, say) holds for the product too.
+    common = {
+        name: value
+        for name, value in points[0].items()
+        if name not in experiment.swept and all(point.get(name) == value for point in points)
+    }
+    return tuple(
+        common | dict(zip(names, values, strict=True)) for values in itertools.product(*axes)
+    )
 
 
 def _typed(name: str, value: str) -> Any:

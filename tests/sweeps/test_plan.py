@@ -10,6 +10,7 @@ from rank_core.models import model_class
 from sweeps.command_line import parse
 from sweeps.experiment import Experiment, Grid
 from sweeps.plan import make_plan
+from sweeps.search.points import search_space
 from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS, SMALL_PAIRS
 
 
@@ -150,3 +151,13 @@ def test_a_model_that_adds_a_step_after_training_is_never_taken_for_another(plan
     with pytest.raises(BadInput, match="no point of the grid can run: cuts every document as"):
         plan_of(*one_chunk)
     assert len(plan_of(*one_chunk, "--model", "birch").cells) == 2
+
+
+def test_a_restricted_grid_keeps_what_all_points_set_alike() -> None:
+    common = {"chunking.window": 16, "chunking.stride": 8}
+    points = tuple({**common, "training.backbone_learning_rate": rate} for rate in (1e-5, 3e-5))
+    experiment = replace(EXPERIMENT, swept=("training.backbone_learning_rate",))
+    options = parse(["training.backbone_learning_rate=1e-4,1e-3"], prog="x", description="")
+    assert search_space(points, experiment, options).points == tuple(
+        {**common, "training.backbone_learning_rate": rate} for rate in (1e-4, 1e-3)
+    )
