@@ -111,13 +111,17 @@ def check_nodes(store: Store) -> None:
     probe = store.folder / f".shared-{uuid.uuid4().hex[:8]}"
     probe.write_text("seen")
     try:
-        on_node = {
-            node["NodeManagerHostname"]: _sees.options(
-                resources={f"node:{node['NodeManagerAddress']}": 0.001}
-            ).remote(str(probe))
+        answers = [
+            _sees.options(resources={f"node:{node['NodeManagerAddress']}": 0.001}).remote(
+                str(probe)
+            )
             for node in nodes
-        }
-        blind = [host for host, seen in on_node.items() if not ray.get(seen, timeout=60)]
+        ]
+        blind = [
+            node["NodeManagerHostname"]
+            for node, answer in zip(nodes, answers, strict=True)
+            if not _answer(answer)
+        ]
     finally:
         probe.unlink()
     if blind:
@@ -125,6 +129,14 @@ def check_nodes(store: Store) -> None:
             f"--storage must be seen by every node (a shared folder, or a URI such as s3://), but "
             f"{store.storage} is not the same folder on {', '.join(blind)}"
         )
+
+
+def _answer(answer: Any) -> bool:
+    """What a node said. One that says nothing is dying, and its trials will go to others."""
+    try:
+        return bool(ray.get(answer, timeout=60))
+    except ray.exceptions.RayError:
+        return True
 
 
 @ray.remote(num_cpus=0)
