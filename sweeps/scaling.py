@@ -1,0 +1,204 @@
+"""How much faster do training and validation run with more workers?
+
+Paper: none of those reproduced here; the papers' models were trained on one GPU to four.
+Cells: one configuration (MaxP, without dropout) and one seed, trained by Ray Train on 1, 2, 4, ...
+workers, GPUs or CPU processes. The global batch is the same for all, so that a number of workers
+changes the speed and nothing else: the loss curves must be equal within rounding, which is checked.
+Size: for each number of workers six epochs of five steps, each followed by a validation. Epochs
+after the first are the repeats (`training.num_epochs`, `training.epoch_steps`); rates are medians.
+Expected: below the ideal line, and the further the smaller the batch or the backbone. Workers add
+up gradients once per optimiser step, after their last micro-batch and in one message of 4 bytes a
+parameter, but do not overlap it with the backward pass; within micro-batches nobody waits for
+anybody. In validation the workers share the queries and gather scores once at the end; each then
+computes the measures of the whole run, a serial part that only small models feel.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rank_core.config import TrialConfig
+from rank_core.errors import BadInput
+from rank_core.inputs import cell_of, load_inputs
+from rank_core.models import Ranker, check_model, model_class
+from rank_core.train import num_training_steps, validation_interval
+from sweeps.command_line import Options, parse
+from sweeps.describe import say
+from sweeps.experiment import Experiment, Grid
+from sweeps.plan import base_config
+from sweeps.resources import Resources, connect, trial_resources
+from sweeps.speedup import law_text, same_losses, scaling_rows, table_text, write_scaling
+from sweeps.suited import model_and_windows, suited
+from sweeps.worker_group import GroupFailed, Timed, timed
+
+CONFIGURATION = Experiment(
+    name="scaling",
+    question="How much faster do training and validation run with more workers?",
+    swept=(),
+    grid=lambda base, backbone: Grid(points=({},), baseline={}),
+    label=model_and_windows,
+    defaults={"model.dropout": 0.0, "training.epoch_steps": 5, "training.num_epochs": 6},
+)
+SMOKE = {"training.epoch_steps": 1, "training.num_epochs": 2}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures, prints the table, writes the files; returns the exit code (3: losses differ,
+    or some workers failed)."""
+    try:
+        return _scale(_parser().parse_intermixed_args(list(argv)))
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: nothing was written", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scaling.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--num-workers", metavar="1,2,4", help="default: 1, 2, 4, ... as far as the cluster goes")
+    add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
+    add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
+    add("--model", metavar="NAME", help="an entry of MODELS (default maxp)")
+    add("--profile", metavar="NAME", help="settings of a paper")
+    add("--seeds", metavar="N", default="1", help="the one seed of all trainings (default 1)")
+    add("--cpus-per-worker", metavar="N", help="threads of a worker (default 1)")
+    add("--gpus-per-worker", metavar="X", help="default 1 where there are GPUs, else 0")
+    add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
+    add("--out", type=Path, default=Path("results/scaling"), metavar="DIR", help="for the files")
+    add("settings", nargs="*", metavar="section.setting=value", help="of the configuration")
+    return parser
+
+
+def _scale(given: argparse.Namespace) -> int:
+    import ray
+
+    options = _options(given)
+    numbers = _numbers(given.num_workers)
+    config = _configuration(options, most=max(numbers, default=1))
+    try:
+        connect(1)
+        groups = _groups(numbers, options, config.training.batch_size)
+        found = list(_measured(config, groups))
+    finally:
+        ray.shutdown()
+    if not found:
+        return 3
+    timings = [one.timing for one in found]
+    rows, precision = scaling_rows(timings), found[0].precision
+    drawn = f"model.dropout={config.model.dropout:g}" if config.model.dropout else ""
+    law = law_text(rows, precision=precision, drawn=drawn)
+    say(f"\n{table_text(rows)}\n\n{law}")
+    write_scaling(given.out, timings, rows, _facts(config, found[0], law))
+    say(f"files       {given.out}: scaling.json, scaling.csv, scaling.png")
+    lawful = drawn or same_losses(rows, precision=precision)
+    return 0 if lawful and len(found) == len(groups) else 3
+
+
+def _options(given: argparse.Namespace) -> Options:
+    """The flags that this sweep shares with the others, by their laws."""
+    names = "collection backbone model profile seeds cpus_per_worker gpus_per_worker".split()
+    flags = {name.replace("_", "-"): getattr(given, name) for name in names}
+    words = [f"--{flag}={value}" for flag, value in flags.items() if value is not None]
+    words += ["--smoke-test"] * given.smoke_test
+    options = parse([*words, *given.settings], prog="scaling.py", description="")
+    if len(options.seeds) > 1:
+        raise BadInput(f"--seeds takes one seed, the same for all workers, got {given.seeds}")
+    return options
+
+
+def _configuration(options: Options, most: int) -> TrialConfig:
+    """The one configuration, with windows that suit its backbone; refuses what cannot be timed,
+    also on `most` workers."""
+    defaults = dict(CONFIGURATION.defaults) | (SMOKE if options.smoke_test else {})
+    base = base_config(replace(CONFIGURATION, defaults=defaults, profile=options.profile), options)
+    if not issubclass(model_class(base.model.name), Ranker):
+        raise BadInput(f"the model must be one that is trained, got {base.model.name}")
+    inputs = load_inputs(base.collection, base.model.backbone)
+    windows = {} if "chunking.window" in options.settings else suited(base, inputs.backbone)
+    config = base.override({**windows, **options.settings, "seed": options.seeds[0]})
+    check_model(config, inputs.backbone)
+    training = config.training
+    epochs = training.epoch_steps and training.num_epochs
+    if not epochs or num_training_steps(training, 0) <= validation_interval(training, 0):
+        raise BadInput(
+            "training.epoch_steps >= 1 and a second validation must hold, because nothing is timed "
+            f"before the first; got epoch_steps={training.epoch_steps}, "
+            f"num_epochs={training.num_epochs}, max_steps={training.max_steps}, "
+            f"validate_every={training.validate_every}"
+        )
+    if most > training.batch_size:
+        raise BadInput(
+            "--num-workers <= training.batch_size must hold, because the workers share the groups "
+            f"of a step; got {most} workers and training.batch_size={training.batch_size}"
+        )
+    return config
+
+
+def _numbers(given: str | None) -> list[int]:
+    """The numbers of workers that were asked for, rising; none: as many as the cluster holds."""
+    if given is None:
+        return []
+    try:
+        numbers = sorted({int(part) for part in given.split(",")})
+    except ValueError:
+        raise BadInput(
+            f"--num-workers must be whole numbers such as 1,2,4, got {given!r}"
+        ) from None
+    if numbers[0] != 1:
+        raise BadInput(
+            f"--num-workers must begin with 1, because speed-up is over one worker, got {given}"
+        )
+    return numbers
+
+
+def _groups(numbers: list[int], options: Options, batch_size: int) -> list[Resources]:
+    """What each number of workers takes; raises `BadInput` for one that the cluster cannot hold."""
+    if numbers:
+        return [trial_resources(replace(options, num_workers=n)) for n in numbers]
+    groups = [trial_resources(options)]
+    with suppress(BadInput):
+        while (n := 2 * groups[-1].num_workers) <= batch_size:
+            groups.append(trial_resources(replace(options, num_workers=n)))
+    return groups
+
+
+def _measured(config: TrialConfig, groups: list[Resources]) -> Iterator[Timed]:
+    """What each group found, but for those that failed; without the first there is no speed-up."""
+    shared = f"{config.training.batch_size} groups a step, seed {config.seed}"
+    say(f"trains      {model_and_windows(config)} on {config.collection}, {shared}")
+    for group in groups:
+        each = f"{group.gpus:g} GPU" if group.gpus else f"{group.threads} thread(s)"
+        say(f"running     {group.num_workers} worker(s) with {each} each")
+        try:
+            yield timed(config, group)
+        except GroupFailed as error:
+            say(f"failed      {group.num_workers} worker(s): {error}")
+            if group is groups[0]:
+                return
+
+
+def _facts(config: TrialConfig, found: Timed, law: str) -> dict[str, Any]:
+    """What the figures are of."""
+    return {
+        "cell": cell_of(config, load_inputs(config.collection, config.model.backbone)),
+        "label": model_and_windows(config),
+        "settings": config.settings(),
+        "versions": found.versions,
+        "precision": found.precision,
+        "law": law,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

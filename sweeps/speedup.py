@@ -1,0 +1,172 @@
+"""Speed-up and efficiency over numbers of workers: the arithmetic, the table, the files."""
+
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from sweeps.report.figure import BLUE, GREY, ORANGE, WIDTH, Drawing, draw, new_figure, style
+
+ROUNDING = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-2}
+"""Difference of a step's loss that the order of additions explains, by the matrices' precision."""
+
+_COLUMNS = ("workers", "steps/s", "speed-up", "efficiency", "documents/s", "speed-up", "efficiency")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The same epochs on `num_workers` workers; rates of the repeats, losses of all steps."""
+
+    num_workers: int
+    losses: tuple[float, ...]  # means over the global batch
+    steps_per_second: tuple[float, ...]  # training, optimiser steps
+    documents_per_second: tuple[float, ...]  # validation
+
+
+@dataclass(frozen=True)
+class Row:
+    """Median rates on `num_workers` workers, against those of one; an efficiency of 1 is ideal."""
+
+    num_workers: int
+    steps_per_second: float
+    training_speedup: float
+    training_efficiency: float
+    documents_per_second: float
+    validation_speedup: float
+    validation_efficiency: float
+    loss_difference: float  # largest of any step
+
+
+def scaling_rows(timings: Sequence[Timing]) -> list[Row]:
+    """A row for each number of workers; the first timing must be that of one worker."""
+    one = timings[0]
+    assert one.num_workers == 1
+    steps_1, documents_1 = median(one.steps_per_second), median(one.documents_per_second)
+    rows = []
+    for timing in timings:
+        n = timing.num_workers
+        steps, documents = median(timing.steps_per_second), median(timing.documents_per_second)
+        pairs = zip(one.losses, timing.losses, strict=True)
+        rows.append(
+            Row(
+                num_workers=n,
+                steps_per_second=steps,
+                training_speedup=steps / steps_1,
+                training_efficiency=steps / steps_1 / n,
+                documents_per_second=documents,
+                validation_speedup=documents / documents_1,
+                validation_efficiency=documents / documents_1 / n,
+                loss_difference=max(abs(first - other) for first, other in pairs),
+            )
+        )
+    return rows
+
+
+def table_text(rows: Sequence[Row]) -> str:
+    """The table as it is printed: training, then validation."""
+    lines = [f"{'':>7}  {'training':-^31}  {'validation':-^34}"]
+    lines.append("{:>7}  {:>9}  {:>8}  {:>10}  {:>12}  {:>8}  {:>10}".format(*_COLUMNS))
+    for row in rows:
+        lines.append(
+            f"{row.num_workers:>7}  {row.steps_per_second:>9.3g}  {row.training_speedup:>8.2f}  "
+            f"{row.training_efficiency:>10.0%}  {row.documents_per_second:>12,.0f}  "
+            f"{row.validation_speedup:>8.2f}  {row.validation_efficiency:>10.0%}"
+        )
+    return "\n".join(lines)
+
+
+def same_losses(rows: Sequence[Row], *, precision: str) -> bool:
+    """Whether every number of workers has the loss curve of one, within rounding."""
+    return all(row.loss_difference <= ROUNDING[precision] for row in rows)
+
+
+def law_text(rows: Sequence[Row], *, precision: str, drawn: str) -> str:
+    """What became of the law that n workers train like one; `drawn` names the setting by which
+    each worker draws numbers of its own, which leaves nothing to compare."""
+    if len(rows) == 1:
+        return "losses      one worker alone: nothing to compare"
+    if drawn:
+        return f"losses      not compared: with {drawn} every worker draws numbers of its own"
+    worst = max(rows, key=lambda row: row.loss_difference)
+    found = "equal those of one worker" if same_losses(rows, precision=precision) else "DIFFER"
+    return (
+        f"losses      {found}: at most {worst.loss_difference:.1e} apart in any step "
+        f"({worst.num_workers} workers); rounding in {precision} is up to {ROUNDING[precision]:g}"
+    )
+
+
+def write_scaling(
+    folder: Path, timings: Sequence[Timing], rows: Sequence[Row], facts: Mapping[str, Any]
+) -> None:
+    """`scaling.csv`, `scaling.png` and, last, `scaling.json`, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / "scaling.unfinished"
+    with unfinished.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, [field.name for field in fields(Row)])
+        table.writeheader()
+        table.writerows(asdict(row) for row in rows)
+    os.replace(unfinished, folder / "scaling.csv")
+    unfinished.write_bytes(scaling_plot(timings, rows).png)
+    os.replace(unfinished, folder / "scaling.png")
+    content = {
+        **facts,
+        "rows": [asdict(row) for row in rows],
+        "timings": [asdict(timing) for timing in timings],
+    }
+    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    os.replace(unfinished, folder / "scaling.json")
+
+
+def scaling_plot(timings: Sequence[Timing], rows: Sequence[Row]) -> Drawing:
+    """Speed-up with the ideal line, and efficiency; bars span the repeats."""
+    numbers = [row.num_workers for row in rows]
+    with style():
+        figure = new_figure(WIDTH, 3.3)
+        speedup, efficiency = figure.subplots(1, 2)
+        speedup.plot(numbers, numbers, "--", color=GREY, lw=1, label="ideal")
+        efficiency.axhline(1, ls="--", color=GREY, lw=1)
+        for label, colour, shift, rates in (
+            ("training (steps/s)", BLUE, -1, [t.steps_per_second for t in timings]),
+            ("validation (documents/s)", ORANGE, 1, [t.documents_per_second for t in timings]),
+        ):
+            relative = [[rate / median(rates[0]) for rate in some] for some in rates]
+            _line(speedup, numbers, relative, colour, shift, label)
+            shares = [[x / n for x in some] for some, n in zip(relative, numbers, strict=True)]
+            _line(efficiency, numbers, shares, colour, shift, label)
+        last = numbers[-1]
+        for axes, name in ((speedup, "speed-up over one worker"), (efficiency, "efficiency")):
+            axes.set_xlabel("workers, same global batch")
+            axes.set_ylabel(f"{name}, median and range")
+            axes.set_xticks([n for n in numbers if n >= last / 16])  # room for their names
+            axes.set_xlim(1 - 0.1 * last, 1.1 * last)
+            axes.set_ylim(bottom=0)
+            axes.grid(color="#e6e6e6", linewidth=0.7)
+            axes.set_axisbelow(True)
+        efficiency.yaxis.set_major_formatter("{x:.0%}")
+        handles, words = speedup.get_legend_handles_labels()
+        figure.legend(handles, words, loc="outside upper left", ncols=3, frameon=False, fontsize=8)
+        return draw(figure, name="scaling", description="speed-up and efficiency over workers")
+
+
+def _line(
+    axes: Axes,
+    numbers: Sequence[int],
+    repeats: Sequence[Sequence[float]],
+    colour: str,
+    shift: int,
+    label: str,
+) -> None:
+    """Medians, and bars from the least to the most; the lines stand a little beside each other."""
+    at = [n + shift * 0.008 * numbers[-1] for n in numbers]
+    middle = [median(values) for values in repeats]
+    below = [m - min(values) for m, values in zip(middle, repeats, strict=True)]
+    above = [max(values) - m for m, values in zip(middle, repeats, strict=True)]
+    axes.errorbar(
+        at, middle, [below, above], fmt="o-", color=colour, ms=4, lw=1.4, elinewidth=1, label=label
+    )

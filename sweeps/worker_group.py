@@ -1,0 +1,114 @@
+"""The training and validation of a trial on a group of Ray Train's workers, with a stopwatch."""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rank_core.config import TrialConfig
+from rank_core.cross_validation import parts_of
+from rank_core.inputs import load_inputs
+from rank_core.machine import versions
+from rank_core.trained_model import OneModel
+from rank_core.trial import trial_streams
+from rank_core.trial_result import Progress
+from sweeps.resources import Resources
+from sweeps.speedup import Timing
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What rank 0 of a group found."""
+
+    timing: Timing
+    precision: str  # of matrix products: float32, bfloat16 or float16
+    versions: dict[str, str]
+
+
+class GroupFailed(RuntimeError):
+    """A worker ended by an error, or the group never came about; the message says which."""
+
+
+def timed(config: TrialConfig, resources: Resources) -> Timed:
+    """Trains and validates on as many workers as `resources` says; every epoch after the first is
+    a repeat. Raises `GroupFailed` where a worker fails."""
+    from ray import train
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    per_worker = {"CPU": resources.cpus} | ({"GPU": resources.gpus} if resources.gpus else {})
+    scratch = tempfile.mkdtemp(prefix="ranksweep-train-")
+    try:
+        result = TorchTrainer(
+            _worker,  # type: ignore[arg-type]
+            train_loop_config={
+                "settings": config.settings(),
+                "gpus": resources.gpus,
+                "threads": resources.threads,
+            },
+            torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
+            scaling_config=train.ScalingConfig(
+                num_workers=resources.num_workers,
+                use_gpu=bool(resources.gpus),
+                resources_per_worker=per_worker,
+            ),
+            run_config=train.RunConfig(
+                name=f"scaling-{resources.num_workers}",
+                storage_path=scratch,
+                failure_config=train.FailureConfig(
+                    max_failures=0,
+                    controller_failure_limit=3,  # type: ignore[call-arg]
+                ),
+            ),
+        ).fit()
+    except train.TrainingFailedError as error:
+        raise GroupFailed(_reason(error)) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    found: Timed = result.return_value  # type: ignore[attr-defined]
+    return found
+
+
+def _reason(error: Exception) -> str:
+    """The error of the lowest rank that has one, in a line; else that of the whole group."""
+    for rank, failure in sorted(getattr(error, "worker_failures", {}).items()):
+        return f"rank {rank}: {(str(failure).strip() or repr(failure)).splitlines()[-1]}"
+    return str(error).strip().splitlines()[-1]
+
+
+def _worker(work: dict[str, Any]) -> Timed:
+    """One worker's part: the trial's own loop, stopped before it would score test."""
+    from ray import train
+    from ray.train.torch import get_device
+
+    if work["gpus"]:
+        torch.cuda.set_device(get_device())
+    torch.set_num_threads(work["threads"])
+    torch.use_deterministic_algorithms(True, warn_only=True)  # as in a trial
+    config = TrialConfig().override(work["settings"])
+    inputs = parts_of(config, load_inputs(config.collection, config.model.backbone))[0]
+    model = OneModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
+    losses: list[float] = []
+    marks: list[tuple[int, float, float]] = []  # steps and seconds, at the end of each epoch
+    for news in model.run(Path()):
+        assert isinstance(news, Progress)
+        losses += [point.loss for point in news.curve]
+        if news.dev is not None:
+            marks.append((news.step, model.train_seconds, model.eval_seconds))
+        if news.step == news.num_steps:
+            break
+    assert model.best.run is not None
+    documents = sum(len(scores) for scores in model.best.run.values())
+    # The first epoch pays for tokenization, memory and kernels: it is where the clock starts.
+    repeats = list(pairwise(marks))
+    timing = Timing(
+        num_workers=train.get_context().get_world_size(),
+        losses=tuple(losses),
+        steps_per_second=tuple((b[0] - a[0]) / (b[1] - a[1]) for a, b in repeats),
+        documents_per_second=tuple(documents / (b[2] - a[2]) for a, b in repeats),
+    )
+    precision = str(model.autocast or torch.float32).removeprefix("torch.")
+    return Timed(timing, precision, versions())

@@ -1,0 +1,242 @@
+"""Speed-up over workers: the arithmetic by hand, the law that is checked, and a run on two."""
+
+import ast
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from rank_core import distributed
+from rank_core.trial import run_trial
+from sweeps import scaling
+from sweeps.resources import Resources
+from sweeps.speedup import (
+    Timing,
+    law_text,
+    same_losses,
+    scaling_plot,
+    scaling_rows,
+    table_text,
+    write_scaling,
+)
+from sweeps.worker_group import GroupFailed, Timed
+
+ONE = Timing(1, (1.0, 0.5), (2.0, 1.0, 4.0), (100.0, 90.0, 300.0))
+FOUR = Timing(4, (1.0, 0.50003), (5.0, 7.0, 1.0), (400.0, 500.0, 300.0))
+
+
+def test_rates_are_medians_and_efficiency_is_a_share_of_the_ideal():
+    one, four = scaling_rows([ONE, FOUR])
+    assert (one.steps_per_second, one.documents_per_second) == (2, 100)
+    assert (one.training_speedup, one.training_efficiency, one.loss_difference) == (1, 1, 0)
+    assert (four.num_workers, four.steps_per_second, four.documents_per_second) == (4, 5, 400)
+    assert (four.training_speedup, four.training_efficiency) == (2.5, 0.625)
+    assert (four.validation_speedup, four.validation_efficiency) == (4, 1)
+    assert four.loss_difference == pytest.approx(3e-5)
+
+
+def test_the_table_shows_each_number_of_workers_in_a_line_as_wide_as_the_others():
+    _, header, first, second = table_text(scaling_rows([ONE, FOUR])).splitlines()
+    assert first.split() == "1 2 1.00 100% 100 1.00 100%".split()
+    assert second.split() == "4 5 2.50 62% 400 4.00 100%".split()
+    assert len(header) == len(first) == len(second) <= 80
+
+
+@pytest.mark.parametrize(
+    ("difference", "precision", "same"),
+    [(9e-5, "float32", True), (2e-4, "float32", False), (2e-4, "bfloat16", True)],
+)
+def test_losses_are_the_same_within_rounding(difference, precision, same):
+    rows = scaling_rows([ONE, replace(FOUR, losses=(1.0, 0.5 + difference))])
+    assert same_losses(rows, precision=precision) is same
+    text = law_text(rows, precision=precision, drawn="")
+    assert ("equal those of one worker" if same else "DIFFER") in text and "(4 workers" in text
+
+
+def test_nothing_is_claimed_where_nothing_can_be_compared():
+    rows = scaling_rows([ONE, replace(FOUR, losses=(9.0, 9.0))])
+    text = law_text(rows, precision="float32", drawn="model.dropout=0.1")
+    assert "not compared" in text and "model.dropout=0.1" in text
+    assert "nothing to compare" in law_text(rows[:1], precision="float32", drawn="")
+
+
+def test_a_step_that_one_group_lacks_is_no_curve_to_compare():
+    with pytest.raises(ValueError, match="shorter"):
+        scaling_rows([ONE, replace(FOUR, losses=(1.0,))])
+
+
+def test_the_files_hold_the_table_and_what_it_is_of(tmp_path):
+    rows = scaling_rows([ONE, FOUR])
+    write_scaling(tmp_path / "out", [ONE, FOUR], rows, {"label": "MaxP 64/48"})
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "scaling.csv",
+        "scaling.json",
+        "scaling.png",
+    ]
+    with (tmp_path / "out" / "scaling.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [float(row["training_speedup"]) for row in table] == [1, 2.5]
+    content = json.loads((tmp_path / "out" / "scaling.json").read_text())
+    assert content["label"] == "MaxP 64/48" and content["rows"][1]["num_workers"] == 4
+    assert content["timings"][1]["losses"] == [1.0, 0.50003]
+
+
+def test_the_plot_is_the_same_each_time():
+    rows = scaling_rows([ONE, FOUR])
+    first, second = (scaling_plot([ONE, FOUR], rows) for _ in range(2))
+    assert first.png == second.png and first.svg == second.svg
+
+
+def test_workers_add_up_gradients_once_a_step_however_many_micro_batches(
+    small_trial, tmp_path, monkeypatch
+):
+    passes, sums = [], []
+    backward = torch.Tensor.backward
+    monkeypatch.setattr(distributed, "world", lambda: (0, 2))
+    monkeypatch.setattr(distributed, "gather", lambda value: [value, value])
+    monkeypatch.setattr(dist, "all_reduce", lambda flat: sums.append(flat.numel()))
+    monkeypatch.setattr(
+        torch.Tensor, "backward", lambda self: (passes.append(1), backward(self)) and None
+    )
+    sizes = {"training.micro_batch_tokens": 1, "training.max_steps": 2}
+    config = small_trial.override(sizes | {"evaluation.max_dev_queries": 1})
+    for news in run_trial(config, tmp_path):
+        if news.step == 2:
+            break
+    assert len(sums) == 2 and len(set(sums)) == 1
+    assert len(passes) == 4  # two of a step's four groups are this worker's
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--num-workers", "1,x"], "whole numbers such as 1,2,4, got '1,x'"),
+        (["--num-workers", "2,4"], "must begin with 1"),
+        (["--num-workers", "0,1"], "must begin with 1"),
+        (["--num-workers", "1,32"], "got 32 workers and training.batch_size=16"),
+        (["--seeds", "1,2"], "one seed, the same for all workers, got 1,2"),
+        (["--model", "bm25"], "one that is trained"),
+        (["training.num_epochs=1"], "a second validation must hold"),
+        (["training.epoch_steps=0"], "training.epoch_steps >= 1"),
+        (["training.lr=1"], "training.lr"),
+    ],
+)
+def test_wrong_input_is_one_message_and_starts_nothing(
+    words, message, collection_folder, backbone_folder, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scaling, "connect", lambda num_workers: pytest.fail("Ray was started"))
+    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+    assert scaling.main([*inputs, *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("error: ") and len(error.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
+    """The command where `timings` stands for Ray: what groups find by their number of workers."""
+
+    def run(timings, *words):
+        def timed(config, resources):
+            if resources.num_workers not in timings:
+                raise GroupFailed("rank 1: out of memory")
+            return Timed(timings[resources.num_workers], "float32", {})
+
+        def resources(options):
+            return Resources(options.num_workers, cpus=1, gpus=0, threads=1, slots=1)
+
+        monkeypatch.setattr(scaling, "connect", lambda num_workers: None)
+        monkeypatch.setattr(scaling, "trial_resources", resources)
+        monkeypatch.setattr(scaling, "timed", timed)
+        inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+        code = scaling.main([*inputs, "--out", str(tmp_path / "out"), *words])
+        path = tmp_path / "out" / "scaling.json"
+        return code, json.loads(path.read_text())["rows"] if path.exists() else []
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("timings", "words", "code", "written"),
+    [
+        ({1: ONE, 4: FOUR}, [], 0, [1, 4]),
+        ({1: ONE, 4: replace(FOUR, losses=(1.0, 0.6))}, [], 3, [1, 4]),
+        ({1: ONE, 4: replace(FOUR, losses=(1.0, 0.6))}, ["model.dropout=0.1"], 0, [1, 4]),
+        ({1: ONE}, [], 3, [1]),
+        ({4: FOUR}, [], 3, []),
+    ],
+    ids=["lawful", "other losses", "with dropout", "a group failed", "one worker failed"],
+)
+def test_what_was_found_is_written_and_the_exit_code_tells_the_rest(
+    pretended, capsys, timings, words, code, written
+):
+    found, rows = pretended(timings, "--num-workers", "4,1", *words)
+    assert found == code
+    assert [row["num_workers"] for row in rows] == written
+    assert ("out of memory" in capsys.readouterr().out) == (len(timings) == 1)
+
+
+def test_without_a_number_as_many_workers_as_fit_and_have_a_group(pretended, capsys):
+    one = Timing(1, (1.0,), (1.0,), (1.0,))
+    timings = {n: replace(one, num_workers=n) for n in (1, 2, 4, 8)}
+    code, rows = pretended(timings, "training.batch_size=6")
+    assert code == 0 and [row["num_workers"] for row in rows] == [1, 2, 4]
+
+
+def test_the_docstring_states_question_paper_size_and_expectation():
+    text = ast.get_docstring(ast.parse(Path(scaling.__file__).read_text()))
+    assert text and "?" in text.partition("\n\n")[0]
+    for word in ("Paper:", "Size:", "Expected:"):
+        assert re.search(rf"^{word} .{{10}}", text, re.MULTILINE)
+
+
+@pytest.fixture
+def command(collection_folder, backbone_folder, tmp_path):
+    """Runs the script from a foreign folder, as a user does."""
+
+    def run(*words):
+        inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+        return subprocess.run(
+            [sys.executable, scaling.__file__, *inputs, *words],
+            cwd=tmp_path,
+            env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+
+    return run
+
+
+@pytest.mark.ray
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need two cores")
+def test_two_workers_train_like_one_and_the_files_say_how_fast(command, tmp_path):
+    done = command("--smoke-test", "--num-workers", "1,2", "training.max_steps=0")
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert "equal those of one worker" in done.stdout
+    content = json.loads((tmp_path / "results" / "scaling" / "scaling.json").read_text())
+    one, two = content["timings"]
+    assert (one["num_workers"], two["num_workers"]) == (1, 2)
+    assert len(one["losses"]) == 2 and len(set(one["losses"])) == 2
+    assert two["losses"] == pytest.approx(one["losses"], abs=1e-4)
+    for timing in (one, two):
+        assert len(timing["steps_per_second"]) == 1 and timing["steps_per_second"][0] > 0
+        assert len(timing["documents_per_second"]) == 1
+    assert content["precision"] == "float32"
+
+
+@pytest.mark.ray
+def test_what_the_cluster_cannot_hold_is_refused(command, tmp_path):
+    done = command("--num-workers", f"1,{(os.cpu_count() or 1) + 1}", "training.batch_size=512")
+    assert done.returncode == 2, done.stdout + done.stderr[-2000:]
+    assert "the cluster has" in done.stderr and "--num-workers" in done.stderr
+    assert not (tmp_path / "results").exists()
