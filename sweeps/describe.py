@@ -4,7 +4,9 @@ import json
 import math
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +36,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     evaluated = {name: len(_evaluated(plan, name)) for name in SPLITS}
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
     width = max(24, *(len(cell.label) + 2 for cell in plan.cells))
-    lines = [
+    head = [
         plan.experiment.question,
         "",
         f"collection  {collection.name} ({collection.content_hash}): "
@@ -47,6 +49,9 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
         + (f" ({once} that every seed would repeat run once)" if once else "")
         + (f", of which {finished} are done already" if finished else ""),
+    ]
+    lines = [
+        *map(_wrapped, head),
         "",
         f"{'cell':<{width}}{'chunks':>8}{'(max)':>7}{'tokens/doc':>12}{'seen':>8}{'cost':>8}",
     ]
@@ -57,11 +62,26 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         lines.append(
             f"{cell.label:<{width}}{chunks.chunks_per_document:>8.1f}{chunks.max_chunks:>7}"
             f"{chunks.tokens_per_document:>12,.0f}{chunks.coverage:>8.0%}"
-            f"{cell.cost / reference:>7.1f}x"
-            + ("  (baseline)" if cell is plan.cells[0] else "")
+            f"{cell.cost / reference:>7.1f}x" + ("  (baseline)" if cell is plan.cells[0] else "")
         )
-    lines += [f"left out    {item.label}: {item.reason}" for item in plan.removed]
+    lines += [_wrapped(f"left out    {item.label}: {item.reason}") for item in plan.removed]
     return "\n".join(lines)
+
+
+def terminal_columns() -> int:
+    """The terminal's width; a wide one where the output goes to a file."""
+    return shutil.get_terminal_size((160, 24)).columns
+
+
+def _wrapped(line: str) -> str:
+    """A line within the terminal, its further lines below its text."""
+    return textwrap.fill(
+        line,
+        max(60, terminal_columns()),
+        subsequent_indent=" " * 12 if line[10:12] == "  " else "",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def forecast_text(

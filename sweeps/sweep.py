@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,15 @@ from sweeps.adoption import adopt, adoptable
 from sweeps.budgeted import Budgeted, note_held_back, within_budget
 from sweeps.command_line import Options, parse
 from sweeps.confirm import Shortlist, find_shortlist, freeze
-from sweeps.describe import forecast_text, manifest, plan_text, say, write_description, write_json
+from sweeps.describe import (
+    forecast_text,
+    manifest,
+    plan_text,
+    say,
+    terminal_columns,
+    write_description,
+    write_json,
+)
 from sweeps.estimate import calibrate
 from sweeps.experiment import Experiment
 from sweeps.leaderboard import summary_rows
@@ -210,8 +217,8 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
         known = forecast(plan, options)
         real = real_seconds(plan.trials(), finished, store, known)
         estimates = [known.trials[t.cell.cell] for t in missing if t.cell.cell in known.trials]
-        columns = shutil.get_terminal_size((160, 24)).columns
-        say("\n" + forecast_text(missing, known, calibrate(estimates, real), columns=columns))
+        calibration = calibrate(estimates, real)
+        say("\n" + forecast_text(missing, known, calibration, columns=terminal_columns()))
 
 
 def _launch(
