@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rank_core.backbones import Backbone
-from rank_core.chunks import document_spans
+from rank_core.chunks import Span, document_spans
 from rank_core.config import Chunking
 from rank_core.token_store import TokenStore, tokenize
 
@@ -66,10 +66,13 @@ class PairEncoder:
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
         """The chunks of one document beside `query`; never empty."""
         document = self.tokens[doc_id]
-        spans = document_spans(doc_id, len(document), self.chunking)
-        if self.first_chunk_only:
-            spans = spans[:1]
+        spans = self.spans_of(doc_id, len(document))
         return [Chunk(query, document[start:end]) for start, end in spans]
+
+    def spans_of(self, doc_id: str, num_tokens: int) -> tuple[Span, ...]:
+        """The tokens that each chunk of a document of `num_tokens` has."""
+        spans = document_spans(doc_id, num_tokens, self.chunking)
+        return spans[:1] if self.first_chunk_only else spans
 
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
         """The chunks of several documents as one batch."""

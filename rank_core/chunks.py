@@ -26,6 +26,23 @@ def chunk_spans(num_tokens: int, window: int, stride: int) -> tuple[Span, ...]:
     return tuple(Span(start, min(start + window, num_tokens)) for start in starts)
 
 
+def coarser_ends(num_tokens: int, chunking: Chunking) -> tuple[Span, ...]:
+    """The last spans that multiples of `chunking.stride` cut and that `document_spans` lacks.
+
+    A coarser stride may leave more of the window beyond the end: with n = 200, w = 150, stride 75
+    cuts [0, 150) and [75, 200), stride 150 cuts [0, 150) and [150, 200). None of a document that
+    `max_chunks` cuts short.
+    """
+    num_tokens = min(num_tokens, chunking.max_document_tokens)
+    window, stride = chunking.window, chunking.stride
+    num_chunks = len(chunk_spans(num_tokens, window, stride))
+    if 0 < chunking.max_chunks < num_chunks:
+        return ()
+    multiples = range(2, window // stride + 1)
+    ends = {chunk_spans(num_tokens, window, multiple * stride)[-1] for multiple in multiples}
+    return tuple(sorted(ends - {chunk_spans(num_tokens, window, stride)[-1]}))
+
+
 def document_spans(doc_id: str, num_tokens: int, chunking: Chunking) -> tuple[Span, ...]:
     """The spans a model reads of one document, after the token limit and the overflow policy.
 

@@ -25,6 +25,7 @@ NO_PART_OF_A_CELL = (
     "training.micro_batch_tokens",
     "training.keep_weights",
     "training.keep_run",
+    "evaluation.keep_chunk_scores",
     "chat.key_variable",
     "chat.requests_per_minute",
     "chat.input_price",
@@ -97,6 +98,7 @@ class Evaluation:
     # Cross-validation over the judged queries of all splits, a model for each fold; the folds share
     # the limits above. 0: the collection's own splits.
     folds: int = added(0)
+    keep_chunk_scores: bool = added(False)  # for `sweeps derive`: other aggregations, no model
 
     def __post_init__(self) -> None:
         require(

@@ -23,6 +23,7 @@ from rank_core.inputs import Inputs, inputs_of, load_inputs
 from rank_core.seeding import derive
 from rank_core.transforms import apply_transforms, base_of, parse_collection_expression
 
+KEEPING = ("training.keep_weights", "training.keep_run", "evaluation.keep_chunk_scores")
 _WORD = re.compile(r"\w+")
 
 
@@ -39,10 +40,10 @@ def check_folds(config: TrialConfig) -> None:
     """Refuses what one model leaves or takes, where there are several, and what came from a trial
     over the same queries: it may have learnt from those that are tested here."""
     training, tested = config.training, _queries_of(config.collection)
-    for name in ("keep_weights", "keep_run"):
-        if getattr(training, name):
+    for name in KEEPING:
+        if config.settings()[name]:
             raise BadInput(
-                f"training.{name} keeps what one model learnt, and with evaluation.folds="
+                f"{name} keeps what one model learnt, and with evaluation.folds="
                 f"{config.evaluation.folds} a trial trains one for each fold; use folds=0"
             )
     for name, paths in (

@@ -48,8 +48,10 @@ def score_documents(
     batch_tokens: int,
     autocast: torch.dtype | None,
     work: Work,
+    kept: list[Tensor] | None = None,
 ) -> Tensor:
-    """score_B (fp32 or wider, on the model's device), with a gradient where one is recorded."""
+    """score_B (fp32 or wider, on the model's device), with a gradient where one is recorded; to
+    `kept` go the scores of all chunks, in their order, of a model that pools such scores."""
     if not model.by_chunks:
         return _score_whole(model, pairs, documents, batch_tokens, autocast, work)
     if torch.is_grad_enabled() and model.chunks_that_learn and model.dropout.p == 0:
@@ -57,6 +59,8 @@ def score_documents(
     x_CH = encode_chunks(model, pairs, _flat(documents), batch_tokens, autocast, work)
     # The head and the aggregator are cheap: fp32, so that close scores do not become ties.
     x_BPH, mask_BP = pad_chunks(x_CH, [len(document) for document in documents])
+    if kept is not None:
+        kept.append(model.score(x_BPH)[mask_BP])
     return model.aggregate(x_BPH, mask_BP)
 
 

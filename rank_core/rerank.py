@@ -15,6 +15,9 @@ from rank_core.first_stage.index import without_ties
 from rank_core.models.ranker import Ranker
 from rank_core.out_of_memory import within_memory
 
+KeptScores = dict[str, dict[str, NDArray[np.float32]]]
+"""{query_id: {doc_id: score_P}}: a document's chunks, each with the score it would have alone."""
+
 CHUNKS_AT_ONCE = 4096  # chunk vectors kept before they are aggregated; sorting happens within
 
 
@@ -36,25 +39,41 @@ def rerank(
     batch_tokens: int,
     autocast: torch.dtype | None = None,
     work: Work | None = None,
+    kept: KeptScores | None = None,
 ) -> Run:
     """The first `depth` candidates of each query in the model's order, with fp32 scores.
 
-    Ties are broken by doc_id; a query without candidates keeps an empty list.
+    Ties are broken by doc_id; a query without candidates keeps an empty list. What the chunks of a
+    model that pools their scores have goes to `kept`, every query with a place in it.
     """
     counted = Work() if work is None else work
 
-    def score_block(documents: Sequence[Document], batch_tokens: int) -> Tensor:
-        return score_documents(
-            model, pairs, documents, batch_tokens=batch_tokens, autocast=autocast, work=counted
+    def score_block(
+        documents: Sequence[Document], batch_tokens: int
+    ) -> tuple[Tensor, list[Tensor] | None]:
+        of_chunks: list[Tensor] | None = None if kept is None else []
+        score_B = score_documents(
+            model,
+            pairs,
+            documents,
+            batch_tokens=batch_tokens,
+            autocast=autocast,
+            work=counted,
+            kept=of_chunks,
         )
+        return score_B, of_chunks
 
     scores: dict[str, dict[str, float]] = {query_id: {} for query_id in queries}
+    if kept is not None:
+        kept.update({query_id: {} for query_id in queries})
     model.eval()
     with torch.inference_mode():
         for block in _blocks(pairs, queries, candidates, depth):
-            score_B, batch_tokens = within_memory(
+            (score_B, of_chunks), batch_tokens = within_memory(
                 score_block, block.documents, batch_tokens, model=model, work=counted
             )
+            if kept is not None and of_chunks is not None:
+                _keep(kept, block, torch.cat(of_chunks))
             for (query_id, doc_id), score in zip(block.ids, score_B.tolist(), strict=True):
                 scores[query_id][doc_id] = score
     for of_query in scores.values():
@@ -62,6 +81,13 @@ def rerank(
             set(np.asarray([*of_query.values()], np.float32).tolist())
         )
     return {query_id: ordered(scores[query_id]) for query_id in scores}
+
+
+def _keep(kept: KeptScores, block: _Block, score_C: Tensor) -> None:
+    ends = np.cumsum([len(document) for document in block.documents])
+    parts = np.split(score_C.float().cpu().numpy(), ends[:-1])
+    for (query_id, doc_id), score_P in zip(block.ids, parts, strict=True):
+        kept[query_id][doc_id] = score_P
 
 
 def ordered(scores: Mapping[str, float]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rank_core import distributed
 from rank_core.backbones import load_tokenizer
-from rank_core.batches import tokenize_queries
+from rank_core.batches import PairEncoder, tokenize_queries
 from rank_core.config import Evaluation, TrialConfig
 from rank_core.data import Collection, Run, Split
 from rank_core.encode import Work
@@ -19,7 +19,7 @@ from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query
 from rank_core.inputs import Inputs
 from rank_core.models import Ranker
-from rank_core.rerank import rerank, untied
+from rank_core.rerank import KeptScores, rerank, untied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +47,7 @@ class Scorer:
     ) -> None:
         self.config, self.inputs, self.model, self.autocast = config, inputs, model, autocast
         self.work = Work()
+        self.kept: dict[str, KeptScores] = {}  # {split: its last run's chunks}, if they are kept
         self.pairs = type(model).reader(config, inputs.backbone, inputs.tokens)
 
     def tokenize(self, split: Split, query_ids: list[str]) -> dict[str, NDArray[np.int32]]:
@@ -59,6 +60,8 @@ class Scorer:
     def run(self, name: str, depth: int = 0) -> Run:
         """The model's run over a split's evaluated queries, the same on every worker; as deep as
         the evaluation, or as said."""
+        keeps = self.config.evaluation.keep_chunk_scores and name != "train"
+        kept: KeptScores | None = {} if keeps else None
         own = rerank(
             self.model,
             self.pairs,
@@ -68,8 +71,33 @@ class Scorer:
             batch_tokens=self.config.evaluation.batch_tokens,
             autocast=self.autocast,
             work=self.work,
+            kept=kept,
         )
+        if kept is not None:
+            self.kept[name] = self.together(name, kept)
         return require_finite(self.together(name, own))
+
+    def chunk_scores(self, name: str, pairs: PairEncoder) -> KeptScores:
+        """The scores of what `pairs` reads of a split's candidates, the same on every worker;
+        documents of which it reads nothing are left out. No part of the trial's work."""
+        queries, depth = self.own_queries(name), self.config.evaluation.depth
+        candidates, tokens = self.inputs.collection.splits[name].candidates, self.inputs.tokens
+        read: Run = {}
+        for query_id in queries:
+            listed = list(candidates.get(query_id, {}).items())[:depth]
+            read[query_id] = {d: s for d, s in listed if pairs.spans_of(d, len(tokens[d]))}
+        kept: KeptScores = {}
+        rerank(
+            self.model,
+            pairs,
+            queries=queries,
+            candidates=read,
+            depth=depth,
+            batch_tokens=self.config.evaluation.batch_tokens,
+            autocast=self.autocast,
+            kept=kept,
+        )
+        return self.together(name, kept)
 
     def own_queries(self, name: str) -> dict[str, NDArray[np.int32]]:
         """Token ids of this worker's share of a split's evaluated queries."""

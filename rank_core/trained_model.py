@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rank_core import distributed
+from rank_core.chunk_scores import write_chunk_scores
 from rank_core.config import TrialConfig
 from rank_core.data import Run
 from rank_core.data.trec import write_run
@@ -21,6 +22,7 @@ from rank_core.last_steps import last_step
 from rank_core.machine import trial_device
 from rank_core.models import Ranker, build_model
 from rank_core.optimise import autocast_type
+from rank_core.rerank import KeptScores
 from rank_core.scorer import Scorer
 from rank_core.train import Streams, first_state, never, num_training_steps, train
 from rank_core.trial_result import Measured, Progress, constant
@@ -35,6 +37,7 @@ class _Best:
     step: int = 0
     run: Run | None = None
     weights: dict[str, torch.Tensor] | None = None
+    kept: KeptScores | None = None  # of dev; in no checkpoint
 
 
 class OneModel:
@@ -82,6 +85,10 @@ class OneModel:
         _keep_for_others(workdir, scorer, best.weights)
         ties_before = scorer.work.ties
         final = last_step(scorer, best.run)
+        if self.config.evaluation.keep_chunk_scores:
+            # What a checkpoint did not hold is scored again, by the same weights.
+            dev = best.kept or scorer.chunk_scores("dev", scorer.pairs)
+            write_chunk_scores(workdir, scorer, {"dev": dev, "test": scorer.kept["test"]})
         return Measured(
             runs=final.runs,
             tables={split: scorer.table(split, run) for split, run in final.runs.items()},
@@ -156,6 +163,7 @@ def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
     value = dev[scorer.config.evaluation.measures[0]]
     if value > best.value:
         best.value, best.step, best.run = value, step, run
+        best.kept = scorer.kept.get("dev")
         best.weights = {k: v.detach().clone() for k, v in scorer.model.state_dict().items()}
     return dev
 

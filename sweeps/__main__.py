@@ -4,13 +4,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rank_core.errors import BadInput, unknown
-from sweeps import check_table, compare_runs, design, doctor, models, report, status
+from sweeps import check_table, compare_runs, derive, design, doctor, models, report, status
 from sweeps.commands import sync, ui
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "report": report.main,
     "status": status.main,
     "design": design.main,
+    "derive": derive.main,
     "compare": compare_runs.main,
     "check-table": check_table.main,
     "doctor": doctor.main,
@@ -23,6 +24,7 @@ USAGE = """usage: python -m sweeps COMMAND ...
   report DIR       aggregate seeds, test differences, write DIR/report and print the table
   status DIR       how far a running, killed or finished sweep is (DIR may be a URI)
   design DIR       plan seeds and queries of the next comparison from a pilot (--delta .01)
+  derive DIR       other aggregations, fewer chunks, coarser strides from kept chunk scores
   ui DIR           open the sweep's MLflow view on this machine (Ctrl-C ends it)
   sync DIR         send what MLflow has not taken yet
   compare RUN ...  the same tested table for any TREC runs (--qrels FILE)

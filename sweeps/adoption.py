@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable
 
+from rank_core.chunk_scores import CHUNK_SCORES
 from rank_core.weights import WEIGHTS
 from sweeps.plan import Trial
 from sweeps.store import Store
 
-LEFT_FOR_OTHERS = {"training.keep_weights": WEIGHTS, "training.keep_run": "train.run.gz"}
+LEFT_FOR_OTHERS = {
+    "training.keep_weights": WEIGHTS,
+    "training.keep_run": "train.run.gz",
+    "evaluation.keep_chunk_scores": CHUNK_SCORES,
+}
 """Settings that change no number of a trial, but what it leaves: a twin may lack it."""
 
 

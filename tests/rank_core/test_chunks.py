@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from rank_core.chunks import Span, chunk_spans, document_spans
+from rank_core.chunks import Span, chunk_spans, coarser_ends, document_spans
 from rank_core.config import Chunking
 from rank_core.encode import Work
 
@@ -84,3 +84,31 @@ def test_the_sampled_chunks_depend_on_the_document_alone():
     assert len(set(samples.values())) == 20, "documents are sampled independently"
     again = {doc_id: document_spans(doc_id, 1000, chunking) for doc_id in reversed(samples)}
     assert again == samples
+
+
+def test_the_ends_of_a_coarser_stride_are_what_the_own_stride_lacks():
+    twice = Chunking(window=150, stride=75)
+    assert document_spans("d", 200, twice) == (Span(0, 150), Span(75, 200))
+    assert chunk_spans(200, 150, 150) == (Span(0, 150), Span(150, 200))
+    assert coarser_ends(200, twice) == (Span(150, 200),)
+    assert coarser_ends(150, twice) == coarser_ends(0, twice) == ()
+    assert coarser_ends(200, Chunking(window=150, stride=100)) == ()  # no multiple fits a window
+
+
+@pytest.mark.parametrize(("window", "stride"), SHAPES)
+def test_spans_and_coarser_ends_are_all_that_multiples_of_the_stride_read(window, stride):
+    chunking = Chunking(window=window, stride=stride, max_document_tokens=1000)
+    for length in LENGTHS:
+        own, ends = document_spans("d", length, chunking), coarser_ends(length, chunking)
+        read = [
+            chunk_spans(min(length, 1000), window, wider)
+            for wider in range(stride, window + 1, stride)
+        ]
+        assert {span for spans in read[1:] for span in spans} <= {*own, *ends}
+        assert set(ends).isdisjoint(own)
+        assert set(ends) <= {spans[-1] for spans in read}
+
+
+def test_a_document_that_is_cut_short_has_no_end_to_keep():
+    assert coarser_ends(200, Chunking(window=150, stride=75, max_chunks=1)) == ()
+    assert coarser_ends(200, Chunking(window=150, stride=75, max_chunks=2)) == (Span(150, 200),)

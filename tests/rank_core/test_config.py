@@ -75,6 +75,7 @@ OTHER = {
     "evaluation.max_test_queries": 5,
     "evaluation.batch_tokens": 2048,
     "evaluation.folds": 5,
+    "evaluation.keep_chunk_scores": True,
     "chat.protocol": "anthropic",
     "chat.base_url": "http://127.0.0.1:8000/v1",
     "chat.model": "another",

@@ -162,9 +162,10 @@ def test_a_transform_of_training_data_reaches_no_tested_query(config):
 def test_what_one_model_leaves_or_has_learnt_from_tested_queries_is_refused(
     config, small_trial, tmp_path
 ):
-    for name in ("keep_weights", "keep_run"):
-        with pytest.raises(BadInput, match=rf"training.{name} keeps what one model learnt"):
-            check_folds(config.override({f"training.{name}": True}))
+    keeping = ("training.keep_weights", "training.keep_run", "evaluation.keep_chunk_scores")
+    for name in keeping:
+        with pytest.raises(BadInput, match=rf"^{name} keeps what one model learnt"):
+            check_folds(config.override({name: True}))
     for collection, refused in ((config.collection, True), ("python-docs", False)):
         folder = tmp_path / str(refused)
         folder.mkdir()

@@ -177,13 +177,14 @@ def test_negatives_of_every_epoch_and_kept_files_are_those_of_an_undisturbed_tri
             "training.negatives_from": ",".join(runs),
             "training.keep_weights": True,
             "training.keep_run": True,
+            "evaluation.keep_chunk_scores": True,
         }
     )
     finished(chosen, tmp_path / "undisturbed")
     killed_after(chosen, tmp_path / "w", Checkpoints(str(tmp_path / "c"), EVERY_STEP), 3)
     finished(chosen, tmp_path / "resumed", Checkpoints(str(tmp_path / "c"), EVERY_STEP))
     found = outcome(tmp_path / "resumed")
-    assert {"weights.safetensors", "train.run.gz"} <= found.keys()
+    assert {"weights.safetensors", "train.run.gz", "chunk_scores.parquet"} <= found.keys()
     assert found == outcome(tmp_path / "undisturbed")
 
 

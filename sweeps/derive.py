@@ -1,0 +1,238 @@
+"""`python -m sweeps derive DIR`: other aggregations, fewer chunks and coarser strides of finished
+trials that kept their chunk scores. Trains nothing and loads no model."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from rank_core.chunk_scores import CHUNK_SCORES
+from rank_core.config import TrialConfig
+from rank_core.data import Qrels
+from rank_core.data.trec import read_qrels
+from rank_core.derived import derived_config, derived_run, read_chunks
+from rank_core.errors import BadInput, unknown
+from rank_core.evaluate import per_query
+from rank_core.models.passage_scores import POOLING, KMaxAvgP
+from rank_core.stats.compare import Comparison, compare_pairs
+from rank_core.stats.matrix import score_matrix
+from sweeps.derived_table import Derived, DerivedRow, derived_label, derived_text, write_derived
+from sweeps.report.load import USED, Sweep, load_sweep
+
+
+class Asked(NamedTuple):
+    """What is to be derived from every trial; 0 stands for the trial's own."""
+
+    name: str  # of the aggregation: an entry of `POOLING`
+    k: int = 0
+    stride: int = 0
+    max_chunks: int = 0
+
+    def settings(self) -> dict[str, object]:
+        """What differs from the trial's settings."""
+        numbers = {
+            "model.k": self.k,
+            "chunking.stride": self.stride,
+            "chunking.max_chunks": self.max_chunks,
+        }
+        return {"model.name": self.name} | {n: value for n, value in numbers.items() if value}
+
+
+@dataclass
+class _Cell:
+    """A trained cell and what is derived from its trials."""
+
+    cell: str
+    seeds: tuple[int, ...]  # that kept their chunk scores
+    trained: TrialConfig
+    configs: dict[Asked, TrialConfig] = field(default_factory=dict)
+    reasons: dict[Asked, str] = field(default_factory=dict)  # why something is not derived
+    tables: list[pd.DataFrame] = field(default_factory=list)  # per query, of all these systems
+
+    def key(self, one: Asked) -> str:
+        """The derived system's name beside those of cells."""
+        return f"{self.cell} {' '.join(map(str, one))}"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Aggregate the kept chunk scores of a sweep's trials otherwise, print the table and write
+    derived.csv and derived.md into DIR/report; exit code 0."""
+    given = _parser().parse_args(argv)
+    found = derive(given.folder, _asked(given))
+    print(derived_text(found), end="")
+    written = write_derived(found, given.folder / "report")
+    print(f"Tables: {', '.join(map(str, written))}")
+    return 0
+
+
+def derive(folder: Path, asked: Sequence[Asked]) -> Derived:
+    """The trained cells that kept chunk scores, each followed by what is derived from it."""
+    sweep = load_sweep(folder)
+    qrels = read_qrels(folder / "qrels" / f"{sweep.split}.qrels")
+    cells = [
+        _derived_cell(sweep, cell, seeds, asked, qrels)
+        for cell, seeds in _seeds_that_kept(sweep).items()
+    ]
+    for one in asked:
+        if all(one in cell.reasons for cell in cells):
+            raise BadInput(cells[-1].reasons[one])
+    compared = {(one.system, one.measure): one for one in _comparisons(sweep, cells)}
+    means = pd.concat([table for cell in cells for table in cell.tables]).groupby(
+        ["cell", "measure"]
+    )
+    values = {(str(c), str(m)): float(v) for (c, m), v in means["value"].mean().items()}
+    rows = []
+    for cell in cells:
+        systems = {cell.cell: cell.trained} | {cell.key(a): c for a, c in cell.configs.items()}
+        for name, config in systems.items():
+            derived = name != cell.cell
+            rows.append(
+                DerivedRow(
+                    cell=cell.cell,
+                    label=derived_label(config) if derived else sweep.label(cell.cell),
+                    derived=derived,
+                    config=config,
+                    seeds=cell.seeds,
+                    means={measure: values[name, measure] for measure in sweep.measures},
+                    comparisons={m: compared[name, m] for m in sweep.measures if derived},
+                )
+            )
+    return Derived(sweep, tuple(rows), tuple(_left_out(sweep, cells)))
+
+
+def _derived_cell(
+    sweep: Sweep, cell: str, seeds: tuple[int, ...], asked: Sequence[Asked], qrels: Qrels
+) -> _Cell:
+    scores = sweep.scores
+    found = _Cell(cell, seeds, _config(sweep, cell, seeds[0]))
+    found.tables.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
+    for one in asked:
+        if found.trained.model.name == "firstp":
+            found.reasons[one] = "a FirstP trial reads, and keeps, the first chunk only"
+            continue
+        try:
+            config = derived_config(found.trained, one.settings())
+        except BadInput as error:
+            found.reasons[one] = str(error)
+            continue
+        known = [_explicit(other) for other in (found.trained, *found.configs.values())]
+        if _explicit(config) not in known:
+            found.configs[one] = config
+    for seed in seeds:
+        kept = read_chunks(_folder(sweep, cell, seed), sweep.split)
+        for one, config in list(found.configs.items()):
+            try:
+                run = derived_run(kept, config)
+            except BadInput as error:
+                found.reasons[one] = str(error)
+                del found.configs[one]
+                continue
+            values = per_query(qrels, run, sweep.measures)
+            table = values.assign(cell=found.key(one), seed=seed, split=sweep.split)
+            found.tables.append(table)
+    return found
+
+
+def _comparisons(sweep: Sweep, cells: Sequence[_Cell]) -> list[Comparison]:
+    """Every derived system against the trained cell it is of. Both have the same weights, so their
+    seeds are paired."""
+    table = pd.concat([table for cell in cells for table in cell.tables])
+    pairs = [(cell.key(one), cell.cell) for cell in cells for one in cell.configs]
+    names = [name for cell in cells for name in (cell.cell, *map(cell.key, cell.configs))]
+    fixed = [cell for cell in cells if cell.cell in sweep.deterministic]
+    return [
+        comparison
+        for measure in sweep.measures
+        for comparison in compare_pairs(
+            score_matrix(table, measure=measure, cells=names),
+            pairs,
+            correction=sweep.correction,
+            alpha=sweep.alpha,
+            paired_seeds=True,
+            deterministic=[
+                name for cell in fixed for name in (cell.cell, *map(cell.key, cell.configs))
+            ],
+        )
+    ]
+
+
+def _left_out(sweep: Sweep, cells: Sequence[_Cell]) -> list[str]:
+    """A sentence for each reason why a cell lacks something that others have."""
+    return [
+        f"{sweep.label(cell.cell)}: {reason}."
+        for cell in cells
+        for reason in dict.fromkeys(cell.reasons.values())
+    ]
+
+
+def _seeds_that_kept(sweep: Sweep) -> dict[str, tuple[int, ...]]:
+    """{cell: its seeds with a result and chunk scores}, without cells that have none."""
+    used = sweep.trials[sweep.trials["status"].isin(USED)]
+    seeds: dict[str, tuple[int, ...]] = {}
+    for cell, seed in zip(used["cell"], map(int, used["seed"]), strict=True):
+        if (_folder(sweep, cell, seed) / CHUNK_SCORES).is_file():
+            seeds[cell] = (*seeds.get(cell, ()), seed)
+    if not seeds:
+        raise BadInput(
+            f"some trial of the sweep must have kept its chunk scores, none of the {len(used)} "
+            f"finished ones in {sweep.folder} has; run the sweep with "
+            "evaluation.keep_chunk_scores=true"
+        )
+    return seeds
+
+
+def _folder(sweep: Sweep, cell: str, seed: int) -> Path:
+    return sweep.folder / "runs" / f"{cell}-seed{seed}"
+
+
+def _config(sweep: Sweep, cell: str, seed: int) -> TrialConfig:
+    settings = json.loads((_folder(sweep, cell, seed) / "config.json").read_text())
+    return TrialConfig().override(settings)
+
+
+def _explicit(config: TrialConfig) -> TrialConfig:
+    """The settings with k spelt out."""
+    if config.model.name != "kmax-avgp":
+        return config
+    return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
+
+
+def _asked(given: argparse.Namespace) -> list[Asked]:
+    """Every aggregation with every stride and number of chunks; FirstP, which heeds neither, once.
+    All is checked before a file is opened."""
+    for name in given.aggregators:
+        if name not in POOLING:
+            raise unknown("aggregation of chunk scores", name, POOLING)
+    for flag in ("k", "strides", "max_chunks"):
+        least = min(getattr(given, flag), default=1)
+        if least < 1:
+            raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {least}")
+    asked = [
+        Asked(name, k, stride, max_chunks)
+        for name in given.aggregators
+        for stride, max_chunks in product(given.strides or [0], given.max_chunks or [0])
+        for k in (given.k if name == "kmax-avgp" else [0])
+    ]
+    return list(dict.fromkeys(Asked(one.name) if one.name == "firstp" else one for one in asked))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m sweeps derive", description=main.__doc__)
+    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder of one sweep")
+    add = parser.add_argument
+    add(
+        "--aggregators",
+        nargs="+",
+        default=POOLING,
+        metavar="MODEL",
+        help="default: %(default)s",
+    )
+    add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
+    add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")
+    add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's own")
+    return parser

@@ -1,0 +1,161 @@
+"""Derived runs equal scoring again with the other settings and the same weights."""
+
+import shutil
+
+import pandas as pd
+import pytest
+
+from rank_core.chunk_scores import CHUNK_SCORES, END
+from rank_core.chunks import coarser_ends, document_spans
+from rank_core.data import load_collection
+from rank_core.data.trec import read_run
+from rank_core.derived import derived_config, derived_run, read_chunks
+from rank_core.errors import BadInput
+from rank_core.trial import TrialResult, run_trial
+
+KEEP = {"evaluation.keep_chunk_scores": True, "training.keep_weights": True}
+OTHERS = [
+    {"model.name": "maxp"},
+    {"model.name": "sump"},
+    {"model.name": "avgp"},
+    {"model.name": "kmax-avgp", "model.k": 2},
+    {"model.name": "kmax-avgp"},
+    {"model.name": "firstp", "chunking.stride": 40},
+    {"chunking.max_chunks": 1},
+    {"chunking.max_chunks": 3},
+    {"chunking.stride": 20},
+    {"chunking.stride": 30},
+    {"chunking.stride": 40},
+    {"chunking.stride": 40, "chunking.max_chunks": 2, "model.name": "avgp"},
+]
+
+
+def finish(config, folder):
+    *_, result = run_trial(config, folder)
+    assert isinstance(result, TrialResult)
+    return result
+
+
+@pytest.fixture(scope="module")
+def small(small_trial):
+    """Four chunks to a window."""
+    return small_trial.override({"chunking.stride": 10, "evaluation.max_test_queries": 5})
+
+
+@pytest.fixture(scope="module")
+def kept(small, tmp_path_factory):
+    """(configuration, folder, result) of a MaxP trial that kept its chunk scores and weights."""
+    folder = tmp_path_factory.mktemp("trials") / "kept"
+    config = small.override(KEEP)
+    return config, folder, finish(config, folder)
+
+
+@pytest.mark.parametrize("settings", OTHERS, ids=str)
+def test_derived_runs_equal_scoring_again_with_the_same_weights(kept, settings, tmp_path):
+    trained, folder, _ = kept
+    config = derived_config(trained, settings)
+    again = config.override(
+        {
+            "training.init_from": str(folder),
+            "training.num_epochs": 0,
+            "training.keep_weights": False,
+            "evaluation.keep_chunk_scores": False,
+        }
+    )
+    finish(again, tmp_path)
+    for split in ("dev", "test"):
+        derived = derived_run(read_chunks(folder, split), config)
+        scored = read_run(tmp_path / f"{split}.run.gz")
+        assert derived.keys() == scored.keys()
+        for query_id, scores in scored.items():
+            assert list(derived[query_id]) == list(scores)
+            assert derived[query_id] == pytest.approx(scores, abs=1e-6)
+
+
+def test_kept_chunk_scores_are_no_part_of_the_numbers(kept, small, tmp_path):
+    _, folder, result = kept
+    plain = finish(small, tmp_path)
+    numbers = ("cell", "status", "best_step", "dev", "test", "encoder_tokens", "ties")
+    assert [getattr(plain, n) for n in numbers] == [getattr(result, n) for n in numbers]
+    assert read_run(tmp_path / "test.run.gz") == read_run(folder / "test.run.gz")
+    assert (folder / CHUNK_SCORES).is_file() and not (tmp_path / CHUNK_SCORES).exists()
+
+
+def test_every_chunk_that_was_read_is_kept_once_beside_the_ends_of_coarser_strides(
+    kept, collection_folder
+):
+    config, folder, _ = kept
+    table = pd.read_parquet(folder / CHUNK_SCORES)
+    assert not table.duplicated(["query_id", "doc_id", "start", "end"]).any()
+    collection, read = load_collection(str(collection_folder)), 0
+    for split, limit in (("dev", None), ("test", 5)):
+        candidates = collection.splits[split].candidates
+        for query_id in sorted(collection.splits[split].queries)[:limit]:
+            for doc_id in candidates[query_id]:
+                rows = table.query("query_id == @query_id and doc_id == @doc_id")
+                assert set(rows["split"]) == {split}
+                [num_tokens] = set(rows["document_tokens"])
+                own = rows[rows["chunk"] != END]
+                assert list(own["chunk"]) == list(range(len(own)))
+                spans = document_spans(doc_id, num_tokens, config.chunking)
+                assert list(zip(own["start"], own["end"], strict=True)) == list(spans)
+                ends = rows[rows["chunk"] == END]
+                further = coarser_ends(num_tokens, config.chunking)
+                assert list(zip(ends["start"], ends["end"], strict=True)) == list(further)
+                read += len(rows)
+    assert read == len(table) and (table["chunk"] == END).any()
+
+
+def test_the_largest_kept_scores_are_the_run_of_maxp_itself(kept):
+    config, folder, _ = kept
+    for split in ("dev", "test"):
+        run = read_run(folder / f"{split}.run.gz")
+        assert derived_run(read_chunks(folder, split), config) == run
+
+
+def test_probabilities_are_pooled_where_the_trial_pools_them(kept):
+    config, folder, _ = kept
+    chunks = read_chunks(folder, "dev")
+    summed = config.override({"model.name": "sump", "model.chunk_scores": "probability"})
+    assert derived_config(summed, {"model.name": "maxp"}).model.chunk_scores == ""
+    averaged = derived_config(summed, {"model.name": "avgp"})
+    of_logits = derived_run(chunks, derived_config(config, {"model.name": "avgp"}))
+    run = derived_run(chunks, averaged)
+    scores = [score for documents in run.values() for score in documents.values()]
+    assert 0 < min(scores) and max(scores) < 1 and run != of_logits
+
+
+def test_k_stays_the_trials_own_until_another_aggregation_is_named(kept):
+    of_five = kept[0].override({"model.name": "kmax-avgp", "model.k": 5})
+    assert derived_config(of_five, {"chunking.max_chunks": 2}).model.k == 5
+    assert derived_config(of_five, {"model.name": "maxp"}).model.k == 0
+
+
+def test_what_was_not_read_cannot_be_derived(kept, small, tmp_path):
+    config, folder, _ = kept
+    with pytest.raises(BadInput, match=r"multiple of the trial's chunking.stride=10, got 25"):
+        derived_config(config, {"chunking.stride": 25})
+    cut = small.override({"chunking.max_chunks": 2, **KEEP})
+    finish(cut, tmp_path / "cut")
+    chunks = read_chunks(tmp_path / "cut", "test")
+    for settings in ({"chunking.max_chunks": 3}, {"chunking.stride": 20}):
+        with pytest.raises(BadInput, match=r"kept chunks only.*such as tokens 20 to \d+ of d\d+"):
+            derived_run(chunks, derived_config(cut, settings))
+    shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns(CHUNK_SCORES))
+    with pytest.raises(BadInput, match=r"keep_chunk_scores=true\); found no .*chunk_scores"):
+        read_chunks(tmp_path / "bare", "test")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model.name": "parade-attn"},
+        {"model.name": "randp"},
+        {"model.name": "maxp", "model.quirks": ("unmasked-chunks",)},
+    ],
+    ids=str,
+)
+def test_a_model_that_pools_no_scores_of_its_chunks_keeps_none(small, settings, tmp_path):
+    with pytest.raises(BadInput, match=f"keep_chunk_scores.*got {settings['model.name']}"):
+        next(run_trial(small.override(KEEP | settings), tmp_path))
+    assert not tmp_path.exists() or not list(tmp_path.iterdir())
