@@ -18,7 +18,7 @@ from rank_core.training_settings import Training
 
 __all__ = ["Chat", "Chunking", "Evaluation", "Model", "Training", "TrialConfig", "setting_types"]
 
-NUMERICS_VERSION = 2
+NUMERICS_VERSION = 3
 """Raised when the same settings give other numbers on purpose (README, "numbers that changed")."""
 
 NO_PART_OF_A_CELL = (
