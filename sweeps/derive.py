@@ -65,8 +65,8 @@ def main(argv: Sequence[str]) -> int:
     given = _parser().parse_args(argv)
     found = derive(given.folder, _asked(given))
     print(derived_text(found), end="")
-    written = write_derived(found, given.folder / "report")
-    print(f"Tables: {', '.join(map(str, written))}")
+    markdown, table = write_derived(found, given.folder / "report")
+    print(f"Tables: {markdown}, {table.name}")
     return 0
 
 
@@ -180,8 +180,8 @@ def _seeds_that_kept(sweep: Sweep) -> dict[str, tuple[int, ...]]:
     if not seeds:
         raise BadInput(
             f"some trial of the sweep must have kept its chunk scores, none of the {len(used)} "
-            f"finished ones in {sweep.folder} has; run the sweep with "
-            "evaluation.keep_chunk_scores=true"
+            f"finished ones in {sweep.folder} has; run the sweep into another --storage with "
+            "evaluation.keep_chunk_scores=true (what has finished is not run again)"
         )
     return seeds
 

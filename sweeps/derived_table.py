@@ -101,7 +101,7 @@ def caption(found: Derived) -> str:
     )
 
 
-def write_derived(found: Derived, folder: Path) -> tuple[Path, ...]:
+def write_derived(found: Derived, folder: Path) -> tuple[Path, Path]:
     """`derived.md` and `derived.csv`, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     contents = {"derived.md": _markdown(found), "derived.csv": _csv(found)}
@@ -109,7 +109,7 @@ def write_derived(found: Derived, folder: Path) -> tuple[Path, ...]:
         unfinished = folder / f"{name}.unfinished"
         unfinished.write_text(content, encoding="utf-8")
         os.replace(unfinished, folder / name)
-    return tuple(folder / name for name in contents)
+    return folder / "derived.md", folder / "derived.csv"
 
 
 def _markdown(found: Derived) -> str:

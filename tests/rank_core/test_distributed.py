@@ -10,6 +10,7 @@ import torch
 
 from rank_core import distributed
 from rank_core.data.trec import read_run
+from rank_core.derived import derived_run, read_chunks
 from rank_core.trial import run_trial
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +123,7 @@ def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batc
             "training.backbone_learning_rate": 1e-4,
             "training.head_learning_rate": 1e-4,
             "evaluation.max_dev_queries": 7,  # shares of four and three
+            "evaluation.keep_chunk_scores": model == "maxp",
         }
         | ({"chunking.stride": 40} if model == "firstp" else {})
     )
@@ -136,6 +138,8 @@ def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batc
         runs = [read_run(tmp_path / name / f"{split}.run.gz") for name in ("one", "0")]
         assert list(runs[0]) == list(runs[1])
         assert centred(runs[1]) == pytest.approx(centred(runs[0]), abs=1e-4)
+        if model == "maxp":
+            assert derived_run(read_chunks(tmp_path / "0", split), config) == runs[1]
     assert dev == pytest.approx(result.dev) and test == pytest.approx(result.test)
     assert not (tmp_path / "1").exists(), "rank 0 writes"
 

@@ -1,0 +1,155 @@
+"""`sweeps derive` on a small finished sweep: every row is marked, tested and written."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rank_core.chunk_scores import CHUNK_SCORES
+from rank_core.config import TrialConfig
+from rank_core.trial import TrialResult, run_trial
+from sweeps.__main__ import main
+from sweeps.derived_table import MARK
+
+MEASURES = ("nDCG@10", "RR@10")
+BASELINE = {"model.name": "firstp", "chunking.stride": 40}
+
+
+@pytest.fixture(scope="module")
+def sweep_folder(
+    small_trial: TrialConfig, collection_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """FirstP 40 and MaxP 40/20 with two seeds each; all kept their chunk scores."""
+    folder = tmp_path_factory.mktemp("sweeps") / "window_stride"
+    cells, trials, tables = [], [], []
+    for label, settings in (("FirstP 40", BASELINE), ("MaxP 40/20", {})):
+        for seed in (1, 2):
+            keep = {"evaluation.keep_chunk_scores": True, "seed": seed}
+            config = small_trial.override(settings | keep)
+            *_, result = run_trial(config, folder / "workdir")
+            assert isinstance(result, TrialResult)
+            shutil.copytree(folder / "workdir", folder / "runs" / f"{result.cell}-seed{seed}")
+            trials.append((result.cell, seed, "done"))
+        cells.append({"cell": result.cell, "label": label})
+    for cell, seed, _ in trials:
+        tables.append(pd.read_parquet(folder / "runs" / f"{cell}-seed{seed}/per_query.parquet"))
+    pd.concat(tables).to_parquet(folder / "per_query.parquet")
+    pd.DataFrame(trials, columns=["cell", "seed", "status"]).to_parquet(folder / "trials.parquet")
+    described = {
+        "sweep": "window_stride",
+        "question": "Which?",
+        "split": "test",
+        "measures": MEASURES,
+        "primary": MEASURES[0],
+        "baseline": cells[0]["cell"],
+        "cells": cells,
+    }
+    (folder / "sweep.json").write_text(json.dumps(described))
+    (folder / "qrels").mkdir()
+    shutil.copy(collection_folder / "test" / "qrels.trec", folder / "qrels" / "test.qrels")
+    return folder
+
+
+Derive = Callable[..., tuple[str, pd.DataFrame]]
+
+
+@pytest.fixture
+def derive(sweep_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Derive:
+    """(what was printed, derived.csv) of a command on a copy."""
+    folder = shutil.copytree(sweep_folder, tmp_path / "window_stride")
+
+    def run(*words: str) -> tuple[str, pd.DataFrame]:
+        code = main(["derive", str(folder), *words])
+        out, err = capsys.readouterr()
+        assert (code, err) == (0, "")
+        assert not list(folder.rglob("*.unfinished"))
+        assert (folder / "report" / "derived.md").read_text().count("|\n") > 2
+        return out, pd.read_csv(folder / "report" / "derived.csv")
+
+    return run
+
+
+def test_every_derived_row_is_marked_and_every_trained_one_is_not(derive: Derive) -> None:
+    text, table = derive("--strides", "20", "40", "--max-chunks", "2")
+    rows = table.drop_duplicates(["label", "cell"])
+    assert list(rows["kind"]).count("trained") == 2
+    assert set(rows["kind"]) == {"trained", MARK}
+    expected = {
+        f"{name}, 2 chunks"
+        for pooled in ("MaxP", "SumP", "AvgP")
+        for name in (f"{pooled} 40/20", f"{pooled} 40")
+    }
+    expected |= {"KMaxAvgP 40/20, k 3, 2 chunks", "KMaxAvgP 40, k 3, 2 chunks", "FirstP 40"}
+    assert set(rows.loc[rows["kind"] == MARK, "label"]) == expected
+    lines = text.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("Tables: ")) <= 80
+    assert sum(f" {MARK} " in line for line in lines) == len(expected)
+    assert "Not derived from FirstP 40: a FirstP trial reads" in " ".join(text.split())
+
+
+def test_means_and_differences_are_those_of_the_per_query_values(
+    derive: Derive, sweep_folder: Path
+) -> None:
+    _, table = derive("--aggregators", "avgp", "maxp", "--max-chunks", "1")
+    scores = pd.read_parquet(sweep_folder / "per_query.parquet").query("split == 'test'")
+    trained = table[table["kind"] == "trained"].set_index(["cell", "measure"])["mean"]
+    for key, mean in scores.groupby(["cell", "measure"])["value"].mean().items():
+        assert trained[key] == pytest.approx(mean)
+    derived = table[table["kind"] == MARK]
+    assert set(derived["label"]) == {"AvgP 40/20, 1 chunk", "MaxP 40/20, 1 chunk"}
+    assert derived.groupby("measure")["mean"].nunique().eq(1).all()  # of one chunk: the same
+    own = derived.apply(lambda row: trained[row["cell"], row["measure"]], axis=1)
+    assert derived["delta"].to_numpy() == pytest.approx((derived["mean"] - own).to_numpy())
+    assert (derived["seeds"] == "1 2").all() and (derived["delta"] != 0).any()
+
+
+def test_what_equals_the_trained_cell_or_another_row_is_shown_once(derive: Derive) -> None:
+    _, table = derive("--k", "1", "3", "3", "--aggregators", "maxp", "kmax-avgp", "firstp")
+    derived = table[(table["kind"] == MARK) & (table["measure"] == MEASURES[0])]
+    assert list(derived["label"]) == ["KMaxAvgP 40/20, k 1", "KMaxAvgP 40/20, k 3", "FirstP 40"]
+    assert derived["delta"].iloc[0] == 0  # the mean of the best one is MaxP
+
+
+def test_trials_that_kept_nothing_are_left_out(
+    derive: Derive, tmp_path: Path, sweep_folder: Path
+) -> None:
+    [second] = (tmp_path / "window_stride" / "runs").glob("maxp-*-seed2")
+    (second / CHUNK_SCORES).unlink()
+    text, table = derive("--aggregators", "sump")
+    of_maxp = table[table["cell"].str.startswith("maxp")]
+    assert set(of_maxp["seeds"].astype(str)) == {"1"}
+    assert of_maxp.loc[of_maxp["kind"] == MARK, "p_both"].isna().all()  # one seed cannot tell
+    assert "1 to 2 seeds" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--aggregators", "parade-attn"], "unknown aggregation of chunk scores 'parade-attn'"),
+        (["--strides", "30"], "a derived stride must be a multiple of .*stride=20, got 30"),
+        (["--strides", "60"], "stride <= chunking.window must hold"),
+        (["--max-chunks", "0"], "--max-chunks >= 1 must hold, got 0"),
+        (["--k", "0"], "--k >= 1 must hold, got 0"),
+        (["without"], "none of the 4 finished ones in .* has; run the sweep into .*=true"),
+    ],
+)
+def test_bad_input_is_one_message(
+    sweep_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    folder = sweep_folder
+    if words == ["without"]:
+        without = shutil.ignore_patterns(CHUNK_SCORES)
+        folder, words = shutil.copytree(sweep_folder, tmp_path / "w", ignore=without), []
+    assert main(["derive", str(folder), *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: ") and err.count("\n") == 1
+    assert not (folder / "report").exists()
+    assert re.search(message, err), err
