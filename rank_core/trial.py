@@ -34,7 +34,8 @@ def run_trial(
     said, and ends as an undisturbed trial (on a CPU in fp32: bit for bit).
 
     Writes `config.json`, `dev.run.gz`, `test.run.gz`, `per_query.parquet` and, last, `result.json`
-    into `workdir`; with `evaluation.folds` also `folds.parquet`. In a process group the workers
+    into `workdir`; with `evaluation.folds` also `folds.parquet`, with
+    `evaluation.keep_chunk_scores` also `chunk_scores.parquet`. In a process group the workers
     share the work and rank 0 writes.
     """
     reset_peak_memory()

@@ -203,8 +203,10 @@ def _explicit(config: TrialConfig) -> TrialConfig:
 
 
 def _asked(given: argparse.Namespace) -> list[Asked]:
-    """Every aggregation with every stride and number of chunks; FirstP, which heeds neither, once.
-    All is checked before a file is opened."""
+    """Every aggregation with every stride and number of chunks; FirstP, which heeds neither, once,
+    and with either only where it is named. All is checked before a file is opened."""
+    cut = bool(given.strides or given.max_chunks)
+    names = given.aggregators or (name for name in POOLING if name != "firstp" or not cut)
     for name in given.aggregators:
         if name not in POOLING:
             raise unknown("aggregation of chunk scores", name, POOLING)
@@ -214,7 +216,7 @@ def _asked(given: argparse.Namespace) -> list[Asked]:
             raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {least}")
     asked = [
         Asked(name, k, stride, max_chunks)
-        for name in given.aggregators
+        for name in names
         for stride, max_chunks in product(given.strides or [0], given.max_chunks or [0])
         for k in (given.k if name == "kmax-avgp" else [0])
     ]
@@ -228,9 +230,9 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--aggregators",
         nargs="+",
-        default=POOLING,
+        default=[],
         metavar="MODEL",
-        help="default: %(default)s",
+        help=f"of {', '.join(POOLING)}; default: all that heed the other flags",
     )
     add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
     add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")

@@ -11,13 +11,14 @@ from pathlib import Path
 from rank_core.config import TrialConfig
 from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.stats.compare import Comparison
+from rank_core.stats.results import CORRECTION_NAMES
 from sweeps.report.load import Sweep
 from sweeps.report.notation import aligned, p_text, short_interval, short_signed, shortened
 from sweeps.report.terminal import WIDTH
 from sweeps.suited import model_and_windows
 
 MARK = "inference-only"
-_LABEL = 24
+_LABEL = 34
 _CSV = (
     "cell,label,kind,model,k,window,stride,max_chunks,seeds,measure,mean,delta,ci_low,ci_high,"
     "p_queries,p_both,p_both_adjusted"
@@ -71,7 +72,7 @@ def derived_text(found: Derived) -> str:
         one = row.comparisons.get(sweep.primary)
         lines.append(
             [
-                shortened(row.label, _LABEL),
+                shortened(f"  {row.label}" if row.derived else row.label, _LABEL),
                 row.kind,
                 f"{row.means[sweep.primary]:.3f}",
                 short_signed(one.delta) if one else "",
@@ -97,7 +98,7 @@ def caption(found: Derived) -> str:
         f"{sweep.name} on {sweep.split}, means over {over}. {MARK}: the weights of the trained "
         "cell above, its chunk scores aggregated otherwise; a model trained that way would have "
         "other weights. diff and p: against that cell, with queries and training runs random, "
-        f"each run paired with itself; {sweep.correction} over {family}."
+        f"each run paired with itself; {CORRECTION_NAMES[sweep.correction]} over {family}."
     )
 
 

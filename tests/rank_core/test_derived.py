@@ -50,10 +50,8 @@ def kept(small, tmp_path_factory):
     return config, folder, finish(config, folder)
 
 
-@pytest.mark.parametrize("settings", OTHERS, ids=str)
-def test_derived_runs_equal_scoring_again_with_the_same_weights(kept, settings, tmp_path):
-    trained, folder, _ = kept
-    config = derived_config(trained, settings)
+def assert_equals_scoring_again(config, folder, workdir):
+    """The derived runs of a kept trial against a trial that starts from its weights and ends."""
     again = config.override(
         {
             "training.init_from": str(folder),
@@ -62,14 +60,31 @@ def test_derived_runs_equal_scoring_again_with_the_same_weights(kept, settings, 
             "evaluation.keep_chunk_scores": False,
         }
     )
-    finish(again, tmp_path)
+    finish(again, workdir)
     for split in ("dev", "test"):
         derived = derived_run(read_chunks(folder, split), config)
-        scored = read_run(tmp_path / f"{split}.run.gz")
+        scored = read_run(workdir / f"{split}.run.gz")
         assert derived.keys() == scored.keys()
         for query_id, scores in scored.items():
             assert list(derived[query_id]) == list(scores)
             assert derived[query_id] == pytest.approx(scores, abs=1e-6)
+
+
+@pytest.mark.parametrize("settings", OTHERS, ids=str)
+def test_derived_runs_equal_scoring_again_with_the_same_weights(kept, settings, tmp_path):
+    trained, folder, _ = kept
+    config = derived_config(trained, settings)
+    assert config != trained or settings == {"model.name": "maxp"}
+    assert_equals_scoring_again(config, folder, tmp_path)
+
+
+def test_probabilities_equal_scoring_again_as_well(small, tmp_path):
+    pooled = {"model.name": "sump", "model.chunk_scores": "probability"}
+    trained = small.override(KEEP | pooled | {"training.unit": "passage"})
+    finish(trained, tmp_path / "kept")
+    config = derived_config(trained, {"model.name": "avgp", "chunking.stride": 20})
+    assert config.model.chunk_scores == "probability"
+    assert_equals_scoring_again(config, tmp_path / "kept", tmp_path / "again")
 
 
 def test_kept_chunk_scores_are_no_part_of_the_numbers(kept, small, tmp_path):

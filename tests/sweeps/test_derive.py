@@ -83,7 +83,7 @@ def test_every_derived_row_is_marked_and_every_trained_one_is_not(derive: Derive
         for pooled in ("MaxP", "SumP", "AvgP")
         for name in (f"{pooled} 40/20", f"{pooled} 40")
     }
-    expected |= {"KMaxAvgP 40/20, k 3, 2 chunks", "KMaxAvgP 40, k 3, 2 chunks", "FirstP 40"}
+    expected |= {"KMaxAvgP 40/20, k 3, 2 chunks", "KMaxAvgP 40, k 3, 2 chunks"}
     assert set(rows.loc[rows["kind"] == MARK, "label"]) == expected
     lines = text.splitlines()
     assert max(len(line) for line in lines if not line.startswith("Tables: ")) <= 80
