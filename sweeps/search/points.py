@@ -19,10 +19,23 @@ def search_space(points: tuple[Settings, ...], experiment: Experiment, options: 
     ranges = {name: parse_range(name, value) for name, value in options.ranges.items()}
     if not given and not ranges:
         return Space(tuple(points))
-    return Space(_product(points, experiment, given, ranges), ranges)
+    return Space(
+        _product(_common(points, experiment, options), points, experiment, given, ranges), ranges
+    )
+
+
+def _common(points: tuple[Settings, ...], experiment: Experiment, options: Options) -> Settings:
+    """What all points set alike beside the swept settings (windows, say), the user's word aside."""
+    return {
+        name: value
+        for name, value in points[0].items()
+        if name not in (*experiment.swept, *options.settings)
+        and all(point.get(name) == value for point in points)
+    }
 
 
 def _product(
+    common: Settings,
     points: tuple[Settings, ...],
     experiment: Experiment,
     given: Mapping[str, list[str]],
@@ -33,14 +46,8 @@ def _product(
     for name in names:
         own = list(dict.fromkeys(point[name] for point in points if name in point))
         axes.append(parsed.get(name, own))
-    # What all points set alike beside the swept settings (windows, say) holds for the product too.
-    common = {
-        name: value
-        for name, value in points[0].items()
-        if name not in experiment.swept and all(point.get(name) == value for point in points)
-    }
     return tuple(
-        common | dict(zip(names, values, strict=True)) for values in itertools.product(*axes)
+        {**common, **dict(zip(names, values, strict=True))} for values in itertools.product(*axes)
     )
 
 
