@@ -1,18 +1,17 @@
 """A sweep at one moment, read from its folder or URI without changing anything there."""
 
-import fcntl
 import io
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
 from rank_core.errors import BadInput
+from sweeps.driver_lock import LOCK, Driver, lock_state
 from sweeps.ledger import FAILURES, FILE
 from sweeps.store import HISTORY, RESULT, Store
 from sweeps.tracking.names import metric_name
@@ -20,9 +19,8 @@ from sweeps.tracking.outbox import pending
 from sweeps.tracking.trial_file import file_name, read_lines, trial_files
 from sweeps.tracking.uri import NONE
 
-DESCRIPTION, LOCK, OUTBOX = "sweep.json", ".driver.lock", "outbox"
+DESCRIPTION, OUTBOX = "sweep.json", "outbox"
 REQUIRED = ("sweep", "question", "primary", "seeds", "cells", "command")
-Driver = Literal["alive", "gone", "elsewhere"]
 
 
 @dataclass(frozen=True)
@@ -108,22 +106,6 @@ def take_snapshot(where: str) -> Snapshot:
         report=_existing(store, "report/index.html"),
         failures=_existing(store, "failures"),
     )
-
-
-def lock_state(path: Path) -> Driver:
-    """Whether some process holds the driver's lock. The probe shares the lock for microseconds and
-    opens the file for reading alone, so that not even its time of change moves."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return "gone"
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return "alive"
-    finally:
-        os.close(handle)  # which gives the lock back
-    return "gone"
 
 
 def _spared(described: Mapping[str, Any], cell: str, seed: int) -> bool:

@@ -3,13 +3,10 @@
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from rank_core.errors import BadInput
 from sweeps.adoption import adopt, adoptable
@@ -25,6 +22,7 @@ from sweeps.describe import (
     write_description,
     write_json,
 )
+from sweeps.driver_lock import only_driver
 from sweeps.estimate import calibrate
 from sweeps.experiment import Experiment
 from sweeps.leaderboard import summary_rows
@@ -85,7 +83,7 @@ def _sweep(
         _dry_run(plan, store, options)
         return DONE
     store.open()
-    with _only_driver(store):
+    with only_driver(store):
         if shortlist:
             freeze(store, shortlist)
         ledger, finished = Ledger(store), store.finished()
@@ -189,22 +187,6 @@ def experiment_name(plan: Plan, store: Store) -> str:
     """MLflow's name of the sweep: other storages and collections are other experiments."""
     collection = Path(plan.inputs.collection.name).name
     return f"rank/{plan.experiment.name}-{collection}-{store.identity}"
-
-
-@contextmanager
-def _only_driver(store: Store) -> Iterator[None]:
-    """Two drivers on one store would run every trial twice and overwrite each other's ledger."""
-    lock = FileLock(store.folder / ".driver.lock")
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise BadInput(
-            f"one command at a time may drive a sweep; another one is running on {store.folder}"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _dry_run(plan: Plan, store: Store, options: Options) -> None:

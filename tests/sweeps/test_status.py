@@ -10,9 +10,10 @@ from filelock import FileLock
 from sweeps import status
 from sweeps.__main__ import main
 from sweeps.describe import manifest, write_description
+from sweeps.driver_lock import lock_state
 from sweeps.failures import Failure
 from sweeps.ledger import Ledger
-from sweeps.snapshot import lock_state, take_snapshot
+from sweeps.snapshot import take_snapshot
 from sweeps.status import status_text
 from sweeps.store import Store
 from sweeps.tracking.outbox import Outbox
