@@ -1,5 +1,6 @@
 """Content-addressed folders on the local disk, built once however many processes want them."""
 
+import logging
 import os
 import shutil
 import tempfile
@@ -7,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock
+
+_log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
@@ -39,6 +42,7 @@ def cached_directory(
         if building is None:
             building = Path(tempfile.mkdtemp(prefix=f"{key}.building-", dir=home))
         building.mkdir(mode=0o700, exist_ok=True)
+        _log.info("making %s (%s) for the cache, once", kind, key)
         try:
             build(building)
             building.rename(final)

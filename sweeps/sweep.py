@@ -49,6 +49,7 @@ DRAIN_SECONDS = 60.0
 def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int:
     """Runs one command line; returns the exit code."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # a first run waits for minutes
     try:
         options = parse(argv, prog=f"{experiment.name}.py", description=doc or "")
         _check_no_secrets(options)
