@@ -13,6 +13,19 @@ from sweeps.measure import Forecast
 SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
 
 
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_the_plan_keeps_to_a_narrow_terminal(plan_of, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = plan_text(plan_of(*SMALL), finished=0).splitlines()
+    assert max(map(len, lines)) <= 80
+    [number] = (number for number, line in enumerate(lines) if line.startswith("collection"))
+    assert lines[number + 1].startswith(" " * 12) and lines[number + 1].strip()
+
+
 def test_the_plan_shows_cells_costs_and_what_is_left_out(plan_of):
     text = plan_text(plan_of(*SMALL), finished=0)
     assert "2 cells x 2 seeds = 4\n" in text
