@@ -36,6 +36,7 @@ def test_drawn_grids_have_the_planted_gap_and_the_stated_luck():
     assert runs == pytest.approx((0.005**2 + 0.04**2 / 145) ** 0.5, rel=0.01)
 
 
+@pytest.mark.slow
 def test_one_clear_winner_is_found_for_a_quarter_of_the_cost():
     found = racing.outcome(racing.drawn(R04, np.random.default_rng(3), num=300, better=1))
     assert found.same > 0.98 and found.cost < 0.3 and found.lost_better < 0.02

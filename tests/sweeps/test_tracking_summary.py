@@ -22,6 +22,7 @@ def _rows(uri: str) -> list[list]:
         ]
 
 
+@pytest.mark.slow
 def test_the_summary_has_one_run_per_configuration_and_writing_it_again_adds_nothing(tmp_path):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
 

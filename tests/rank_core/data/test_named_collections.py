@@ -84,6 +84,7 @@ def test_msmarco_passages_are_ranked_by_bm25(written):
     assert test.qrels == {"30": {"7": 3, "8": 0}}
 
 
+@pytest.mark.slow
 def test_robust04_reads_2295_files_and_has_the_folds_of_huston_and_croft(written):
     written("robust04")
     fold1 = load_collection("robust04-title")
