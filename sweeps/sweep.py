@@ -260,7 +260,7 @@ def _padding_text(results: list[dict[str, Any]]) -> str:
         for kind, prefix in (("evaluation", ""), ("training", "training_"))
     }
     shares = ", ".join(f"{share:.1%} in {kind}" for kind, share in most.items())
-    return f"padding     at most {shares} of the encoder's tokens, in any trial"
+    return f"padding     at most {shares} of a trial's tokens"
 
 
 def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
