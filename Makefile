@@ -13,7 +13,8 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto
 	$(BIN)/python -m pytest -n auto -m "slow and not ray and not cluster and not chaos and not gpu"
-	$(BIN)/python -m pytest -m "(ray or cluster or chaos) and not gpu"
+	$(BIN)/python -m pytest -n auto -m "ray and not cluster and not chaos and not gpu"
+	$(BIN)/python -m pytest -m "(cluster or chaos) and not gpu"
 
 quick: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto
