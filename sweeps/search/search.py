@@ -5,6 +5,7 @@ order or on however many slots the trials ran.
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ class Decision:
     final: bool
 
 
-class Search:
+class Search(ABC):
     """A feed over the decisions of `decide`; a subclass decides."""
 
     def __init__(self, plan: Plan, known: Known, store: Store) -> None:
@@ -42,9 +43,9 @@ class Search:
         self._status: dict[str, str | None] = {}
         self._now: Decision | None = None
 
+    @abstractmethod
     def decide(self) -> Decision:
         """What to run, by the statuses so far."""
-        raise NotImplementedError
 
     def described(self) -> Mapping[str, Any]:
         """What `sweep.json` tells of the search as it stands."""

@@ -7,12 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import ir_measures
 import pandas as pd
 import pytest
 
+from rank_core.checkpoint import Cadence
 from rank_core.data.trec import read_qrels, read_run
 from sweeps.report.results import COMPARISON_COLUMNS, SCHEMA_VERSION
 from sweeps.tracking.client import connect
@@ -193,8 +195,9 @@ WORKER = """
 import json, sys
 from ray import tune
 from sweeps.trainable import _run
-reports = []
-_run(json.loads(sys.argv[1]), reports.append, publishes=True)
+work, reports = json.loads(sys.argv[1]), []
+_run(work, reports.append, publishes=True)
+assert "traceback" not in reports[-1], reports[-1]["traceback"]
 print(json.dumps([reports[-1]["status"], sorted({"mlflow", "optuna"} & set(sys.modules))]))
 """
 
@@ -206,12 +209,13 @@ def test_a_trials_process_imports_no_mlflow(smoke, tmp_path):
         "settings": json.loads((folder / "config.json").read_text()),
         "storage": str(tmp_path / "other"),
         "sweep": "window_stride",
+        "num_workers": 1,
         "threads": 1,
+        "cadence": asdict(Cadence()),
     }
     command = [sys.executable, "-c", WORKER, json.dumps(work)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=120, cwd=tmp_path
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == ["done", []]
     assert (tmp_path / "other/window_stride/runs" / folder.name / "result.json").exists()
 
