@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rank_core.errors import BadInput
 from sweeps.budget import Budget
 from sweeps.command_line import Options
-from sweeps.describe import write_json
+from sweeps.describe import note
 from sweeps.estimate import Calibration, TrialEstimate, calibrate
 from sweeps.feed import Feed
 from sweeps.measure import Forecast, forecast
@@ -42,11 +42,9 @@ def note_held_back(search: "Search", feed: Feed, store: Store) -> str:
     if not isinstance(feed, Budgeted) or not feed.held_back:
         return ""
     later = {trial.seed for trial in search.ahead}
-    path = store.folder / "sweep.json"
-    description = json.loads(path.read_text())
-    description["seeds"] = [seed for seed in description["seeds"] if seed not in later]
-    description["stopped"] = feed.held_back
-    write_json(path, description)
+    seeds = json.loads((store.folder / "sweep.json").read_text())["seeds"]
+    kept = [seed for seed in seeds if seed not in later]
+    note(store.folder, seeds=kept, stopped=feed.held_back)
     return feed.held_back
 
 

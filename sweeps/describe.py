@@ -258,6 +258,12 @@ def _parts(plan: Plan) -> list[Collection]:
     return [part.collection for part in parts_of(plan.base, plan.inputs)]
 
 
+def note(folder: Path, **facts: Any) -> None:
+    """Adds to `sweep.json`, or replaces, what was not known before the trials ran."""
+    path = folder / "sweep.json"
+    write_json(path, json.loads(path.read_text()) | facts)
+
+
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """`content` at `path`, whole or not at all."""
     unfinished = path.with_name(f"{path.name}.unfinished")

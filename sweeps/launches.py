@@ -116,14 +116,11 @@ class Launches:
     def _fail(self, attempt: _Attempt, failure: Failure, traceback: str | None = None) -> None:
         attempt.settled = True
         again = self.failures.count(attempt.trial.name, failure)
-        self.monitor.failed(attempt.trial, failure, again=again, traceback=traceback)
         if again:
             self._again.append(attempt.trial)
-        avoided = tuple(self.failures.bad_nodes(alive_nodes()))
-        if new := set(avoided) - set(self.avoided):
-            names = ", ".join(f"{hosts()[node]} ({node[:8]})" for node in sorted(new))
-            self.monitor.tell(f"no more trials go to {names}: different trials failed there")
-        self.avoided = avoided
+        before, self.avoided = self.avoided, tuple(self.failures.bad_nodes(alive_nodes()))
+        new = [f"{hosts()[node]} ({node[:8]})" for node in self.avoided if node not in before]
+        self.monitor.failed(attempt.trial, failure, again=again, excluded=new, traceback=traceback)
 
     def _tell_end(self, trial: Trial) -> None:
         if trial.name in self.monitor.ended:

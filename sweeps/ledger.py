@@ -6,6 +6,7 @@ The store decides what is finished; the ledger remembers attempts, reasons and c
 
 import json
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,16 @@ class Ledger:
         self._read_result(trial.name)
         self.save()
 
-    def failed(self, trial: Trial, failure: Failure, *, again: bool) -> None:
-        """Records how an attempt ended without a result, and whether another one follows."""
+    def failed(
+        self, trial: Trial, failure: Failure, *, again: bool, excluded: Sequence[str] = ()
+    ) -> None:
+        """Records how an attempt ended without a result, whether another one follows, and the
+        nodes that no more trials go to since."""
         row = {"cell": trial.cell.cell, "seed": trial.seed}
         row |= {"attempt": int(self._row(trial)["attempts"])}
         row |= {"time": datetime.now(UTC).isoformat(timespec="seconds"), "node": failure.where}
         row |= {"kind": failure.kind, "reason": failure.reason, "again": again}
+        row |= {"excluded": ", ".join(excluded)}
         self.failures.append(row)
         self._write(FAILURES, pd.DataFrame(self.failures))
 

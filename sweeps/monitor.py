@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -58,17 +58,27 @@ class Monitor:
             self._ended(trial, report)
 
     def failed(
-        self, trial: Trial, failure: Failure, *, again: bool, traceback: str | None = None
+        self,
+        trial: Trial,
+        failure: Failure,
+        *,
+        again: bool,
+        excluded: Sequence[str] = (),
+        traceback: str | None = None,
     ) -> None:
-        """An attempt ended without a result; the trial with it, unless it is tried `again`."""
+        """An attempt ended without a result; the trial with it, unless it is tried `again`. Nodes
+        may be `excluded` from now on."""
         failure = replace(failure, reason=redact_text(failure.reason))
-        self.ledger.failed(trial, failure, again=again)
+        self.ledger.failed(trial, failure, again=again, excluded=excluded)
         if again:
             self.running.pop(trial.name, None)
             self._say(f"{self._title(trial):<28} {failure.kind}, is run again: {failure.reason}")
         else:
             report = {"status": "failed", "reason": failure.reason, "traceback": traceback}
             self._ended(trial, report)
+        if excluded:
+            names = ", ".join(excluded)
+            self._say(f"no more trials go to {names}: different trials failed there")
 
     def stopped(self, trial: Trial) -> None:
         """The feed has ended a trial early."""

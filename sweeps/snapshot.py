@@ -13,6 +13,7 @@ import pandas as pd
 from rank_core.errors import BadInput
 from sweeps.driver_lock import LOCK, Driver, lock_state
 from sweeps.ledger import FAILURES, FILE
+from sweeps.lost_attempts import lost_by_kind
 from sweeps.store import HISTORY, RESULT, Store
 from sweeps.tracking.names import metric_name
 from sweeps.tracking.outbox import pending
@@ -56,7 +57,7 @@ class Snapshot:
     where: str  # as the user named it
     described: Mapping[str, Any]
     trials: tuple[TrialNow, ...]
-    failed_attempts: Mapping[str, int]  # by kind; of the planned trials, over all commands
+    lost_attempts: Mapping[str, int]  # by kind; of the planned trials, over all commands
     others: int  # trials in the ledger that this plan does not have
     driver: Driver
     started: float | None  # of the last command, seconds since the epoch
@@ -97,7 +98,7 @@ def take_snapshot(where: str) -> Snapshot:
         where=where,
         described=described,
         trials=tuple(_with_lengths(trials, store)),
-        failed_attempts=_failed_attempts(_read(store, FAILURES, driver), planned),
+        lost_attempts=_lost_attempts(_read(store, FAILURES, driver), trials),
         others=len(rows.keys() - planned),
         driver=driver,
         started=_modified(local / "qrels" / "test.qrels"),  # written once, by each command
@@ -173,15 +174,15 @@ def _ledger(content: bytes | None, path: str) -> dict[str, dict[str, Any]]:
     return {f"{row['cell']}-seed{row['seed']}": row for row in table.to_dict("records")}
 
 
-def _failed_attempts(content: bytes | None, planned: set[str]) -> dict[str, int]:
-    """How many attempts ended without a result, by kind, the most frequent first."""
-    if content is None:
-        return {}
-    table = pd.read_parquet(io.BytesIO(content), columns=["cell", "seed", "kind"])
-    names = table["cell"] + "-seed" + table["seed"].astype(str)
-    return {
-        str(kind): int(n) for kind, n in table["kind"][names.isin(planned)].value_counts().items()
-    }
+def _lost_attempts(content: bytes | None, trials: list[TrialNow]) -> dict[str, int]:
+    """How many attempts ended without a result, by kind."""
+    columns = ["cell", "seed", "kind"]
+    table = pd.DataFrame(columns=columns)
+    if content is not None:
+        table = pd.read_parquet(io.BytesIO(content), columns=columns)
+    planned = {(trial.cell, trial.seed) for trial in trials}
+    failures = [row for row in table.to_dict("records") if (row["cell"], row["seed"]) in planned]
+    return lost_by_kind(map(vars, trials), failures)
 
 
 def _results(store: Store, names: set[str], primary: str) -> dict[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+from sweeps.lost_attempts import counted
 from sweeps.monitor import duration
 from sweeps.snapshot import Snapshot, TrialNow, take_snapshot
 
@@ -58,10 +59,12 @@ def status_text(snapshot: Snapshot, *, now: float, width: int) -> str:
 
 def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     yield "driver", _driver(snapshot, now)
+    if snapshot.driver != "alive" and snapshot.described.get("stopped"):
+        yield "stopped", str(snapshot.described["stopped"])
     yield "trials", _counts(snapshot)
-    if snapshot.failed_attempts:
-        kinds = ", ".join(f"{kind} ({n})" for kind, n in snapshot.failed_attempts.items())
-        yield "failures", f"{_times(sum(snapshot.failed_attempts.values()))} lost: {kinds}"
+    if snapshot.lost_attempts:
+        number = _times(sum(snapshot.lost_attempts.values()))
+        yield "lost", f"{number}: {counted(snapshot.lost_attempts)}"
     if snapshot.news:
         news = snapshot.news
         label = _labels(snapshot).get(news.cell, news.cell)
@@ -74,7 +77,8 @@ def _driver(snapshot: Snapshot, now: float) -> str:
     if snapshot.driver == "elsewhere":
         return "unknown: the machine it runs on can tell (python -m sweeps status, there)"
     if snapshot.driver == "gone":
-        ended = all(trial.status in SETTLED for trial in snapshot.trials)
+        stopped = snapshot.described.get("stopped")
+        ended = not stopped and all(trial.status in SETTLED for trial in snapshot.trials)
         return "none: the sweep has ended" if ended else "none: the sweep stands still"
     writer = snapshot.news.writer if snapshot.news else {}
     who = f"running, process {writer['pid']} on {writer['host']}" if writer else "running"
@@ -218,8 +222,9 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if snapshot.driver == "alive":
         yield "to do", "nothing: the driver works on it"
         return
+    # A budget takes what it held back out of the plan: its trials are not among these.
     todo = any(trial.status not in SETTLED for trial in snapshot.trials)
-    if todo:
+    if todo or snapshot.described.get("stopped"):
         yield "go on", str(snapshot.described["command"])
     elif snapshot.pending:
         yield "send", f"python -m sweeps sync {snapshot.where}"

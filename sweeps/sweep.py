@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from sweeps.confirm import Shortlist, find_shortlist, freeze
 from sweeps.describe import (
     forecast_text,
     manifest,
+    note,
     plan_text,
     say,
     terminal_columns,
     write_description,
-    write_json,
 )
 from sweeps.driver_lock import only_driver
 from sweeps.estimate import calibrate
@@ -226,9 +227,20 @@ def _launch(
         run_trials(feed, store=store, resources=resources, monitor=monitor)
     except KeyboardInterrupt:
         monitor.interrupted()
+        _note_stopped(store, "interrupted (Ctrl-C or its like)")
+        raise
+    except Exception as error:
+        _note_stopped(store, f"by an error: {type(error).__name__}: {error}")
         raise
     finally:
         ray.shutdown()
+
+
+def _note_stopped(store: Store, reason: str) -> None:
+    """For `status` and the report; the error on its way matters more than this note."""
+    with suppress(Exception):  # every filesystem has its own kinds
+        note(store.folder, stopped=redact_text(reason)[:300])
+        store.push("sweep.json")
 
 
 def _finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
@@ -269,6 +281,4 @@ def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
     for result in results:
         for what, version in result["versions"].items():
             kinds.setdefault(what, {})[version] = None
-    description = json.loads((folder / "sweep.json").read_text())
-    description["versions"] = {what: ", ".join(versions) for what, versions in kinds.items()}
-    write_json(folder / "sweep.json", description)
+    note(folder, versions={what: ", ".join(versions) for what, versions in kinds.items()})

@@ -5,6 +5,7 @@ import math
 from rank_core.stats.compare import Comparison
 from rank_core.stats.results import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
+from sweeps.report.attempts import attempts_sentences
 from sweeps.report.race import search_sentences
 from sweeps.report.summary import losses
 
@@ -21,6 +22,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         *([customary_test(analysis)] if analysis.primary else []),
         *([below] if (below := below_first_stage(analysis)) else []),
         *(losses(analysis.cells) or [_all_finished(analysis)]),
+        *attempts_sentences(analysis.sweep),
     ]
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from rank_core.errors import BadInput
 
+FAILURES = "failures.parquet"  # of attempts; a sweep in which none failed has no such file
 FILES = ("sweep.json", "trials.parquet", "per_query.parquet")
 REQUIRED = ("sweep", "question", "split", "measures", "primary", "baseline", "cells")
 USED = ("done", "collapsed")
@@ -19,6 +20,7 @@ CONFIRMS = ("sweep", "cell", "label", "dev_mean", "num_candidates", "naive_gain"
 STATUSES = (*USED, *LOST, "stopped", "running", "planned")
 TRIAL_COLUMNS = ("cell", "seed", "status")
 SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
+FAILURE_COLUMNS = "cell", "seed", "attempt", "time", "node", "kind", "reason", "again", "excluded"
 SCREENING = 20
 """From so many comparisons on, a sweep that declares nothing else is exploratory."""
 ROPE = 0.01
@@ -66,7 +68,9 @@ class Sweep:
     command: str
     confirms: Mapping[str, Any] | None  # the choice of another sweep that this one tests anew
     search: Mapping[str, Any]  # how the cells were chosen, and who left a race; may be empty
+    stopped: str  # why it ended before all was run; empty where it did not
     trials: pd.DataFrame
+    failures: pd.DataFrame  # a row per attempt that ended without a result
     scores: pd.DataFrame
     dev_scores: pd.DataFrame
 
@@ -114,7 +118,9 @@ def load_sweep(folder: Path) -> Sweep:
         command=described.get("command") or "",
         confirms=described.get("confirms"),
         search=described.get("search") or {},
+        stopped=described.get("stopped") or "",
         trials=trials,
+        failures=_failures(folder / FAILURES, trials),
         scores=scores,
         dev_scores=_dev_scores(table, trials, described["primary"]),
     )
@@ -222,6 +228,16 @@ def _trials(path: Path, cells: tuple[Cell, ...], seeds: list[int] | None) -> pd.
         )
     ranked = trials.assign(_position=trials["cell"].map(order)).sort_values(["_position", "seed"])
     return ranked.drop(columns="_position").reset_index(drop=True)
+
+
+def _failures(path: Path, trials: pd.DataFrame) -> pd.DataFrame:
+    """The failed attempts of these trials, in the order they happened."""
+    if not path.is_file():
+        return pd.DataFrame(columns=list(FAILURE_COLUMNS))
+    table = _table(path, FAILURE_COLUMNS[:-1])
+    table = table.reindex(columns=list(FAILURE_COLUMNS)).fillna({"excluded": ""})
+    planned = pd.MultiIndex.from_frame(trials[["cell", "seed"]])
+    return table[pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(planned)]
 
 
 def _scores(

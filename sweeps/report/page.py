@@ -10,6 +10,7 @@ from markupsafe import Markup
 from rank_core.table import ResultCell, ResultRow
 from sweeps.report.access import Access, access_sentence
 from sweeps.report.analysis import Analysis
+from sweeps.report.attempts import happened, lost_rows
 from sweeps.report.conclusions import conclusions
 from sweeps.report.factors import GridFactors, factor_sentences
 from sweeps.report.figure import Shown
@@ -64,6 +65,8 @@ def page(
         factors=factor_sentences(analysis, factors),
         figures=[(one, Markup(one.drawing.inline)) for one in shown if not one.appendix],
         appendix=[(one, Markup(one.drawing.inline)) for one in shown if one.appendix],
+        happened=happened(sweep),
+        lost=lost_rows(sweep),
         trials=_trials(analysis),
         origins=_origins(analysis),
     )

@@ -39,7 +39,7 @@ def comparisons_csv(comparisons: list[Comparison]) -> str:
     return out.getvalue()
 
 
-_NOT_RESULTS = ("folder", "cells", "trials", "scores", "dev_scores")
+_NOT_RESULTS = ("folder", "cells", "trials", "failures", "scores", "dev_scores")
 """Fields of a sweep that stand elsewhere in the results, or only on this disk."""
 
 
@@ -73,6 +73,7 @@ def results_json(analysis: Analysis, trust: Trust, factors: list[GridFactors]) -
             "sentences": dict(trust_sentences(analysis, trust)),
         },
         "ledger": sweep.trials.to_dict("records"),
+        "lost_attempts": sweep.failures.to_dict("records"),
     }
     return json_text(results)
 

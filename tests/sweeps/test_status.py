@@ -9,7 +9,7 @@ from filelock import FileLock
 
 from sweeps import status
 from sweeps.__main__ import main
-from sweeps.describe import manifest, write_description
+from sweeps.describe import manifest, note, write_description
 from sweeps.driver_lock import lock_state
 from sweeps.failures import Failure
 from sweeps.ledger import Ledger
@@ -86,15 +86,34 @@ def test_counts_means_and_attempts_are_those_of_the_store_and_the_ledger(begun, 
     assert "= 4: 2 done, 1 interrupted, 1 waiting; 3 attempts" in text
 
 
-def test_failed_attempts_are_counted_by_kind_whatever_became_of_the_trial(begun, leave_result):
+def test_lost_attempts_are_counted_by_kind_whatever_became_of_the_trial(begun, leave_result):
     store, trials, ledger, outbox = begun
-    assert "failures" not in seen(store)
+    assert "lost" not in seen(store)
     for number, kind in enumerate(["node lost", "process died", "node lost"]):
         ledger.started(trials[number])
         ledger.failed(trials[number], Failure(kind, "x"), again=True)
     finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
-    line = line_of(seen(store), "failures")
-    assert line.split(maxsplit=1)[1] == "3 attempts lost: node lost (2), process died (1)"
+    line = line_of(seen(store), "lost")
+    assert line.split(maxsplit=1)[1] == "3 attempts: node lost (2), worker process died (1)"
+    ledger.started(trials[3])
+    ledger.lost(trials[3], "diverged", "loss is nan")
+    ledger.started(trials[1])  # and its driver is gone
+    told = " ".join(seen(store).split())
+    assert "5 attempts: node lost (2), worker process died (1), diverged (1), interr" in told
+
+
+def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun, leave_result):
+    store, trials, ledger, outbox = begun
+    for trial in trials:
+        finish(store, ledger, outbox, trial, leave_result, dev=0.5)
+    assert "go on" not in seen(store)
+    note(store.folder, stopped="2 trial(s) with seed 3 would end after the deadline")
+    text = seen(store)
+    line = line_of(text, "stopped")
+    assert line.split(maxsplit=1)[1] == "2 trial(s) with seed 3 would end after the deadline"
+    assert "go on" in text and "the sweep stands still" in text
+    with FileLock(store.folder / ".driver.lock"):
+        assert "stopped" not in seen(store)
 
 
 def test_a_trial_stopped_early_is_named_and_not_to_be_run_again(begun, leave_result):

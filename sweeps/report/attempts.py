@@ -1,0 +1,100 @@
+"""What happened on the way: attempts that were lost, nodes that were left out, trials that never
+finished. Empty where every trial ended by its first attempt."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sweeps.lost_attempts import counted, in_words, lost_by_kind
+from sweeps.report.load import LOST, Sweep
+
+_NAMED = 4
+"""How many trials a sentence names before it says how many more there are."""
+INTERRUPTED = "the command ended first"
+
+
+def attempts_sentences(sweep: Sweep) -> list[str]:
+    """For the conclusions: how many trials needed more than one attempt, and bad nodes."""
+    lines = [_repeated(sweep), _excluded(sweep)]
+    return [line for line in lines if line]
+
+
+def happened(sweep: Sweep) -> list[tuple[str, str]]:
+    """(subject, sentence) for the page."""
+    found = [
+        ("Stopped", sweep.stopped),
+        ("Attempts", _repeated(sweep)),
+        ("Nodes left out", _excluded(sweep)),
+        *(("Never finished", words) for words in _unfinished(sweep)),
+    ]
+    return [(subject, words) for subject, words in found if words]
+
+
+def lost_rows(sweep: Sweep) -> list[tuple[str, ...]]:
+    """Every attempt that was recorded as lost: system, seed, attempt, when, node, kind, reason,
+    what followed."""
+    return [
+        (
+            sweep.label(row["cell"]),
+            str(row["seed"]),
+            str(row["attempt"]),
+            str(row["time"]).replace("T", " ").removesuffix("+00:00"),
+            row["node"] or "—",
+            in_words(row["kind"]),
+            _first_line(row["reason"]),
+            "run again" if row["again"] else "given up",
+        )
+        for row in sweep.failures.to_dict("records")
+    ]
+
+
+def _repeated(sweep: Sweep) -> str:
+    trials = _launched(sweep)
+    lost = lost_by_kind(trials, sweep.failures.to_dict("records"))
+    if not lost:
+        return ""
+    again = sum(int(trial["attempts"]) > 1 for trial in trials)
+    number = sum(lost.values())
+    words = "1 attempt was lost" if number == 1 else f"{number} attempts were lost"
+    needed = f"{again} of {len(trials)} trials needed more than one attempt; " if again else ""
+    return f"{needed}{words}: {counted(lost)}."
+
+
+def _excluded(sweep: Sweep) -> str:
+    names = [name for names in sweep.failures["excluded"] if names for name in names.split(", ")]
+    if not names:
+        return ""
+    verb = "was" if len(set(names)) == 1 else "were"
+    listed = ", ".join(dict.fromkeys(names))
+    return f"{listed} {verb} left out after different trials had failed there."
+
+
+def _unfinished(sweep: Sweep) -> list[str]:
+    """Each reason once, with the trials that it ended."""
+    reasons: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for trial in _launched(sweep):
+        status, reason = trial["status"], _first_line(trial.get("stop_reason"))
+        if status in LOST:
+            reasons.setdefault((status, reason), []).append(trial)
+        elif status in ("planned", "running"):
+            reasons.setdefault(("interrupted", INTERRUPTED), []).append(trial)
+    return [
+        f"{status.capitalize()}: {_named(sweep, trials)} ({reason or 'no reason was recorded'})."
+        for (status, reason), trials in reasons.items()
+    ]
+
+
+def _launched(sweep: Sweep) -> list[dict[Any, Any]]:
+    """The rows of trials that had an attempt."""
+    rows = sweep.trials.to_dict("records")
+    return [row for row in rows if row.get("attempts", 0) > 0]
+
+
+def _named(sweep: Sweep, trials: list[Mapping[str, Any]]) -> str:
+    names = [f"{sweep.label(trial['cell'])} seed {trial['seed']}" for trial in trials]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED + 1 else []
+    return ", ".join([*(names[:_NAMED] if more else names), *more])
+
+
+def _first_line(reason: object) -> str:
+    """The first line of a reason; parquet turns an absent one into NaN or None."""
+    return reason.strip().partition("\n")[0] if isinstance(reason, str) else ""

@@ -1,0 +1,161 @@
+"""What the report says of lost attempts, nodes that were left out and trials that never ended."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from test_report_inputs import write_sweep
+
+from sweeps.lost_attempts import lost_by_kind
+from sweeps.report import write_report
+from sweeps.report.attempts import happened, lost_rows
+from sweeps.report.load import load_sweep
+
+HEADING = "What happened on the way"
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of a report's time."""
+    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+
+
+def trial(seed: int, status: str, attempts: int) -> dict[str, Any]:
+    return {"cell": "c", "seed": seed, "status": status, "attempts": attempts}
+
+
+def failure(seed: int, kind: str) -> dict[str, Any]:
+    return {"cell": "c", "seed": seed, "kind": kind}
+
+
+@pytest.mark.parametrize(
+    ("status", "attempts", "kinds", "expected"),
+    [
+        ("done", 1, [], {}),
+        ("done", 3, ["node lost", "node lost"], {"node lost": 2}),
+        ("done", 3, ["host memory"], {"out of host memory": 1, "interrupted": 1}),
+        ("failed", 2, ["process died", "error"], None),
+        ("diverged", 2, ["device"], {"diverged": 1, "device broke": 1}),
+        ("running", 1, [], {}),
+        ("planned", 2, ["storage"], {"storage away": 1, "interrupted": 1}),
+        ("interrupted", 1, [], {"interrupted": 1}),
+        ("stopped", 1, [], {}),
+    ],
+)
+def test_every_attempt_but_a_last_good_one_is_lost_by_some_kind(
+    status: str, attempts: int, kinds: list[str], expected: Mapping[str, int] | None
+) -> None:
+    found = lost_by_kind([trial(1, status, attempts)], [failure(1, kind) for kind in kinds])
+    if expected is not None:
+        assert found == expected
+    good = status in ("done", "collapsed", "stopped", "running")
+    assert sum(found.values()) == attempts - good
+
+
+def test_kinds_are_told_the_most_frequent_first() -> None:
+    rows = [failure(seed, "node lost") for seed in (2, 3)]
+    trials = [trial(seed, "done", 2) for seed in (1, 2, 3)]
+    assert list(lost_by_kind(trials, [failure(1, "device"), *rows])) == [
+        "node lost",
+        "device broke",
+    ]
+
+
+def damage(folder: Path) -> None:
+    """Two trials that came back, one that is given up, and a node that is left out."""
+    trials = pd.read_parquet(folder / "trials.parquet")
+    cells = list(dict.fromkeys(trials["cell"]))
+    rows = [
+        (cells[1], 1, 1, "host-a (0a1b2c3d)", "process died", "ActorDiedError: gone", True, ""),
+        (cells[1], 1, 2, "host-a (0a1b2c3d)", "host memory", "95 % in use\nmore", True, ""),
+        (cells[2], 2, 1, "", "storage", "StorageAway: no route", True, "host-a (0a1b2c3d)"),
+        (cells[3], 3, 1, "host-b (11112222)", "error", "ValueError: x", False, ""),
+        ("another plan's", 1, 1, "", "error", "x", False, "host-c (3333)"),
+    ]
+    names = ["cell", "seed", "attempt", "node", "kind", "reason", "again", "excluded"]
+    table = pd.DataFrame(rows, columns=names).assign(time="2026-11-21T10:00:00+00:00")
+    table.to_parquet(folder / "failures.parquet")
+    for cell, seed, attempts in ((cells[1], 1, 3), (cells[2], 2, 2), (cells[3], 3, 1)):
+        trials.loc[(trials["cell"] == cell) & (trials["seed"] == seed), "attempts"] = attempts
+    trials.to_parquet(folder / "trials.parquet")
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    fates = {(3, 3): "failed", (4, 1): "diverged", (4, 2): "planned"}
+    folder = write_sweep(tmp_path / "sweep", num_queries=20, fates=fates)
+    damage(folder)
+    return folder
+
+
+def test_a_reader_finds_what_happened(damaged: Path) -> None:
+    told: dict[str, list[str]] = {}
+    for subject, words in happened(load_sweep(damaged)):
+        told.setdefault(subject, []).append(words)
+    kinds = "worker process died (1), out of host memory (1), storage away (1), "
+    assert told == {
+        "Attempts": [
+            "2 of 15 trials needed more than one attempt; 6 attempts were lost: "
+            f"{kinds}error of the trial itself (1), diverged (1), interrupted (1)."
+        ],
+        "Nodes left out": [
+            "host-a (0a1b2c3d) was left out after different trials had failed there."
+        ],
+        "Never finished": [
+            "Failed: MaxP 128/128 seed 3 (CUDA out of memory after 3 attempts).",
+            "Diverged: MaxP 128/64 seed 1 (loss is NaN at step 120).",
+            "Interrupted: MaxP 128/64 seed 2 (the command ended first).",
+        ],
+    }
+
+
+def test_every_lost_attempt_is_a_line(damaged: Path) -> None:
+    rows = lost_rows(load_sweep(damaged))
+    assert len(rows) == 4, "other plans' trials are not this report's"
+    assert rows[1] == (
+        "MaxP 64/64",
+        "1",
+        "2",
+        "2026-11-21 10:00:00",
+        "host-a (0a1b2c3d)",
+        "out of host memory",
+        "95 % in use",
+        "run again",
+    )
+    assert (rows[2][4], rows[3][7]) == ("—", "given up")
+
+
+def test_page_terminal_and_results_tell_of_it(damaged: Path) -> None:
+    described = json.loads((damaged / "sweep.json").read_text())
+    (damaged / "sweep.json").write_text(json.dumps(described | {"stopped": "the <budget>"}))
+    report = write_report(damaged)
+    page = (report.folder / "index.html").read_text()
+    section = page.split(f"<h2>{HEADING}</h2>")[1].split("<h2>")[0]
+    assert "the &lt;budget&gt;" in section and "ValueError: x" in section
+    assert len(re.findall("<tr>", section)) == 1 + 4
+    text = " ".join(report.text.split())
+    assert "2 of 15 trials needed more than one attempt; 6 attempts were lost:" in text
+    assert "host-a (0a1b2c3d) was left out" in text
+    results = json.loads((report.folder / "results.json").read_text())
+    assert [row["kind"] for row in results["lost_attempts"]] == [
+        "process died",
+        "host memory",
+        "storage",
+        "error",
+    ]
+
+
+def test_where_nothing_happened_nothing_is_said(tmp_path: Path) -> None:
+    report = write_report(write_sweep(tmp_path / "sweep", num_queries=20))
+    assert HEADING not in (report.folder / "index.html").read_text()
+    assert "attempt" not in report.text
+
+
+def test_a_table_from_before_nodes_were_noted_is_read(damaged: Path) -> None:
+    table = pd.read_parquet(damaged / "failures.parquet").drop(columns="excluded")
+    table.to_parquet(damaged / "failures.parquet")
+    assert "Nodes left out" not in dict(happened(load_sweep(damaged)))
