@@ -63,8 +63,12 @@ class Ledger:
 
     def finished(self, trial: Trial) -> None:
         """Takes over the result that is in the store."""
-        patiently(lambda: self.store.pull({trial.name}), f"{self.store.storage} cannot be read")
-        self._read_result(trial.name)
+
+        def read() -> None:
+            self.store.pull({trial.name})
+            self._read_result(trial.name)
+
+        patiently(read, f"{self.store.storage} cannot be read")
         self.save()
 
     def failed(

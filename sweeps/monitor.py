@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from sweeps.failures import Failure
 from sweeps.feed import Feed
 from sweeps.ledger import Ledger
+from sweeps.patience import patiently
 from sweeps.plan import Trial
 from sweeps.recorder import Recorder
 from sweeps.tracking.redact import redact_text
@@ -120,10 +121,15 @@ class Monitor:
         self._say(f"{self._title(trial):<28} {detail}")
 
     def _keep_traceback(self, trial: Trial, text: str) -> None:
-        folder: Path = self.ledger.store.folder / "failures"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{trial.name}.txt").write_text(redact_text(text))
-        self.ledger.store.push("failures")
+        store = self.ledger.store
+
+        def write() -> None:
+            folder: Path = store.folder / "failures"
+            folder.mkdir(exist_ok=True)
+            (folder / f"{trial.name}.txt").write_text(redact_text(text))
+            store.push("failures")
+
+        patiently(write, f"{store.storage} does not take a traceback")
 
     def _heartbeat(self) -> None:
         if time.monotonic() - self.last_line < HEARTBEAT_SECONDS:

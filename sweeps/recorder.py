@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.models import model_class
+from sweeps.patience import StorageAway, patiently
 from sweeps.plan import Plan, Trial
 from sweeps.store import HISTORY, RESULT, Store
 from sweeps.tracking.names import metric_name, run_name
@@ -101,13 +102,19 @@ class Recorder:
 
     def _evidence(self, trial: Trial) -> list[tuple[Path | str, str]]:
         """(file, folder in MLflow) of what the trial left; whatever it is worth, it is in the
-        store, so that a storage that is away now costs MLflow's copy and nothing else."""
-        try:
-            self.store.pull({trial.name})
-        except Exception as error:  # every filesystem has its own kinds
-            _log.warning("%s: no files for MLflow: %s", trial.name, redact_text(str(error))[:300])
+        store, so that a storage that stays away costs MLflow's copy and nothing else."""
         folder = self.store.folder / "runs" / trial.name
-        return [(folder / name, to) for name, to in EVIDENCE.items() if (folder / name).exists()]
+
+        def pull() -> list[str]:
+            self.store.pull({trial.name})
+            return os.listdir(folder)
+
+        try:
+            names = patiently(pull, f"{self.store.storage} cannot be read")
+        except StorageAway as error:
+            _log.warning("%s: no files for MLflow: %s", trial.name, redact_text(str(error))[:300])
+            names = []
+        return [(folder / name, to) for name, to in EVIDENCE.items() if name in names]
 
     def catch_up(self, trial: Trial) -> None:
         """Records a trial that is in the store but whose end no driver lived to record."""
@@ -116,9 +123,13 @@ class Recorder:
         if not self.outbox.knows(trial.name):
             self.started(trial, attempt=1)
         folder = self.store.folder / "runs" / trial.name
-        for line in (folder / HISTORY).read_text().splitlines():
+        texts = [
+            patiently((folder / name).read_text, f"{self.store.storage} cannot be read")
+            for name in (HISTORY, RESULT)
+        ]
+        for line in texts[0].splitlines():
             self.news(trial, json.loads(line))
-        self.finished(trial, json.loads((folder / RESULT).read_text()))
+        self.finished(trial, json.loads(texts[1]))
 
     def lost(self, trial: Trial, status: Any, reason: str) -> None:
         """Ends the attempt of a trial without a result."""

@@ -30,6 +30,7 @@ from sweeps.leaderboard import summary_rows
 from sweeps.ledger import Ledger, per_query_table
 from sweeps.measure import forecast, real_seconds
 from sweeps.monitor import Monitor
+from sweeps.patience import patiently
 from sweeps.plan import Plan, Trial, make_plan
 from sweeps.recorder import Recorder
 from sweeps.report import Report, write_report
@@ -245,12 +246,18 @@ def _note_stopped(store: Store, reason: str) -> None:
 
 def _finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
     """Tables and report of what is done; None where nothing is."""
-    finished = store.finished()
+
+    def pull() -> set[str]:
+        store.folder.stat()  # a folder that is away would seem to be an empty one
+        finished = store.finished()
+        store.pull(finished & ledger.rows.keys())
+        return finished
+
+    finished = patiently(pull, f"{store.storage} cannot be read")
     names = [trial.name for trial in plan.trials() if trial.name in finished]
     if not names:
         return None
     everything = sorted(finished & ledger.rows.keys())
-    store.pull(set(everything))
     table = per_query_table(store.folder, everything)
     path = store.folder / "per_query.parquet"
     unfinished = path.with_suffix(".unfinished")

@@ -1,7 +1,8 @@
 """The truth of a sweep's tracking: one JSONL file per trial, written by the driver alone.
 
-Appending takes a fraction of a millisecond and never touches the network. Every point gets its
-timestamp here, so that sending a file again adds nothing (MLflow keys a point by timestamp, too).
+Appending takes a fraction of a millisecond and waits for no server; a folder that is away for a
+while is waited for. Every point gets its timestamp here, so that sending a file again adds nothing
+(MLflow keys a point by timestamp, too).
 """
 
 import math
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rank_core.errors import BadInput
+from sweeps.patience import patiently
 from sweeps.tracking.redact import redact
 from sweeps.tracking.state import UploadState
 from sweeps.tracking.trial_file import append, file_name, read_lines, trial_files
@@ -177,8 +179,14 @@ class Outbox:
     def _recorded(self, trial_key: str) -> _Recorded:
         if trial_key not in self._open:
             path = self.folder / file_name(self._full_key(trial_key))
-            self._open[trial_key] = _Recorded(path)
+            what = f"{self.folder} cannot be read"
+            self._open[trial_key] = patiently(lambda: self._read(path), what)
         return self._open[trial_key]
+
+    def _read(self, path: Path) -> _Recorded:
+        if not self.folder.is_dir():  # else a trial would seem to be a new one
+            raise FileNotFoundError(f"no folder {self.folder}")
+        return _Recorded(path)
 
     def _known(self, trial_key: str) -> _Recorded:
         recorded = self._recorded(trial_key)
@@ -196,7 +204,8 @@ class Outbox:
     def _append(
         self, recorded: _Recorded, record: dict[str, Any], *, durable: bool = False
     ) -> None:
-        append(recorded.path, record, durable=durable)
+        what = f"{self.folder} does not take a record"
+        patiently(lambda: append(recorded.path, record, durable=durable), what)
         recorded.add(record)
 
 

@@ -29,19 +29,28 @@ def file_name(trial_key: str) -> str:
 def append(path: Path, record: dict[str, Any], *, durable: bool = False) -> None:
     """Add `record` as one line in one write; `durable` also waits for the disk.
 
-    A torn last line of a killed writer is cut off first, so that it never joins with this one.
+    A torn last line of a killed writer is cut off first, so that it never joins with this one. May
+    be repeated after an error: what is the last line already is not added again.
     """
     data = json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         _cut_torn_line(handle)
-        written = os.write(handle, data)
-        if written != len(data):
-            raise OSError(f"{path}: {written} of {len(data)} bytes written; is the disk full?")
+        if not _ends_with(handle, data):
+            written = os.write(handle, data)
+            if written != len(data):
+                raise OSError(f"{path}: {written} of {len(data)} bytes written; is the disk full?")
         if durable:
             os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _ends_with(handle: int, data: bytes) -> bool:
+    """Whether these bytes are the file's last ones. A record has its time, to the millisecond:
+    there are no two alike."""
+    start = os.lseek(handle, 0, os.SEEK_END) - len(data)
+    return start >= 0 and os.pread(handle, len(data), start) == data
 
 
 def _cut_torn_line(handle: int) -> None:

@@ -1,0 +1,118 @@
+"""A driver whose storage goes away for a while: it waits, goes on, and no record is lost."""
+
+import os
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from sweeps import patience
+from sweeps.ledger import Ledger
+from sweeps.patience import StorageAway
+from sweeps.store import Store
+from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.trial_file import read_lines, trial_files
+
+AWAY_SECONDS = 0.15
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch):
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(patience, "WAIT_SECONDS", 5.0)
+
+
+@pytest.fixture
+def share(tmp_path):
+    """A folder that can go away, as a mount does: at its path there is no folder then."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "share").symlink_to("disk")
+    return tmp_path / "share"
+
+
+@contextmanager
+def away(share, seconds=AWAY_SECONDS):
+    """Takes it away at once, and brings it back after some time."""
+    folder = share.with_name("disk")
+    share.unlink()
+
+    def bring_back():
+        time.sleep(seconds)
+        share.symlink_to(folder.name)
+
+    thread = threading.Thread(target=bring_back)
+    thread.start()
+    yield
+    thread.join()
+
+
+def records(box):
+    return [line.record for path in trial_files(box.folder) for line in read_lines(path)]
+
+
+def test_records_of_an_outage_are_there_once_and_in_order(share, caplog):
+    box = Outbox(share / "outbox", "ws")
+    box.open_trial("a", name="x", params={}, tags={})
+    start = time.monotonic()
+    with away(share):
+        for step in range(3):
+            box.metrics("a", {"train/loss": 1.0}, step=step)
+        box.finish("a", "FINISHED", {"test/p_5": 0.5})
+    assert time.monotonic() - start >= AWAY_SECONDS
+    kinds = [record["kind"] for record in records(box)]
+    assert kinds == ["trial", "metrics", "metrics", "metrics", "finish"]
+    assert "the storage is back" in caplog.text
+
+
+def test_a_trial_that_cannot_be_read_is_not_taken_for_a_new_one(share):
+    Outbox(share / "outbox", "ws").open_trial("a", name="x", params={}, tags={})
+    box = Outbox(share / "outbox", "ws")  # of a driver that goes on
+    with away(share):
+        assert box.knows("a") and not box.is_finished("a")
+    with away(share):
+        box.open_trial("a", name="x", params={}, tags={})
+    assert [(record["kind"], record["attempt"]) for record in records(box)] == [
+        ("trial", 1),
+        ("attempt", 2),
+    ]
+
+
+def test_what_was_written_before_the_error_is_not_written_again(share, monkeypatch):
+    box = Outbox(share / "outbox", "ws")
+    box.open_trial("a", name="x", params={}, tags={})
+    sync, calls = os.fsync, []
+
+    def fails_once(handle):
+        calls.append(handle)
+        if len(calls) == 1:
+            raise OSError("stale file handle")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fails_once)
+    box.finish("a", "FINISHED", {})
+    assert len(calls) == 2
+    assert [record["kind"] for record in records(box)] == ["trial", "finish"]
+
+
+def test_a_folder_that_stays_away_ends_the_wait(share, monkeypatch):
+    monkeypatch.setattr(patience, "WAIT_SECONDS", 0.05)
+    box = Outbox(share / "outbox", "ws")
+    box.open_trial("a", name="x", params={}, tags={})
+    with away(share, seconds=0.3), pytest.raises(StorageAway, match="does not take a record"):
+        box.metrics("a", {"train/loss": 1.0}, step=1)
+    box.metrics("a", {"train/loss": 1.0}, step=1)
+    assert [record["kind"] for record in records(box)] == ["trial", "metrics"]
+
+
+def test_the_ledger_takes_over_a_result_that_can_be_read_only_later(share, plan_of, leave_result):
+    store = Store(str(share), "window_stride")
+    store.open()
+    ledger = Ledger(store)
+    trial = ledger.plan(plan_of(), store.finished())[0]
+    leave_result(store, trial.name)
+    with away(share):
+        ledger.started(trial)
+    with away(share):
+        ledger.finished(trial)
+    assert Ledger(store).rows[trial.name]["status"] == "done"
