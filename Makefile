@@ -10,14 +10,17 @@ BIN := $(VENV)/bin
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
 
+# Each worker takes a run of neighbouring tests, so that what a file's tests share is made once.
+SPREAD := -n auto --dist worksteal
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto
-	$(BIN)/python -m pytest -n auto -m "slow and not ray and not cluster and not chaos and not gpu"
+	$(BIN)/python -m pytest $(SPREAD)
+	$(BIN)/python -m pytest $(SPREAD) -m "slow and not ray and not cluster and not chaos and not gpu"
 	$(BIN)/python -m pytest -n auto -m "ray and not cluster and not chaos and not gpu"
 	$(BIN)/python -m pytest -m "(cluster or chaos) and not gpu"
 
 quick: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest $(SPREAD)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

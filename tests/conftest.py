@@ -1,10 +1,11 @@
 """What every test runs on: a random two-layer BERT, a small collection, a cache of its own."""
 
+import gc
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # pytest puts this folder on the path, and tests/rank_core must not stand for the package.
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -13,12 +14,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import pytest
-import torch
-from transformers import BertConfig, BertModel
 
-from rank_core.backbones import Backbone, resolve_backbone
-from rank_core.config import TrialConfig
-from rank_core.tiny import train_tokenizer
+if TYPE_CHECKING:
+    from rank_core.backbones import Backbone
+    from rank_core.config import TrialConfig
+
+# What takes seconds to import is imported where it is used: the process that only hands tests to
+# others reads this file too, and they wait for it.
 
 WORDS = (
     "amber birch cedar delta ember flint grove heron ivory jade kelp larch maple north otter "
@@ -29,6 +31,8 @@ WORDS = (
 @pytest.fixture(scope="session", autouse=True)
 def own_machine(tmp_path_factory: pytest.TempPathFactory):
     """An empty cache, and one thread, so that numbers do not depend on the machine's load."""
+    import torch
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RANKSWEEP_CACHE", str(tmp_path_factory.mktemp("ranksweep-cache")))
         patch.setenv("OMP_NUM_THREADS", "1")
@@ -37,9 +41,22 @@ def own_machine(tmp_path_factory: pytest.TempPathFactory):
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def spared_heap():
+    """Each trial collects garbage first; what earlier modules left for good (thousands of tests, a
+    library imported anew by each test that moves its home) need not be looked through each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with random weights, large enough that every token moves the score."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    from rank_core.tiny import train_tokenizer
+
     folder = tmp_path_factory.mktemp("backbone")
     tokenizer = train_tokenizer([" ".join(WORDS), "lanterns at the northern harbour"], 150)
     sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -58,7 +75,9 @@ def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def backbone(backbone_folder: Path) -> Backbone:
+def backbone(backbone_folder: Path) -> "Backbone":
+    from rank_core.backbones import resolve_backbone
+
     return resolve_backbone(str(backbone_folder))
 
 
@@ -85,8 +104,10 @@ def collection_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def small_trial(backbone_folder: Path, collection_folder: Path) -> TrialConfig:
+def small_trial(backbone_folder: Path, collection_folder: Path) -> "TrialConfig":
     """A trial of two steps that takes a fraction of a second."""
+    from rank_core.config import TrialConfig
+
     sizes = {"chunking.window": 40, "chunking.stride": 20, "chunking.max_document_tokens": 120}
     inputs = {"collection": str(collection_folder), "model.backbone": str(backbone_folder)}
     rates = {"training.backbone_learning_rate": 1e-3, "training.head_learning_rate": 1e-2}
