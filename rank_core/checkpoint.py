@@ -42,20 +42,29 @@ class Cadence:
 
 
 class Checkpoints:
-    """The checkpoints of one trial, below `uri`, a folder of its own."""
+    """The checkpoints of one trial, below `uri`, a folder of its own. One is due after step
+    `pause` whatever the cadence, because the trial will go on from there."""
 
     def __init__(
-        self, uri: str, cadence: Cadence, *, clock: Callable[[], float] = time.monotonic
+        self,
+        uri: str,
+        cadence: Cadence,
+        *,
+        pause: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.fs, root = fsspec.core.url_to_fs(uri)
         self.is_local = isinstance(self.fs, LocalFileSystem)
         self.root, self.cadence, self.clock = root.rstrip("/"), cadence, clock
+        self._pause = pause
         self._since = clock()
         self._cost = 0.0  # seconds that the last one took
         self._kept: list[str] = []  # paths, the last one last
 
     def due(self, step: int) -> bool:
         """Whether it is time for one, after so many steps of the present model."""
+        if step == self._pause:
+            return True
         if self.cadence.steps:
             return step % self.cadence.steps == 0
         interval = max(60 * self.cadence.minutes, self._cost / COST_SHARE)

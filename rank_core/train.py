@@ -79,6 +79,14 @@ def validation_interval(training: Training, num_queries: int) -> int:
     return training.validate_every or max(1, groups // training.batch_size)
 
 
+def step_after_epochs(training: Training, num_queries: int, epochs: int) -> int:
+    """The validation that ends so many epochs: at their last step, or the first one after it. It
+    may lie beyond the trial's end."""
+    epoch = max(1, epoch_groups(training, num_queries) // training.batch_size)
+    interval = validation_interval(training, num_queries)
+    return -(-epochs * epoch // interval) * interval
+
+
 @dataclass
 class LoopState:
     """What the next step starts from, beside the model's weights, the settings and the seeds."""

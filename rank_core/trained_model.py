@@ -24,7 +24,14 @@ from rank_core.models import Ranker, build_model
 from rank_core.optimise import autocast_type
 from rank_core.rerank import KeptScores
 from rank_core.scorer import Scorer
-from rank_core.train import Streams, first_state, never, num_training_steps, train
+from rank_core.train import (
+    Streams,
+    first_state,
+    never,
+    num_training_steps,
+    step_after_epochs,
+    train,
+)
 from rank_core.trial_result import Measured, Progress, constant
 from rank_core.weights import save_weights, take_over, weights_file
 
@@ -136,10 +143,21 @@ class OneModel:
 
 def planned_steps(config: TrialConfig, inputs: Inputs) -> int:
     """The optimiser steps that the model will take."""
+    return num_training_steps(config.training, _num_examples(config, inputs))
+
+
+def pause_step(config: TrialConfig, inputs: Inputs, epochs: int) -> int | None:
+    """The step after which a trial has trained and validated so many epochs; None where that is
+    its end."""
+    number = _num_examples(config, inputs)
+    step = step_after_epochs(config.training, number, epochs)
+    return step if step < num_training_steps(config.training, number) else None
+
+
+def _num_examples(config: TrialConfig, inputs: Inputs) -> int:
     split, no_tokens = inputs.collection.splits["train"], np.zeros(0, np.int32)
     queries = dict.fromkeys(split.queries, no_tokens)
-    examples = training_queries(split, queries, config.evaluation.depth, config.training)
-    return num_training_steps(config.training, len(examples))
+    return len(training_queries(split, queries, config.evaluation.depth, config.training))
 
 
 def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:

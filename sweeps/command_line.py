@@ -26,7 +26,7 @@ FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files, and folders of files."""
 NOT_CONFIRMED = (
     *("collection", "backbone", "model", "init_from", "profile"),
-    *("search", "num_configs", "search_seed", "race_delta"),
+    *("search", "num_configs", "search_seed", "race_delta", "asha_eta", "asha_min_epochs"),
 )
 """Flags that would change what is confirmed."""
 
@@ -102,6 +102,8 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     add("--num-configs", metavar="N", type=int, help="how many of them beside the baseline")
     add("--search-seed", metavar="N", type=int, help="draws configurations (default 1)")
     add("--race-delta", metavar="D", type=float, help="difference that a race ignores (default 0)")
+    add("--asha-eta", metavar="N", type=int, help="one of N goes on from each rung (default 3)")
+    add("--asha-min-epochs", metavar="N", type=int, help="of the first rung at least (default 1)")
     add(
         "--storage", metavar="DIR|URI", default="results", help="where results go (default results)"
     )
@@ -159,6 +161,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     if gpus is not None and (gpus < 0 or (gpus > 1 and gpus != int(gpus))):
         raise BadInput(f"--gpus-per-worker must be 0, a fraction or a whole number, got {gpus}")
     seeds = _seeds(arguments)
+    budget = parse_budget(arguments.max_gpu_hours, arguments.deadline, time.time())
     return Options(
         collection=_folder(arguments.collection),
         backbone=_folder(arguments.backbone),
@@ -173,7 +176,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         num_workers=arguments.num_workers,
         cpus_per_worker=arguments.cpus_per_worker,
         gpus_per_worker=gpus,
-        budget=parse_budget(arguments.max_gpu_hours, arguments.deadline, time.time()),
+        budget=budget,
         checkpoint_minutes=arguments.checkpoint_minutes,
         checkpoint_gib=arguments.checkpoint_gib,
         dry_run=arguments.dry_run,
@@ -187,8 +190,11 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
             arguments.num_configs,
             arguments.search_seed,
             arguments.race_delta,
+            eta=arguments.asha_eta,
+            min_epochs=arguments.asha_min_epochs,
             ranges=bool(ranges),
             num_seeds=len(seeds),
+            has_budget=budget.limited,
         ),
     )
 

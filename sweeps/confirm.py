@@ -149,7 +149,7 @@ def choose(store: Store) -> Shortlist:
         winner=_frozen(store, sweep, winner),
         baseline=_frozen(store, sweep, sweep.baseline),
         dev_mean=float(dev[winner]),
-        num_candidates=len(candidates),
+        num_candidates=max(len(candidates), len(sweep.search.get("standings", ()))),
         naive_gain=float(mean[winner] - mean[sweep.baseline]),
         used_seeds=tuple(sorted(used)),
         fresh_seeds=tuple(range(max(used) + 1, max(used) + 1 + len(sweep.seeds))),

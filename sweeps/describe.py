@@ -89,23 +89,28 @@ def forecast_text(
 ) -> str:
     """What is still to run, by cell and in all; as wide as `columns` allow."""
     number = Counter(trial.cell.cell for trial in missing)
+    whole = dict.fromkeys(number, 0.0)  # of trials that pause, the parts
+    for trial in missing:
+        whole[trial.cell.cell] += trial.share
     cells = list({trial.cell.cell: trial.cell for trial in missing}.values())
     room = max(12, columns - sum(WIDTHS))
     width = min(room, max(24, *(len(cell.label) + 2 for cell in cells)))
     hours = f"{known.unit}-hours"
     heads = ("trials", "tokens", "a trial (95 %)", hours, "memory")
-    lines = ["to run".ljust(width) + _row(heads)]
+    # Of a search that stops trials, the most that can run: who goes furthest is not known yet.
+    title = "to run, at most" if any(trial.epochs for trial in missing) else "to run"
+    lines = [title.ljust(width) + _row(heads)]
     for cell in cells:
         label = cell.label if len(cell.label) < width else cell.label[: width - 2] + "…"
-        one, times = known.trials.get(cell.cell), number[cell.cell]
-        cut = (str(times), "-", "not measured", "-", "-")  # a server does the work
+        one, times = known.trials.get(cell.cell), str(number[cell.cell])
+        cut = (times, "-", "not measured", "-", "-")  # a server does the work
         if one is not None:
             low, middle, high = calibration.interval(one.seconds)
             cut = (
-                str(times),
-                _count(times * one.tokens),
+                times,
+                _count(whole[cell.cell] * one.tokens),
                 f"{_clock(middle)} ({_clock(low)}-{_clock(high)})",
-                f"{times * middle * known.units / 3600:.3g}",
+                f"{whole[cell.cell] * middle * known.units / 3600:.3g}",
                 f"{one.peak_bytes / 2**20:,.0f} MiB",
             )
         lines.append(label.ljust(width) + _row(cut))
@@ -120,8 +125,10 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration) -> list[str]:
-    trials = [known.trials[t.cell.cell] for t in missing if t.cell.cell in known.trials]
-    seconds = [trial.seconds for trial in trials]
+    measured = [trial for trial in missing if trial.cell.cell in known.trials]
+    trials = [known.trials[trial.cell.cell] for trial in measured]
+    tokens = sum(one.tokens * trial.share for trial, one in zip(measured, trials, strict=True))
+    seconds = [one.seconds * trial.share for trial, one in zip(measured, trials, strict=True)]
     wall = calibration.interval(wall_seconds(seconds, known.slots))
     low, middle, high = (amount + known.start_seconds for amount in wall)
     lows, hours, highs = (
@@ -131,7 +138,7 @@ def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration)
         f"estimate    {duration(middle)} (95 %: {duration(low)} - {duration(high)}) "
         f"on {known.slots} slot(s)",
         f"            {hours:.3g} {known.unit}-hours ({lows:.3g}-{highs:.3g}), "
-        f"{_count(sum(trial.tokens for trial in trials))} encoder tokens",
+        f"{_count(tokens)} encoder tokens",
         f"measured    {known.num_speeds} kind(s) of trial for {duration(known.seconds)}, "
         f"{known.num_processes} process(es) side by side",
     ]

@@ -6,7 +6,7 @@ The store decides what is finished; the ledger remembers attempts, reasons and c
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,11 @@ class Ledger:
         }
         self.failures = self._read(FAILURES)
 
-    def plan(self, plan: Plan, finished: set[str]) -> list[Trial]:
-        """Takes in a plan and returns the trials that still have to run."""
+    def plan(
+        self, plan: Plan, finished: set[str], resting: Mapping[str, str] | None = None
+    ) -> list[Trial]:
+        """Takes in a plan and returns the trials that still have to run. Those `resting` at a rung
+        may have to, and have reached something."""
         missing = []
         self.store.pull({trial.name for trial in plan.trials()} & finished)
         for trial in plan.trials():
@@ -49,7 +52,10 @@ class Ledger:
             if trial.name in finished:
                 self._read_result(trial.name)
             elif row["status"] != "diverged":  # it would diverge again
-                row["status"], row["stop_reason"] = "planned", ""
+                reached = (resting or {}).get(trial.name)
+                row["status"] = "stopped" if reached else "planned"
+                row["stop_reason"] = reached or ""
+                row["attempts"] = max(row["attempts"], 1) if reached else row["attempts"]
                 missing.append(trial)
         self.save()
         return missing
@@ -57,7 +63,8 @@ class Ledger:
     def started(self, trial: Trial) -> int:
         """Counts an attempt and returns its number."""
         row = self._row(trial)
-        row["status"], row["attempts"] = "running", row["attempts"] + 1
+        row["attempts"] += row["status"] != "stopped"  # else it goes on from its rung
+        row["status"] = "running"
         self.save()
         return int(row["attempts"])
 

@@ -38,6 +38,7 @@ class Monitor:
     def launched(self, trial: Trial) -> None:
         """A trial waits for its process."""
         self.trials[trial.name] = trial
+        self.ended.pop(trial.name, None)  # it may have rested at a rung
 
     def started(self, trial: Trial) -> None:
         """A trial begins, or begins again."""
@@ -114,8 +115,9 @@ class Monitor:
         else:
             reason = redact_text(report["reason"])
             self.ledger.lost(trial, status, reason)
-            self.recorder.lost(trial, "FAILED", reason)
-            detail = f"{status.upper()}: {reason.splitlines()[0]}"
+            stopped = status == "stopped"  # by design, at a rung
+            self.recorder.lost(trial, "KILLED" if stopped else "FAILED", reason)
+            detail = f"{'rests' if stopped else f'{status.upper()}:'} {reason.splitlines()[0]}"
             if report.get("traceback"):
                 self._keep_traceback(trial, report["traceback"])
         self._say(f"{self._title(trial):<28} {detail}")
@@ -152,9 +154,10 @@ class Monitor:
 
     def _remaining(self) -> str:
         """The time left, from the cost of what is done; empty before there is anything to go by."""
-        done = sum(self.trials[name].cell.cost for name in self.ended)
-        left = {trial.name: trial.cell.cost for trial in self.feed.ahead}
-        left |= {name: self.trials[name].cell.cost for name in self.trials.keys() - self.ended}
+        cost = {name: trial.cell.cost * trial.share for name, trial in self.trials.items()}
+        done = sum(cost[name] for name in self.ended)
+        left = {trial.name: trial.cell.cost * trial.share for trial in self.feed.ahead}
+        left |= {name: cost[name] for name in self.trials.keys() - self.ended}
         to_do = sum(left.values())
         if not done or not left or done < ENOUGH_TO_TELL * (done + to_do):
             return ""

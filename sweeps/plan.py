@@ -22,16 +22,9 @@ from sweeps.experiment import Experiment, Settings
 from sweeps.search.points import search_space
 from sweeps.search.settings import SearchSettings
 from sweeps.search.space import Space
+from sweeps.smoke import smoke_points, smoke_settings
 from sweeps.suited import suited
 
-SMOKE = {
-    "training.max_steps": 2,
-    "training.batch_size": 4,
-    "evaluation.depth": 5,
-    "evaluation.max_dev_queries": 4,
-    "evaluation.max_test_queries": 8,
-}
-SMOKE_POINTS = 2
 DRAWS = 20
 """Points drawn at most for each that is asked for: some cannot run, some repeat others."""
 
@@ -59,16 +52,27 @@ class Removed:
 
 @dataclass(frozen=True)
 class Trial:
-    """A cell with a seed."""
+    """A cell with a seed; all of it, or its first epochs."""
 
     cell: PlannedCell
     seed: int
     swept: tuple[str, ...]
+    epochs: int = 0  # after which it pauses; 0: it runs to its end
 
     @property
     def name(self) -> str:
         """The trial's folder under `runs/`."""
         return f"{self.cell.cell}-seed{self.seed}"
+
+    @property
+    def job(self) -> str:
+        """The name, and where it pauses."""
+        return f"{self.name}@{self.epochs}" if self.epochs else self.name
+
+    @property
+    def share(self) -> float:
+        """How much of the whole trial it is."""
+        return self.epochs / self.cell.config.training.num_epochs if self.epochs else 1.0
 
     @property
     def config(self) -> TrialConfig:
@@ -126,9 +130,10 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     space = search_space(grid.points, experiment, options)
     search, points = options.search, space.points
     if options.smoke_test:
-        few = min(search.num_configs or SMOKE_POINTS, SMOKE_POINTS)
+        enough = smoke_points(search)
+        few = min(search.num_configs or enough, enough)
         search = replace(search, num_configs=few if search.num_configs else None)
-        points = points[:SMOKE_POINTS]
+        points = points[:enough]
     baseline = _cell(experiment, base, grid.baseline)
     cells, removed = [baseline], list[Removed]()
     if not search.proposes:
@@ -176,7 +181,7 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     backbone = chosen.get("model.backbone", TrialConfig().model.backbone)
     defaults = (tiny.SETTINGS if backbone in tiny.NAMES else {}) | dict(experiment.defaults)
     defaults |= profile_settings(experiment.profile)
-    smoke = SMOKE if options.smoke_test else {}
+    smoke = smoke_settings(options.search) if options.smoke_test else {}
     return TrialConfig().override({**defaults, **smoke, **chosen})
 
 

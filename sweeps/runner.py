@@ -90,6 +90,7 @@ def _work(
 ) -> dict[str, Any]:
     return {
         "name": trial.name,
+        "epochs": trial.epochs,
         "settings": trial.config.settings(),
         "storage": store.storage,
         "sweep": store.sweep,

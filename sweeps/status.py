@@ -93,7 +93,7 @@ def _counts(snapshot: Snapshot) -> str:
     attempts = sum(trial.attempts for trial in snapshot.trials)
     cells, seeds = len(snapshot.described["cells"]), len(snapshot.described["seeds"])
     spared = cells * seeds - len(snapshot.trials)
-    less = f", {spared} spared by the race" if spared else ""
+    less = f", {spared} spared by the search" if spared else ""
     text = f"{cells} cells x {seeds} seeds{less} = {len(snapshot.trials)}: {', '.join(words)}"
     text += f"; {attempts} attempt{'' if attempts == 1 else 's'}"
     if snapshot.others:

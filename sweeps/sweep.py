@@ -35,6 +35,7 @@ from sweeps.plan import Plan, Trial, make_plan
 from sweeps.recorder import Recorder
 from sweeps.report import Report, write_report
 from sweeps.report.access import ACCESS_FILE
+from sweeps.search.ladder import dearest_trials
 from sweeps.search.make import make_search
 from sweeps.search.search import USED, Known, Search
 from sweeps.store import RESULT, Store
@@ -96,7 +97,7 @@ def _sweep(
         adopted = adopt(store, plan.trials())
         finished |= adopted
         feed = within_budget(search, options)
-        done = plan.num_trials - len(ledger.plan(plan, finished))
+        done = plan.num_trials - len(ledger.plan(plan, finished, search.resting()))
         say(plan_text(plan, finished=done))
         if adopted:
             say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
@@ -112,6 +113,8 @@ def _sweep(
                 _launch(search, feed, store, ledger, recorder, options)
             else:
                 say("nothing to launch: every trial has ended already")
+            if search.over:
+                store.drop_checkpoints(set(search.resting()))  # nobody goes on from them
             plan = search.plan
             _catch_up(plan, ledger, recorder)  # what a search proposed and found finished
             held_back = note_held_back(search, feed, store)
@@ -148,7 +151,8 @@ def _ending(search: Search, ledger: Ledger, held_back: str) -> int:
     """The exit code; tells of what a budget held back."""
     ahead = {trial.name for trial in search.ahead} if held_back else set()
     wanted = [trial for trial in search.decision.wanted if trial.name not in ahead]
-    lost = [trial for trial in wanted if ledger.status(trial) not in USED]
+    rests = {trial.name for trial in wanted if trial.epochs and ledger.status(trial) == "stopped"}
+    lost = [t for t in wanted if t.name not in rests and ledger.status(t) not in USED]
     if held_back:
         say(f"stopped     {held_back}; the same command with more goes on from here")
     return FAILED_TRIALS if lost else OUT_OF_BUDGET if held_back else DONE
@@ -196,8 +200,9 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     """Prints the plan, with the time measured on this machine; launches and writes nothing."""
     finished = store.finished()
     here = finished | adoptable(store, plan.trials())
-    missing = [trial for trial in plan.trials() if trial.name not in here]
-    say(plan_text(plan, finished=plan.num_trials - len(missing)))
+    say(plan_text(plan, finished=sum(trial.name in here for trial in plan.trials())))
+    most = dearest_trials(plan) if plan.search.name == "asha" else plan.trials()
+    missing = [trial for trial in most if trial.name not in here]
     if missing:
         known = forecast(plan, options)
         real = real_seconds(plan.trials(), finished, store, known)

@@ -18,9 +18,12 @@ import torch
 from rank_core.checkpoint import Cadence, Checkpoints
 from rank_core.config import TrialConfig
 from rank_core.errors import BadInput, Diverged
-from rank_core.trial import TrialResult, run_trial
+from rank_core.inputs import load_inputs
+from rank_core.trained_model import pause_step
+from rank_core.trial import Progress, TrialResult, run_trial
 from sweeps.nodes import elsewhere
 from sweeps.patience import publish_kept, publish_or_keep
+from sweeps.search.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store import HISTORY, Store
 
 Report = Callable[[dict[str, Any]], None]
@@ -95,11 +98,16 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
         if work["num_workers"] == 1 and (kept := publish_kept(store, work["name"])):
             report({"status": kept["status"], "result": kept})
             return
+        if work["epochs"] and (rung := read_rung(store, work["name"], work["epochs"])):
+            report({"status": "stopped", "reason": rung.text()})
+            return
         config = TrialConfig().override(work["settings"])
         history: list[str] = []
         cadence = Cadence(**work["cadence"])
+        pause = _pause(config, work["epochs"])
         if cadence.minutes:
-            checkpoints = Checkpoints(store.checkpoint_folder(work["name"]), cadence)
+            folder = store.checkpoint_folder(work["name"])
+            checkpoints = Checkpoints(folder, cadence, pause=pause)
         for news in run_trial(config, workdir, checkpoints=checkpoints):
             if isinstance(news, TrialResult):
                 if publishes:
@@ -112,6 +120,12 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
             else:
                 history.append(json.dumps(asdict(news)))
                 report({"status": "running", "news": asdict(news)})
+                if news.step == pause:
+                    rung = _rung(config, work["epochs"], news, history)
+                    if publishes:
+                        leave_rung(store, work["name"], rung)
+                    report({"status": "stopped", "reason": rung.text()})
+                    break
     except (BadInput, Diverged) as error:
         status = "diverged" if isinstance(error, Diverged) else "failed"
         if isinstance(error, Diverged) and checkpoints and publishes:
@@ -122,3 +136,22 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
         report({"status": "failed", "reason": reason, "traceback": traceback.format_exc()})
     finally:
         shutil.rmtree(workdir, ignore_errors=True)
+
+
+def _pause(config: TrialConfig, epochs: int) -> int | None:
+    """The step after which the trial rests; None where it runs to its end."""
+    if not epochs:
+        return None
+    return pause_step(config, load_inputs(config.collection, config.model.backbone), epochs)
+
+
+def _rung(config: TrialConfig, epochs: int, news: Progress, history: list[str]) -> Rung:
+    measure = config.evaluation.measures[0]
+    return Rung(
+        epochs=epochs,
+        num_epochs=config.training.num_epochs,
+        step=news.step,
+        num_steps=news.num_steps,
+        measure=measure,
+        dev=best_on_dev(history, measure, news.step),
+    )

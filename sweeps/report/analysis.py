@@ -14,7 +14,7 @@ from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test
 from rank_core.table import ResultCell, ResultRow, caption
 from sweeps.report.leaders import tied_with_best
 from sweeps.report.load import LOST, Sweep
-from sweeps.report.race import left_after
+from sweeps.report.race import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
 
 
@@ -83,7 +83,10 @@ class Analysis:
             )
         if left_after(self.sweep):
             text += (
-                " Systems without a difference left the race on dev, with fewer seeds by design."
+                " Systems without a difference were stopped by ASHA on dev, by design."
+                if fate_word(self.sweep) == "stopped"
+                else " Systems without a difference left the race on dev, with fewer seeds by "
+                "design."
             )
         if self.undecided:
             text += (

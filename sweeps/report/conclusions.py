@@ -176,7 +176,9 @@ def _percent(share: float) -> str:
 
 def _all_finished(analysis: Analysis) -> str:
     count = sum(one.num_used for one in analysis.cells)
-    return f"All {count} trials finished; none failed, diverged or collapsed."
+    rest = sum(len(one.seeds("stopped")) for one in analysis.cells)
+    which = "trials" if not rest else f"trials but {rest} that were stopped by design"
+    return f"All {count} {which} finished; none failed, diverged or collapsed."
 
 
 def _names(names: list[str]) -> str:

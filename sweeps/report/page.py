@@ -16,7 +16,7 @@ from sweeps.report.factors import GridFactors, factor_sentences
 from sweeps.report.figure import Shown
 from sweeps.report.notation import letters, p_text, signed
 from sweeps.report.query_sets import set_sizes
-from sweeps.report.race import left_after, standing_rows
+from sweeps.report.race import fate_word, left_after, standings
 from sweeps.report.result_tables import gain_text, interval_text, own_rows, set_rows
 from sweeps.report.second_look_tables import folded_tables
 from sweeps.report.trust import Trust
@@ -60,7 +60,7 @@ def page(
         collapsed=collapsed_rows(analysis, trust),
         folded=folded_tables(analysis, trust),
         own=own_rows(analysis),
-        standings=standing_rows(sweep),
+        standings=standings(sweep),
         sets=set_rows(analysis),
         factors=factor_sentences(analysis, factors),
         figures=[(one, Markup(one.drawing.inline)) for one in shown if not one.appendix],
@@ -111,7 +111,7 @@ def _row(analysis: Analysis, row: ResultRow) -> dict[str, Any]:
         "seeds": summary.used_of_launched,
         "lost": row.seeds_used < row.seeds_launched or bool(summary.seeds("collapsed")),
         "collapsed": len(summary.seeds("collapsed")),
-        "left": row.cell in left_after(analysis.sweep),
+        "left": fate_word(analysis.sweep) if row.cell in left_after(analysis.sweep) else "",
         "primary": _score(analysis, row, cells[primary]),
         "best": _is_best(analysis, row, primary),
         "difference": "" if one is None else signed(one.delta),

@@ -1,8 +1,10 @@
-"""What the search of a sweep decided on dev: the standings of a race, and who left it."""
+"""What the search of a sweep decided on dev: the standings, and who left before the end."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from sweeps.report.asha import asha_caption, asha_rows, asha_sentence
 from sweeps.report.load import Sweep
 
 _NAMED = 4
@@ -10,7 +12,8 @@ _NAMED = 4
 
 
 def left_after(sweep: Sweep) -> Mapping[str, int]:
-    """{cell that left the race: seeds after which it did}; empty for any other search."""
+    """{cell that left a race, or that ASHA stopped: whole seeds that it had by then}; empty for
+    any other search."""
     return {
         one["cell"]: int(one["left_after"])
         for one in sweep.search.get("standings", ())
@@ -18,11 +21,18 @@ def left_after(sweep: Sweep) -> Mapping[str, int]:
     }
 
 
+def fate_word(sweep: Sweep) -> str:
+    """What a table says of those in `left_after`."""
+    return "stopped" if sweep.search.get("name") == "asha" else "left"
+
+
 def search_sentences(sweep: Sweep) -> list[str]:
     """What the search did, and what that means for the table; none for the whole grid."""
     search = sweep.search
     if search.get("name") == "race":
         return [_race(sweep)]
+    if search.get("name") == "asha":
+        return [asha_sentence(sweep)]
     if search.get("name") in ("tpe", "gp"):
         chosen = f"{search['proposed']} of at most {search['num_configs']}"
         space = f" from {search['space']} points" if search["space"] else ""
@@ -56,6 +66,34 @@ def _race(sweep: Sweep) -> str:
         "left was decided on dev, and the tests are of what has all seeds. The runs of who stayed "
         "were chosen with their luck; --confirm retrains the winner on dev with fresh seeds."
     )
+
+
+@dataclass(frozen=True)
+class Standings:
+    """A table: place, system, mean on dev, evidence, what became of it."""
+
+    title: str
+    evidence: str  # heading of the column that says how much there was to judge by
+    rows: list[tuple[str, ...]]
+    caption: str
+
+
+def standings(sweep: Sweep) -> Standings | None:
+    """The table of a race or of ASHA; None for any other search."""
+    search = sweep.search
+    if search.get("name") == "asha":
+        return Standings("ASHA on dev", "epochs", asha_rows(sweep), asha_caption(sweep))
+    if search.get("name") != "race":
+        return None
+    by = f" by more than {search['delta']}" if search["delta"] else ""
+    caption = (
+        "After each seed from the second on, a configuration leaves once all "
+        f"{search['num_seeds']} seeds of all configurations could hardly still name it the best on "
+        f"dev{by}. The levels of the looks are such that, all looks together, the winner of the "
+        f"whole grid leaves in at most {search['alpha']} of cases (of runs that scatter alike). "
+        "The baseline runs along, unjudged. Who stayed has run all seeds since."
+    )
+    return Standings("The race on dev", "seeds judged", standing_rows(sweep), caption)
 
 
 def standing_rows(sweep: Sweep) -> list[tuple[str, ...]]:

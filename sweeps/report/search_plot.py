@@ -7,9 +7,9 @@ from sweeps.report.figure import BLUE, WIDTH, Shown, draw, new_figure, style
 
 def search_plot(analysis: Analysis) -> Shown | None:
     """Expected best development value of n cells, without replacement; needs three cells, which
-    were not chosen by what earlier ones had reached."""
+    were not chosen by what others had reached."""
     sweep = analysis.sweep
-    if sweep.dev_scores.empty or sweep.search.get("name") in ("tpe", "gp"):
+    if sweep.dev_scores.empty or sweep.search.get("name") in ("tpe", "gp", "asha"):
         return None
     means = sweep.dev_scores.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
     values = [float(means[one.cell]) for one in sweep.cells if one.cell in means.index]

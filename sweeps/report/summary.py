@@ -97,7 +97,9 @@ def losses(cells: list[CellSummary]) -> list[str]:
         if named:
             trials = "1 trial" if count == 1 else f"{count} trials"
             sentences.append(f"{trials} {words}: {', '.join(named)}.")
-    without = [one.cell.label for one in cells if not one.num_used]
+    without = [
+        one.cell.label for one in cells if not one.num_used and not one.seeds("stopped")
+    ]  # who was stopped has none by design
     if without:
         cell_words = "1 cell has" if len(without) == 1 else f"{len(without)} cells have"
         sentences.append(f"{cell_words} no finished seed and no score: {', '.join(without)}.")

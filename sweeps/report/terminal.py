@@ -15,7 +15,7 @@ from sweeps.report.notation import (
     short_signed,
     shortened,
 )
-from sweeps.report.race import left_after
+from sweeps.report.race import fate_word, left_after
 
 WIDTH = 80
 _LABEL = 20
@@ -58,7 +58,8 @@ def _legend(analysis: Analysis) -> str:
 def _table(analysis: Analysis) -> list[str]:
     sweep = analysis.sweep
     others = [one for one in sweep.measures if one != sweep.primary][:_OTHERS]
-    level, left = f"{100 * (1 - sweep.alpha):g} %", left_after(sweep)
+    level = f"{100 * (1 - sweep.alpha):g} %"
+    fates = dict.fromkeys(left_after(sweep), fate_word(sweep))
     lines = [["system", "seeds", sweep.primary, "diff", f"{level} interval", "p", *others]]
     for row in analysis.rows:
         cells = {one.measure: one for one in row.cells}
@@ -67,7 +68,7 @@ def _table(analysis: Analysis) -> list[str]:
                 shortened(row.label, _LABEL),
                 f"{row.seeds_used}/{row.seeds_launched}",
                 _score(analysis, row, cells[sweep.primary]),
-                *_difference(row, cells[sweep.primary], left=row.cell in left),
+                *_difference(row, cells[sweep.primary], fates.get(row.cell, "—")),
                 *(_score(analysis, row, cells[one]) for one in others),
             ]
         )
@@ -81,9 +82,9 @@ def _score(analysis: Analysis, row: ResultRow, cell: ResultCell) -> str:
     return f"{cell.mean:.3f} {letters(row.cell, cell, analysis.slots, analysis.sweep.alpha)}"
 
 
-def _difference(row: ResultRow, cell: ResultCell, *, left: bool) -> tuple[str, str, str]:
+def _difference(row: ResultRow, cell: ResultCell, fate: str) -> tuple[str, str, str]:
     """Difference, interval and p against the baseline; words where there is none."""
     one = cell.comparison
     if one is None:
-        return ("baseline" if row.is_baseline else "left" if left else "—"), "", ""
+        return ("baseline" if row.is_baseline else fate), "", ""
     return short_signed(one.delta), short_interval(one), p_text(one.p_both_adjusted)

@@ -1,6 +1,7 @@
 """The search of a plan."""
 
 from sweeps.plan import Plan
+from sweeps.search.asha import AshaSearch
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Known, Listed, Search
 from sweeps.store import Store
@@ -15,4 +16,6 @@ def make_search(plan: Plan, known: Known, store: Store) -> Search:
         return ProposingSearch(plan, known, store)
     if plan.search.name == "race":
         return RaceSearch(plan, known, store)
+    if plan.search.name == "asha":
+        return AshaSearch(plan, known, store)
     return Listed(plan, known, store)

@@ -51,6 +51,10 @@ class Search(ABC):
         """What `sweep.json` tells of the search as it stands."""
         return {"name": self.plan.search.name}
 
+    def resting(self) -> dict[str, str]:
+        """{trial that stands still and may go on: what it has reached}; none but in ASHA."""
+        return {}
+
     @property
     def decision(self) -> Decision:
         """The decision by what has ended until now."""
@@ -60,9 +64,9 @@ class Search(ABC):
 
     def status(self, trial: Trial) -> str | None:
         """How a trial has ended; None if it has not."""
-        if trial.name not in self._status:
-            self._status[trial.name] = self._known(trial)
-        return self._status[trial.name]
+        if trial.job not in self._status:
+            self._status[trial.job] = self._known(trial)
+        return self._status[trial.job]
 
     @property
     def ahead(self) -> tuple[Trial, ...]:
@@ -70,14 +74,14 @@ class Search(ABC):
         return tuple(
             trial
             for trial in self.decision.wanted
-            if trial.name not in self._launched and self.status(trial) is None
+            if trial.job not in self._launched and self.status(trial) is None
         )
 
     def next(self) -> Trial | None:
         """The first trial ahead."""
         trial = next(iter(self.ahead), None)
         if trial:
-            self._launched.add(trial.name)
+            self._launched.add(trial.job)
         return trial
 
     @property
@@ -91,7 +95,7 @@ class Search(ABC):
 
     def ended(self, trial: Trial, status: str) -> None:
         """Takes note, and decides anew."""
-        self._status[trial.name] = status
+        self._status[trial.job] = status
         self._now = None
         self.describe()
 

@@ -10,29 +10,40 @@ SEARCHES = {
     "tpe": "N configurations proposed by Optuna's tree-structured Parzen estimator",
     "gp": "N configurations proposed by Optuna's Gaussian process",
     "race": "every configuration starts; it leaves once it is credibly worse on dev",
+    "asha": "every configuration starts; the best of each rung of epochs on dev go on",
 }
 PROPOSING = ("tpe", "gp")
 """Searches that choose a configuration by what earlier ones have reached."""
 
 FEWEST_SEEDS_OF_A_RACE = 3
 """A race looks after 2 seeds and more, and before the last."""
+ETA = 3
+"""Of so many configurations at a rung of ASHA one goes on, as in the papers."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
     """`num_configs` is how many configurations beside the baseline; None: all of the grid. `seed`
     draws configurations, never what a trial does with its own seed. `delta` is the difference on
-    dev that does not matter to a race."""
+    dev that does not matter to a race. One of `eta` configurations goes on from each rung of ASHA,
+    the first of which has `min_epochs` or more."""
 
     name: str = "grid"
     num_configs: int | None = None
     seed: int = 1
     delta: float = 0.0
+    eta: int = ETA
+    min_epochs: int = 1
 
     @property
     def proposes(self) -> bool:
         """Whether the configurations are known only as trials end."""
         return self.name in PROPOSING
+
+    @property
+    def fewest(self) -> int:
+        """So many configurations at least make a search."""
+        return {"race": 2, "asha": self.eta}.get(self.name, 1)
 
 
 def search_settings(
@@ -41,30 +52,41 @@ def search_settings(
     seed: int | None,
     delta: float | None,
     *,
+    eta: int | None = None,
+    min_epochs: int | None = None,
     ranges: bool,
     num_seeds: int,
+    has_budget: bool = False,
 ) -> SearchSettings:
     """The settings of a command line, where None means not given; `BadInput` where they contradict
     each other."""
     name = name or "grid"
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
+    _check_asha(name, eta, min_epochs, has_budget=has_budget)
+    found = SearchSettings(
+        name,
+        num_configs,
+        1 if seed is None else seed,
+        delta or 0.0,
+        ETA if eta is None else eta,
+        1 if min_epochs is None else min_epochs,
+    )
     draws = name in ("random", *PROPOSING)
     if draws and num_configs is None:
         raise BadInput(f"--search {name} needs --num-configs N, how many configurations to try")
-    if num_configs is not None and num_configs < (2 if name == "race" else 1):
-        least = 2 if name == "race" else 1
-        raise BadInput(f"--num-configs >= {least} must hold, got {num_configs}")
+    if num_configs is not None and num_configs < found.fewest:
+        raise BadInput(f"--num-configs >= {found.fewest} must hold, got {num_configs}")
     if num_configs is not None and name == "grid":
         raise BadInput(
-            "--search grid runs all of the grid; --num-configs is of random, tpe, gp, race"
+            "--search grid runs all of the grid; --num-configs is of random, tpe, gp, race, asha"
         )
-    if seed is not None and num_configs is None:
+    if seed is not None and num_configs is None and name != "asha":
         raise BadInput("--search-seed draws configurations: it stands beside --num-configs")
     if ranges and num_configs is None:
         raise BadInput(
             "a range lo..hi has no end of values: it needs --num-configs N and --search random, "
-            "tpe, gp or race"
+            "tpe, gp, race or asha"
         )
     if delta is not None and (name != "race" or not 0 <= delta < float("inf")):
         raise BadInput(f"--race-delta >= 0 is of --search race, got {delta:g} with {name}")
@@ -73,4 +95,16 @@ def search_settings(
             f"--search race needs {FEWEST_SEEDS_OF_A_RACE} seeds or more, because it looks after 2 "
             f"and before the last; got {num_seeds}"
         )
-    return SearchSettings(name, num_configs, 1 if seed is None else seed, delta or 0.0)
+    return found
+
+
+def _check_asha(name: str, eta: int | None, min_epochs: int | None, *, has_budget: bool) -> None:
+    for flag, value, least in (("--asha-eta", eta, 2), ("--asha-min-epochs", min_epochs, 1)):
+        if value is not None and (name != "asha" or value < least):
+            raise BadInput(f"{flag} >= {least} is of --search asha, got {value} with {name}")
+    if name == "asha" and has_budget:
+        raise BadInput(
+            "--search asha keeps no --max-gpu-hours and no --deadline, because who goes on is not "
+            "known before; --num-configs and training.num_epochs bound it, --dry-run says by how "
+            "much"
+        )

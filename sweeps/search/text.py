@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from rank_core.stats.racing_rule import FIRST_LOOK
 from sweeps.plan import Plan
+from sweeps.search.ladder import dearest_trials, ladder_of
 
 
 def search_lines(plan: Plan) -> Iterator[str]:
@@ -21,6 +22,8 @@ def search_lines(plan: Plan) -> Iterator[str]:
         yield f"search      race of {known} configurations"
     if search.name == "race":
         yield from _race(plan)
+    if search.name == "asha":
+        yield from _asha(plan)
 
 
 def _race(plan: Plan) -> Iterator[str]:
@@ -31,3 +34,18 @@ def _race(plan: Plan) -> Iterator[str]:
     yield "            a configuration leaves once the whole grid could hardly name it the"
     yield f"            best on dev{tie}; looks after each seed from the second on;"
     yield f"            {fewest} to {plan.num_trials} trials; the baseline runs every seed"
+
+
+def _asha(plan: Plan) -> Iterator[str]:
+    ladder, seeds = ladder_of(plan), len(plan.seeds)
+    trials, full = list(dearest_trials(plan)), ladder.epochs[-1]
+    epochs, grid = round(full * sum(one.share for one in trials)), full * plan.num_trials
+    begin, *climb = zip(ladder.epochs, ladder.sizes, strict=True)
+    order = "" if plan.search.num_configs else f" (order by search seed {plan.search.seed})"
+    on = ", ".join(f"{size} to epoch {until}" for until, size in climb)
+    whole = sum(not one.epochs for one in trials)
+    yield f"search      asha of {begin[1]} configurations{order}: all train {begin[0]} of {full}"
+    yield f"            epochs with seed {plan.seeds[0]}, the best on dev go on: {on};"
+    yield f"            who comes to the end runs all {seeds} seeds, as the baseline does;"
+    yield f"            at most {whole} whole trials and {len(trials) - whole} that stop before:"
+    yield f"            {epochs:,} of the grid's {grid:,} epochs ({epochs / grid:.0%})"

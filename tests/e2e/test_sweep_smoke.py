@@ -210,6 +210,7 @@ def test_a_trials_process_imports_no_mlflow(smoke, tmp_path):
         "storage": str(tmp_path / "other"),
         "sweep": "window_stride",
         "num_workers": 1,
+        "epochs": 0,
         "threads": 1,
         "cadence": asdict(Cadence()),
     }

@@ -8,6 +8,7 @@ import pytest
 
 from rank_core.checkpoint import Cadence
 from rank_core.training_step import TrainingStep
+from sweeps.search.rungs import best_on_dev, read_rung
 from sweeps.store import Store
 from sweeps.trainable import _run
 
@@ -28,6 +29,7 @@ def work(small_trial, tmp_path):
         "storage": str(tmp_path / "s"),
         "sweep": "sweep",
         "num_workers": 1,
+        "epochs": 0,
         "threads": 1,
         "cadence": asdict(Cadence(steps=1)),
     }
@@ -107,3 +109,57 @@ def test_a_diverged_trial_leaves_no_checkpoint(work):
     [*_, last] = attempt(work)
     assert last["status"] == "diverged"
     assert not (Path(work["storage"]) / "sweep" / "checkpoints" / work["name"]).exists()
+
+
+def test_a_trial_pauses_at_its_rung_and_goes_on_as_if_it_never_had(work, computed, tmp_path):
+    work["cadence"] = asdict(Cadence())  # so short a trial has no other checkpoint
+    undisturbed = work | {"storage": str(tmp_path / "undisturbed")}
+    [*_, expected] = attempt(undisturbed)
+    history = (run_folder(undisturbed) / "history.jsonl").read_text().splitlines()
+    computed.clear()
+    first = attempt(work | {"epochs": 1})
+    store = Store(work["storage"], "sweep")
+    rung = read_rung(store, work["name"], 1)
+    assert len(computed) == 2 and rung.step == 2 and rung.num_steps == STEPS
+    assert rung.dev == best_on_dev(history, "nDCG@10", 2)
+    assert first[-1] == {"status": "stopped", "reason": rung.text()}
+    assert not run_folder(work).exists(), "a trial that has paused is not a finished one"
+    assert attempt(work | {"epochs": 1}) == [first[-1]], "asked again it only says where it stands"
+    attempt(work | {"epochs": 2})
+    assert len(computed) == 4 and read_rung(store, work["name"], 2).step == 4
+    [*_, last] = attempt(work)
+    assert len(computed) == STEPS
+    for split in ("dev", "test"):
+        assert last["result"][split] == expected["result"][split]
+    assert (run_folder(work) / "per_query.parquet").read_bytes() == (
+        run_folder(undisturbed) / "per_query.parquet"
+    ).read_bytes()
+
+
+def test_without_checkpoints_it_starts_anew_and_ends_alike(work, computed, tmp_path):
+    work["cadence"] = asdict(Cadence(minutes=0))
+    [*_, expected] = attempt(work | {"storage": str(tmp_path / "undisturbed")})
+    attempt(work | {"epochs": 1})
+    [*_, last] = attempt(work)
+    assert len(computed) == STEPS + 2 + STEPS
+    assert last["result"]["test"] == expected["result"]["test"]
+
+
+def test_a_process_that_dies_after_its_checkpoint_pauses_without_computing(work, computed):
+    work["epochs"] = 2
+    attempt(work, dies_at=4)
+    [*_, last] = attempt(work)
+    assert len(computed) == 4 and last["status"] == "stopped"
+
+
+def test_a_rung_at_the_end_of_training_is_the_end(work):
+    work["epochs"] = 3
+    [*_, last] = attempt(work)
+    assert last["status"] == "done"
+
+
+def test_a_rung_between_two_validations_is_at_the_later_one(work, computed):
+    work["settings"] |= {"training.validate_every": 3}
+    attempt(work | {"epochs": 1})  # 2 steps
+    assert len(computed) == 3
+    assert read_rung(Store(work["storage"], "sweep"), work["name"], 1).step == 3

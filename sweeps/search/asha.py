@@ -1,0 +1,171 @@
+"""ASHA over the plan's configurations: `halving` decides, rungs are epochs of the first seed.
+
+A trial pauses at its rung, leaving a checkpoint and its value on dev; one that goes on is the same
+trial, from there. Who reaches the end runs all seeds, as the baseline does: only they are tested.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rank_core.trained_model import pause_step
+from sweeps.describe import say
+from sweeps.plan import Plan, PlannedCell, Trial
+from sweeps.search.halving import LOST, NOBODY, going_on
+from sweeps.search.ladder import ladder_of
+from sweeps.search.rungs import Rung, best_on_dev, read_rung
+from sweeps.search.search import USED, Decision, Known, Search
+from sweeps.store import HISTORY, Store
+
+Rungs = list[list[PlannedCell | None]]
+"""For each rung its configurations in the order in which they came to it; None: all left were
+lost."""
+
+
+class AshaSearch(Search):
+    """Runs rungs of the first seed, then all seeds of the finalists."""
+
+    def __init__(self, plan: Plan, known: Known, store: Store) -> None:
+        super().__init__(plan, known, store)
+        self.ladder = ladder_of(plan)
+        self._reached: dict[str, float] = {}
+
+    def decide(self) -> Decision:
+        """Whoever has come furthest first; further seeds last, which no decision waits for."""
+        rungs, (first, *more) = self._rungs(), self.plan.seeds
+        climbing = {cell.cell for cell in self.ladder.competitors}
+        others = [cell for cell in self.plan.cells if cell.cell not in climbing]
+        wanted = [self._trial(cell, first) for cell in others]
+        for number in reversed(range(len(rungs))):
+            wanted += [self._at(number, cell) for cell in rungs[number] if cell]
+        repeated = [
+            *(cell for cell in others if not cell.deterministic),
+            *(cell for cell in rungs[-1] if cell),
+        ]
+        wanted += [self._trial(cell, seed) for seed in more for cell in repeated]
+        return Decision(tuple(wanted), final=len(rungs[-1]) == self.ladder.sizes[-1])
+
+    def status(self, trial: Trial) -> str | None:
+        """Of a trial that pauses: `stopped` once it has."""
+        if trial.epochs and trial.job not in self._status:
+            ended = self._known(replace(trial, epochs=0))
+            rests = ended not in USED and read_rung(self.store, trial.name, trial.epochs)
+            self._status[trial.job] = "stopped" if rests else ended
+        return super().status(trial)
+
+    def ended(self, trial: Trial, status: str) -> None:
+        """Takes note, decides anew, and tells who goes on."""
+        before = self._rungs()
+        super().ended(trial, status)
+        for number, (now, was) in enumerate(zip(self._rungs(), before, strict=True)):
+            for cell in filter(None, now[len(was) :]):
+                epochs = self.ladder.epochs
+                say(
+                    f"asha: {cell.label} goes on to epoch {epochs[number]}, with dev "
+                    f"{self._value(self._at(number - 1, cell)):.3f} after {epochs[number - 1]}"
+                )
+
+    def resting(self) -> dict[str, str]:
+        """{trial that has paused and is not wanted further as yet: what it has reached}."""
+        found = {}
+        for trial in self._furthest():
+            if self.status(trial) == "stopped" and (rung := self._rung(trial)):
+                found[trial.name] = rung.text()
+        return found
+
+    def described(self) -> Mapping[str, Any]:
+        """The rungs, and how far each configuration came."""
+        ladder, rungs, full = self.ladder, self._rungs(), self.ladder.epochs[-1]
+        return {
+            "name": "asha",
+            "eta": self.plan.search.eta,
+            "seed": self.plan.search.seed,
+            "num_seeds": len(self.plan.seeds),
+            "over": self.decision.final,
+            "rungs": [
+                {"epochs": epochs, "configurations": sum(cell is not None for cell in entered)}
+                for epochs, entered in zip(ladder.epochs, rungs, strict=True)
+            ],
+            "standings": self._standings(rungs),
+            "epochs": round(full * sum(trial.share for trial in self._furthest())),
+            "whole_grid": full * self.plan.num_trials,
+        }
+
+    def _standings(self, rungs: Rungs) -> list[dict[str, Any]]:
+        """Who came furthest first, then by the last value on dev that decided anything."""
+        lines = []
+        for cell in self.ladder.competitors:
+            number = max(n for n, entered in enumerate(rungs) if cell in entered)
+            judged = min(number, len(rungs) - 2)
+            value = self._value(self._at(judged, cell))
+            lost = value == LOST
+            decided = judged == number and len(rungs[number + 1]) == self.ladder.sizes[number + 1]
+            stopped = lost or (decided and value is not None)
+            whole = [self._trial(cell, seed) for seed in self.plan.seeds]
+            lines.append(
+                {
+                    "cell": cell.cell,
+                    "epochs": self.ladder.epochs[number],
+                    "judged_after": self.ladder.epochs[judged],
+                    "dev_mean": None if lost else value,
+                    "num_seeds": sum(self.status(trial) in USED for trial in whole),
+                    "left_after": 0 if stopped else None,
+                    "reason": "a trial was lost" if lost else None,
+                }
+            )
+        return sorted(lines, key=_by_place)
+
+    def _rungs(self) -> Rungs:
+        """Who has come to each rung, as far as that is decided."""
+        rungs: Rungs = [list(self.ladder.competitors)]
+        for number, size in enumerate(self.ladder.sizes[:-1]):
+            here = rungs[-1]
+            values = [self._value(self._at(number, cell)) if cell else LOST for cell in here]
+            values += [None] * (size - len(here))
+            chosen = going_on(values, eta=self.plan.search.eta)
+            rungs.append([None if one == NOBODY else here[one] for one in chosen])
+        return rungs
+
+    def _furthest(self) -> Iterator[Trial]:
+        """Every trial that is wanted, until its last epoch that is."""
+        share: dict[str, Trial] = {}
+        for trial in self.decision.wanted:
+            if trial.name not in share or share[trial.name].share < trial.share:
+                share[trial.name] = trial
+        yield from share.values()
+
+    def _value(self, trial: Trial) -> float | None:
+        """The best mean on dev until a pause; `LOST` without one, None as long as it runs."""
+        status = self.status(trial)
+        if status is not None and trial.job not in self._reached:
+            rung = self._rung(trial)
+            if rung is None and status in USED:
+                self._reached[trial.job] = self._on_the_way(trial)
+            else:
+                self._reached[trial.job] = rung.dev if rung else LOST
+        return self._reached.get(trial.job)
+
+    def _on_the_way(self, trial: Trial) -> float:
+        """What a finished trial had reached when it would have paused."""
+        self.store.pull({trial.name})
+        path = self.store.folder / "runs" / trial.name / HISTORY
+        step = pause_step(trial.config, trial.cell.inputs, trial.epochs)
+        measure = trial.config.evaluation.measures[0]
+        return best_on_dev(path.read_text().splitlines(), measure, step)
+
+    def _rung(self, trial: Trial) -> Rung | None:
+        return read_rung(self.store, trial.name, trial.epochs)
+
+    def _at(self, number: int, cell: PlannedCell) -> Trial:
+        """A configuration's first seed, until a rung."""
+        epochs = self.ladder.epochs
+        until = epochs[number] if number < len(epochs) - 1 else 0
+        return replace(self._trial(cell, self.plan.seeds[0]), epochs=until)
+
+    def _trial(self, cell: PlannedCell, seed: int) -> Trial:
+        return Trial(cell, seed, self.plan.experiment.swept)
+
+
+def _by_place(standing: Mapping[str, Any]) -> tuple[float, float]:
+    dev = standing["dev_mean"]
+    return -standing["epochs"], -(LOST if dev is None else dev)

@@ -1,0 +1,76 @@
+"""What a trial leaves in the store where it pauses, and what a finished one had reached there."""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sweeps.patience import patiently
+from sweeps.store import Store
+
+FOLDER = "rungs"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A trial that has paused. `dev` is the best mean of the primary measure until then: a trial is
+    worth its best checkpoint."""
+
+    epochs: int
+    num_epochs: int  # of the whole trial
+    step: int
+    num_steps: int
+    measure: str
+    dev: float
+
+    def text(self) -> str:
+        """For tables and people."""
+        return f"after {self.epochs} of {self.num_epochs} epochs, dev {self.measure} {self.dev:.3f}"
+
+
+def best_on_dev(history: Iterable[str], measure: str, step: int | None) -> float:
+    """The best mean on dev that a trial's history tells of, until a step; None: its end."""
+    return max(
+        float(news["dev"][measure])
+        for news in map(json.loads, history)
+        if news["dev"] and (step is None or news["step"] <= step)
+    )
+
+
+def leave_rung(store: Store, name: str, rung: Rung) -> None:
+    """Keeps what a trial has reached, whole or not at all; the first word stands."""
+    path = _path(name, rung.epochs)
+
+    def write() -> None:
+        if store.fs.exists(f"{store.root}/{path}"):
+            return
+        content = json.dumps(asdict(rung), indent=1).encode()
+        if not store.is_local:
+            store.fs.pipe_file(f"{store.root}/{path}", content)
+            return
+        target = Path(f"{store.root}/{path}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+        unfinished.write_bytes(content)
+        os.replace(unfinished, target)
+
+    patiently(write, f"{store.storage} does not take {path}")
+
+
+def read_rung(store: Store, name: str, epochs: int) -> Rung | None:
+    """What a trial left when it paused after so many epochs; None if it has not."""
+    path = f"{store.root}/{_path(name, epochs)}"
+
+    def read() -> Rung | None:
+        try:
+            return Rung(**json.loads(store.fs.cat_file(path)))
+        except FileNotFoundError:
+            return None
+
+    return patiently(read, f"{store.storage} cannot be read")
+
+
+def _path(name: str, epochs: int) -> str:
+    return f"{FOLDER}/{name}-epoch{epochs}.json"
