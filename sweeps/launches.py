@@ -8,7 +8,7 @@ from typing import Any
 from sweeps.failures import Failure, Failures, first_line, kind_of_error, kind_of_reason
 from sweeps.feed import Feed
 from sweeps.monitor import Monitor
-from sweeps.nodes import alive_nodes, hosts, node_of
+from sweeps.nodes import able_nodes, hosts, node_of
 from sweeps.plan import Trial
 
 
@@ -26,8 +26,11 @@ class Launches:
     """What the runner knows by Tune's ids of the attempts. No method but `interrupt` asks Ray
     anything as long as nothing fails."""
 
-    def __init__(self, feed: Feed, monitor: Monitor, slots: int) -> None:
+    def __init__(
+        self, feed: Feed, monitor: Monitor, slots: int, needs: Mapping[str, float]
+    ) -> None:
         self.feed, self.monitor, self.slots = feed, monitor, slots
+        self.needs = needs  # resources of a trial, or of each of its workers
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
         self.avoided: tuple[str, ...] = ()  # Ray's ids of bad nodes
@@ -42,11 +45,28 @@ class Launches:
         """The trial that Tune shall start now, if there is a slot for it."""
         if len(self.live) >= self.slots:
             return None
-        trial = self._again.popleft() if self._again else self.feed.next()
+        trial = self._next()
         if trial:
             self.live[tune_id] = _Attempt(trial)
             self.monitor.launched(trial)
         return trial
+
+    def _next(self) -> Trial | None:
+        """One that comes again goes before new ones, unless it has to wait for another node: the
+        free one may be that which it failed on, and new trials tell whether that one is bad."""
+        ready = [trial for trial in self._again if self.avoid(trial) == self.avoided]
+        trial = ready[0] if ready else self.feed.next() or next(iter(self._again), None)
+        if trial is not None and trial in self._again:
+            self._again.remove(trial)
+        return trial
+
+    def avoid(self, trial: Trial) -> tuple[str, ...]:
+        """Nodes that a trial must not go to: bad ones, and those it failed on again and again. A
+        node that kills its trials is free first, and would take the same one until it is lost."""
+        tried = self.failures.failed_on(trial.name) - set(self.avoided)
+        if tried and able_nodes(self.needs) - tried - set(self.avoided):
+            return (*self.avoided, *sorted(tried))
+        return self.avoided
 
     def started(self, tune_id: str, actor: str | None) -> None:
         """Its process is there."""
@@ -118,7 +138,7 @@ class Launches:
         again = self.failures.count(attempt.trial.name, failure)
         if again:
             self._again.append(attempt.trial)
-        before, self.avoided = self.avoided, tuple(self.failures.bad_nodes(alive_nodes()))
+        before, self.avoided = self.avoided, tuple(self.failures.bad_nodes(able_nodes(self.needs)))
         new = [f"{hosts()[node]} ({node[:8]})" for node in self.avoided if node not in before]
         self.monitor.failed(attempt.trial, failure, again=again, excluded=new, traceback=traceback)
 

@@ -1,6 +1,6 @@
 """The nodes of the cluster by Ray's ids: where an attempt ran, and any but the bad ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import ray
 
@@ -10,9 +10,14 @@ def hosts() -> dict[str, str]:
     return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
 
 
-def alive_nodes() -> set[str]:
-    """Ray's ids of the nodes that can run trials."""
-    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+def able_nodes(needs: Mapping[str, float]) -> set[str]:
+    """Ray's ids of the living nodes that can run a trial, which `needs` so much of resources."""
+    return {
+        node["NodeID"]
+        for node in ray.nodes()
+        if node["Alive"]
+        and all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
+    }
 
 
 def node_of(actor_id: str | None) -> tuple[str, bool]:

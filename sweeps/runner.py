@@ -32,7 +32,8 @@ def run_trials(feed: Feed, *, store: Store, resources: Resources, monitor: Monit
     An error of one trial's process never ends the sweep. What ends Tune itself (Ray's memory
     monitor does) ends only this one Tuner: the next one goes on with what is not finished.
     """
-    launches = Launches(feed, monitor, resources.slots)
+    needs = {"CPU": resources.cpus, "GPU": resources.gpus}
+    launches = Launches(feed, monitor, resources.slots, needs)
     in_vain, ended = 0, 0
     while not launches.over:
         error = _run(launches, store, resources)
@@ -143,7 +144,10 @@ class _Search(_Adapter, Searcher):
     def suggest(self, trial_id: str) -> Any:
         trial = self.launches.next(trial_id)
         if trial:
-            return {"work": _work(trial, self.store, self.resources, self.launches.avoided)}
+            # Several workers may need every node that is not bad.
+            alone = self.resources.num_workers == 1
+            avoid = self.launches.avoid(trial) if alone else self.launches.avoided
+            return {"work": _work(trial, self.store, self.resources, avoid)}
         return Searcher.FINISHED if self.launches.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:

@@ -2,17 +2,22 @@
 
 import os
 import signal
+import socket
 import time
 from contextlib import closing
 
 import pytest
 
+from sweeps.failures import BAD_AFTER, SHUNNED_AFTER
 from sweeps.feed import Queue
 from sweeps.plan import Trial
 from tests.chaos.pretend import kinds, once, statuses
 from tests.chaos.victims import Machines
 
 pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.slow]
+
+
+HOST = socket.gethostname()
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +71,32 @@ def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, 
     assert statuses(ledger) == (["diverged"] * 8, [1] * 7 + [2])
     machines.cluster.remove_node(machines.nodes.pop(0), allow_graceful=False)
     machines.nodes.append(machines.cluster.add_node(num_cpus=1))
+
+
+def test_a_bad_node_is_left_out_and_the_others_finish_the_sweep(run, tmp_path, machines):
+    bad, seen = machines.nodes[0].node_id, tmp_path / "seen"
+    seen.mkdir()
+
+    def fault(name):
+        import ray
+
+        if ray.get_runtime_context().get_node_id() == bad:
+            (seen / name).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        while len(os.listdir(seen)) < BAD_AFTER:  # else the good node would take all the trials
+            time.sleep(0.1)
+
+    ledger, text = run(fault)
+    # Two trials go back there before they are kept away; the third one settles it at once.
+    lost = SHUNNED_AFTER * (BAD_AFTER - 1) + 1
+    assert kinds(ledger) == ["process died"] * lost
+    assert {failure["node"] for failure in ledger.failures} == {f"{HOST} ({bad[:8]})"}
+    assert len({(failure["cell"], failure["seed"]) for failure in ledger.failures}) == BAD_AFTER
+    excluded = [failure["excluded"] for failure in ledger.failures]
+    assert excluded == [""] * (lost - 1) + [f"{HOST} ({bad[:8]})"]
+    again = [2] + [1 + SHUNNED_AFTER] * (BAD_AFTER - 1)
+    assert statuses(ledger) == (["diverged"] * 8, [1] * (8 - BAD_AFTER) + again)
+    assert f"no more trials go to {HOST} ({bad[:8]})" in text
 
 
 class Impatient(Queue):

@@ -7,7 +7,7 @@ import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError
 
 from sweeps import launches as module
-from sweeps.failures import BAD_AFTER, LIMITS
+from sweeps.failures import BAD_AFTER, LIMITS, SHUNNED_AFTER
 from sweeps.feed import Queue
 from sweeps.launches import Launches
 from sweeps.ledger import Ledger
@@ -44,8 +44,8 @@ def launches(tmp_path, plan_of, monkeypatch):
     monitor = Monitor(ledger, recorder, feed, "nDCG@10", out=io.StringIO())
     monkeypatch.setattr(module, "node_of", lambda actor: ("n1" if actor else "", actor != "dead"))
     monkeypatch.setattr(module, "hosts", lambda: {"n1": "host-a", "n2": "host-b"})
-    monkeypatch.setattr(module, "alive_nodes", lambda: {"n1", "n2"})
-    return Launches(feed, monitor, slots=2)
+    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1", "n2"})
+    return Launches(feed, monitor, slots=2, needs={"CPU": 1})
 
 
 def table(launches, name="failures"):
@@ -84,7 +84,8 @@ def test_a_trial_whose_process_died_comes_again_before_new_ones(launches):
     assert "process died, is run again" in launches.monitor.out.getvalue()
 
 
-def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(launches):
+def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(launches, monkeypatch):
+    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
     trial = launches.feed.ahead[0]
     for number in range(LIMITS["process died"] + 1):
         assert begin(launches, str(number)) is trial
@@ -121,6 +122,31 @@ def test_a_node_on_which_different_trials_die_is_avoided_and_named(launches):
     assert launches.avoided == ("n1",)
     text = launches.monitor.out.getvalue()
     assert text.count("no more trials go to host-a (n1): different trials failed there") == 1
+
+
+def test_a_trial_does_not_go_back_to_where_it_failed_as_long_as_there_is_another_node(
+    launches, monkeypatch
+):
+    trial = launches.feed.ahead[0]
+    for number in range(SHUNNED_AFTER):
+        assert launches.avoid(trial) == ()
+        assert begin(launches, str(number)) is trial
+        lost(launches, str(number))
+    assert launches.avoid(trial) == ("n1",) and launches.avoided == ()
+    assert launches.avoid(launches.feed.ahead[0]) == ()
+    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
+    assert launches.avoid(trial) == ()
+
+
+def test_a_trial_that_needs_another_node_lets_new_ones_pass(launches):
+    first = launches.feed.ahead[0]
+    for number in range(SHUNNED_AFTER):
+        begin(launches, str(number))
+        lost(launches, str(number))
+    for number in range(3):  # of the four trials
+        assert begin(launches, f"new {number}") is not first
+        fails(launches, f"new {number}")
+    assert begin(launches, "last") is first and launches.feed.over
 
 
 def test_a_trial_that_diverged_is_not_repeated(launches):
