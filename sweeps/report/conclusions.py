@@ -177,8 +177,8 @@ def _percent(share: float) -> str:
 def _all_finished(analysis: Analysis) -> str:
     count = sum(one.num_used for one in analysis.cells)
     rest = sum(len(one.seeds("stopped")) for one in analysis.cells)
-    which = "trials" if not rest else f"trials but {rest} that were stopped by design"
-    return f"All {count} {which} finished; none failed, diverged or collapsed."
+    but = f" but for {rest} stopped by design" if rest else ""
+    return f"All {count + rest} trials finished{but}; none failed, diverged or collapsed."
 
 
 def _names(names: list[str]) -> str:

@@ -109,7 +109,8 @@ def _row(analysis: Analysis, row: ResultRow) -> dict[str, Any]:
         "group": row.group,
         "is_baseline": row.is_baseline,
         "seeds": summary.used_of_launched,
-        "lost": row.seeds_used < row.seeds_launched or bool(summary.seeds("collapsed")),
+        "lost": row.seeds_used + len(summary.seeds("stopped")) < row.seeds_launched
+        or bool(summary.seeds("collapsed")),
         "collapsed": len(summary.seeds("collapsed")),
         "left": fate_word(analysis.sweep) if row.cell in left_after(analysis.sweep) else "",
         "primary": _score(analysis, row, cells[primary]),

@@ -82,7 +82,7 @@ def standings(sweep: Sweep) -> Standings | None:
     """The table of a race or of ASHA; None for any other search."""
     search = sweep.search
     if search.get("name") == "asha":
-        return Standings("ASHA on dev", "epochs", asha_rows(sweep), asha_caption(sweep))
+        return Standings("ASHA on dev", "epochs judged", asha_rows(sweep), asha_caption(sweep))
     if search.get("name") != "race":
         return None
     by = f" by more than {search['delta']}" if search["delta"] else ""

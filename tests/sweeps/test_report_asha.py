@@ -122,12 +122,13 @@ def test_all_but_the_stopped_may_have_finished(tmp_path):
     lines = [standing(4, 9, 0.4), *(standing(n, 1, 0.3) for n in (1, 2, 3))]
     folder = write_sweep(tmp_path, fates=fates, num_queries=30, search=asha(standings=lines))
     text = " ".join(conclusions(analyse(load_sweep(folder))))
-    assert "All 6 trials but 3 that were stopped by design finished" in text
+    assert "All 9 trials finished but for 3 stopped by design; none failed" in text
 
 
 def test_page_and_terminal_say_stopped(analysis):
     html = page(analysis, assess(analysis), [], [], [])
-    assert html.count("0/1, stopped") == 3 and "ASHA on dev" in html
+    assert html.count('<td class="lost">0/1, stopped</td>') == 1, "the one that failed"
+    assert html.count("<td>0/1, stopped</td>") == 2 and "ASHA on dev" in html
     assert "stopped after epoch 3 of 9" in html and "the last one sees the whole rung" in html
     lines = terminal_text(analysis, Path("index.html")).splitlines()
     assert sum(" stopped" in line for line in lines if line.startswith("MaxP")) == 3
