@@ -108,7 +108,7 @@ def small_trial(backbone_folder: Path, collection_folder: Path) -> "TrialConfig"
     """A trial of two steps that takes a fraction of a second."""
     from rank_core.config import TrialConfig
 
-    sizes = {"chunking.window": 40, "chunking.stride": 20, "chunking.max_document_tokens": 120}
+    sizes = {"chunking.window": 40, "chunking.stride": 20, "chunking.max_document_tokens": 80}
     inputs = {"collection": str(collection_folder), "model.backbone": str(backbone_folder)}
     rates = {"training.backbone_learning_rate": 1e-3, "training.head_learning_rate": 1e-2}
     return TrialConfig().override({"training.batch_size": 4} | inputs | sizes | rates)

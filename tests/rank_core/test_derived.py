@@ -13,6 +13,7 @@ from rank_core.derived import derived_config, derived_run, read_chunks
 from rank_core.errors import BadInput
 from rank_core.trial import TrialResult, run_trial
 
+DEV, TEST = 3, 4  # queries
 KEEP = {"evaluation.keep_chunk_scores": True, "training.keep_weights": True}
 OTHERS = [
     {"model.name": "maxp"},
@@ -39,7 +40,8 @@ def finish(config, folder):
 @pytest.fixture(scope="module")
 def small(small_trial):
     """Four chunks to a window."""
-    return small_trial.override({"chunking.stride": 10, "evaluation.max_test_queries": 5})
+    few = {"evaluation.max_dev_queries": DEV, "evaluation.max_test_queries": TEST}
+    return small_trial.override({"chunking.stride": 10} | few)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +105,7 @@ def test_every_chunk_that_was_read_is_kept_once_beside_the_ends_of_coarser_strid
     table = pd.read_parquet(folder / CHUNK_SCORES)
     assert not table.duplicated(["query_id", "doc_id", "start", "end"]).any()
     collection, read = load_collection(str(collection_folder)), 0
-    for split, limit in (("dev", None), ("test", 5)):
+    for split, limit in (("dev", DEV), ("test", TEST)):
         candidates = collection.splits[split].candidates
         for query_id in sorted(collection.splits[split].queries)[:limit]:
             for doc_id in candidates[query_id]:

@@ -15,7 +15,8 @@ from rank_core.inputs import load_inputs
 from rank_core.models import build_model
 from rank_core.rerank import ordered, rerank, untied
 
-CHUNKING = Chunking(window=40, stride=20, max_document_tokens=150, max_query_tokens=8)
+LIMIT = 90  # tokens, less than most documents have
+CHUNKING = Chunking(window=40, stride=20, max_document_tokens=LIMIT, max_query_tokens=8)
 POOL = {
     "firstp": lambda score_P: score_P[0],
     "maxp": torch.max,
@@ -56,7 +57,7 @@ def run_of(model, inputs, queries, **changes):
 
 def score_one_pair(model, name, query, document, backbone):
     """One document's score, chunk by chunk without padding or batching."""
-    starts, document = [0], document[:150]
+    starts, document = [0], document[:LIMIT]
     while starts[-1] + 40 < len(document):
         starts.append(starts[-1] + 20)
     cls = []

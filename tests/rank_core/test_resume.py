@@ -31,8 +31,8 @@ CASES = {
     "parade-transformer": {"model.name": "parade-transformer", "training.schedule": "linear"},
     "co-pacrr shuffles": {
         "model.name": "co-pacrr",
-        "chunking.window": 120,
-        "chunking.stride": 120,
+        "chunking.window": 80,
+        "chunking.stride": 80,
     },
     "idcm has a loss of its own": {"model.name": "idcm", "model.stage": "student"},
     "passages": {"training.unit": "passage", "training.passage_keep": 0.5},
@@ -62,6 +62,14 @@ def undisturbed(config, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trials") / "undisturbed"
     finished(config, folder)
     return outcome(folder)
+
+
+@pytest.fixture(scope="module")
+def left_over(config, tmp_path_factory):
+    """The checkpoints of a trial of `config` that died after its third step."""
+    folder = tmp_path_factory.mktemp("left over")
+    killed_after(config, folder / "w", Checkpoints(str(folder / "c"), EVERY_STEP), 3)
+    return folder / "c"
 
 
 def outcome(folder):
@@ -189,10 +197,9 @@ def test_negatives_of_every_epoch_and_kept_files_are_those_of_an_undisturbed_tri
 
 
 def test_the_checkpoint_before_is_used_where_the_last_one_is_broken(
-    config, undisturbed, tmp_path, computed
+    config, undisturbed, left_over, tmp_path, computed
 ):
-    folder = tmp_path / "c"
-    killed_after(config, tmp_path / "w", Checkpoints(str(folder), EVERY_STEP), 3)
+    folder = shutil.copytree(left_over, tmp_path / "c")
     last = max(folder.iterdir())
     last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
     computed.clear()
@@ -203,10 +210,9 @@ def test_the_checkpoint_before_is_used_where_the_last_one_is_broken(
 
 @pytest.mark.parametrize("change", ["another seed", "another library", "no checkpoint is whole"])
 def test_what_is_not_of_this_trial_or_broken_is_left_alone(
-    config, tmp_path, computed, monkeypatch, change
+    config, left_over, tmp_path, computed, monkeypatch, change
 ):
-    folder = tmp_path / "c"
-    killed_after(config, tmp_path / "w", Checkpoints(str(folder), EVERY_STEP), 3)
+    folder = shutil.copytree(left_over, tmp_path / "c")
     if change == "another seed":
         config = config.override({"seed": 2})
     elif change == "another library":

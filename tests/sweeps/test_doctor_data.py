@@ -210,10 +210,11 @@ def test_unseen_shares_follow_from_the_chunks(inputs_with_spans, small_trial):
     inputs, _ = inputs_with_spans
     doc_id = max(inputs.tokens, key=lambda one: len(inputs.tokens[one]))
     chunking = TrialConfig().override({"chunking.window": 10, "chunking.stride": 10}).chunking
-    cut = small_trial.override({"chunking.window": 10, "chunking.stride": 10}).chunking
+    short = {"chunking.window": 10, "chunking.stride": 10, "chunking.max_document_tokens": 120}
+    cut = small_trial.override(short).chunking
     assert document_spans(doc_id, 30, chunking)[0] == (0, 10)
     passages = [Passage("q", doc_id, Span(8, 12)), Passage("r", doc_id, Span(118, 124))]
-    found = unseen(passages, inputs, cut, False)  # cut after 120 tokens
+    found = unseen(passages, inputs, cut, False)
     assert found == (4 / 10, 0.0, 1.0, 63.0)
     assert unseen(passages, inputs, cut, True) == (8 / 10, 1 / 2, 1.0, 63.0)
 

@@ -16,8 +16,15 @@ from sweeps.tracking.query_table import query_table
 from sweeps.tracking.summary import log_summary
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Drawing takes most of a report's time."""
+    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_a_row_per_configuration_says_what_the_report_says(tmp_path):
-    report = write_report(write_sweep(tmp_path)).folder
+    report = write_report(write_sweep(tmp_path, num_queries=60)).folder
     results = json.loads((report / "results.json").read_text())
     rows = {row.config_hash: row for row in summary_rows(report)}
     trials = pd.read_parquet(report.parent / "trials.parquet")
@@ -42,8 +49,9 @@ def test_a_row_per_configuration_says_what_the_report_says(tmp_path):
             assert found.significant == (one["p_both_adjusted"] < 0.05)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_one_seed_has_no_spread(tmp_path):
-    rows = summary_rows(write_report(write_sweep(tmp_path, seeds=(1,))).folder)
+    rows = summary_rows(write_report(write_sweep(tmp_path, seeds=(1,), num_queries=60)).folder)
     found = rows[-1].measures["ndcg_cut_10"]
     assert found.n == 1 and math.isnan(found.std) and found.p_both_adjusted is None
 

@@ -34,7 +34,9 @@ PLOTS = {"aa", "forest", "heat", "learning", "pareto", "power", "queries", "sear
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Five cells, three seeds each, a clear effect."""
-    return write_report(write_sweep(tmp_path_factory.mktemp("healthy"), effect=0.08, outbox=True))
+    return write_report(
+        write_sweep(tmp_path_factory.mktemp("healthy"), num_queries=100, effect=0.08, outbox=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +256,9 @@ def test_one_cell_alone_is_reported_without_comparison(tmp_path: Path) -> None:
 
 
 def test_a_sweep_of_something_else_has_no_heat_map(tmp_path: Path) -> None:
-    folder = write_sweep(tmp_path, num_queries=20, swept=["model.name"], optional=False)
+    folder = write_sweep(
+        tmp_path, kinds=FIVE[:3], num_queries=20, swept=["model.name"], optional=False
+    )
     page = _page(write_report(folder))
     assert "<h2>Window and stride</h2>" not in page
     assert "first stage" not in page and "<pre>" not in page

@@ -145,7 +145,13 @@ def test_the_chunk_curve_appears_only_where_chunks_are_swept(tmp_path: Path) -> 
     )
 
 
-def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> None:
+def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "sweeps.report.build.figures",
+        lambda analysis, trust: [shown for shown in [learning_plot(analysis)] if shown],
+    )
     report = write_report(
         write_sweep(tmp_path, kinds=FIVE[:2], seeds=(1, 2), num_queries=20, outbox=True)
     )

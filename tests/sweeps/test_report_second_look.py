@@ -17,7 +17,7 @@ from sweeps.report import Report, write_report
 from sweeps.report.analysis import analyse
 from sweeps.report.load import load_sweep
 from sweeps.report.query_sets import set_means, set_sizes
-from sweeps.report.second_look import second_look
+from sweeps.report.second_look import SecondLook, second_look
 from sweeps.report.terminal import terminal_text
 
 
@@ -86,7 +86,7 @@ def test_the_own_baseline_has_a_letter_in_every_table_and_a_table_of_its_own(
 
 
 def test_without_own_baselines_nothing_is_said_of_them(tmp_path: Path) -> None:
-    report = write_report(write_sweep(tmp_path))
+    report = write_report(write_sweep(tmp_path, num_queries=60))
     assert "own baseline" not in page_of(report) + report.text
     assert results_of(report)["own_baseline_comparisons"] == []
 
@@ -107,7 +107,9 @@ def test_an_own_baseline_that_never_finished_is_left_out(tmp_path: Path) -> None
         names = [one["cell"] for one in content["cells"]]
         content["baselines"] = {names[3]: names[1], names[4]: names[2]}
 
-    analysis = analyse(load_sweep(described(write_sweep(tmp_path, fates=fates), declare)))
+    analysis = analyse(
+        load_sweep(described(write_sweep(tmp_path, fates=fates, num_queries=60), declare))
+    )
     names = [one.cell for one in analysis.sweep.cells]
     assert {one.system for one in analysis.own_comparisons} == {names[4]}
     assert "baseline" in terminal_text(analysis, tmp_path)
@@ -168,20 +170,24 @@ def test_second_looks_agree_with_scipy_and_never_change_the_decision(tmp_path: P
 
 
 def test_alike_cells_share_their_seed_variance_and_others_say_why_not(tmp_path: Path) -> None:
-    alike = second_look(analyse(load_sweep(write_sweep(tmp_path / "a", seeds=(1, 2, 3, 4)))))
+    def look(name: str, **changes: Any) -> SecondLook:
+        folder = write_sweep(tmp_path / name, num_queries=60, **changes)
+        return second_look(analyse(load_sweep(folder)))
+
+    alike = look("a", seeds=(1, 2, 3, 4))
     assert alike.pooled is not None and alike.not_pooled == ""
     assert all(0 < one.p_pooled <= 1 for one in alike.tests)
     fates = {(1, 2): "collapsed"}
-    damaged = second_look(analyse(load_sweep(write_sweep(tmp_path / "b", fates=fates))))
+    damaged = look("b", fates=fates)
     assert damaged.pooled is None and "collapsed seed" in damaged.not_pooled
     assert all(math.isnan(one.p_pooled) for one in damaged.tests)
-    paired = second_look(analyse(load_sweep(write_sweep(tmp_path / "c", paired_seeds=True))))
+    paired = look("c", paired_seeds=True)
     assert paired.pooled is None and "paired" in paired.not_pooled
 
 
 def test_a_cell_with_one_seed_borrows_a_variance_and_its_page_says_so(tmp_path: Path) -> None:
     fates = {(2, 2): "failed", (2, 3): "failed"}
-    folder = write_sweep(tmp_path, fates=fates, seed_deviation=0.02)
+    folder = write_sweep(tmp_path, fates=fates, num_queries=60, seed_deviation=0.02)
     report = write_report(folder)
     (single,) = [one for one in report.comparisons if math.isnan(one.p_both)][:1]
     tests = {one["system"]: one for one in results_of(report)["trust"]["second"]["tests"]}
@@ -190,7 +196,7 @@ def test_a_cell_with_one_seed_borrows_a_variance_and_its_page_says_so(tmp_path: 
 
 
 def test_second_looks_stay_folded_and_say_that_they_do_not_decide(tmp_path: Path) -> None:
-    page = page_of(write_report(write_sweep(tmp_path)))
+    page = page_of(write_report(write_sweep(tmp_path, num_queries=60)))
     for summary in (
         "Effect sizes and practical equivalence",
         "The same comparisons by other tests",
@@ -202,6 +208,6 @@ def test_second_looks_stay_folded_and_say_that_they_do_not_decide(tmp_path: Path
 
 def test_a_sweep_without_comparisons_has_no_second_looks(tmp_path: Path) -> None:
     fates = {(0, seed): "failed" for seed in (1, 2, 3)}
-    report = write_report(write_sweep(tmp_path, fates=fates))
+    report = write_report(write_sweep(tmp_path, fates=fates, num_queries=60))
     assert results_of(report)["trust"]["second"]["effects"] == []
     assert "Effect sizes" not in page_of(report)

@@ -16,7 +16,7 @@ from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.conclusions import below_first_stage
 from sweeps.report.factors import factor_sentences, grid_factors
 from sweeps.report.load import load_sweep
-from sweeps.report.trust import assess
+from sweeps.report.trust import Trust, assess
 from sweeps.report.trust_words import correction_note, trust_sentences
 
 
@@ -30,13 +30,14 @@ def _analysis(folder: Path, **changes: Any) -> Analysis:
     return analyse(load_sweep(write_sweep(folder, **changes)))
 
 
-def _words(analysis: Analysis) -> dict[str, str]:
-    return dict(trust_sentences(analysis, assess(analysis)))
+def _words(analysis: Analysis, trust: Trust | None = None) -> dict[str, str]:
+    return dict(trust_sentences(analysis, trust or assess(analysis)))
 
 
 def test_every_comparison_has_its_limits_and_the_best_its_upper_limit(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, effect=0.06)
-    trust, words = assess(analysis), _words(analysis)
+    trust = assess(analysis)
+    words = _words(analysis, trust)
     best = max(analysis.primary, key=lambda one: one.delta)
     (limits,) = [one for one in trust.limits if one.system == best.system]
     assert len(trust.limits) == len(analysis.primary) == 4
@@ -64,10 +65,11 @@ def test_the_choice_on_dev_is_reported_with_its_test_difference(tmp_path: Path) 
     folder = write_sweep(tmp_path, effect=0.06)
     _rewrite_dev(folder, "maxp-w64-s48", 0.9)
     analysis = analyse(load_sweep(folder))
-    choice = assess(analysis).chosen_on_dev
+    trust = assess(analysis)
+    choice = trust.chosen_on_dev
     assert choice is not None and choice.comparison is not None
     assert choice.comparison.delta < max(one.delta for one in analysis.primary)
-    words = _words(analysis)["Chosen on dev"]
+    words = _words(analysis, trust)["Chosen on dev"]
     assert words.startswith("MaxP 64/48 has the best mean on the 200 development queries (0.900)")
     assert "The best on test, MaxP 128/64" in words and "found by looking there" in words
 
@@ -80,8 +82,6 @@ def test_a_baseline_that_wins_on_dev_is_kept(tmp_path: Path) -> None:
 
 
 def _rewrite_dev(folder: Path, prefix: str, value: float) -> None:
-    import pandas as pd
-
     table = pd.read_parquet(folder / "per_query.parquet")
     table.loc[(table["split"] == "dev") & table["cell"].str.startswith(prefix), "value"] = value
     table.to_parquet(folder / "per_query.parquet")
@@ -102,7 +102,7 @@ def test_with_one_seed_only_what_one_seed_can_tell_is_said(tmp_path: Path) -> No
     trust = assess(analysis)
     assert (trust.components, trust.luck, trust.corrected, trust.aa) == (None, None, None, None)
     assert trust.limits == [] and grid_factors(analysis) == [] and analysis.gains == {}
-    assert list(_words(analysis)) == ["Retraining", "Chosen on dev"]
+    assert list(_words(analysis, trust)) == ["Retraining", "Chosen on dev"]
     page = (write_report(analysis.sweep.folder).folder / "index.html").read_text()
     assert page.count("Three seeds per cell are the least") == 1
     assert not re.search(r"\bnan\b", re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL))
@@ -205,10 +205,11 @@ def test_the_predicted_rate_and_the_check_agree_that_the_customary_test_is_wrong
     tmp_path: Path,
 ) -> None:
     analysis = _analysis(tmp_path, seeds=(1, 2, 3, 4, 5), seed_deviation=0.03)
-    check = assess(analysis).aa
+    trust = assess(analysis)
+    check = trust.aa
     assert check is not None and check.rate_queries > 0.2 and check.rate_both < 0.15
     assert not math.isnan(check.rate_both)
-    words = _words(analysis)["A/A check"]
+    words = _words(analysis, trust)["A/A check"]
     assert "With queries and runs random it is" in words and "5 % would be right" in words
 
 
