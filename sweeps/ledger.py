@@ -53,6 +53,8 @@ class Ledger:
                 self._read_result(trial.name)
             elif row["status"] != "diverged":  # it would diverge again
                 reached = (resting or {}).get(trial.name)
+                if row["status"] == "stopped" and not reached:
+                    row["attempts"] -= 1  # to be taken up by another search is no further attempt
                 row["status"] = "stopped" if reached else "planned"
                 row["stop_reason"] = reached or ""
                 row["attempts"] = max(row["attempts"], 1) if reached else row["attempts"]

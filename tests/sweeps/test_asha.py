@@ -319,6 +319,19 @@ def test_going_on_is_no_further_attempt_and_a_death_is(wide, tmp_path):
     assert ledger.started(trial) == 2  # it was running: that process is dead
 
 
+def test_a_grid_takes_up_what_asha_has_stopped_without_a_lost_attempt(wide, tmp_path):
+    store = Store(str(tmp_path), "window_stride")
+    store.open()
+    trial = next(wide.trials())
+    ledger = Ledger(store)
+    ledger.started(trial)
+    ledger.lost(trial, "stopped", "after 1 of 9 epochs")
+    assert trial in Ledger(store).plan(wide, set())
+    again = Ledger(store)
+    again.plan(wide, set())
+    assert again.status(trial) == "planned" and again.started(trial) == 1
+
+
 # --- what it says before, and what it refuses
 
 

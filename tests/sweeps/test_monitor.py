@@ -178,6 +178,22 @@ def test_a_trial_stopped_early_is_no_failure(store, trials, monitor):
     assert records(store)[0][-1]["status"] == "KILLED"
 
 
+def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, monitor, ends):
+    monitor.started(replace(trials[0], epochs=1))
+    reason = "after 1 of 9 epochs, dev nDCG@10 0.250"
+    monitor.news(trials[0], {"status": "stopped", "reason": reason})
+    out = monitor.out.getvalue()
+    assert out.startswith("[1/2] FirstP 96 seed 1") and f"rests {reason}" in out
+    assert monitor.ended == {trials[0].name: "stopped"}
+    assert monitor.ledger.rows[trials[0].name]["stop_reason"] == reason
+    assert records(store)[0][-1]["status"] == "KILLED"
+    monitor.started(trials[0])
+    assert monitor.ended == {} and "attempt" not in monitor.out.getvalue()
+    ends(0)
+    assert records(store)[0][-1]["status"] == "FINISHED"
+    assert monitor.ledger.rows[trials[0].name]["attempts"] == 1
+
+
 @pytest.mark.parametrize(
     "seconds, text",
     [
