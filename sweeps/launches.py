@@ -84,9 +84,15 @@ class Launches:
     def reported(self, tune_id: str, report: Mapping[str, Any]) -> None:
         """News of a trial, or its end as its own process tells it."""
         attempt = self.live[tune_id]
+        if attempt.settled:  # a group of workers that broke as it was sent home
+            return
         if report.get("status") == "failed":
-            kind, reason = kind_of_reason(report["reason"]), report["reason"]
-            self._fail(attempt, Failure(kind, reason, *_node(attempt)), report.get("traceback"))
+            kind = report.get("kind") or kind_of_reason(report["reason"])
+            where = _node(report.get("actor") or attempt.actor)  # the process that failed
+            failure = Failure(kind, report["reason"], *where)
+            self._fail(attempt, failure, report.get("traceback"))
+            if kind == "host memory":  # of a worker; that of a trial's own process ends Tune
+                self._fewer_slots()
         elif "status" in report:
             self.monitor.news(attempt.trial, report)
             attempt.settled = report["status"] != "running"
@@ -107,7 +113,7 @@ class Launches:
             self.started(tune_id, getattr(error, "actor_id", None))
         del self.live[tune_id]
         if not attempt.settled:
-            failure = Failure(kind_of_error(error), first_line(error), *_node(attempt))
+            failure = Failure(kind_of_error(error), first_line(error), *_node(attempt.actor))
             self._fail(attempt, failure)
         self._tell_end(attempt.trial)
 
@@ -125,11 +131,17 @@ class Launches:
             if attempt.settled:
                 self._tell_end(attempt.trial)
             elif memory and attempt.actor and not node_of(attempt.actor)[1]:
-                self._fail(attempt, Failure("host memory", first_line(error), *_node(attempt)))
+                self._fail(
+                    attempt, Failure("host memory", first_line(error), *_node(attempt.actor))
+                )
                 self._tell_end(attempt.trial)
             else:
                 self._again.append(attempt.trial)
-        if memory and self.slots > 1:
+        if memory:
+            self._fewer_slots()
+
+    def _fewer_slots(self) -> None:
+        if self.slots > 1:
             self.slots -= 1
             self.monitor.tell(f"out of memory: {self.slots} trial(s) side by side from now on")
 
@@ -147,7 +159,7 @@ class Launches:
             self.feed.ended(trial, self.monitor.ended[trial.name])
 
 
-def _node(attempt: _Attempt) -> tuple[str, str]:
-    """(Ray's id, host's name) of the node an attempt ran on; empty where it reached none."""
-    node, _ = node_of(attempt.actor)
+def _node(actor: str | None) -> tuple[str, str]:
+    """(Ray's id, host's name) of the node a process ran on; empty where it reached none."""
+    node, _ = node_of(actor)
     return node, hosts().get(node, "") if node else ""

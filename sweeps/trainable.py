@@ -7,7 +7,6 @@ One worker: a plain Tune function, its process reused by the next trial. Several
 import json
 import shutil
 import tempfile
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,10 +16,11 @@ import torch
 
 from rank_core.checkpoint import Cadence, Checkpoints
 from rank_core.config import TrialConfig
-from rank_core.errors import BadInput, Diverged
+from rank_core.errors import Diverged
 from rank_core.inputs import load_inputs
 from rank_core.trained_model import pause_step
 from rank_core.trial import Progress, TrialResult, run_trial
+from sweeps.group_failure import WorkerFailed, end_of, end_of_group
 from sweeps.nodes import elsewhere
 from sweeps.patience import publish_kept, publish_or_keep
 from sweeps.search.rungs import Rung, best_on_dev, leave_rung, read_rung
@@ -33,7 +33,7 @@ def run_in_tune(config: dict[str, Any]) -> None:
     """A Tune trial that computes in its own process."""
     from ray import tune
 
-    _run(config["work"], tune.report, publishes=True)
+    _run(config["work"], tune.report)
 
 
 def run_in_train(config: dict[str, Any]) -> None:
@@ -69,25 +69,41 @@ def run_in_train(config: dict[str, Any]) -> None:
                 ),
             ),
         ).fit()
+    except Exception as error:  # Ray Train has a class for each way in which a group may end
+        tune.report(end_of_group(error))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _train_worker(work: dict[str, Any]) -> None:
+    """One worker's part of a trial; an error of one ends them all (`group_failure`)."""
+    import ray
     from ray import train
     from ray.train.torch import get_device
 
     if work["gpus"]:
         torch.cuda.set_device(get_device())
-    _run(work, train.report, publishes=train.get_context().get_world_rank() == 0)
+    try:
+        _compute(work, train.report, publishes=train.get_context().get_world_rank() == 0)
+    except Exception as error:
+        actor = ray.get_runtime_context().get_actor_id()
+        raise WorkerFailed(end_of(error) | {"actor": actor}) from None
 
 
-def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
+def _run(work: dict[str, Any], report: Report) -> None:
     """Runs the trial and reports its progress; ends with a report that has a `status`.
 
     A trial that cannot succeed (bad settings, a diverging loss, a bug) ends with a reason instead
     of an exception, so that nothing tries it again. Only a dying process is tried again.
     """
+    try:
+        _compute(work, report, publishes=True)
+    except Exception as error:
+        report(end_of(error))
+
+
+def _compute(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
+    """The trial itself, in a process that may be one of several workers."""
     # Ray and `ray submit` set the thread count of a process by rules of their own.
     torch.set_num_threads(max(1, int(work["threads"])))
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -126,14 +142,10 @@ def _run(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
                         leave_rung(store, work["name"], rung)
                     report({"status": "stopped", "reason": rung.text()})
                     break
-    except (BadInput, Diverged) as error:
-        status = "diverged" if isinstance(error, Diverged) else "failed"
-        if isinstance(error, Diverged) and checkpoints and publishes:
+    except Diverged:
+        if checkpoints and publishes:
             checkpoints.clear()  # it would diverge again
-        report({"status": status, "reason": str(error)})
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        report({"status": "failed", "reason": reason, "traceback": traceback.format_exc()})
+        raise
     finally:
         shutil.rmtree(workdir, ignore_errors=True)
 

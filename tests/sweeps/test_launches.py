@@ -176,6 +176,28 @@ def test_a_death_after_the_last_word_costs_nothing(launches):
     assert not (launches.monitor.ledger.store.folder / "failures.parquet").exists()
 
 
+def test_a_group_that_breaks_as_it_is_sent_home_costs_nothing(launches):
+    trial = begin(launches, "a")
+    launches.reported("a", {"status": "diverged", "reason": "x"})
+    fails(launches, "a", "RuntimeError: Connection closed by peer")
+    assert launches.feed.told == [(trial.name, "diverged")]
+    assert not (launches.monitor.ledger.store.folder / "failures.parquet").exists()
+
+
+def test_the_worker_that_failed_says_the_kind_and_the_node(launches, monkeypatch):
+    monkeypatch.setattr(module, "node_of", lambda actor: ("n2" if actor == "ab" else "n1", True))
+    trial = begin(launches, "a")
+    report = {"status": "failed", "kind": "process died", "actor": "ab", "reason": "gone (rank 1)"}
+    launches.reported("a", report)
+    launches.completed("a")
+    assert launches.next("b") is trial
+    [failure] = table(launches).to_dict("records")
+    assert (failure["kind"], failure["node"]) == ("process died", "host-b (n2)")
+    launches.started("b", "alive")
+    launches.reported("b", report | {"kind": "host memory"})
+    assert launches.slots == 1
+
+
 def test_a_process_that_ends_without_a_word_is_an_error(launches):
     trial = begin(launches, "a")
     launches.completed("a")

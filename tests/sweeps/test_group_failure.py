@@ -1,0 +1,104 @@
+"""Of a group of workers, the one that began its end is named, with the kind of its failure."""
+
+import pickle
+
+import pytest
+from ray.exceptions import ActorDiedError, OutOfMemoryError
+from ray.train import ControllerError
+from ray.train.v2._internal.exceptions import (
+    WorkerGroupStartupFailedError,
+    WorkerHealthCheckFailedError,
+    WorkerHealthCheckTimeoutError,
+)
+from ray.train.v2.api.exceptions import WorkerGroupError
+
+from rank_core.errors import BadInput, Diverged, OutOfMemory
+from sweeps.failures import LIMITS
+from sweeps.group_failure import CAUSES, WorkerFailed, end_of, end_of_group
+
+
+def raised(error):
+    """What a worker says of an error, with its traceback."""
+    try:
+        raise error
+    except Exception as caught:
+        return WorkerFailed(end_of(caught) | {"actor": "ab12"})
+
+
+def told(**failures):
+    """What is told of a group in which ranks failed so."""
+    ranks = {int(rank.removeprefix("rank")): error for rank, error in failures.items()}
+    return end_of_group(WorkerGroupError("text", ranks))
+
+
+LOST_PEER = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]")
+NCCL = RuntimeError("NCCL error: remote process exited or there was a network error")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (Diverged("nan at step 3"), "diverged", "nan at step 3"),
+        (BadInput("x must be y"), "failed", "x must be y"),
+        (ValueError("x"), "failed", "ValueError: x"),
+    ],
+)
+def test_a_process_tells_how_it_ended(error, status, reason):
+    end = raised(error).report
+    assert (end["status"], end["reason"]) == (status, reason)
+    assert ("traceback" in end) == reason.startswith("ValueError")
+
+
+def test_the_kinds_are_all_there_are():
+    assert sorted(CAUSES) == sorted(LIMITS)
+
+
+def test_the_rank_that_ran_out_of_memory_is_the_cause():
+    end = told(rank0=raised(LOST_PEER), rank1=raised(OutOfMemory("the GPU must hold one row")))
+    assert end["kind"] == "device memory" and end["actor"] == "ab12"
+    assert end["reason"] == "OutOfMemory: the GPU must hold one row (rank 1)"
+    assert "OutOfMemory" in end["traceback"]
+
+
+@pytest.mark.parametrize("seen", [LOST_PEER, NCCL])
+@pytest.mark.parametrize(
+    ("death", "kind"),
+    [(ActorDiedError(), "process died"), (OutOfMemoryError("95 %"), "host memory")],
+)
+def test_a_death_explains_the_broken_connections(seen, death, kind):
+    unhealthy = WorkerHealthCheckFailedError("A worker health check failed.", death)
+    end = told(rank0=raised(seen), rank1=unhealthy)
+    assert end["kind"] == kind and end["reason"].endswith("(rank 1)")
+
+
+def test_an_error_of_the_trial_explains_them_too():
+    end = told(rank0=raised(LOST_PEER), rank1=raised(ValueError("x")))
+    assert (end["kind"], end["reason"]) == ("error", "ValueError: x (rank 1)")
+
+
+def test_a_loss_that_is_no_number_is_told_as_such():
+    end = told(rank0=raised(Diverged("nan")), rank1=raised(Diverged("nan")))
+    assert (end["status"], end["reason"]) == ("diverged", "nan (rank 0)")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ControllerError(WorkerGroupStartupFailedError("a node died")), "process died"),
+        (ControllerError(ActorDiedError()), "process died"),
+        (ControllerError(ValueError("x")), "error"),
+        (ValueError("x"), "error"),
+    ],
+)
+def test_a_group_that_never_came_about_has_a_kind_too(error, kind):
+    end = end_of_group(error)
+    assert (end["status"], end["kind"]) == ("failed", kind) and end["reason"]
+
+
+def test_a_worker_that_hangs_counts_as_dead():
+    assert told(rank0=WorkerHealthCheckTimeoutError("no answer"))["kind"] == "process died"
+
+
+def test_what_a_worker_says_survives_the_way_to_the_driver():
+    failed = raised(ValueError("x"))
+    assert pickle.loads(pickle.dumps(failed)).report == failed.report
