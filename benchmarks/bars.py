@@ -1,14 +1,18 @@
 """Tables of a benchmark and the promises they are held to, as Markdown and JSON."""
 
+import argparse
 import json
+import math
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
+
+from rank_core.seeding import generator
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,43 @@ class Section:
             f"- {'ok' if bar.ok else 'FAIL'}: {bar.law} (found {bar.found})" for bar in self.bars
         ]
         return "\n\n".join([f"## {self.title}", table, "\n".join(verdicts)]) + "\n"
+
+
+Draw = Callable[[np.random.Generator, int], Section]
+"""A section from its random stream and how much to simulate."""
+
+
+def simulate(
+    argv: Sequence[str],
+    sections: Mapping[str, Draw],
+    *,
+    title: str,
+    option: str,
+    default: int,
+    unit: str,
+    rate: float,
+) -> int:
+    """A benchmark's command line: run the sections and print them; 1 if a bar fails.
+
+    `--OPTION` is how many `unit` to simulate; `rate` is one whose standard error is told.
+    """
+    parser = argparse.ArgumentParser(description=f"{title}.")
+    parser.add_argument(f"--{option}", type=int, default=default, help=f"{unit} ({default})")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
+    parser.add_argument("--only", choices=sections, help="one section instead of all")
+    given = parser.parse_args(argv)
+    num, seed = getattr(given, option), given.seed
+    if num < 1:
+        parser.error(f"--{option} must be at least 1")
+    print(
+        f"# {title} ({num} {unit}, seed {seed}; a rate of {rate:.2f} has a standard error of "
+        f"{math.sqrt(rate * (1 - rate) / num):.4f})\n"
+    )
+    names = [given.only] if given.only else list(sections)
+    # A stream of its own for each section: one alone gives the numbers it gives among all.
+    drawn = (sections[name](generator(seed, name), num) for name in names)
+    return report(drawn, settings={option: num, "seed": seed}, json_file=given.json)
 
 
 def report(

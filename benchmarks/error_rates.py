@@ -1,6 +1,6 @@
 """How often the tests of a results table are wrong, and how often they find what is there.
 
-    python -m benchmarks.error_rates [--simulations 2000] [--seed 1] [--json FILE]
+    python -m benchmarks.error_rates [--simulations 2000] [--seed 1] [--only SECTION] [--json FILE]
 
 Two systems are equal by construction, or differ by a planted amount; the shipped tests
 (`rank_core.stats`) judge many such sweeps. Shown beside each other: the customary paired t-test on
@@ -15,16 +15,14 @@ Kinds of collection, calibrated on the letters and the rounding of published tab
 Robust04, DLc like the pooled TREC Deep Learning tracks, MSMc like MS MARCO document dev.
 """
 
-import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks.bars import Bar, Section, report
+from benchmarks.bars import Bar, Draw, Section, simulate
 from benchmarks.simulated_sweeps import (
     COLLAPSING,
     DL,
@@ -37,7 +35,6 @@ from benchmarks.simulated_sweeps import (
     null_and_planted,
     variance_error,
 )
-from rank_core.seeding import generator
 from rank_core.stats.design import Goal, Variances, planned_power
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import benjamini_hochberg, holm
@@ -242,7 +239,7 @@ def power(rng: np.random.Generator, num: int) -> Section:
     )
 
 
-SECTIONS: dict[str, Callable[[np.random.Generator, int], Section]] = {
+SECTIONS: dict[str, Draw] = {
     "type-1": type_1_errors,
     "hard-scores": hard_scores,
     "family": family,
@@ -254,24 +251,15 @@ SECTIONS: dict[str, Callable[[np.random.Generator, int], Section]] = {
 
 def main(argv: Sequence[str]) -> int:
     """Run the sections and print them; 1 if a bar fails."""
-    parser = argparse.ArgumentParser(description="Error rates and power of the shipped tests.")
-    parser.add_argument("--simulations", type=int, default=2000, help="sweeps per cell (2000)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
-    parser.add_argument("--only", choices=SECTIONS, help="one section instead of all")
-    arguments = parser.parse_args(argv)
-    if arguments.simulations < 1:
-        parser.error("--simulations must be at least 1")
-    num, seed = arguments.simulations, arguments.seed
-    print(
-        f"# Error rates ({num} simulated sweeps per cell, seed {seed}; "
-        f"a rate of .05 has a standard error of {math.sqrt(ALPHA * (1 - ALPHA) / num):.4f})\n"
+    return simulate(
+        argv,
+        SECTIONS,
+        title="Error rates and power of the shipped tests",
+        option="simulations",
+        default=2000,
+        unit="simulated sweeps per cell",
+        rate=ALPHA,
     )
-    names = [arguments.only] if arguments.only else list(SECTIONS)
-    # A stream of its own for each section: one alone gives the numbers it gives among all.
-    sections = (SECTIONS[name](generator(seed, name), num) for name in names)
-    settings = {"simulations": num, "seed": seed}
-    return report(sections, settings=settings, json_file=arguments.json)
 
 
 def _rate(p: Any) -> float:

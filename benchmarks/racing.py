@@ -1,6 +1,6 @@
 """Whether a race names the winner of the whole grid, at what share of its cost.
 
-    python -m benchmarks.racing [--races 4000] [--seed 1] [--only SECTION] [--json FILE]
+    python -m benchmarks.racing [--races 5000] [--seed 1] [--only SECTION] [--json FILE]
 
 18 configurations, some of them better by a planted amount, are raced by the shipped rule
 (`rank_core.stats.racing_rule`, `racing_levels`) and run as a whole grid on the same seeds and the
@@ -16,18 +16,15 @@ names it, and what their winners lack in expected dev value (regret). The sectio
 races the same grids with a difference that does not matter.
 """
 
-import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.bars import Bar, Section, report
+from benchmarks.bars import Bar, Draw, Section, simulate
 from benchmarks.simulated_sweeps import DL, MSM, R04, Kind
-from rank_core.seeding import generator
 from rank_core.stats.racing_levels import NUM_RACES, SPENDING, look_levels
 from rank_core.stats.racing_rule import FIRST_LOOK, Bools, look
 from rank_core.stats.scopes import Floats
@@ -156,8 +153,6 @@ def indifference(rng: np.random.Generator, num: int) -> Section:
         for n in range(1, 11):
             outcomes.append(outcome(drawn(kind, rng, num=num, better=n), delta=DELTA))
             rows.append((kind.name, n, *_row(outcomes[-1])))
-    costs = [one.cost for one in outcomes]
-    lost = max(one.lost_better for one in outcomes)
     regret = max(one.race_regret - one.grid_regret for one in outcomes)
     return Section(
         f"The same, where a difference of {DELTA:g} does not matter",
@@ -169,12 +164,7 @@ def indifference(rng: np.random.Generator, num: int) -> Section:
                 [one.within for one in outcomes],
                 num,
             ),
-            Bar(
-                f"cost in every scenario at most {COST:.2f}",
-                f"mean {np.mean(costs):.4f}, highest {max(costs):.4f}",
-                max(costs) <= COST,
-            ),
-            Bar(f"all better ones lost at most {LOST}", f"{lost:.4f}", lost <= LOST),
+            *_cheap_and_kept(outcomes),
             Bar(
                 f"regret at most {DELTA / 4:g} above the grid's",
                 f"{regret:.5f}",
@@ -274,7 +264,7 @@ def hard_runs(rng: np.random.Generator, num: int) -> Section:
     return Section("Runs that are not normal or not alike", ("runs", *SHOWN), rows, bars)
 
 
-SECTIONS: dict[str, Callable[[np.random.Generator, int], Section]] = {
+SECTIONS: dict[str, Draw] = {
     "calibrated": calibrated,
     "indifference": indifference,
     "seed-luck": seed_luck,
@@ -286,22 +276,15 @@ SECTIONS: dict[str, Callable[[np.random.Generator, int], Section]] = {
 
 def main(argv: Sequence[str]) -> int:
     """Run the sections and print them; 1 if a bar fails."""
-    parser = argparse.ArgumentParser(description="Races against whole grids.")
-    parser.add_argument("--races", type=int, default=5000, help="races per scenario (5000)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
-    parser.add_argument("--only", choices=SECTIONS, help="one section instead of all")
-    arguments = parser.parse_args(argv)
-    if arguments.races < 1:
-        parser.error("--races must be at least 1")
-    num, seed = arguments.races, arguments.seed
-    print(
-        f"# Racing ({num} races per scenario, seed {seed}; "
-        f"a rate of .95 has a standard error of {math.sqrt(SAME * (1 - SAME) / num):.4f})\n"
+    return simulate(
+        argv,
+        SECTIONS,
+        title="Races against whole grids",
+        option="races",
+        default=5000,
+        unit="races per scenario",
+        rate=SAME,
     )
-    names = [arguments.only] if arguments.only else list(SECTIONS)
-    sections = (SECTIONS[name](generator(seed, name), num) for name in names)
-    return report(sections, settings={"races": num, "seed": seed}, json_file=arguments.json)
 
 
 def _row(found: Outcome) -> tuple[float, ...]:
@@ -324,23 +307,30 @@ def _known(name: str, rates: Sequence[float], num: int) -> Bar:
 
 
 def _bars(name: str, outcomes: Sequence[Outcome], num: int) -> list[Bar]:
-    costs = [one.cost for one in outcomes]
-    lost = max(one.lost_better for one in outcomes)
     behind = max(one.grid_best - one.race_best for one in outcomes)
     return [
         _same(outcomes, num, name=name),
-        Bar(
-            f"{name}: cost in every scenario at most {COST:.2f}",
-            f"mean {np.mean(costs):.4f}, highest {max(costs):.4f}; "
-            f"{sum(cost <= COST for cost in costs)} of {len(costs)} scenarios",
-            max(costs) <= COST,
-        ),
-        Bar(f"{name}: all better ones lost at most {LOST}", f"{lost:.4f}", lost <= LOST),
+        *_cheap_and_kept(outcomes, name=f"{name}: "),
         Bar(
             f"{name}: the race names the best at most {LOST} less often than the grid",
             f"{behind:.4f}",
             behind <= LOST,
         ),
+    ]
+
+
+def _cheap_and_kept(outcomes: Sequence[Outcome], *, name: str = "") -> list[Bar]:
+    """The highest cost, and how often all better configurations were sent home."""
+    costs = [one.cost for one in outcomes]
+    lost = max(one.lost_better for one in outcomes)
+    return [
+        Bar(
+            f"{name}cost in every scenario at most {COST:.2f}",
+            f"mean {np.mean(costs):.4f}, highest {max(costs):.4f}; "
+            f"{sum(cost <= COST for cost in costs)} of {len(costs)} scenarios",
+            max(costs) <= COST,
+        ),
+        Bar(f"{name}all better ones lost at most {LOST}", f"{lost:.4f}", lost <= LOST),
     ]
 
 
