@@ -17,7 +17,7 @@ that restarts reads its ledger and goes on. At every moment all live configurati
 equal seeds, so that a race cut short is a valid, smaller one.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,12 +137,6 @@ class Race:
         """The trials of complete blocks as a share of the whole grid's."""
         trials = sum(standing.num_seeds for standing in self.standings)
         return trials / (len(self.configurations) * len(self.seeds))
-
-
-def seed_blocks(configurations: Sequence[str], seeds: Sequence[int]) -> Iterator[tuple[Trial, ...]]:
-    """The whole grid in balanced order: one seed of every configuration, then the next seed."""
-    for seed in seeds:
-        yield tuple((configuration, seed) for configuration in configurations)
 
 
 def survivors(

@@ -101,11 +101,6 @@ def best_stretch(passage: str, document: str) -> tuple[int, int]:
     return length, low
 
 
-def longest_common_subsequence(passage: str, document: str) -> int:
-    """The length of the longest common subsequence of two texts, in characters."""
-    return _subsequence(_masks(passage), len(passage), document)
-
-
 def _masks(passage: str) -> dict[str, int]:
     """For each character the bits of its places in the passage."""
     masks: dict[str, int] = {}

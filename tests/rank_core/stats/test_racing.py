@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
-from rank_core.stats.racing import race_so_far, seed_blocks, survivors
+from rank_core.stats.racing import race_so_far, survivors
 from rank_core.stats.racing_levels import SPENDING, look_levels, spent
 from rank_core.stats.racing_rule import dunnett_p, look
 
@@ -120,15 +120,10 @@ def test_equal_configurations_lose_the_grids_winner_as_often_as_allowed():
     assert abs(lost - 0.1) < 4 * math.sqrt(0.1 * 0.9 / B)
 
 
-def test_blocks_hold_one_seed_of_every_configuration():
-    blocks = list(seed_blocks("AB", (7, 9)))
-    assert blocks == [(("A", 7), ("B", 7)), (("A", 9), ("B", 9))]
-
-
 def test_a_race_runs_block_by_block_to_the_grids_winner_for_less():
     finished = played([0.30, 0.31, 0.40, 0.395, 0.33, 0.20])
     done, pending = {}, race_of({}).pending
-    assert pending == next(seed_blocks(NAMES, SEEDS))
+    assert pending == tuple((name, SEEDS[0]) for name in NAMES)
     while pending:
         done |= {trial: finished[trial] for trial in pending}
         race = race_of(done)
