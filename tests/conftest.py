@@ -3,7 +3,9 @@
 import gc
 import json
 import os
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,3 +114,39 @@ def small_trial(backbone_folder: Path, collection_folder: Path) -> "TrialConfig"
     inputs = {"collection": str(collection_folder), "model.backbone": str(backbone_folder)}
     rates = {"training.backbone_learning_rate": 1e-3, "training.head_learning_rate": 1e-2}
     return TrialConfig().override({"training.batch_size": 4} | inputs | sizes | rates)
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The seeds of the training steps that are really computed, as they are."""
+    from rank_core.training_step import TrainingStep
+
+    steps: list[int] = []
+    backward = TrainingStep.backward
+
+    def counted(self: TrainingStep, batch: Any, seed: int) -> Any:
+        steps.append(seed)
+        return backward(self, batch, seed)
+
+    monkeypatch.setattr(TrainingStep, "backward", counted)
+    return steps
+
+
+@pytest.fixture
+def run_script(
+    backbone_folder: Path, collection_folder: Path, tmp_path: Path
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a sweep's script over the small inputs from a foreign folder, as a user does."""
+
+    def run(script: str | Path, *words: str, python: tuple[str, ...] = ()) -> Any:
+        inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+        return subprocess.run(
+            [sys.executable, *python, str(script), *inputs, *words],
+            cwd=tmp_path,
+            env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+
+    return run

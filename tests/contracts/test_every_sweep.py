@@ -1,11 +1,9 @@
 """What every sweep file keeps: it says what it asks, plans anywhere, and runs from end to end."""
 
 import ast
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,20 +20,12 @@ every_sweep = pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem
 
 
 @pytest.fixture
-def command(backbone_folder, collection_folder, tmp_path):
-    """Runs a copy of the script alone from a foreign folder, as `ray submit` does."""
+def command(run_script, tmp_path):
+    """Runs a copy of the script alone, as `ray submit` does; the imports are told in its stderr."""
 
     def run(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
         script = shutil.copy(path, tmp_path / path.name)
-        inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
-        return subprocess.run(
-            [sys.executable, "-X", "importtime", str(script), *inputs, *words],
-            cwd=tmp_path,
-            env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
+        return run_script(script, *words, python=("-X", "importtime"))
 
     return run
 

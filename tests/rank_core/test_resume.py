@@ -16,7 +16,6 @@ from rank_core import resume
 from rank_core.checkpoint import Cadence, Checkpoints
 from rank_core.data import load_collection
 from rank_core.data.trec import write_run
-from rank_core.training_step import TrainingStep
 from rank_core.trial import TrialResult, run_trial
 
 ROOT = Path(__file__).parents[2]
@@ -105,20 +104,6 @@ def finished(config, folder, checkpoints=None):
     *progress, result = run_trial(config, folder, checkpoints=checkpoints)
     assert isinstance(result, TrialResult)
     return progress, result
-
-
-@pytest.fixture
-def computed(monkeypatch):
-    """Counts the steps that are really computed."""
-    steps = []
-    backward = TrainingStep.backward
-
-    def counted(self, batch, seed):
-        steps.append(seed)
-        return backward(self, batch, seed)
-
-    monkeypatch.setattr(TrainingStep, "backward", counted)
-    return steps
 
 
 @pytest.mark.slow

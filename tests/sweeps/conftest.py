@@ -1,6 +1,8 @@
 """Plans over the small collection, and what a trial leaves behind."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,3 +59,40 @@ def leave_result(tmp_path: Path) -> Callable[..., None]:
         store.publish(workdir, name)
 
     return leave
+
+
+UPLOAD = """
+import sys
+from pathlib import Path
+from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.uploader import Uploader
+folder, uri, number = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+box = Outbox(folder / number, "ws")
+uploader = Uploader(folder / number, uri, "rank/ws")
+uploader.start()
+box.open_trial(number, name=number, params={"seed": number}, tags={})
+box.metrics(number, {"train/loss": 1.0}, 1)
+box.finish(number, "FINISHED", {"test/p_5": 0.5}, {}, [])
+sys.exit(uploader.close(400))
+"""
+
+
+@pytest.fixture
+def four_at_once(tmp_path: Path) -> Callable[[str], None]:
+    """Four processes that upload a run each, named 0 to 3, to a database that does not exist yet;
+    none may fail or be turned away."""
+
+    def upload(uri: str) -> None:
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", UPLOAD, str(tmp_path), uri, str(number)],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(4)
+        ]
+        errors = "".join(process.communicate(timeout=500)[1] for process in processes)
+        assert [process.returncode for process in processes] == [0] * 4, errors
+        assert "takes nothing" not in errors
+
+    return upload

@@ -5,8 +5,6 @@ import csv
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,28 +201,12 @@ def test_the_docstring_states_question_paper_size_and_expectation():
         assert re.search(rf"^{word} .{{10}}", text, re.MULTILINE)
 
 
-@pytest.fixture
-def command(collection_folder, backbone_folder, tmp_path):
-    """Runs the script from a foreign folder, as a user does."""
-
-    def run(*words):
-        inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
-        return subprocess.run(
-            [sys.executable, scaling.__file__, *inputs, *words],
-            cwd=tmp_path,
-            env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
-
-    return run
-
-
 @pytest.mark.ray
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need two cores")
-def test_two_workers_train_like_one_and_the_files_say_how_fast(command, tmp_path):
-    done = command("--smoke-test", "--num-workers", "1,2", "training.max_steps=0")
+def test_two_workers_train_like_one_and_the_files_say_how_fast(run_script, tmp_path):
+    done = run_script(
+        scaling.__file__, "--smoke-test", "--num-workers", "1,2", "training.max_steps=0"
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert "equal those of one worker" in done.stdout
     content = json.loads((tmp_path / "results" / "scaling" / "scaling.json").read_text())
@@ -239,8 +221,13 @@ def test_two_workers_train_like_one_and_the_files_say_how_fast(command, tmp_path
 
 
 @pytest.mark.ray
-def test_what_the_cluster_cannot_hold_is_refused(command, tmp_path):
-    done = command("--num-workers", f"1,{(os.cpu_count() or 1) + 1}", "training.batch_size=512")
+def test_what_the_cluster_cannot_hold_is_refused(run_script, tmp_path):
+    done = run_script(
+        scaling.__file__,
+        "--num-workers",
+        f"1,{(os.cpu_count() or 1) + 1}",
+        "training.batch_size=512",
+    )
     assert done.returncode == 2, done.stdout + done.stderr[-2000:]
     assert "the cluster has" in done.stderr and "--num-workers" in done.stderr
     assert not (tmp_path / "results").exists()

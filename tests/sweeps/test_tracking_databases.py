@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -83,36 +82,10 @@ def new_database(postgres: str, name: str) -> str:
     return f"{postgres}/{name}"
 
 
-UPLOAD = """
-import sys
-from pathlib import Path
-from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.uploader import Uploader
-folder, uri, number = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-box = Outbox(folder / number, "ws")
-uploader = Uploader(folder / number, uri, "rank/ws")
-uploader.start()
-box.open_trial(number, name=number, params={"seed": number}, tags={})
-box.metrics(number, {"train/loss": 1.0}, 1)
-box.finish(number, "FINISHED", {"test/p_5": 0.5}, {}, [])
-sys.exit(uploader.close(400))
-"""
-
-
 @needs_postgres
-def test_four_processes_on_a_new_postgresql_database_all_succeed(postgres, tmp_path):
+def test_four_processes_on_a_new_postgresql_database_all_succeed(postgres, four_at_once, tmp_path):
     uri = new_database(postgres, "fresh")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", UPLOAD, str(tmp_path), uri, str(number)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(4)
-    ]
-    errors = "".join(process.communicate(timeout=500)[1] for process in processes)
-    assert [process.returncode for process in processes] == [0] * 4, errors
-    assert "takes nothing" not in errors
+    four_at_once(uri)
     client = connect(uri)
     experiment = client.get_experiment_by_name("rank/ws")
     runs = client.search_runs([experiment.experiment_id])

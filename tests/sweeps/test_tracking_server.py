@@ -80,35 +80,9 @@ def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tm
     assert caplog.text.count("takes nothing") == caplog.text.count("is back after") == 1
 
 
-UPLOAD = """
-import sys
-from pathlib import Path
-from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.uploader import Uploader
-folder, uri, number = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-box = Outbox(folder / number, "ws")
-uploader = Uploader(folder / number, uri, "rank/ws")
-uploader.start()
-box.open_trial(number, name=number, params={}, tags={})
-box.metrics(number, {"train/loss": 1.0}, 1)
-box.finish(number, "FINISHED", {}, {}, [])
-sys.exit(uploader.close(400))
-"""
-
-
-def test_four_processes_on_a_new_database_all_succeed(tmp_path):
+def test_four_processes_on_a_new_database_all_succeed(four_at_once, tmp_path):
     uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", UPLOAD, str(tmp_path), uri, str(number)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(4)
-    ]
-    errors = [process.communicate(timeout=500)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0] * 4, errors
-    assert "takes nothing" not in "".join(errors)
+    four_at_once(uri)
     assert sorted(_points(uri)) == ["0", "1", "2", "3"]
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from rank_core.checkpoint import Cadence
-from rank_core.training_step import TrainingStep
 from sweeps.search.rungs import best_on_dev, read_rung
 from sweeps.store import Store
 from sweeps.trainable import _run
@@ -33,19 +32,6 @@ def work(small_trial, tmp_path):
         "threads": 1,
         "cadence": asdict(Cadence(steps=1)),
     }
-
-
-@pytest.fixture
-def computed(monkeypatch):
-    steps = []
-    backward = TrainingStep.backward
-
-    def counted(self, batch, seed):
-        steps.append(seed)
-        return backward(self, batch, seed)
-
-    monkeypatch.setattr(TrainingStep, "backward", counted)
-    return steps
 
 
 def attempt(work, dies_at=0):
