@@ -286,6 +286,13 @@ def test_another_search_seed_changes_the_order_and_no_configuration(plan_of):
     assert cells[0] != cells[1] and sorted(cells[0]) == sorted(cells[1])
 
 
+def test_drawn_configurations_are_judged_in_the_order_in_which_they_were_drawn(plan_of):
+    words = ("--search", "asha", "chunking.window=16..40", "chunking.stride=8", NINE[-1])
+    few, more = (ladder_of(plan_of(*words, "--num-configs", n)) for n in ("4", "7"))
+    names = [[cell.cell for cell in ladder.competitors] for ladder in (few, more)]
+    assert names[1][:4] == names[0] and len(names[1]) == 7
+
+
 def test_what_rests_is_never_told_as_finished(wide, tmp_path):
     player = Player(tmp_path, wide)
     search = player.play()
