@@ -50,6 +50,7 @@ class Recorder:
             "collection.hash": inputs.collection.content_hash,
             "backbone.hash": inputs.backbone.content_hash,
             "stage": "final",
+            "attempts": str(attempt),
             **git_state(),
         }
         params = {name: _text(value) for name, value in settings.items()}

@@ -87,7 +87,7 @@ class Outbox:
                 "time": _now(),
                 "attempt": attempt,
                 "writer": this_writer(),
-                "tags": _texts(redact(tags)) | {"attempts": str(attempt)},
+                "tags": {"attempts": str(attempt)} | _texts(redact(tags)),
             }
             if attempt == 1:
                 record |= {

@@ -188,6 +188,7 @@ def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, mon
     assert monitor.ledger.rows[trials[0].name]["stop_reason"] == reason
     assert records(store)[0][-1]["status"] == "KILLED"
     monitor.started(trials[0])
+    assert records(store)[0][-1]["tags"]["attempts"] == "1"
     assert monitor.ended == {} and "attempt" not in monitor.out.getvalue()
     ends(0)
     assert records(store)[0][-1]["status"] == "FINISHED"
