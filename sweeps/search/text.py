@@ -44,8 +44,9 @@ def _asha(plan: Plan) -> Iterator[str]:
     order = "" if plan.search.num_configs else f" (order by search seed {plan.search.seed})"
     on = ", ".join(f"{size} to epoch {until}" for until, size in climb)
     whole = sum(not one.epochs for one in trials)
-    yield f"search      asha of {begin[1]} configurations{order}: all train {begin[0]} of {full}"
-    yield f"            epochs with seed {plan.seeds[0]}, the best on dev go on: {on};"
+    yield f"search      asha of {begin[1]} configurations{order}:"
+    yield f"            all train {begin[0]} of {full} epochs with seed {plan.seeds[0]};"
+    yield f"            the best on dev go on, {on};"
     yield f"            who comes to the end runs all {seeds} seeds, as the baseline does;"
     yield f"            at most {whole} whole trials and {len(trials) - whole} that stop before:"
     yield f"            {epochs:,} of the grid's {grid:,} epochs ({epochs / grid:.0%})"
