@@ -22,9 +22,9 @@ def asha_sentence(sweep: Sweep) -> str:
         f"epoch {full}; stopped before: {where or 'none'}{because}. That took {cost} "
         f"({search['epochs'] / search['whole_grid']:.0%}).{over} Who was stopped was judged by "
         f"seed {seed} alone, by the best {sweep.primary} on {queries} dev queries until then: "
-        "another seed or more epochs might have stopped others. Seeds are compared for those at the "
-        "end only, whose runs were chosen with their luck; --confirm retrains the winner on dev "
-        "with fresh seeds."
+        "another seed or more epochs might have stopped others. Seeds are compared for those at "
+        "the end only, whose runs were chosen with their luck; --confirm retrains the winner on "
+        "dev with fresh seeds."
     )
 
 
