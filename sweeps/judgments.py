@@ -3,8 +3,8 @@
 Paper: Zhang, Yates & Lin 2021, section 3.3 and Figure 1 (training sets sampled at rates .1 to 1).
 Cells: all training judgments (the baseline), and exactly the same share of them kept query by query
 (deep) or spread over all queries (shallow).
-Size: 5 cells x 3 seeds; on collections with one judgment a query shallow sampling cannot be done
-and is left out.
+Size: 7 cells x 3 seeds; on collections with one judgment a query shallow sampling cannot be done
+and is left out: 4 cells.
 Expected: a loss that grows as judgments go; shallow above deep at the same number of judgments.
 """
 

@@ -1,10 +1,10 @@
 """Which ranking system of the four papers is best, at what cost, and by more than a lucky seed?
 
-Paper: Boytsov et al. 2022, Table 1 (its rows are the default on a GPU); any entries of the zoo can
-be named with `model.name=a,b,c` and several encoders with `model.backbone=x,y`.
+Paper: Boytsov et al. 2022, Table 1 (its models are the default over a backbone of 512 tokens); any
+entries of the zoo can be named with `model.name=a,b,c`, several encoders with `model.backbone=x,y`.
 Cells: the models over each backbone; FirstP is the baseline, of the same backbone where there are
 several.
-Size: 18 rows x 3 seeds as in the paper; 7 rows with the embedded backbone.
+Size: 14 rows x 3 seeds; 7 rows with the embedded backbone.
 Expected: on documents whose relevant text starts late FirstP near chance and every long model far
 above it; on the papers' collections gains of .01 to .04 in MRR over FirstP.
 """
