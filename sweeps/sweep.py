@@ -1,13 +1,11 @@
 """A sweep from the command line to the tested table."""
 
-import json
 import logging
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.adoption import adopt, adoptable
@@ -26,19 +24,17 @@ from sweeps.describe import (
 from sweeps.driver_lock import only_driver
 from sweeps.estimate import calibrate
 from sweeps.experiment import Experiment
+from sweeps.finish import finish
 from sweeps.leaderboard import summary_rows
-from sweeps.ledger import Ledger, per_query_table
+from sweeps.ledger import Ledger
 from sweeps.measure import forecast, real_seconds
 from sweeps.monitor import Monitor
-from sweeps.patience import patiently
 from sweeps.plan import Plan, Trial, make_plan
 from sweeps.recorder import Recorder
-from sweeps.report import Report, write_report
-from sweeps.report.access import ACCESS_FILE
 from sweeps.search.ladder import dearest_trials
 from sweeps.search.make import make_search
 from sweeps.search.search import USED, Known, Search
-from sweeps.store import RESULT, Store
+from sweeps.store import Store
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.redact import redact_text, refuse_secrets
 from sweeps.tracking.summary import log_summary
@@ -118,7 +114,7 @@ def _sweep(
             plan = search.plan
             _catch_up(plan, ledger, recorder)  # what a search proposed and found finished
             held_back = note_held_back(search, feed, store)
-            report = _finish(plan, store, ledger)
+            report = finish(plan, store, ledger)
         finally:
             pending = uploader.close(DRAIN_SECONDS)
         if pending:
@@ -247,50 +243,3 @@ def _note_stopped(store: Store, reason: str) -> None:
     with suppress(Exception):  # every filesystem has its own kinds
         note(store.folder, stopped=redact_text(reason)[:300])
         store.push("sweep.json")
-
-
-def _finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
-    """Tables and report of what is done; None where nothing is."""
-
-    def pull() -> set[str]:
-        store.folder.stat()  # a folder that is away would seem to be an empty one
-        finished = store.finished()
-        store.pull(finished & ledger.rows.keys())
-        return finished
-
-    finished = patiently(pull, f"{store.storage} cannot be read")
-    names = [trial.name for trial in plan.trials() if trial.name in finished]
-    if not names:
-        return None
-    everything = sorted(finished & ledger.rows.keys())
-    table = per_query_table(store.folder, everything)
-    path = store.folder / "per_query.parquet"
-    unfinished = path.with_suffix(".unfinished")
-    table.to_parquet(unfinished, index=False)
-    unfinished.replace(path)
-    results = [json.loads((store.folder / "runs" / n / RESULT).read_text()) for n in names]
-    _note_versions(store.folder, results)
-    say(_padding_text(results))
-    store.pull_file(ACCESS_FILE)
-    report = write_report(store.folder)
-    store.push("sweep.json", "qrels", "per_query.parquet", "report", ACCESS_FILE)
-    return report
-
-
-def _padding_text(results: list[dict[str, Any]]) -> str:
-    """How much of what the encoders were given was padding: the trial with the most."""
-    most = {
-        kind: max(result[f"{prefix}padding_share"] for result in results)
-        for kind, prefix in (("evaluation", ""), ("training", "training_"))
-    }
-    shares = ", ".join(f"{share:.1%} in {kind}" for kind, share in most.items())
-    return f"padding     at most {shares} of a trial's tokens"
-
-
-def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
-    """Adds to `sweep.json` what the trials ran on; several kinds of machine are all named."""
-    kinds: dict[str, dict[str, None]] = {}
-    for result in results:
-        for what, version in result["versions"].items():
-            kinds.setdefault(what, {})[version] = None
-    note(folder, versions={what: ", ".join(versions) for what, versions in kinds.items()})

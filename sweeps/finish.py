@@ -1,0 +1,60 @@
+"""What a sweep leaves once its trials have ended: one table of values, and the report."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sweeps.describe import note, say
+from sweeps.ledger import Ledger, per_query_table
+from sweeps.patience import patiently
+from sweeps.plan import Plan
+from sweeps.report import Report, write_report
+from sweeps.report.access import ACCESS_FILE
+from sweeps.store import RESULT, Store
+
+
+def finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
+    """Tables and report of what is done; None where nothing is."""
+
+    def pull() -> set[str]:
+        store.folder.stat()  # a folder that is away would seem to be an empty one
+        finished = store.finished()
+        store.pull(finished & ledger.rows.keys())
+        return finished
+
+    finished = patiently(pull, f"{store.storage} cannot be read")
+    names = [trial.name for trial in plan.trials() if trial.name in finished]
+    if not names:
+        return None
+    everything = sorted(finished & ledger.rows.keys())
+    table = per_query_table(store.folder, everything)
+    path = store.folder / "per_query.parquet"
+    unfinished = path.with_suffix(".unfinished")
+    table.to_parquet(unfinished, index=False)
+    unfinished.replace(path)
+    results = [json.loads((store.folder / "runs" / n / RESULT).read_text()) for n in names]
+    _note_versions(store.folder, results)
+    say(_padding_text(results))
+    store.pull_file(ACCESS_FILE)
+    report = write_report(store.folder)
+    store.push("sweep.json", "qrels", "per_query.parquet", "report", ACCESS_FILE)
+    return report
+
+
+def _padding_text(results: list[dict[str, Any]]) -> str:
+    """How much of what the encoders were given was padding: the trial with the most."""
+    most = {
+        kind: max(result[f"{prefix}padding_share"] for result in results)
+        for kind, prefix in (("evaluation", ""), ("training", "training_"))
+    }
+    shares = ", ".join(f"{share:.1%} in {kind}" for kind, share in most.items())
+    return f"padding     at most {shares} of a trial's tokens"
+
+
+def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
+    """Adds to `sweep.json` what the trials ran on; several kinds of machine are all named."""
+    kinds: dict[str, dict[str, None]] = {}
+    for result in results:
+        for what, version in result["versions"].items():
+            kinds.setdefault(what, {})[version] = None
+    note(folder, versions={what: ", ".join(versions) for what, versions in kinds.items()})
