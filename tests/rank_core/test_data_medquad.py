@@ -59,6 +59,7 @@ def test_equal_scores_of_a_supplied_run_stand_in_the_order_of_its_ranks():
     )
 
 
+@pytest.mark.slow
 def test_our_bm25_agrees_with_lucene_on_real_documents():
     collection = load("medquad-far")
     test = collection.splits["test"]

@@ -103,6 +103,7 @@ def test_robust04_reads_2295_files_and_has_the_folds_of_huston_and_croft(written
     assert "672" not in set().union(*tested)
 
 
+@pytest.mark.slow
 def test_folds_differ_in_their_hash_and_descriptions_are_read_as_one_line(written):
     written("robust04")
     names = ["robust04-title", "robust04-title/fold1", "robust04-title/fold2", "robust04-desc"]
