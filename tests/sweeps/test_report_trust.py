@@ -93,7 +93,7 @@ def test_the_winner_of_equals_is_told_its_luck(tmp_path: Path) -> None:
     best = max(one.delta for one in analysis.primary)
     assert trust.luck is not None and 0.3 * best < trust.luck < 3 * best
     assert trust.corrected is not None and trust.corrected.corrected < trust.corrected.naive
-    words = _words(analysis)["Luck of the winner"]
+    words = _words(analysis, trust)["Luck of the winner"]
     assert "best of 17 equally good configurations" in words and "redrawn queries" in words
 
 
