@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,6 +19,9 @@ from rank_core.tiny import (
     RECIPE,
     SETTINGS,
     SPECIAL,
+    _loss,
+    _pairs_batch,
+    _tell_rarity,
     build_backbone,
     matched_bert,
     tiny_folder,
@@ -89,8 +93,52 @@ def test_a_backbone_is_what_its_recipe_says_and_is_changed_by_training(tmp_path)
     assert torch.equal(weights[1], weights[2]) and not torch.equal(weights[0], weights[1])
 
 
-def test_the_recipes_differ_in_how_long_and_with_how_many_heads_they_train():
-    assert {replace(one, steps=0, heads=2) for one in NAMES.values()} == {NAMES["tiny-raw"]}
+def test_the_recipes_differ_in_what_they_say():
+    changes = {
+        name: {field for field, value in asdict(recipe).items() if asdict(RECIPE)[field] != value}
+        for name, recipe in NAMES.items()
+    }
+    words = {"vocabulary", "heads", "rarity_scale", "negatives", "steps"}
+    assert changes == {"tiny": set(), "tiny-raw": {"steps"}, "tiny-words": words}
+
+
+def test_rarity_is_the_first_coordinate_of_an_embedding_and_no_other():
+    torch.manual_seed(0)
+    model = matched_bert(9)
+    before = model.embeddings.word_embeddings.weight.detach().clone()
+    _tell_rarity(model, [([5, 6], [6, 7]), ([5], [7, 7, 8]), ([5], [5])], 0.05)
+    after = model.embeddings.word_embeddings.weight.detach()
+    assert torch.equal(after[:, 1:], before[:, 1:])
+    rarity = after[:, 0]
+    assert rarity[5] < rarity[7] < rarity[6] == rarity[8] < rarity[4]  # in 3, 2, 1, 1, 0 pairs
+    assert rarity.mean().item() == pytest.approx(0, abs=1e-7)
+    assert rarity.std().item() == pytest.approx(0.05)
+
+
+def test_a_batch_holds_each_querys_own_passage_and_then_its_negatives():
+    pairs = [([10 + i], [20 + i] * 5) for i in range(6)]
+    recipe = replace(RECIPE, batch=4, negatives=3, inverse_cloze_share=0.0)
+    ids = _pairs_batch(pairs, np.random.default_rng(1), recipe)["input_ids"]
+    queries, passages = ids[:, 1] - 10, ids[:, 3] - 20
+    assert torch.equal(passages[:4], queries[:4]) and len(set(queries[:4].tolist())) == 4
+    assert torch.equal(queries[4:], queries[:4].repeat_interleave(3))
+    assert len(ids) == 16 and (ids[:, 3:8] == ids[:, 3:4]).all()
+
+
+def test_one_negative_is_the_logistic_pairwise_loss():
+    scores = torch.tensor([1.0, -2.0, 0.5, 0.3], requires_grad=True)
+    loss = _loss(scores, 2)
+    gradient = torch.autograd.grad(loss, scores)[0]
+    plain = torch.nn.functional.softplus(scores[2:] - scores[:2]).mean()
+    assert torch.equal(loss, plain)
+    assert torch.equal(gradient, torch.autograd.grad(plain, scores)[0])
+
+
+def test_several_negatives_are_a_softmax():
+    scores = torch.tensor([1.0, -2.0, 0.5, 0.3, -1.0, 0.2])
+    rows = torch.tensor([[1.0, 0.5, 0.3], [-2.0, -1.0, 0.2]])
+    expected = torch.nn.functional.cross_entropy(rows, torch.zeros(2, dtype=torch.long))
+    torch.testing.assert_close(_loss(scores, 2), expected)
 
 
 @pytest.mark.slow
