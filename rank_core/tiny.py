@@ -9,6 +9,8 @@ teaches a small encoder to rank in seconds instead of hours.
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ class Recipe:
     inverse_cloze_share: float = 0.6
     passage_tokens: int = 64
     seed: int = 1
+    threads: int = 2  # of the machine it is made on: another number rounds sums differently
 
 
 RECIPE = Recipe()
@@ -168,7 +171,7 @@ def matched_bert(vocabulary: int, recipe: Recipe = RECIPE) -> BertModel:
 
 def build_backbone(folder: Path, recipe: Recipe, passages: Passages) -> None:
     """Trains the backbone of a recipe and writes it, its tokenizer and its head into `folder`."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _threads(recipe.threads):
         torch.manual_seed(derive(recipe.seed, "init"))
         tokenizer = train_tokenizer([text for pair in passages for text in pair], recipe.vocabulary)
         model = matched_bert(len(tokenizer), recipe)
@@ -177,6 +180,17 @@ def build_backbone(folder: Path, recipe: Recipe, passages: Passages) -> None:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     save_file(head.state_dict(), folder / RANKING_HEAD)
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Computes on so many threads, whatever the machine or the process has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _pre_fine_tune(

@@ -134,7 +134,8 @@ class Recorder:
 
     def lost(self, trial: Trial, status: Any, reason: str) -> None:
         """Ends the attempt of a trial without a result."""
-        self.outbox.finish(trial.name, status, {}, {"stop.reason": reason[:500]})
+        if self.outbox.knows(trial.name):  # Ctrl-C may come before its record was begun
+            self.outbox.finish(trial.name, status, {}, {"stop.reason": reason[:500]})
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ from sweeps.report.build import write_report
 
 def main(argv: Sequence[str]) -> int:
     """Write the report of the named sweep folder and print what it found; exit code 0."""
-    parser = argparse.ArgumentParser(prog="sweeps report", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m sweeps report", description=main.__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of one sweep")
     command = shlex.join(["python", "-m", "sweeps", "report", *argv])
     print(write_report(parser.parse_args(argv).folder, command).text, end="")

@@ -254,7 +254,8 @@ def _scores(
         & table["measure"].isin(measures)
         & pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(trial_keys)
     ]
-    present = set(zip(chosen["cell"], chosen["seed"], chosen["measure"], strict=True))
+    kinds = chosen[["cell", "seed", "measure"]].drop_duplicates()
+    present = set(kinds.itertuples(index=False, name=None))
     for cell, seed in trial_keys:
         for measure in measures:
             if (cell, seed, measure) not in present:

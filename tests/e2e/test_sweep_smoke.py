@@ -196,7 +196,7 @@ import json, sys
 from ray import tune
 from sweeps.trainable import _run
 work, reports = json.loads(sys.argv[1]), []
-_run(work, reports.append, publishes=True)
+_run(work, reports.append)
 assert "traceback" not in reports[-1], reports[-1]["traceback"]
 print(json.dumps([reports[-1]["status"], sorted({"mlflow", "optuna"} & set(sys.modules))]))
 """

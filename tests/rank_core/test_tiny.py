@@ -93,6 +93,24 @@ def test_a_backbone_is_what_its_recipe_says_and_is_changed_by_training(tmp_path)
     assert torch.equal(weights[1], weights[2]) and not torch.equal(weights[0], weights[1])
 
 
+@pytest.mark.slow
+def test_a_backbone_is_the_same_on_any_number_of_threads(tmp_path):
+    # Large enough that sums are cut between threads: without the recipe's own number it differs.
+    passages = [(f"query {i} {text}", " ".join([text] * 9)) for i in range(20) for text in TEXTS]
+    made, before = [], torch.get_num_threads()
+    for threads in (1, 2):
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        torch.set_num_threads(threads)
+        try:
+            build_backbone(folder, replace(RECIPE, steps=3), passages)
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+        made.append((folder / "model.safetensors").read_bytes())
+    assert made[0] == made[1]
+
+
 def test_the_recipes_differ_in_what_they_say():
     changes = {
         name: {field for field, value in asdict(recipe).items() if asdict(RECIPE)[field] != value}

@@ -159,6 +159,20 @@ def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(store, trial
     assert sorted(trial[-1]["status"] for trial in records(store)) == ["FINISHED", "KILLED"]
 
 
+def test_an_interrupt_before_a_trials_record_is_begun_ends_like_any_other(
+    store, trials, monitor, monkeypatch
+):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(monitor.recorder.outbox, "open_trial", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        monitor.started(trials[0])
+    monitor.interrupted()
+    assert monitor.ledger.status(trials[0]) == "planned"
+    assert records(store) == []
+
+
 def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, monitor, monkeypatch):
     monitor.started(trials[0])
     monitor.news(trials[0], running(3))
