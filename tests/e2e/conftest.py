@@ -147,5 +147,32 @@ def read_mlflow() -> Callable[[str], dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
+def assert_recorded_once(read_mlflow: Callable[[str], dict[str, Any]]) -> Callable[..., None]:
+    """That MLflow has each trial once, with each of its points once; dev after each ten steps."""
+
+    def check(storage: Path, *, trials: int, steps: int) -> None:
+        runs = read_mlflow(f"sqlite:///{storage / 'mlflow.db'}")
+        assert len(runs) == trials
+        for status, metrics in runs.values():
+            assert status == "FINISHED"
+            assert [step for step, _ in metrics["train/loss"]] == list(range(1, steps + 1))
+            validated = list(range(10, steps + 1, 10))
+            assert [step for step, _ in metrics["dev/ndcg_cut_10"]] == validated
+            assert len(metrics["test/ndcg_cut_10"]) == 1
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def five_steps() -> tuple[str, ...]:
+    """Words of a small sweep of five steps a trial, whose numbers no worker's dropout moves."""
+    return tuple(
+        "--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32 model.dropout=0 "
+        "training.precision=fp32 training.max_steps=5 training.num_epochs=3 "
+        "--tracking-uri none".split()
+    )
+
+
+@pytest.fixture(scope="session")
 def processes_below() -> Callable[[int], list[int]]:
     return descendants

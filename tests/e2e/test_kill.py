@@ -37,16 +37,6 @@ def assert_same_numbers(folder, undisturbed):
     assert trials["status"].tolist() == ["done"] * TRIALS
 
 
-def assert_recorded_once(storage, read_mlflow):
-    runs = read_mlflow(f"sqlite:///{storage / 'mlflow.db'}")
-    assert len(runs) == TRIALS
-    for status, metrics in runs.values():
-        assert status == "FINISHED"
-        assert [step for step, _ in metrics["train/loss"]] == list(range(1, STEPS + 1))
-        assert [step for step, _ in metrics["dev/ndcg_cut_10"]] == [10, 20, 30]
-        assert len(metrics["test/ndcg_cut_10"]) == 1
-
-
 def identity(pid: int) -> str | None:
     """What tells a process from a later one with the same number; None once it is gone."""
     with suppress(OSError):
@@ -65,7 +55,7 @@ def end_agents(pids: dict[int, str | None]) -> None:
 
 
 def test_a_killed_driver_goes_on_where_it_was(
-    undisturbed, start_sweep, processes_below, read_mlflow, tmp_path
+    undisturbed, start_sweep, processes_below, assert_recorded_once, tmp_path
 ):
     storage = tmp_path / "results"
     with start_sweep(storage, *WORDS, *OFTEN) as sweep:
@@ -90,7 +80,7 @@ def test_a_killed_driver_goes_on_where_it_was(
         assert again.end() == 0, again.text
     assert not killed_in_time or "are done already" in again.text
     assert_same_numbers(again.folder, undisturbed)
-    assert_recorded_once(storage, read_mlflow)
+    assert_recorded_once(storage, trials=TRIALS, steps=STEPS)
 
 
 def busy_trial(pids: list[int]) -> int | None:
@@ -104,7 +94,7 @@ def busy_trial(pids: list[int]) -> int | None:
 
 
 def test_a_killed_trial_is_run_again_and_the_sweep_ends_well(
-    undisturbed, start_sweep, processes_below, read_mlflow, tmp_path
+    undisturbed, start_sweep, processes_below, assert_recorded_once, tmp_path
 ):
     storage = tmp_path / "results"
     with start_sweep(storage, *WORDS, *OFTEN) as sweep:
@@ -119,4 +109,4 @@ def test_a_killed_trial_is_run_again_and_the_sweep_ends_well(
     attempts = pd.read_parquet(sweep.folder / "trials.parquet")["attempts"]
     assert sorted(attempts) == [1] * (TRIALS - 1) + [2]
     assert_same_numbers(sweep.folder, undisturbed)
-    assert_recorded_once(storage, read_mlflow)
+    assert_recorded_once(storage, trials=TRIALS, steps=STEPS)

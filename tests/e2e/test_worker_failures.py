@@ -12,11 +12,6 @@ pytestmark = [
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need two cores"),
 ]
 
-WORDS = (
-    "--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32 model.dropout=0 "
-    "training.precision=fp32 training.max_steps=5 training.num_epochs=3 "
-    "--tracking-uri none --num-workers 2"
-).split()
 PLANTED = """
 import sys
 from sweeps import runner, sweep
@@ -51,10 +46,10 @@ sys.exit(sweep.main(EXPERIMENT, sys.argv[1:], doc=None))
 
 
 @pytest.fixture(scope="module")
-def planted(run_sweep, tmp_path_factory):
+def planted(run_sweep, five_steps, tmp_path_factory):
     """Rank 1 runs out of GPU memory in every FirstP trial, and dies in the first other one."""
     home = tmp_path_factory.mktemp("planted")
-    words = [*WORDS, str(home / "killed")]
+    words = [*five_steps, "--num-workers", "2", str(home / "killed")]
     # It waits for some minutes at most; gloo and Ray Train would wait for half an hour.
     return run_sweep(home / "results", *words, code=3, program=["-c", PLANTED])
 

@@ -14,18 +14,12 @@ pytestmark = [
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need two cores"),
 ]
 
-WORDS = (
-    "--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32 model.dropout=0 "
-    "training.precision=fp32 training.max_steps=5 training.num_epochs=3 "
-    "--tracking-uri none"
-).split()
-
 
 @pytest.fixture(scope="module")
-def folders(run_sweep, tmp_path_factory):
+def folders(run_sweep, five_steps, tmp_path_factory):
     """The same sweep with one worker and with two."""
     home = tmp_path_factory.mktemp("workers")
-    return [run_sweep(home / n, *WORDS, "--num-workers", n).folder for n in ("1", "2")]
+    return [run_sweep(home / n, *five_steps, "--num-workers", n).folder for n in ("1", "2")]
 
 
 def curves(folder):
