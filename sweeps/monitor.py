@@ -96,10 +96,12 @@ class Monitor:
         self._say(text)
 
     def interrupted(self) -> None:
-        """The driver stops early: what runs now counts as not run."""
-        for name in list(self.running):
-            self.ledger.lost(self.trials[name], "planned", "interrupted")
-            self.recorder.lost(self.trials[name], "KILLED", "interrupted")
+        """The driver stops early, at whatever line it is: what the ledger has as running counts as
+        not run, but for a trial whose end has been heard. The store has that one."""
+        for name, trial in self.trials.items():
+            if self.ledger.status(trial) == "running" and name not in self.ended:
+                self.ledger.lost(trial, "planned", "interrupted")
+                self.recorder.lost(trial, "KILLED", "interrupted")
 
     def _ended(self, trial: Trial, report: Mapping[str, Any]) -> None:
         status = report["status"]

@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 import sweeps.monitor
@@ -159,18 +160,39 @@ def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(store, trial
     assert sorted(trial[-1]["status"] for trial in records(store)) == ["FINISHED", "KILLED"]
 
 
-def test_an_interrupt_before_a_trials_record_is_begun_ends_like_any_other(
-    store, trials, monitor, monkeypatch
+@pytest.mark.parametrize("moment", ["row", "record"])
+def test_an_interrupt_while_a_trial_begins_ends_like_any_other(
+    store, trials, monitor, monkeypatch, moment
 ):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(monitor.recorder.outbox, "open_trial", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    owner, name = {
+        "row": (monitor.ledger, "save"),
+        "record": (monitor.recorder.outbox, "open_trial"),
+    }[moment]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(owner, name, interrupt)
         monitor.started(trials[0])
     monitor.interrupted()
     assert monitor.ledger.status(trials[0]) == "planned"
+    assert pd.read_parquet(store.folder / "trials.parquet")["attempts"].tolist() == [1]
     assert records(store) == []
+
+
+def test_an_interrupt_as_a_result_is_taken_over_leaves_it_to_the_next_command(
+    store, trials, monitor, monkeypatch, ends
+):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monitor.started(trials[0])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(monitor.ledger, "save", interrupt)
+        ends(0)
+    monitor.interrupted()
+    assert trials[0].name in store.finished()
+    assert not monitor.recorder.outbox.is_finished(trials[0].name)
 
 
 def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, monitor, monkeypatch):
