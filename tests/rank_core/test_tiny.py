@@ -21,6 +21,7 @@ from rank_core.tiny import (
     SPECIAL,
     _loss,
     _pairs_batch,
+    _share_of_rate,
     _tell_rarity,
     build_backbone,
     matched_bert,
@@ -44,6 +45,13 @@ def test_the_tokenizer_learns_lower_case_words_beside_the_special_tokens():
     words = tokenizer.tokenize("The HARBOUR, the lanterns")
     assert words == ["the", "harbour", ",", "the", "lanterns"]
     assert tokenizer.decode(tokenizer("a slate roof")["input_ids"]) == "[CLS] a slate roof [SEP]"
+
+
+def test_words_are_read_without_their_endings_on_demand():
+    tokenizer = train_tokenizer(TEXTS, 200, stems=True)
+    assert tokenizer.tokenize("harbours") == tokenizer.tokenize("Harbour") == ["harbour"]
+    assert tokenizer.tokenize("slates, slated, slating") == [*("slat", ",") * 2, "slat"]
+    assert tokenizer.tokenize("the") == ["the"]  # three letters would not be left
 
 
 def test_the_vocabulary_stays_within_its_size():
@@ -116,8 +124,15 @@ def test_the_recipes_differ_in_what_they_say():
         name: {field for field, value in asdict(recipe).items() if asdict(RECIPE)[field] != value}
         for name, recipe in NAMES.items()
     }
-    words = {"vocabulary", "heads", "rarity_scale", "negatives", "steps"}
+    words = {"vocabulary", "stems", "heads", "rarity_scale", "negatives", "steps", "decay"}
     assert changes == {"tiny": set(), "tiny-raw": {"steps"}, "tiny-words": words}
+
+
+def test_the_learning_rate_rises_and_then_falls():
+    recipe = replace(RECIPE, steps=10, warmup=2, decay=4)
+    shares = [_share_of_rate(step, recipe) for step in range(10)]
+    assert shares == [0.5, *[1.0] * 6, 0.75, 0.5, 0.25]
+    assert _share_of_rate(9, replace(recipe, decay=0)) == 1.0
 
 
 def test_rarity_is_the_first_coordinate_of_an_embedding_and_no_other():
