@@ -16,7 +16,7 @@ from rank_core.backbones import Backbone, load_tokenizer, resolve_backbone
 from rank_core.config import Evaluation
 from rank_core.data import Collection, load_collection
 from rank_core.machine import trial_device
-from rank_core.tiny import train_tokenizer
+from rank_core.tiny_tokenizer import train_tokenizer
 from rank_core.token_store import TokenStore, open_token_store
 
 SIZES = {  # layers, hidden, heads, feed-forward

@@ -14,7 +14,7 @@ from rank_core.block_scores import (
     document_frequencies,
     tf_idf,
 )
-from rank_core.tiny import train_tokenizer
+from rank_core.tiny_tokenizer import train_tokenizer
 from rank_core.token_store import open_token_store, tokenize
 
 TEXTS = ["amber birch", "amber, Amber. cedar", "delta", "birch? northern lanterns"]

@@ -18,7 +18,6 @@ from rank_core.tiny import (
     NAMES,
     RECIPE,
     SETTINGS,
-    SPECIAL,
     _loss,
     _pairs_batch,
     _share_of_rate,
@@ -26,14 +25,14 @@ from rank_core.tiny import (
     build_backbone,
     matched_bert,
     tiny_folder,
-    train_tokenizer,
 )
+from rank_core.tiny_tokenizer import SPECIAL, train_tokenizer
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["The heron waits by the harbour.", "Lanterns, lanterns at the harbour!", "a slate roof"]
 VOCABULARY = """
 import json, sys
-from rank_core.tiny import train_tokenizer
+from rank_core.tiny_tokenizer import train_tokenizer
 print(train_tokenizer(json.loads(sys.argv[1]), 70).backend_tokenizer.to_str())
 """
 

@@ -6,7 +6,7 @@ import torch
 
 from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.models.birch import Birch, Sentences
-from rank_core.tiny import train_tokenizer
+from rank_core.tiny_tokenizer import train_tokenizer
 
 QUERY = np.arange(20, 23, dtype=np.int32)
 STOP, ASK = 98, 99
