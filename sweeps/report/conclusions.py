@@ -11,6 +11,8 @@ from sweeps.report.summary import losses
 
 _NAMED = 3
 """How many systems a sentence names before it says how many more there are."""
+_ROUNDING = 1e-9
+"""What two means of the same values may differ by."""
 
 
 def conclusions(analysis: Analysis) -> list[str]:
@@ -156,7 +158,8 @@ def below_first_stage(analysis: Analysis) -> str:
     scored = [one for one in analysis.cells if one.num_used]
     if first is None:
         return ""
-    below = [one for one in scored if one.mean(sweep.primary) < first]
+    # The first stage may be a cell itself, its mean summed in another order.
+    below = [one for one in scored if first - one.mean(sweep.primary) > _ROUNDING]
     if not below:
         return ""
     if len(below) == len(scored):

@@ -201,6 +201,13 @@ def test_cells_below_the_first_stage_are_named(tmp_path: Path) -> None:
     assert below_first_stage(_analysis(tmp_path / "b", num_queries=40, first_stage={})) == ""
 
 
+def test_the_first_stage_is_not_below_itself(tmp_path: Path) -> None:
+    lowest = min(one.mean("nDCG@10") for one in _analysis(tmp_path, num_queries=40).cells)
+    summed_otherwise = {"nDCG@10": math.nextafter(lowest, 1.0), "RR@10": 0.0}
+    again = _analysis(tmp_path / "b", num_queries=40, first_stage=summed_otherwise)
+    assert below_first_stage(again) == ""
+
+
 def test_the_predicted_rate_and_the_check_agree_that_the_customary_test_is_wrong(
     tmp_path: Path,
 ) -> None:
