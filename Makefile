@@ -15,13 +15,14 @@ LONG := --deselect tests/e2e/test_kill.py \
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
 
-# Each worker takes a run of neighbouring tests, so that what a file's tests share is made once.
+# Each worker takes a run of neighbouring tests, so that what a file's tests share is made once; the
+# sweeps that Ray tests share take minutes, so a file stays with one worker there.
 SPREAD := -n auto --dist worksteal
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest $(SPREAD)
 	$(BIN)/python -m pytest $(SPREAD) -m "slow and not ray and not cluster and not chaos and not gpu"
-	$(BIN)/python -m pytest -n auto -m "ray and not cluster and not chaos and not gpu"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "ray and not cluster and not chaos and not gpu"
 	$(BIN)/python -m pytest -m "(cluster or chaos) and not gpu" $(LONG)
 
 quick: $(VENV)/.installed-dev
