@@ -86,13 +86,17 @@ class Checkpoints:
         self._cost = self._since - before
 
     def names(self) -> list[str]:
-        """The files that are there, the furthest first."""
-        with contextlib.suppress(FileNotFoundError):
+        """The files that are there, the furthest first; none where they cannot be read."""
+        try:
             self.fs.invalidate_cache()
             paths = [str(path) for path in self.fs.ls(self.root, detail=False)]
-            names = [path.rstrip("/").split("/")[-1] for path in paths if path.endswith(SUFFIX)]
-            return sorted(names, reverse=True)
-        return []
+        except FileNotFoundError:
+            return []
+        except Exception as error:  # as above: the trial begins anew
+            logger.warning("no checkpoint from %s: %s: %s", self.root, type(error).__name__, error)
+            return []
+        names = [path.rstrip("/").split("/")[-1] for path in paths if path.endswith(SUFFIX)]
+        return sorted(names, reverse=True)
 
     def load(self, name: str) -> dict[str, Any] | None:
         """The content of a file, its tensors on the CPU; None if it is broken or gone."""

@@ -17,7 +17,7 @@ def finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
     """Tables and report of what is done; None where nothing is."""
 
     def pull() -> set[str]:
-        store.folder.stat()  # a folder that is away would seem to be an empty one
+        store.require()
         finished = store.finished()
         store.pull(finished & ledger.rows.keys())
         return finished

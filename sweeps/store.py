@@ -66,6 +66,12 @@ class Store:
                 f"--storage must be writable, got {self.storage}: {type(error).__name__}: {error}"
             ) from None
 
+    def require(self) -> None:
+        """Raises where the sweep's folder is away: it would seem to be an empty one, and a mount
+        point without its mount would take what is written. An object store says so itself."""
+        if self.is_local:
+            os.stat(self.root)
+
     def finished(self) -> set[str]:
         """Names of the trials that are whole."""
         self.fs.invalidate_cache()
@@ -82,6 +88,7 @@ class Store:
             self.fs.put_file(str(path), f"{self.root}/runs/{name}/{path.name}")
 
     def _publish_folder(self, folder: Path, name: str, *, link: bool = False) -> None:
+        self.require()
         target = Path(f"{self.root}/runs/{name}")
         arriving = Path(f"{self.root}/runs/{ARRIVING}{name}-{uuid.uuid4().hex[:8]}")
         shutil.copytree(folder, arriving, copy_function=_link if link else shutil.copy2)

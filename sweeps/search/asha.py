@@ -10,6 +10,7 @@ from typing import Any
 
 from rank_core.trained_model import pause_step
 from sweeps.describe import say
+from sweeps.patience import patiently
 from sweeps.plan import Plan, PlannedCell, Trial
 from sweeps.search.halving import LOST, NOBODY, going_on
 from sweeps.search.ladder import ladder_of
@@ -147,11 +148,16 @@ class AshaSearch(Search):
 
     def _on_the_way(self, trial: Trial) -> float:
         """What a finished trial had reached when it would have paused."""
-        self.store.pull({trial.name})
         path = self.store.folder / "runs" / trial.name / HISTORY
+
+        def read() -> list[str]:
+            self.store.pull({trial.name})
+            return path.read_text().splitlines()
+
+        history = patiently(read, f"{self.store.storage} cannot be read")
         step = pause_step(trial.config, trial.cell.inputs, trial.epochs)
         measure = trial.config.evaluation.measures[0]
-        return best_on_dev(path.read_text().splitlines(), measure, step)
+        return best_on_dev(history, measure, step)
 
     def _rung(self, trial: Trial) -> Rung | None:
         return read_rung(self.store, trial.name, trial.epochs)

@@ -17,6 +17,7 @@ import numpy as np
 from rank_core.seeding import derive
 from sweeps.describe import write_json
 from sweeps.experiment import Settings
+from sweeps.patience import patiently
 from sweeps.plan import DRAWS, Plan, PlannedCell, Removed, Trial, extended
 from sweeps.search.sampler import Seen, propose
 from sweeps.search.search import USED, Decision, Known, Search, dev_values
@@ -107,7 +108,7 @@ class ProposingSearch(Search):
     def _value(self, cell: PlannedCell) -> float | None:
         """The mean on dev over the seeds that ended with scores; None without any."""
         used = [trial for trial in self._trials(cell) if self.status(trial) in USED]
-        means = [dev_values(self.store.folder, trial).mean() for trial in used]
+        means = [dev_values(self.store, trial).mean() for trial in used]
         return float(np.mean(means)) if means else None
 
     def _settled(self, cell: PlannedCell) -> bool:
@@ -136,8 +137,12 @@ class ProposingSearch(Search):
             {"point": dict(point), "cell": cell.cell, "knew": max(0, number - AT_ONCE + 1)}
             for number, (point, cell) in enumerate(zip(self._points, self._proposals, strict=True))
         ]
-        write_json(self.store.folder / self._path, {"proposals": proposals})
-        self.store.push(self._path)
+
+        def write() -> None:
+            write_json(self.store.folder / self._path, {"proposals": proposals})
+            self.store.push(self._path)
+
+        patiently(write, f"{self.store.storage} does not take {self._path}")
 
 
 def _identity(plan: Plan) -> str:

@@ -49,7 +49,7 @@ class RaceSearch(Search):
 
     def _dev(self, trial: Trial) -> Floats:
         if trial.name not in self._values:
-            self._values[trial.name] = dev_values(self.store.folder, trial)
+            self._values[trial.name] = dev_values(self.store, trial)
         return self._values[trial.name]
 
     def decide(self) -> Decision:

@@ -44,6 +44,7 @@ def leave_rung(store: Store, name: str, rung: Rung) -> None:
     path = _path(name, rung.epochs)
 
     def write() -> None:
+        store.require()
         if store.fs.exists(f"{store.root}/{path}"):
             return
         content = json.dumps(asdict(rung), indent=1).encode()
@@ -64,6 +65,7 @@ def read_rung(store: Store, name: str, epochs: int) -> Rung | None:
     path = f"{store.root}/{_path(name, epochs)}"
 
     def read() -> Rung | None:
+        store.require()
         try:
             return Rung(**json.loads(store.fs.cat_file(path)))
         except FileNotFoundError:

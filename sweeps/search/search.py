@@ -8,7 +8,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pandas as pd
 
 from rank_core.stats.scopes import Floats
 from sweeps.describe import described_cells, write_json
+from sweeps.patience import patiently
 from sweeps.plan import Plan, Trial
 from sweeps.store import Store
 
@@ -103,12 +103,17 @@ class Search(ABC):
         """Brings `sweep.json` up to the decisions so far, for those who watch, and for the
         report."""
         path = self.store.folder / "sweep.json"
-        before = json.loads(path.read_text())
         search = dict(self.described())  # first of all: it may propose a cell
-        after = before | described_cells(self.plan) | {"search": search}
-        if after != before:
-            write_json(path, after)
-            self.store.push("sweep.json")
+        now = {**described_cells(self.plan), "search": search}
+
+        def bring_up() -> None:
+            before = json.loads(path.read_text())
+            after = before | now
+            if after != before:
+                write_json(path, after)
+                self.store.push(path.name)
+
+        patiently(bring_up, f"{self.store.storage} does not take {path.name}")
 
 
 class Listed(Search):
@@ -119,9 +124,10 @@ class Listed(Search):
         return Decision(tuple(self.plan.trials()), final=True)
 
 
-def dev_values(folder: Path, trial: Trial) -> Floats:
+def dev_values(store: Store, trial: Trial) -> Floats:
     """The primary measure of a finished trial on dev, (queries,), in the order of their ids."""
-    table = pd.read_parquet(folder / "runs" / trial.name / "per_query.parquet")
+    path = store.folder / "runs" / trial.name / "per_query.parquet"
+    table = patiently(lambda: pd.read_parquet(path), f"{store.storage} cannot be read")
     measure = trial.config.evaluation.measures[0]
     dev = table[(table["split"] == "dev") & (table["measure"] == measure)]
     return np.asarray(dev.sort_values("query_id")["value"], dtype=np.float64)

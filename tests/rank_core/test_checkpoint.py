@@ -125,6 +125,9 @@ def test_a_full_disk_and_a_lost_storage_cost_a_warning(tmp_path, monkeypatch, ca
     monkeypatch.setattr(checkpoint.torch, "save", full)
     checkpoints.save(content(3), (0, 3))
     assert last(uri) == ["step 2"] and "No space left on device" in caplog.text
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("the share is not mounted")
+    assert last(str(in_the_way / "c")) == [] and "NotADirectoryError" in caplog.text
     assert [path.suffix for path in (tmp_path / "c").iterdir()] == [".checkpoint"]
 
 

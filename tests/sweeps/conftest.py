@@ -40,7 +40,11 @@ def leave_result(tmp_path: Path) -> Callable[..., None]:
         workdir = tmp_path / "workdirs" / name
         workdir.mkdir(parents=True)
         cell, _, seed = name.rpartition("-seed")
-        rows = [(cell, int(seed), "test", f"q{i}", "nDCG@10", i / 10) for i in range(3)]
+        rows = [
+            (cell, int(seed), split, f"q{i}", "nDCG@10", i / 10)
+            for split in ("dev", "test")
+            for i in range(3)
+        ]
         columns = ["cell", "seed", "split", "query_id", "measure", "value"]
         pd.DataFrame(rows, columns=columns).to_parquet(workdir / "per_query.parquet", index=False)
         result = {

@@ -27,16 +27,19 @@ def plans(inputs_words):
     )
 
 
+def opened(folder, sweep):
+    store = Store(str(folder / "s"), sweep)
+    store.open()
+    return store
+
+
 def names(trials):
     return {trial.name for trial in trials}
 
 
 def test_a_cell_that_two_sweeps_share_runs_once(plans, tmp_path, leave_result):
     first, second = plans
-    theirs = Store(str(tmp_path / "s"), "window_stride")
-    ours = Store(str(tmp_path / "s"), "chunk_counts")
-    for store in (theirs, ours):
-        store.open()
+    theirs, ours = opened(tmp_path, "window_stride"), opened(tmp_path, "chunk_counts")
     shared = names(first.trials()) & names(second.trials())
     assert len(shared) >= 2, "two seeds of the same cell"
     for name in names(first.trials()):
@@ -51,7 +54,7 @@ def test_a_trial_that_is_to_keep_its_weights_is_not_taken_from_one_that_did_not(
     plans, tmp_path, leave_result, inputs_words
 ):
     first, _ = plans
-    theirs, ours = (Store(str(tmp_path / "s"), name) for name in ("theirs", "ours"))
+    theirs, ours = opened(tmp_path, "theirs"), opened(tmp_path, "ours")
     for name in names(first.trials()):
         leave_result(theirs, name)
     words = [*inputs_words, *SAME, "--num-seeds", "2", "chunking.window=48,64"]
@@ -63,8 +66,7 @@ def test_a_trial_that_is_to_keep_its_weights_is_not_taken_from_one_that_did_not(
 
 
 def test_a_wider_grid_and_more_seeds_run_only_what_is_missing(plan_of, tmp_path, leave_result):
-    store = Store(str(tmp_path / "s"), "window_stride")
-    store.open()
+    store = opened(tmp_path, "window_stride")
     words = ("chunking.window=48", "chunking.stride=32")
     for trial in plan_of(*words, "--num-seeds", "2").trials():
         leave_result(store, trial.name)

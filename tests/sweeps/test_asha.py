@@ -122,6 +122,7 @@ def test_a_rung_is_worth_the_best_until_it(tmp_path):
 def test_the_first_word_of_a_rung_stands(tmp_path, kind):
     storage = str(tmp_path) if kind == "folder" else f"memory://{tmp_path.name}"
     store = Store(storage, "sweep")
+    store.open()
     rung = Rung(1, 9, 2, 18, "nDCG@10", 0.25)
     assert read_rung(store, "cell-seed1", 1) is None
     leave_rung(store, "cell-seed1", rung)

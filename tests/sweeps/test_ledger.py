@@ -135,6 +135,6 @@ def test_per_query_values_are_put_one_below_the_other(store, leave_result):
     together = per_query_table(store.folder, ["a-seed1", "b-seed1"])
     assert (
         list(zip(together["cell"], together["seed"], strict=True))
-        == [("a", 1)] * 3 + [("b", 1)] * 3
+        == [("a", 1)] * 6 + [("b", 1)] * 6
     )
     assert list(together.columns) == ["cell", "seed", "split", "query_id", "measure", "value"]

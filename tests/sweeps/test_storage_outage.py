@@ -1,5 +1,6 @@
 """A driver whose storage goes away for a while: it waits, goes on, and no record is lost."""
 
+import json
 import os
 import threading
 import time
@@ -8,8 +9,11 @@ from contextlib import contextmanager
 import pytest
 
 from sweeps import patience
+from sweeps.describe import manifest
 from sweeps.ledger import Ledger
 from sweeps.patience import StorageAway
+from sweeps.search.make import make_search
+from sweeps.search.rungs import Rung, leave_rung
 from sweeps.store import Store
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.trial_file import read_lines, trial_files
@@ -116,3 +120,32 @@ def test_the_ledger_takes_over_a_result_that_can_be_read_only_later(share, plan_
     with away(share):
         ledger.finished(trial)
     assert Ledger(store).rows[trial.name]["status"] == "done"
+
+
+SIX = ("chunking.window=16,24,32", "chunking.stride=8,16")
+SEARCHES = {
+    "grid": (),
+    "race": ("--search", "race", "--num-seeds", "3", *SIX),
+    "tpe": ("--search", "tpe", "--num-configs", "5", *SIX),
+    "asha": ("--search", "asha", "training.num_epochs=9", *SIX),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_that_cannot_read_or_write_decides_later(name, share, plan_of, leave_result):
+    plan, store = plan_of(*SEARCHES[name]), Store(str(share), "window_stride")
+    store.open()
+    path = share.with_name("disk") / "window_stride" / "sweep.json"
+    path.write_text(json.dumps(manifest(plan, [])))
+    search = make_search(plan, lambda trial: None, store)
+    for _ in range(4):
+        trial = search.next()
+        end = "stopped" if trial.epochs else "done"
+        if trial.epochs:
+            leave_rung(store, trial.name, Rung(trial.epochs, 9, 2, 18, "nDCG@10", 0.5))
+        else:
+            leave_result(store, trial.name)
+        with away(share, seconds=0.02):
+            search.ended(trial, end)
+        assert json.loads(path.read_text())["search"] == json.loads(json.dumps(search.described()))
+        assert search.status(trial) == end

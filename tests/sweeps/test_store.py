@@ -28,9 +28,14 @@ def own_mirrors(tmp_path, monkeypatch):
     return elsewhere
 
 
-def test_a_published_trial_is_finished_and_can_be_read(storage, own_mirrors, leave_result):
-    store = Store(storage, "sweep")
+def opened(storage, name="sweep"):
+    store = Store(str(storage), name)
     store.open()
+    return store
+
+
+def test_a_published_trial_is_finished_and_can_be_read(storage, own_mirrors, leave_result):
+    store = opened(storage)
     assert store.finished() == set()
     leave_result(store, "cell-seed1")
     assert store.finished() == {"cell-seed1"}
@@ -39,16 +44,14 @@ def test_a_published_trial_is_finished_and_can_be_read(storage, own_mirrors, lea
 
 
 def test_another_machine_gets_trials_and_files(storage, own_mirrors, leave_result):
-    store = Store(storage, "sweep")
-    store.open()
+    store = opened(storage)
     leave_result(store, "cell-seed1")
     (store.folder / "trials.parquet").write_text("rows")
     (store.folder / "report").mkdir()
     (store.folder / "report" / "table.md").write_text("table")
     store.push("trials.parquet", "report", "never-written")
     own_mirrors(1)
-    other = Store(storage, "sweep")
-    other.open()
+    other = opened(storage)
     assert other.pull_file("trials.parquet").read_text() == "rows"
     assert other.pull_file("report/table.md").parent.name == "report"
     assert not other.pull_file("nothing.parquet").exists()
@@ -57,7 +60,7 @@ def test_another_machine_gets_trials_and_files(storage, own_mirrors, leave_resul
 
 
 def test_the_same_trial_published_twice_stays_the_first_one(tmp_path, leave_result):
-    store = Store(str(tmp_path / "s"), "sweep")
+    store = opened(tmp_path / "s")
     leave_result(store, "cell-seed1", seconds=1.0)
     first = (store.folder / "runs/cell-seed1/result.json").read_text()
     second = tmp_path / "second"
@@ -69,7 +72,7 @@ def test_the_same_trial_published_twice_stays_the_first_one(tmp_path, leave_resu
 
 
 def test_a_trial_without_its_last_file_is_not_finished_and_is_replaced(tmp_path, leave_result):
-    store = Store(str(tmp_path / "s"), "sweep")
+    store = opened(tmp_path / "s")
     half = store.folder / "runs" / "cell-seed1"
     half.mkdir(parents=True)
     (half / "config.json").write_text("{}")
@@ -81,7 +84,7 @@ def test_a_trial_without_its_last_file_is_not_finished_and_is_replaced(tmp_path,
 
 
 def test_a_trial_on_its_way_is_no_trial_of_any_plan(tmp_path, leave_result):
-    store = Store(str(tmp_path / "s"), "sweep")
+    store = opened(tmp_path / "s")
     leave_result(store, "cell-seed1")
     arriving = store.folder / "runs" / ".arriving-cell-seed2-0a1b2c3d"
     arriving.mkdir()
@@ -90,8 +93,7 @@ def test_a_trial_on_its_way_is_no_trial_of_any_plan(tmp_path, leave_result):
 
 
 def test_open_makes_the_folder_and_leaves_no_probe(tmp_path):
-    store = Store(str(tmp_path / "new" / "deep"), "sweep")
-    store.open()
+    store = opened(tmp_path / "new" / "deep")
     assert list(store.folder.iterdir()) == []
 
 
@@ -122,9 +124,7 @@ def test_what_names_no_storage_is_refused(storage):
 
 
 def test_another_sweeps_finished_trial_is_taken_over_whole(storage, own_mirrors, leave_result):
-    theirs, ours = Store(storage, "theirs"), Store(storage, "ours")
-    for store in (theirs, ours):
-        store.open()
+    theirs, ours = opened(storage, "theirs"), opened(storage, "ours")
     for name in ("a-seed1", "a-seed2", "b-seed1"):
         leave_result(theirs, name)
     leave_result(ours, "own-seed1")
@@ -143,14 +143,14 @@ def test_another_sweeps_finished_trial_is_taken_over_whole(storage, own_mirrors,
 def test_a_trial_that_lacks_what_later_trials_need_is_not_taken_over(
     storage, own_mirrors, leave_result
 ):
-    theirs, ours = Store(storage, "theirs"), Store(storage, "ours")
+    theirs, ours = opened(storage, "theirs"), opened(storage, "ours")
     leave_result(theirs, "a-seed1")
     assert ours.adopt({"a-seed1": ("weights.safetensors",)}) == set()
     assert ours.adopt({"a-seed1": ("per_query.parquet",)}) == {"a-seed1"}
 
 
 def test_a_folder_shares_the_bytes_and_survives_the_other_sweep(tmp_path, leave_result):
-    theirs, ours = (Store(str(tmp_path / "s"), name) for name in ("theirs", "ours"))
+    theirs, ours = (opened(tmp_path / "s", name) for name in ("theirs", "ours"))
     leave_result(theirs, "a-seed1")
     ours.adopt({"a-seed1": ()})
     mine, other = (s.folder / "runs/a-seed1/per_query.parquet" for s in (ours, theirs))
@@ -164,7 +164,7 @@ def test_where_the_disk_knows_no_links_files_are_copied(tmp_path, leave_result, 
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "link", no_links)
-    theirs, ours = (Store(str(tmp_path / "s"), name) for name in ("theirs", "ours"))
+    theirs, ours = (opened(tmp_path / "s", name) for name in ("theirs", "ours"))
     leave_result(theirs, "a-seed1")
     assert ours.adopt({"a-seed1": ()}) == {"a-seed1"}
     assert not (ours.folder / "runs/a-seed1/result.json").samefile(

@@ -1,12 +1,14 @@
 """A trial's own process: what it reports, leaves in the store, and takes up after a death."""
 
 import json
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from rank_core.checkpoint import Cadence
+from sweeps import patience
 from sweeps.search.rungs import best_on_dev, read_rung
 from sweeps.store import Store
 from sweeps.trainable import _run
@@ -36,6 +38,7 @@ def work(small_trial, tmp_path):
 
 def attempt(work, dies_at=0):
     """What an attempt reports; it dies with the report of a step."""
+    Store(work["storage"], work["sweep"]).open()  # as the driver has
     reports = []
 
     def report(what):
@@ -73,6 +76,23 @@ def test_a_second_attempt_goes_on_and_leaves_what_one_alone_would_have(work, com
         assert (run_folder(work) / name).read_bytes() == (
             run_folder(undisturbed) / name
         ).read_bytes()
+
+
+def test_a_trial_waits_for_a_storage_that_is_away_as_it_begins(
+    work, computed, tmp_path, monkeypatch
+):
+    attempt(work, dies_at=4)
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
+    storage, elsewhere = Path(work["storage"]), tmp_path / "elsewhere"
+    storage.rename(elsewhere)
+    back = threading.Timer(0.1, lambda: elsewhere.rename(storage))
+    back.start()
+    reports = []
+    _run(work, reports.append)
+    back.join()
+    assert [report["status"] for report in reports] == ["running"] * STEPS + ["done"]
+    assert len(computed) == STEPS, "it went on from its checkpoint"
+    assert (run_folder(work) / "result.json").exists()
 
 
 def test_checkpoints_go_when_the_trial_is_published(work):
