@@ -88,13 +88,11 @@ TYPES: dict[str, BackboneType] = {
 }
 
 EXCLUDED = {
-    "mores": "Two towers whose layers are shared objects, not an encoder of rows; its code needs "
-    "parts of transformers that are gone, and Boytsov et al. 2025 report it below BM25. Not built.",
     "mir": "Boytsov et al. 2025 name it as tried and left out; no reference of its architecture "
     "was at hand. Not built.",
 }
 """Systems that the papers tried and left out, and that are not here either; of the others that they
-left out, LongT5 and RoFormer, the encoders satisfy the laws of backbones and are in `TYPES`."""
+left out, LongT5 and RoFormer are in `TYPES` and MORES+ is in `MODELS`."""
 
 
 def kind_of(config: Any) -> str:

@@ -23,6 +23,7 @@ from rank_core.models.keyb import KeyB, KeyBParade
 from rank_core.models.late_interaction import LateInteraction
 from rank_core.models.list_ranker import FirstStage, ListRanker, RandomOrder
 from rank_core.models.longp import LongP
+from rank_core.models.mores import Mores
 from rank_core.models.neural_model1 import NeuralModel1
 from rank_core.models.parade import ParadeAttn, ParadeAvg, ParadeMax
 from rank_core.models.parade_cnn import ParadeCnn
@@ -64,6 +65,7 @@ MODELS: dict[str, type[Ranker] | type[ListRanker]] = {
     "parade-late-interaction": LateInteraction,
     "longp": LongP,
     "bi-encoder": BiEncoder,
+    "mores": Mores,
     "cedr-knrm": CedrKnrm,
     "cedr-drmm": CedrDrmm,
     "cedr-pacrr": CedrPacrr,

@@ -3,17 +3,15 @@ so that documents could be encoded before any query is known."""
 
 from itertools import accumulate
 
-import numpy as np
 import torch
-from numpy import int32
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
-from rank_core.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunks import document_spans
 from rank_core.config import Model, TrialConfig
 from rank_core.errors import BadInput
+from rank_core.models.apart_pairs import NUM_MARKS, ApartPairs
 from rank_core.models.ranker import pad_chunks
 from rank_core.models.second_encoder import SecondEncoder
 from rank_core.models.vector_sequence import (
@@ -27,18 +25,7 @@ from rank_core.models.vector_sequence import (
 )
 from rank_core.token_store import TokenStore
 
-NOTHING: NDArray[int32] = np.zeros(0, dtype=int32)
 OWN_SPECIAL = "own-special"
-NUM_MARKS = 3  # of a row: [CLS] [SEP] text [SEP]
-
-
-class ApartPairs(PairEncoder):
-    """A document is its query, then its chunks, each a row [CLS] [SEP] text [SEP] of its own."""
-
-    def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
-        """The query's row and the chunks' rows."""
-        texts = [chunk.text for chunk in super().chunks(query, doc_id)]
-        return [Chunk(NOTHING, text) for text in (query, *texts)]
 
 
 class LateInteraction(SecondEncoder):

@@ -97,7 +97,7 @@ CONFIGS = {
     "xlm-roberta": SMALL | {"type_vocab_size": 1},
 }
 ALIBI = {"position_embedding_type": "alibi"}, {"alibi_starting_size": 64}
-RANKERS = ("firstp", "maxp", "longp")
+RANKERS = ("firstp", "maxp", "longp", "mores")
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60, max_query_tokens=8)
 QUERY = np.arange(5, 11, dtype=np.int32)
 DOCUMENTS = {
@@ -176,6 +176,13 @@ def config_of(name, backbone):
     return config
 
 
+def built(config, backbone, seed):
+    model = build_model(config, backbone, init_seed=seed).eval()
+    # Of a trained size: at their initial 0.02 new layers hardly look around.
+    random_weights(getattr(model, "aggregator", torch.nn.Module()))
+    return model
+
+
 @pytest.fixture(scope="module")
 def ranker(backbones):
     """(kind, name) -> (model in evaluation mode, its pair encoder)."""
@@ -184,7 +191,7 @@ def ranker(backbones):
     def build(kind, name):
         backbone = backbones(kind)
         config = config_of(name, backbone)
-        model = build_model(config, backbone, init_seed=1).eval()
+        model = built(config, backbone, 1)
         return model, MODELS[name].reader(config, backbone, DOCUMENTS)
 
     return build
@@ -242,9 +249,9 @@ def test_the_same_seed_and_saved_weights_give_the_same_scores(kind, name, backbo
     expected = scores(model, pairs, list(DOCUMENTS))
     assert torch.equal(scores(model, pairs, list(DOCUMENTS)), expected)
     backbone = backbones(kind)
-    twin = build_model(config_of(name, backbone), backbone, init_seed=1).eval()
+    twin = built(config_of(name, backbone), backbone, 1)
     assert torch.equal(scores(twin, pairs, list(DOCUMENTS)), expected)
-    other = build_model(config_of(name, backbone), backbone, init_seed=2).eval()
+    other = built(config_of(name, backbone), backbone, 2)
     assert not torch.equal(scores(other, pairs, list(DOCUMENTS)), expected)
     other.load_state_dict(model.state_dict())
     assert torch.equal(scores(other, pairs, list(DOCUMENTS)), expected)

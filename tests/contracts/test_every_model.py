@@ -41,6 +41,7 @@ ROUGH = {
     "cedr-knrm": 0.05,
     "tkl": 0.05,
     "cedr-drmm": 1.0,
+    "mores": 0.03,
     "parade-transformer-pretrained": 0.03,
 }
 NOTHING_DRAWN = ("bi-encoder",)  # every seed starts from the same weights
@@ -333,6 +334,8 @@ SIZES = dict.fromkeys(MODELS, ONE_SCORE) | {
     "idcm": ONE_SCORE + 3,  # the weights of the three best chunks
     "qds": ONE_SCORE + 2 * POOLER,  # two layers between [CLS] and the head
     "bi-encoder": ONE_SCORE - 769 + 1,  # the scale of a cosine instead of a head
+    # Two layers with a second attention each.
+    "mores": ONE_SCORE + 2 * (LAYER + 4 * (768 * 768 + 768) + 2 * 768),
     "cedr-knrm": 109_483_174 - POOLER,
     "cedr-drmm": 109_486_806 - POOLER,
     "cedr-pacrr": 109_520_001 - POOLER,
