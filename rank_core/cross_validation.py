@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 
+from rank_core.chain import cell_trials
 from rank_core.config import TrialConfig
 from rank_core.data import Collection, Qrels, Run, Split, load_collection
 from rank_core.data.folds import NUM_FOLDS, rotate
@@ -40,6 +41,7 @@ def check_folds(config: TrialConfig) -> None:
     """Refuses what one model leaves or takes, where there are several, and what came from a trial
     over the same queries: it may have learnt from those that are tested here."""
     training, tested = config.training, _queries_of(config.collection)
+    starts = tuple(str(path) for path in cell_trials(training.init_from).values())
     for name in KEEPING:
         if config.settings()[name]:
             raise BadInput(
@@ -47,7 +49,7 @@ def check_folds(config: TrialConfig) -> None:
                 f"{config.evaluation.folds} a trial trains one for each fold; use folds=0"
             )
     for name, paths in (
-        ("init_from", (training.init_from,)),
+        ("init_from", starts or (training.init_from,)),
         ("teacher", (training.teacher,)),
         ("negatives_from", training.negatives_from),
     ):

@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rank_core.backbones import Backbone, load_tokenizer, resolve_backbone
+from rank_core.chain import cell_trials
 from rank_core.config import TrialConfig
 from rank_core.data import Collection, load_collection
 from rank_core.errors import BadInput
@@ -66,7 +67,7 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
     that a copy at another place means the same cell, and another content another one."""
     training = config.training
     named = {
-        "training.init_from": [weights_file(training.init_from)] if training.init_from else [],
+        "training.init_from": _one_start(training.init_from),
         "training.teacher": [Path(training.teacher)] if training.teacher else [],
         "training.negatives_from": [Path(path) for path in training.negatives_from],
     }
@@ -75,12 +76,20 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
         for setting, paths in named.items()
         if paths
     }
+    if cell_trials(training.init_from):  # its name says all that affects its trials' weights
+        files["training.init_from"] = Path(training.init_from).name
     encoders = {name: getattr(config.model, name) for name in FURTHER_ENCODERS}
     return files | {
         f"model.{name}": resolve_backbone(encoder).content_hash
         for name, encoder in encoders.items()
         if encoder
     }
+
+
+def _one_start(init_from: str) -> list[Path]:
+    """The weights that trials of all seeds start from, if they share any."""
+    shared = init_from and not cell_trials(init_from)
+    return [weights_file(init_from, seed=0)] if shared else []
 
 
 def _file_hash(setting: str, path: Path) -> str:

@@ -26,7 +26,7 @@ _BOYTSOV: dict[str, Any] = {
     # training.aggregator_learning_rate=1e-5 training.interaction_learning_rate=1e-4.
     "training.num_epochs": 1,
     # On Robust04 an epoch is 100 passes over 200 queries: training.epoch_steps=1250, and
-    # training.init_from a trial on MS MARCO with the same seed.
+    # training.init_from the cell on MS MARCO, so that every seed goes on from its own.
     "training.batch_size": 16,
     "training.backbone_learning_rate": 1e-5,  # init_bert_lr
     "training.head_learning_rate": 1e-4,  # init_lr

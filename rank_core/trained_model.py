@@ -164,7 +164,7 @@ def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
     """The model that training starts from."""
     model = build_model(config, inputs.backbone, init_seed=streams.init)
     if config.training.init_from:
-        take_over(model, weights_file(config.training.init_from))
+        take_over(model, weights_file(config.training.init_from, config.seed))
     return model
 
 

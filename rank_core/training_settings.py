@@ -54,7 +54,9 @@ class Training:
     depth: int = added(0)  # candidates of a query that negatives come from; 0: evaluation.depth
     negatives_below: int = added(0)  # so many candidates at the top are never negatives
     negatives_from: tuple[str, ...] = added(())  # run files, one per epoch, for the candidates
-    init_from: str = added("")  # a finished trial's folder, or its weights.safetensors
+    # A finished trial's folder, or its weights.safetensors; or a cell, `runs/<cell>` without its
+    # `-seed<n>`, of which each trial takes the one with its own seed.
+    init_from: str = added("")
     # What a trial leaves for later ones, no part of the cell: weights.safetensors for init_from;
     # train.run.gz, the training queries' candidates in its order, for negatives_from and teacher.
     keep_weights: bool = added(False)

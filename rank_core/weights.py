@@ -9,15 +9,24 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+from rank_core.chain import cell_trials
 from rank_core.errors import BadInput
 
 WEIGHTS = "weights.safetensors"
 ENCODER = "encoder."
 
 
-def weights_file(init_from: str) -> Path:
-    """The file that `training.init_from` means: a trial's folder or the file itself."""
-    path = Path(init_from)
+def weights_file(init_from: str, seed: int) -> Path:
+    """The file that `training.init_from` means to a trial with `seed`: that of a cell's trial with
+    the same seed, of a trial's folder, or the file itself."""
+    trials = cell_trials(init_from)
+    if trials and seed not in trials:
+        known = ", ".join(map(str, sorted(trials)))
+        raise BadInput(
+            "training.init_from must be a trial, or a cell that has a trial with each seed; "
+            f"{init_from} has none with seed {seed}, only with {known}"
+        )
+    path = trials.get(seed, Path(init_from))
     if path.is_dir():
         path = path / WEIGHTS
     if not path.is_file():

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rank_core.chain import cell_trials
 from rank_core.config import setting_types
 from rank_core.errors import BadInput, unknown
 from rank_core.profiles import profile_settings
@@ -128,8 +129,12 @@ def _folder(name: str | None) -> str | None:
 
 def _files(names: str) -> str:
     """The same for files and folders, one or several with commas between."""
-    paths = (os.path.abspath(name) if os.path.exists(name) else name for name in names.split(","))
+    paths = (os.path.abspath(name) if _is_there(name) else name for name in names.split(","))
     return ",".join(paths)
+
+
+def _is_there(name: str) -> bool:
+    return os.path.exists(name) or bool(cell_trials(name))
 
 
 def _profile(name: str | None) -> str:

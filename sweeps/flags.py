@@ -44,7 +44,11 @@ def sweep_parser(prog: str, description: str) -> argparse.ArgumentParser:
     add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
     add("--model", metavar="NAME", help="an entry of MODELS")
     add("--profile", metavar="NAME", help="settings of a paper: " + ", ".join(PROFILES))
-    add("--init-from", metavar="TRIAL", help="start from a finished trial that kept its weights")
+    add(
+        "--init-from",
+        metavar="TRIAL",
+        help="start from a trial that kept its weights; of a cell, from the one of the same seed",
+    )
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument("--seeds", metavar="1,2,3", help="the seeds of every cell")
     seeds.add_argument("--num-seeds", metavar="N", type=int, help="seeds 1 .. N (default 3)")

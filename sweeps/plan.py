@@ -16,6 +16,7 @@ from rank_core.inputs import Inputs, cell_of, load_inputs
 from rank_core.last_steps import ranks_by_score_alone
 from rank_core.models import Ranker, check_model, is_deterministic, model_class
 from rank_core.profiles import profile_settings, suited_to_model
+from rank_core.weights import weights_file
 from sweeps.command_line import Options
 from sweeps.cost import ChunkStatistics, chunk_statistics, trial_cost
 from sweeps.experiment import Experiment, Settings
@@ -141,6 +142,9 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
         cells, removed = _feasible(experiment, base, baseline, drawn, search.num_configs)
     if base.evaluation.folds and (leak := near_duplicates(parts_of(base, inputs))):
         print(f"warning: {leak}", file=sys.stderr, flush=True)
+    for start in {cell.config.training.init_from for cell in cells} - {""}:
+        for seed in options.seeds:
+            weights_file(start, seed)
     cells = _told_apart(cells)
     return Plan(
         experiment, base, inputs, tuple(cells), tuple(removed), options.seeds, space, search

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from rank_core.config import TrialConfig
@@ -112,6 +113,37 @@ def test_a_cell_is_named_by_what_the_weights_are_and_not_by_where(first, small_t
     before = cell(configs[1])
     (copied / WEIGHTS).write_bytes((copied / WEIGHTS).read_bytes() + b" ")
     assert cell(configs[1]) != before
+
+
+@pytest.fixture
+def a_cell(first, tmp_path):
+    """`runs/<cell>` of two trials that kept different weights, as a sweep leaves them."""
+    for seed in (1, 12):
+        trial = shutil.copytree(first[0], tmp_path / "runs" / f"maxp-abc-seed{seed}")
+        weights = {name: w + (seed == 12) for name, w in load_file(trial / WEIGHTS).items()}
+        save_weights(trial, weights)
+    (tmp_path / "runs" / "maxp-abcd-seed2").mkdir()  # of another cell
+    return tmp_path / "runs" / "maxp-abc"
+
+
+def test_each_trial_goes_on_from_the_one_with_its_own_seed(a_cell, small_trial, tmp_path):
+    config = small_trial.override(ALMOST_NOTHING | {"training.init_from": str(a_cell)})
+    for seed in (1, 12):
+        own = config.override({"seed": seed, "training.keep_weights": True})
+        finish(own, tmp_path / f"{seed}")
+        theirs = load_file(a_cell.with_name(f"maxp-abc-seed{seed}") / WEIGHTS)
+        for name, weight in load_file(tmp_path / f"{seed}" / WEIGHTS).items():
+            assert torch.allclose(weight, theirs[name], atol=1e-5), name
+    with pytest.raises(BadInput, match=r"has none with seed 2, only with 1, 12"):
+        finish(config.override({"seed": 2}), tmp_path / "2")
+
+
+def test_a_chain_is_named_by_the_cell_it_goes_on_from(a_cell, small_trial, tmp_path):
+    config = small_trial.override({"training.init_from": str(a_cell)})
+    shutil.copytree(a_cell.parent, tmp_path / "moved")
+    moved = config.override({"training.init_from": str(tmp_path / "moved" / "maxp-abc")})
+    one = config.override({"training.init_from": f"{a_cell}-seed1"})
+    assert cell(config) == cell(moved) and cell(config) not in (cell(one), cell(small_trial))
 
 
 def test_candidate_lists_count_by_content_and_in_order(small_trial, collection_folder, tmp_path):

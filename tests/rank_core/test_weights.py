@@ -25,7 +25,7 @@ def test_weights_come_back_bit_by_bit(built, tmp_path):
         first.encoder.embeddings.word_embeddings.weight.add_(1)
     save_weights(tmp_path / "trial", first.state_dict())
     assert [path.name for path in (tmp_path / "trial").iterdir()] == [WEIGHTS]
-    taken = take_over(second, weights_file(str(tmp_path / "trial")))
+    taken = take_over(second, weights_file(str(tmp_path / "trial"), 1))
     assert set(taken) == set(first.state_dict())
     for name, weight in first.state_dict().items():
         assert torch.equal(second.state_dict()[name], weight), name
@@ -69,11 +69,11 @@ def test_another_encoder_is_refused_with_its_first_parameter(built, tmp_path, fa
 
 def test_what_is_no_trial_is_refused(tmp_path, built):
     with pytest.raises(BadInput, match=r"keep_weights=true.*found no file .*weights\.safetensors"):
-        weights_file(str(tmp_path))
+        weights_file(str(tmp_path), 1)
     with pytest.raises(BadInput, match="found no file"):
-        weights_file(str(tmp_path / "away"))
+        weights_file(str(tmp_path / "away"), 1)
     (tmp_path / WEIGHTS).write_text("no weights")
-    assert weights_file(str(tmp_path / WEIGHTS)) == weights_file(str(tmp_path))
+    assert weights_file(str(tmp_path / WEIGHTS), 1) == weights_file(str(tmp_path), 1)
     with pytest.raises(BadInput, match="must hold weights as safetensors"):
         take_over(built("maxp", 1), tmp_path / WEIGHTS)
 

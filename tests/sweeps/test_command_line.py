@@ -145,6 +145,8 @@ def test_files_become_absolute_because_trials_run_elsewhere(tmp_path, monkeypatc
     assert parsed("--init-from", "trial").init_from == str(tmp_path / "trial")
     assert parsed("training.init_from=trial").settings["training.init_from"].startswith("/")
     assert parsed().init_from is None
+    (tmp_path / "maxp-abc-seed3").mkdir()
+    assert parsed("--init-from", "maxp-abc").init_from == str(tmp_path / "maxp-abc")
 
 
 def test_a_profile_is_a_known_one_and_clean_unless_said():

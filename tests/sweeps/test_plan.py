@@ -111,6 +111,20 @@ def paired_grid(base, backbone):
     return Grid(points=(point,), baseline={"training.paired_seeds": False})
 
 
+def test_a_chain_needs_a_trial_of_every_seed(plan_of, tmp_path):
+    for seed in (1, 2):
+        folder = tmp_path / f"maxp-abc-seed{seed}"
+        folder.mkdir()
+        (folder / "weights.safetensors").write_bytes(b"weights")
+    words = ("--init-from", str(tmp_path / "maxp-abc"))
+    assert plan_of(*words, "--seeds", "2,1").seeds == (2, 1)
+    with pytest.raises(BadInput, match=r"a trial with each seed; .* has none with seed 3, only w"):
+        plan_of(*words, "--num-seeds", "3")
+    (tmp_path / "maxp-abc-seed2" / "weights.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"must be the folder of a finished trial that has kept"):
+        plan_of(*words, "--num-seeds", "2")
+
+
 def test_a_swept_yes_or_no_takes_the_words_for_it(inputs_words):
     swept = ("training.paired_seeds",)
     label = lambda config: str(config.training.paired_seeds)  # noqa: E731
