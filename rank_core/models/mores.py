@@ -52,12 +52,10 @@ class Mores(Ranker):
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B of a batch of documents, each a query row and chunk rows."""
         lower_CLH, last_CLH = self.states(batch.inputs)
-        mask_CL = batch.inputs.attention_mask_CL.bool()
-        starts = [0, *accumulate(batch.counts[:-1])]
+        mask_CL, counts = batch.inputs.attention_mask_CL.bool(), batch.counts
+        starts = [0, *accumulate(counts[:-1])]
         x_BQH, mask_BQ = lower_CLH[starts], mask_CL[starts]
-        longest = int(mask_BQ.sum(1).max())
-        x_BQH, mask_BQ = x_BQH[:, :longest], mask_BQ[:, :longest]
-        text_BTH, text_mask_BT = self.texts(last_CLH, mask_CL, batch.counts)
+        text_BTH, text_mask_BT = of_chunks(last_CLH, counts), of_chunks(mask_CL, counts)
         for block in self.aggregator:
             x_BQH = block(x_BQH, mask_BQ, text_BTH, text_mask_BT)
         with torch.autocast(x_BQH.device.type, enabled=False):
@@ -76,13 +74,9 @@ class Mores(Ranker):
         lower_CLH = output.hidden_states[self.num_layers - len(self.aggregator)]
         return lower_CLH[:, :length], output.last_hidden_state[:, :length]
 
-    def texts(
-        self, last_CLH: Tensor, mask_CL: Tensor, counts: Sequence[int]
-    ) -> tuple[Tensor, Tensor]:
-        """(text_BTH, mask_BT): all tokens of a document's chunks, one chunk behind the other."""
-        rows = zip(last_CLH.split(list(counts)), mask_CL.split(list(counts)), strict=True)
-        texts = [row_CLH[1:][row_CL[1:]] for row_CLH, row_CL in rows]
-        lengths_B = torch.tensor([len(text) for text in texts], device=last_CLH.device)
-        text_BTH = pad_sequence(texts, batch_first=True)
-        place_T = torch.arange(text_BTH.shape[1], device=last_CLH.device)
-        return text_BTH, place_T < lengths_B[:, None]
+
+def of_chunks(x_CL: Tensor, counts: Sequence[int]) -> Tensor:
+    """x_BT: what a document's chunk rows have at their tokens, one row behind the other, with zeros
+    where there is no chunk; its first row is the query's."""
+    x_BPL = pad_sequence(x_CL.split(list(counts)), batch_first=True)
+    return x_BPL[:, 1:].flatten(1, 2)
