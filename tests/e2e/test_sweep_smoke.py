@@ -214,6 +214,7 @@ def test_a_trials_process_imports_no_mlflow(smoke, tmp_path):
         "threads": 1,
         "cadence": asdict(Cadence()),
     }
+    (tmp_path / "other" / "window_stride").mkdir(parents=True)  # as the driver has
     command = [sys.executable, "-c", WORKER, json.dumps(work)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
