@@ -67,7 +67,11 @@ class PairEncoder:
         """The chunks of one document beside `query`; never empty."""
         document = self.tokens[doc_id]
         spans = self.spans_of(doc_id, len(document))
-        return [Chunk(query, document[start:end]) for start, end in spans]
+        return self.rows(query, [document[start:end] for start, end in spans])
+
+    def rows(self, query: NDArray[np.int32], texts: Sequence[NDArray[np.int32]]) -> list[Chunk]:
+        """The encoder inputs of a document that is cut into `texts`."""
+        return [Chunk(query, text) for text in texts]
 
     def spans_of(self, doc_id: str, num_tokens: int) -> tuple[Span, ...]:
         """The tokens that each chunk of a document of `num_tokens` has."""

@@ -42,8 +42,9 @@ class Cadence:
 
 
 class Checkpoints:
-    """The checkpoints of one trial, below `uri`, a folder of its own. One is due after step
-    `pause` whatever the cadence, because the trial will go on from there."""
+    """The checkpoints of one trial in `uri`, a folder of its own two levels below one that must be
+    there. One is due after step `pause` whatever the cadence, because the trial will go on from
+    there. `wait` lists them where that may have to wait: one that finds none begins anew."""
 
     def __init__(
         self,
@@ -52,11 +53,12 @@ class Checkpoints:
         *,
         pause: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[Callable[[], list[str]]], list[str]] = lambda read: read(),
     ) -> None:
         self.fs, root = fsspec.core.url_to_fs(uri)
         self.is_local = isinstance(self.fs, LocalFileSystem)
         self.root, self.cadence, self.clock = root.rstrip("/"), cadence, clock
-        self._pause = pause
+        self._pause, self._wait = pause, wait
         self._since = clock()
         self._cost = 0.0  # seconds that the last one took
         self._kept: list[str] = []  # paths, the last one last
@@ -86,17 +88,16 @@ class Checkpoints:
         self._cost = self._since - before
 
     def names(self) -> list[str]:
-        """The files that are there, the furthest first; none where they cannot be read."""
-        try:
+        """The files that are there, the furthest first."""
+        return self._wait(self._names)
+
+    def _names(self) -> list[str]:
+        with contextlib.suppress(FileNotFoundError):
             self.fs.invalidate_cache()
             paths = [str(path) for path in self.fs.ls(self.root, detail=False)]
-        except FileNotFoundError:
-            return []
-        except Exception as error:  # as above: the trial begins anew
-            logger.warning("no checkpoint from %s: %s: %s", self.root, type(error).__name__, error)
-            return []
-        names = [path.rstrip("/").split("/")[-1] for path in paths if path.endswith(SUFFIX)]
-        return sorted(names, reverse=True)
+            names = [path.rstrip("/").split("/")[-1] for path in paths if path.endswith(SUFFIX)]
+            return sorted(names, reverse=True)
+        return []
 
     def load(self, name: str) -> dict[str, Any] | None:
         """The content of a file, its tensors on the CPU; None if it is broken or gone."""
@@ -119,6 +120,8 @@ class Checkpoints:
                 self.fs.rm(self.root, recursive=True)
 
     def _write(self, content: dict[str, Any], position: Position) -> None:
+        if self.is_local:
+            os.stat(Path(self.root).parents[1])  # a mount point without its mount would take it
         self.fs.makedirs(self.root, exist_ok=True)
         # On a shared disk the file grows where it will stay; for a URI it is made here and sent.
         folder = self.root if self.is_local else None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rank_core.batches import Chunk, PairEncoder
+from rank_core.batches import PairEncoder
 from rank_core.cache import cache_root
 from rank_core.encode import Document, Work, score_documents
 from rank_core.models.ranker import Ranker
@@ -126,13 +126,14 @@ def _peak(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, chunk
     """Measured over documents of one chunk of full length, beside a full query."""
     chunking = pairs.chunking
     word = np.asarray([pairs.backbone.cls_id], dtype=np.int32)
-    chunk = Chunk(word.repeat(chunking.max_query_tokens), word.repeat(chunking.window))
+    query, text = word.repeat(chunking.max_query_tokens), word.repeat(chunking.window)
+    document = pairs.rows(query, [text])
     model.train()
     model.zero_grad(set_to_none=True)
     torch.cuda.reset_peak_memory_stats(model.device)
     before = torch.cuda.memory_allocated(model.device)
-    tokens = chunks * len(chunk)
-    documents: list[Document] = [[chunk]] * chunks
+    tokens = chunks * sum(map(len, document))
+    documents: list[Document] = [document] * chunks
     score_B = score_documents(
         model, pairs, documents, batch_tokens=tokens, autocast=autocast, work=Work()
     )

@@ -24,7 +24,8 @@ def weights_file(init_from: str, seed: int) -> Path:
         known = ", ".join(map(str, sorted(trials)))
         raise BadInput(
             "training.init_from must be a trial, or a cell that has a trial with each seed; "
-            f"{init_from} has none with seed {seed}, only with {known}"
+            f"{init_from} has none with seed {seed}, only with {known}; its sweep makes them with "
+            "--seeds and training.keep_weights=true"
         )
     path = trials.get(seed, Path(init_from))
     if path.is_dir():
@@ -32,7 +33,8 @@ def weights_file(init_from: str, seed: int) -> Path:
     if not path.is_file():
         raise BadInput(
             "training.init_from must be the folder of a finished trial that has kept its weights "
-            f"(training.keep_weights=true), or its {WEIGHTS}; found no file {path}"
+            f"(training.keep_weights=true), its {WEIGHTS}, or the cell of such trials; found no "
+            f"file {path}"
         )
     return path
 

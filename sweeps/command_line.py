@@ -38,7 +38,7 @@ class Options:
     collection: str | None
     backbone: str | None
     model: str | None
-    init_from: str | None  # the folder of a finished trial, or its weights
+    init_from: str | None  # a finished trial's folder, its weights, or a cell
     profile: str
     seeds: tuple[int, ...]  # empty: a confirmation takes fresh ones
     num_seeds: int | None

@@ -6,7 +6,7 @@ from typing import Any
 
 from sweeps.describe import note, say
 from sweeps.ledger import Ledger, per_query_table
-from sweeps.patience import patiently
+from sweeps.patience import patient_read
 from sweeps.plan import Plan
 from sweeps.report import Report, write_report
 from sweeps.report.access import ACCESS_FILE
@@ -17,12 +17,11 @@ def finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
     """Tables and report of what is done; None where nothing is."""
 
     def pull() -> set[str]:
-        store.require()
         finished = store.finished()
         store.pull(finished & ledger.rows.keys())
         return finished
 
-    finished = patiently(pull, f"{store.storage} cannot be read")
+    finished = patient_read(store, pull)
     names = [trial.name for trial in plan.trials() if trial.name in finished]
     if not names:
         return None

@@ -97,7 +97,7 @@ class Monitor:
 
     def interrupted(self) -> None:
         """The driver stops early, at whatever line it is: what the ledger has as running counts as
-        not run, but for a trial whose end has been heard. The store has that one."""
+        not run, but for a trial whose end has been heard: a result is in the store by then."""
         for name, trial in self.trials.items():
             if self.ledger.status(trial) == "running" and name not in self.ended:
                 self.ledger.lost(trial, "planned", "interrupted")

@@ -50,6 +50,16 @@ def patiently(action: Callable[[], T], what: str, wait_seconds: float | None = N
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
+def patient_read(store: Store, read: Callable[[], T]) -> T:
+    """What `read` finds in a store, as soon as it is there."""
+
+    def there() -> T:
+        store.require()
+        return read()
+
+    return patiently(there, f"{store.storage} cannot be read")
+
+
 def publish_or_keep(store: Store, workdir: Path, name: str) -> None:
     """Publishes a finished trial; where the storage stays away, keeps it on this machine's disk,
     where its next attempt on this machine finds it."""

@@ -29,7 +29,7 @@ from sweeps.leaderboard import summary_rows
 from sweeps.ledger import Ledger
 from sweeps.measure import forecast, real_seconds
 from sweeps.monitor import Monitor
-from sweeps.patience import patiently
+from sweeps.patience import patient_read
 from sweeps.plan import Plan, Trial, make_plan
 from sweeps.recorder import Recorder
 from sweeps.search.ladder import dearest_trials
@@ -167,8 +167,7 @@ def _known(ledger: Ledger, finished: set[str], store: Store) -> Known:
     def known(trial: Trial) -> str | None:
         if trial.name not in finished:
             # What a search has proposed just now.
-            away = f"{store.storage} cannot be read"
-            finished.update(patiently(lambda: adopt(store, [trial]), away))
+            finished.update(patient_read(store, lambda: adopt(store, [trial])))
         if trial.name in finished and ledger.status(trial) not in USED:
             ledger.finished(trial)
         status = ledger.status(trial)

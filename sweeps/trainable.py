@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rank_core.trained_model import pause_step
 from rank_core.trial import Progress, TrialResult, run_trial
 from sweeps.group_failure import WorkerFailed, end_of, end_of_group
 from sweeps.nodes import elsewhere
-from sweeps.patience import patiently, publish_kept, publish_or_keep
+from sweeps.patience import patient_read, publish_kept, publish_or_keep
 from sweeps.search.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store import HISTORY, Store
 
@@ -111,7 +112,6 @@ def _compute(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
     checkpoints: Checkpoints | None = None
     try:
         store = Store(work["storage"], work["sweep"])
-        patiently(store.require, f"{store.storage} cannot be read")
         if work["num_workers"] == 1 and (kept := publish_kept(store, work["name"])):
             report({"status": kept["status"], "result": kept})
             return
@@ -124,7 +124,8 @@ def _compute(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
         pause = _pause(config, work["epochs"])
         if cadence.minutes:
             folder = store.checkpoint_folder(work["name"])
-            checkpoints = Checkpoints(folder, cadence, pause=pause)
+            wait = partial(patient_read, store)
+            checkpoints = Checkpoints(folder, cadence, pause=pause, wait=wait)
         for news in run_trial(config, workdir, checkpoints=checkpoints):
             if isinstance(news, TrialResult):
                 if publishes:

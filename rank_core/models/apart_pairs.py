@@ -1,5 +1,7 @@
 """Query and chunks as rows of their own, so that neither is read in the light of the other."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy import int32
 from numpy.typing import NDArray
@@ -13,7 +15,6 @@ NUM_MARKS = 3  # of a row: [CLS] [SEP] text [SEP]
 class ApartPairs(PairEncoder):
     """A document is its query, then its chunks, each a row [CLS] [SEP] text [SEP] of its own."""
 
-    def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
+    def rows(self, query: NDArray[int32], texts: Sequence[NDArray[int32]]) -> list[Chunk]:
         """The query's row and the chunks' rows."""
-        texts = [chunk.text for chunk in super().chunks(query, doc_id)]
         return [Chunk(NOTHING, text) for text in (query, *texts)]

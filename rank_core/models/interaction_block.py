@@ -3,10 +3,10 @@
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.activations import ACT2FN
 
-LIKE_BERT = ("bert", "camembert", "electra", "roberta", "xlm-roberta")
-"""Model types whose layers are built of the same parts, in the same order."""
+from rank_core.cls_only import SAME_LAYERS
 
 
 class Attention(nn.Module):
@@ -52,6 +52,7 @@ class InteractionBlock(nn.Module):
         self.to_itself = Attention(hidden, heads, dropout, eps)
         self.to_document = Attention(hidden, heads, dropout, eps)
         self.inner, self.outer = nn.Linear(hidden, inner), nn.Linear(inner, hidden)
+        self.activation = ACT2FN[getattr(config, "hidden_act", "gelu")]
         self.norm = nn.LayerNorm(hidden, eps=eps)
         self.dropout = nn.Dropout(dropout)
         for module in self.modules():
@@ -65,7 +66,9 @@ class InteractionBlock(nn.Module):
         """out_BQH: the query as it stands after having looked at the document."""
         x_BQH = self.to_itself(query_BQH, query_BQH, query_mask_BQ)
         x_BQH = self.to_document(x_BQH, text_BTH, text_mask_BT)
-        out_BQH: Tensor = self.norm(x_BQH + self.dropout(self.outer(gelu(self.inner(x_BQH)))))
+        out_BQH: Tensor = self.norm(
+            x_BQH + self.dropout(self.outer(self.activation(self.inner(x_BQH))))
+        )
         return out_BQH
 
     def copy(self, layer: Any) -> None:
@@ -82,7 +85,7 @@ def interaction_blocks(encoder: nn.Module, kind: str, number: int, dropout: floa
     random weights elsewhere."""
     body: Any = encoder
     blocks = [InteractionBlock(body.config, dropout) for _ in range(number)]
-    if kind in LIKE_BERT:
+    if kind in SAME_LAYERS:
         for block, layer in zip(blocks, body.encoder.layer[-number:], strict=True):
             block.copy(layer)
     return nn.ModuleList(blocks)

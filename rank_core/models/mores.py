@@ -5,9 +5,6 @@ Chunks are encoded without the query, so before any query is known; no vector pe
 between the query and what it looks for.
 """
 
-from collections.abc import Sequence
-from itertools import accumulate
-
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -27,8 +24,8 @@ class Mores(Ranker):
     """score = head([CLS] of the query after the last interaction block).
 
     The encoder's lower layers read the query, all of them the chunks, and the blocks take the place
-    of its `NUM_BLOCKS` upper ones for the query (of half the layers where there are fewer than
-    four). A block sees the tokens of all chunks as one set: their order is not read.
+    of its `NUM_BLOCKS` upper ones for the query, of one where it has fewer than four layers. A
+    block sees the tokens of all chunks as one set: their order is not read.
     """
 
     label = "MORES+"
@@ -52,10 +49,15 @@ class Mores(Ranker):
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B of a batch of documents, each a query row and chunk rows."""
         lower_CLH, last_CLH = self.states(batch.inputs)
-        mask_CL, counts = batch.inputs.attention_mask_CL.bool(), batch.counts
-        starts = [0, *accumulate(counts[:-1])]
-        x_BQH, mask_BQ = lower_CLH[starts], mask_CL[starts]
+        mask_CL, counts = batch.inputs.attention_mask_CL.bool(), list(batch.counts)
+        mask_BQ, x_BQH = (
+            torch.stack([rows[0] for rows in of_C.split(counts)]) for of_C in (mask_CL, lower_CLH)
+        )
+        longest = int(mask_BQ.sum(1).max())
+        mask_BQ, x_BQH = mask_BQ[:, :longest], x_BQH[:, :longest]
         text_BTH, text_mask_BT = of_chunks(last_CLH, counts), of_chunks(mask_CL, counts)
+        # What is not seen is no number in some encoders.
+        text_BTH = text_BTH.masked_fill(~text_mask_BT[:, :, None], 0.0)
         for block in self.aggregator:
             x_BQH = block(x_BQH, mask_BQ, text_BTH, text_mask_BT)
         with torch.autocast(x_BQH.device.type, enabled=False):
@@ -75,8 +77,8 @@ class Mores(Ranker):
         return lower_CLH[:, :length], output.last_hidden_state[:, :length]
 
 
-def of_chunks(x_CL: Tensor, counts: Sequence[int]) -> Tensor:
-    """x_BT: what a document's chunk rows have at their tokens, one row behind the other, with zeros
+def of_chunks(x_CL: Tensor, counts: list[int]) -> Tensor:
+    """x_BT: what a document's chunk rows have at their places, one row behind the other, with zeros
     where there is no chunk; its first row is the query's."""
-    x_BPL = pad_sequence(x_CL.split(list(counts)), batch_first=True)
+    x_BPL = pad_sequence(x_CL.split(counts), batch_first=True)
     return x_BPL[:, 1:].flatten(1, 2)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rank_core.trained_model import pause_step
 from sweeps.describe import say
-from sweeps.patience import patiently
+from sweeps.patience import patient_read
 from sweeps.plan import Plan, PlannedCell, Trial
 from sweeps.search.halving import LOST, NOBODY, going_on
 from sweeps.search.ladder import ladder_of
@@ -154,7 +154,7 @@ class AshaSearch(Search):
             self.store.pull({trial.name})
             return path.read_text().splitlines()
 
-        history = patiently(read, f"{self.store.storage} cannot be read")
+        history = patient_read(self.store, read)
         step = pause_step(trial.config, trial.cell.inputs, trial.epochs)
         measure = trial.config.evaluation.measures[0]
         return best_on_dev(history, measure, step)

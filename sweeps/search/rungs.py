@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sweeps.patience import patiently
+from sweeps.patience import patient_read, patiently
 from sweeps.store import Store
 
 FOLDER = "rungs"
@@ -65,13 +65,12 @@ def read_rung(store: Store, name: str, epochs: int) -> Rung | None:
     path = f"{store.root}/{_path(name, epochs)}"
 
     def read() -> Rung | None:
-        store.require()
         try:
             return Rung(**json.loads(store.fs.cat_file(path)))
         except FileNotFoundError:
             return None
 
-    return patiently(read, f"{store.storage} cannot be read")
+    return patient_read(store, read)
 
 
 def _path(name: str, epochs: int) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from rank_core.stats.scopes import Floats
 from sweeps.describe import described_cells, write_json
-from sweeps.patience import patiently
+from sweeps.patience import patient_read, patiently
 from sweeps.plan import Plan, Trial
 from sweeps.store import Store
 
@@ -126,8 +126,12 @@ class Listed(Search):
 
 def dev_values(store: Store, trial: Trial) -> Floats:
     """The primary measure of a finished trial on dev, (queries,), in the order of their ids."""
-    path = store.folder / "runs" / trial.name / "per_query.parquet"
-    table = patiently(lambda: pd.read_parquet(path), f"{store.storage} cannot be read")
+
+    def read() -> pd.DataFrame:
+        store.pull({trial.name})
+        return pd.read_parquet(store.folder / "runs" / trial.name / "per_query.parquet")
+
+    table = patient_read(store, read)
     measure = trial.config.evaluation.measures[0]
     dev = table[(table["split"] == "dev") & (table["measure"] == measure)]
     return np.asarray(dev.sort_values("query_id")["value"], dtype=np.float64)

@@ -125,10 +125,31 @@ def test_a_full_disk_and_a_lost_storage_cost_a_warning(tmp_path, monkeypatch, ca
     monkeypatch.setattr(checkpoint.torch, "save", full)
     checkpoints.save(content(3), (0, 3))
     assert last(uri) == ["step 2"] and "No space left on device" in caplog.text
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("the share is not mounted")
-    assert last(str(in_the_way / "c")) == [] and "NotADirectoryError" in caplog.text
     assert [path.suffix for path in (tmp_path / "c").iterdir()] == [".checkpoint"]
+
+
+def test_a_storage_that_is_away_is_not_taken_for_one_without_checkpoints(tmp_path, caplog):
+    (tmp_path / "share").write_text("the share is not mounted")
+    uri = tmp_path / "share" / "sweep" / "checkpoints" / "trial"
+
+    def brought_back(read):
+        with pytest.raises(NotADirectoryError):
+            read()
+        (tmp_path / "share").unlink()
+        (tmp_path / "disk" / "checkpoints" / "trial").mkdir(parents=True)
+        (tmp_path / "share").mkdir()
+        (tmp_path / "share" / "sweep").symlink_to(tmp_path / "disk")
+        Checkpoints(str(uri), EVERY_STEP).save(content(1), (0, 1))
+        return read()
+
+    assert len(Checkpoints(str(uri), EVERY_STEP, wait=brought_back).names()) == 1
+
+
+def test_a_mount_point_without_its_mount_takes_no_checkpoint(tmp_path, caplog):
+    uri = tmp_path / "mount" / "sweep" / "checkpoints" / "trial"
+    (tmp_path / "mount").mkdir()
+    Checkpoints(str(uri), EVERY_STEP).save(content(1), (0, 1))
+    assert list((tmp_path / "mount").iterdir()) == [] and "no checkpoint" in caplog.text
 
 
 def test_a_quota_holds_for_all_trials_and_those_nobody_works_on_make_room(tmp_path, caplog):

@@ -120,6 +120,8 @@ def a_cell(first, tmp_path):
     """`runs/<cell>` of two trials that kept different weights, as a sweep leaves them."""
     for seed in (1, 12):
         trial = shutil.copytree(first[0], tmp_path / "runs" / f"maxp-abc-seed{seed}")
+        told = json.loads((trial / "result.json").read_text()) | {"cell": "maxp-abc", "seed": seed}
+        (trial / "result.json").write_text(json.dumps(told))
         weights = {name: w + (seed == 12) for name, w in load_file(trial / WEIGHTS).items()}
         save_weights(trial, weights)
     (tmp_path / "runs" / "maxp-abcd-seed2").mkdir()  # of another cell
@@ -144,6 +146,13 @@ def test_a_chain_is_named_by_the_cell_it_goes_on_from(a_cell, small_trial, tmp_p
     moved = config.override({"training.init_from": str(tmp_path / "moved" / "maxp-abc")})
     one = config.override({"training.init_from": f"{a_cell}-seed1"})
     assert cell(config) == cell(moved) and cell(config) not in (cell(one), cell(small_trial))
+
+
+def test_a_folder_that_is_no_trial_of_the_cell_is_refused(a_cell, small_trial, tmp_path):
+    config = small_trial.override({"training.init_from": str(a_cell)})
+    shutil.copytree(f"{a_cell}-seed1", f"{a_cell}-seed3")
+    with pytest.raises(BadInput, match=r"maxp-abc-seed3 is none by its result\.json"):
+        cell(config)
 
 
 def test_candidate_lists_count_by_content_and_in_order(small_trial, collection_folder, tmp_path):

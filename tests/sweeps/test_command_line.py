@@ -146,6 +146,8 @@ def test_files_become_absolute_because_trials_run_elsewhere(tmp_path, monkeypatc
     assert parsed("training.init_from=trial").settings["training.init_from"].startswith("/")
     assert parsed().init_from is None
     (tmp_path / "maxp-abc-seed3").mkdir()
+    told = '{"cell": "maxp-abc", "seed": 3}'
+    (tmp_path / "maxp-abc-seed3" / "result.json").write_text(told)
     assert parsed("--init-from", "maxp-abc").init_from == str(tmp_path / "maxp-abc")
 
 

@@ -188,11 +188,12 @@ def test_an_interrupt_as_a_result_is_taken_over_leaves_it_to_the_next_command(
 
     monitor.started(trials[0])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(monitor.ledger, "save", interrupt)
+        patch.setattr(monitor.ledger, "finished", interrupt)
         ends(0)
     monitor.interrupted()
     assert trials[0].name in store.finished()
-    assert not monitor.recorder.outbox.is_finished(trials[0].name)
+    assert monitor.ledger.status(trials[0]) == "running", "not planned: it is in the store"
+    assert all(record["kind"] != "finish" for record in records(store)[0])
 
 
 def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, monitor, monkeypatch):

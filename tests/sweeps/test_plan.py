@@ -1,5 +1,6 @@
 """From words to cells: what runs, what is left out, and why."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -116,6 +117,7 @@ def test_a_chain_needs_a_trial_of_every_seed(plan_of, tmp_path):
         folder = tmp_path / f"maxp-abc-seed{seed}"
         folder.mkdir()
         (folder / "weights.safetensors").write_bytes(b"weights")
+        (folder / "result.json").write_text(json.dumps({"cell": "maxp-abc", "seed": seed}))
     words = ("--init-from", str(tmp_path / "maxp-abc"))
     assert plan_of(*words, "--seeds", "2,1").seeds == (2, 1)
     with pytest.raises(BadInput, match=r"a trial with each seed; .* has none with seed 3, only w"):

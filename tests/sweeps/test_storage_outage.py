@@ -12,6 +12,7 @@ from sweeps import patience
 from sweeps.describe import manifest
 from sweeps.ledger import Ledger
 from sweeps.patience import StorageAway
+from sweeps.search import proposing
 from sweeps.search.make import make_search
 from sweeps.search.rungs import Rung, leave_rung
 from sweeps.store import Store
@@ -36,12 +37,15 @@ def share(tmp_path):
 
 
 @contextmanager
-def away(share, seconds=AWAY_SECONDS):
-    """Takes it away at once, and brings it back after some time."""
+def away(share, seconds=AWAY_SECONDS, noticed=lambda: True):
+    """Takes it away at once, and brings it back once somebody has noticed, after some time."""
     folder = share.with_name("disk")
     share.unlink()
 
     def bring_back():
+        give_up = time.monotonic() + 5
+        while not noticed() and time.monotonic() < give_up:
+            time.sleep(0.01)
         time.sleep(seconds)
         share.symlink_to(folder.name)
 
@@ -126,13 +130,15 @@ SIX = ("chunking.window=16,24,32", "chunking.stride=8,16")
 SEARCHES = {
     "grid": (),
     "race": ("--search", "race", "--num-seeds", "3", *SIX),
-    "tpe": ("--search", "tpe", "--num-configs", "5", *SIX),
+    "tpe": ("--search", "tpe", "--num-configs", "5", "--num-seeds", "1", *SIX),
     "asha": ("--search", "asha", "training.num_epochs=9", *SIX),
 }
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_that_cannot_read_or_write_decides_later(name, share, plan_of, leave_result):
+def test_a_search_that_cannot_read_or_write_decides_later(
+    name, share, plan_of, leave_result, caplog
+):
     plan, store = plan_of(*SEARCHES[name]), Store(str(share), "window_stride")
     store.open()
     path = share.with_name("disk") / "window_stride" / "sweep.json"
@@ -145,7 +151,30 @@ def test_a_search_that_cannot_read_or_write_decides_later(name, share, plan_of, 
             leave_rung(store, trial.name, Rung(trial.epochs, 9, 2, 18, "nDCG@10", 0.5))
         else:
             leave_result(store, trial.name)
-        with away(share, seconds=0.02):
+        caplog.clear()
+        with away(share, seconds=0.0, noticed=lambda: "trying again" in caplog.text):
             search.ended(trial, end)
+        assert "the storage is back" in caplog.text
         assert json.loads(path.read_text())["search"] == json.loads(json.dumps(search.described()))
         assert search.status(trial) == end
+
+
+def test_a_proposal_is_kept_before_it_is_launched_however_long_that_takes(
+    share, plan_of, monkeypatch
+):
+    plan, store = plan_of(*SEARCHES["tpe"]), Store(str(share), "window_stride")
+    store.open()
+    write, calls = proposing.write_json, []
+
+    def fails_once(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            raise OSError("stale file handle")
+        write(*args)
+
+    monkeypatch.setattr(proposing, "write_json", fails_once)
+    search = make_search(plan, lambda trial: None, store)
+    wanted = {trial.cell.cell for trial in search.decision.wanted}
+    [path] = (share / "window_stride").glob("search-*.json")
+    kept = {one["cell"] for one in json.loads(path.read_text())["proposals"]}
+    assert len(kept) == 4 and kept < wanted

@@ -173,7 +173,7 @@ def test_where_the_disk_knows_no_links_files_are_copied(tmp_path, leave_result, 
 
 
 def test_checkpoints_are_where_every_node_sees_them_and_can_be_dropped(storage, own_mirrors):
-    store = Store(storage, "sweep")
+    store = opened(storage)
     for name in ("a-seed1", "b-seed1"):
         Checkpoints(store.checkpoint_folder(name), Cadence()).save({"facts": name}, (0, 1))
     own_mirrors(1)

@@ -1,4 +1,4 @@
-"""MORES+: what the query sees, where its blocks come from, every kind of backbone."""
+"""MORES+: what the query sees, and where its blocks come from."""
 
 from itertools import permutations
 
@@ -65,7 +65,11 @@ def test_attention_by_hand():
 
 def test_a_block_starts_as_a_layer_of_bert():
     config = BertConfig(
-        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        hidden_act="relu",
     )
     layer = BertModel(config, add_pooling_layer=False).eval().encoder.layer[1]
     block = InteractionBlock(config, 0.0).eval()
