@@ -66,8 +66,9 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
     """{setting: hash of what it names} of all that a trial reads beside collection and backbone, so
     that a copy at another place means the same cell, and another content another one."""
     training = config.training
+    start, chained = training.init_from, cell_trials(training.init_from)
     named = {
-        "training.init_from": _one_start(training.init_from),
+        "training.init_from": [weights_file(start, seed=0)] if start and not chained else [],
         "training.teacher": [Path(training.teacher)] if training.teacher else [],
         "training.negatives_from": [Path(path) for path in training.negatives_from],
     }
@@ -76,20 +77,14 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
         for setting, paths in named.items()
         if paths
     }
-    if cell_trials(training.init_from):  # its name says all that affects its trials' weights
-        files["training.init_from"] = Path(training.init_from).name
+    if chained:  # the cell's name says all that affects its trials' weights
+        files["training.init_from"] = Path(start).name
     encoders = {name: getattr(config.model, name) for name in FURTHER_ENCODERS}
     return files | {
         f"model.{name}": resolve_backbone(encoder).content_hash
         for name, encoder in encoders.items()
         if encoder
     }
-
-
-def _one_start(init_from: str) -> list[Path]:
-    """The weights that trials of all seeds start from, if they share any."""
-    shared = init_from and not cell_trials(init_from)
-    return [weights_file(init_from, seed=0)] if shared else []
 
 
 def _file_hash(setting: str, path: Path) -> str:

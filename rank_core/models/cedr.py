@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
-from rank_core.batches import ChunkBatch, EncoderInput
+from rank_core.batches import ChunkBatch
 from rank_core.config import Model, TrialConfig
 from rank_core.models.equal_chunks import EqualChunksRanker
 from rank_core.models.fixed_queries import MAX_QUERY, at_fixed_length, check_query_length
 from rank_core.models.kernels import GaussianKernels
+from rank_core.models.layer_states import layer_states
 from rank_core.models.ngram_matches import NgramFilters, strongest
 from rank_core.models.poolings import masked_mean
 from rank_core.models.ranker import pad_chunks
@@ -44,24 +45,11 @@ class Cedr(EqualChunksRanker):
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B from [CLS] and the similarities."""
         inputs, terms = batch.inputs, terms_of(batch)
-        states = self.states(inputs)
+        states = layer_states(self.encoder, inputs)
         cls_CH = row_vectors(states[-1], inputs.attention_mask_CL, self.pooling)
         cls_BPH, mask_BP = pad_chunks(at_least_fp32(cls_CH), batch.counts)
         with torch.autocast(cls_CH.device.type, enabled=False):
             return self.combine(masked_mean(cls_BPH, mask_BP), similarities(states, terms), terms)
-
-    def states(self, inputs: EncoderInput) -> tuple[Tensor, ...]:
-        """hidden_CLH of the embeddings and of every layer."""
-        segments = inputs.token_type_ids_CL
-        output = self.encoder(
-            input_ids=inputs.input_ids_CL,
-            attention_mask=inputs.attention_mask_CL,
-            output_hidden_states=True,
-            **({} if segments is None else {"token_type_ids": segments}),
-        )
-        # Some encoders normalise what leaves the last layer, and some pad rows to whole blocks.
-        states = (*output.hidden_states[:-1], output.last_hidden_state)
-        return tuple(hidden_CLH[:, : inputs.input_ids_CL.shape[1]] for hidden_CLH in states)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
         """score_B from the mean [CLS] and the S matrices cos_BQD, which are given one by one."""

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.backbones import Backbone
-from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
+from rank_core.batches import ChunkBatch, PairEncoder
 from rank_core.config import Model, TrialConfig
 from rank_core.models.apart_pairs import ApartPairs
 from rank_core.models.interaction_block import interaction_blocks
+from rank_core.models.layer_states import layer_states
 from rank_core.models.ranker import Ranker
 from rank_core.token_store import TokenStore
 
@@ -37,8 +38,8 @@ class Mores(Ranker):
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
-        self.num_layers = int(encoder.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
-        number = max(1, min(NUM_BLOCKS, self.num_layers // 2))
+        num_layers = int(encoder.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
+        number = max(1, min(NUM_BLOCKS, num_layers // 2))
         self.aggregator = interaction_blocks(encoder, backbone.kind, number, settings.dropout)
 
     @classmethod
@@ -48,7 +49,8 @@ class Mores(Ranker):
 
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B of a batch of documents, each a query row and chunk rows."""
-        lower_CLH, last_CLH = self.states(batch.inputs)
+        states = layer_states(self.encoder, batch.inputs)
+        lower_CLH, last_CLH = states[-1 - len(self.aggregator)], states[-1]
         mask_CL, counts = batch.inputs.attention_mask_CL.bool(), list(batch.counts)
         mask_BQ, x_BQH = (
             torch.stack([rows[0] for rows in of_C.split(counts)]) for of_C in (mask_CL, lower_CLH)
@@ -62,19 +64,6 @@ class Mores(Ranker):
             x_BQH = block(x_BQH, mask_BQ, text_BTH, text_mask_BT)
         with torch.autocast(x_BQH.device.type, enabled=False):
             return self.score(x_BQH[:, 0].to(torch.promote_types(x_BQH.dtype, torch.float32)))
-
-    def states(self, inputs: EncoderInput) -> tuple[Tensor, Tensor]:
-        """(lower_CLH, last_CLH): what the blocks take up of a query, and all layers' output."""
-        segments = inputs.token_type_ids_CL
-        output = self.encoder(
-            input_ids=inputs.input_ids_CL,
-            attention_mask=inputs.attention_mask_CL,
-            output_hidden_states=True,
-            **({} if segments is None else {"token_type_ids": segments}),
-        )
-        length = inputs.input_ids_CL.shape[1]  # some encoders pad rows to whole blocks
-        lower_CLH = output.hidden_states[self.num_layers - len(self.aggregator)]
-        return lower_CLH[:, :length], output.last_hidden_state[:, :length]
 
 
 def of_chunks(x_CL: Tensor, counts: list[int]) -> Tensor:

@@ -15,6 +15,7 @@ from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
 from rank_core.models.cedr import histogram
 from rank_core.models.kernels import GaussianKernels
+from rank_core.models.layer_states import layer_states
 from rank_core.models.ngram_matches import NgramFilters, strongest
 from rank_core.models.similarity import cosines, take, terms_of
 
@@ -106,7 +107,9 @@ def test_knrm_is_what_its_chunks_give_when_each_is_read_alone(backbone):
     model = built("cedr-knrm", backbone)
     chunks = [TEXT[:20], TEXT[20:35]]
     with torch.inference_mode():
-        states = [model.states(batch_of(backbone, [chunk]).inputs) for chunk in chunks]
+        states = [
+            layer_states(model.encoder, batch_of(backbone, [chunk]).inputs) for chunk in chunks
+        ]
     feature = []
     for s in range(3):  # the embeddings and two layers
         query = states[0][s][0, 1:5]

@@ -8,7 +8,6 @@ import torch
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
-from rank_core.batches import Chunk
 from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.models import MODELS, build_model
 from rank_core.models.interaction_block import Attention, InteractionBlock
@@ -40,10 +39,8 @@ def score(config, backbone, model):
 
     def scores(*documents):
         pairs = MODELS["mores"].reader(config, backbone, {})
-        nothing = np.zeros(0, dtype=np.int32)
-        rows = [[Chunk(nothing, text) for text in (QUERY, *texts)] for texts in documents]
         with torch.inference_mode():
-            return model(pairs.collate(rows))
+            return model(pairs.collate([pairs.rows(QUERY, texts) for texts in documents]))
 
     return scores
 
@@ -86,7 +83,7 @@ def test_a_block_starts_as_a_layer_of_bert():
 
 
 def test_the_blocks_take_the_place_of_upper_layers(model):
-    assert model.num_layers == 2 and len(model.aggregator) == 1
+    assert len(model.encoder.encoder.layer) == 2 and len(model.aggregator) == 1
     upper = model.encoder.encoder.layer[1].attention.self.query.weight
     assert torch.equal(model.aggregator[0].to_document.query.weight, upper)
 
