@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutput
 
 from rank_core.errors import BadInput
@@ -141,7 +141,7 @@ class _Layer(nn.Module):
                 "layernorm": nn.LayerNorm(hidden, eps=eps),
             }
         )
-        self.activation = ACT2FN[config.activation]
+        self.activation = transformers.activations.ACT2FN[config.activation]
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_CLH: Tensor, bias_ChLL: Tensor) -> Tensor:

@@ -10,10 +10,8 @@ the fused kernel is used. `python -m benchmarks.attention` measures both.
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 PLAIN = "ranksweep_plain"
 BLOCK_BYTES = 4 << 20  # attention weights at once in scoring: a core's share of the cache
@@ -21,6 +19,8 @@ BLOCK_BYTES = 4 << 20  # attention weights at once in scoring: a core's share of
 
 def use_plain_attention(encoder: nn.Module) -> None:
     """Makes an encoder that would use torch's fused kernel use this module's on CPUs."""
+    transformers.AttentionInterface.register(PLAIN, plain_attention)
+    transformers.AttentionMaskInterface.register(PLAIN, transformers.masking_utils.sdpa_mask)
     config: Any = encoder.config
     if config._attn_implementation == "sdpa":
         encoder.set_attn_implementation(PLAIN)  # type: ignore[operator]
@@ -47,7 +47,7 @@ def plain_attention(
         or (causal and attention_mask is None)
         or (training and query.dtype == torch.float32)
     ):
-        return sdpa_attention_forward(
+        return transformers.integrations.sdpa_attention.sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **extra
         )
     num_rows, num_heads, length, size = query.shape
@@ -75,7 +75,3 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: f
     if p:
         weight = nn.functional.dropout(weight, p)
     return weight @ value
-
-
-AttentionInterface.register(PLAIN, plain_attention)
-AttentionMaskInterface.register(PLAIN, sdpa_mask)

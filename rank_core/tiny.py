@@ -19,7 +19,6 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel
 
 from rank_core.cache import cached_directory
 from rank_core.seeding import derive, generator
@@ -99,9 +98,9 @@ def tiny_folder(name: str = "tiny") -> Path:
     return cached_directory("tiny", key, lambda folder: build_backbone(folder, recipe, passages))
 
 
-def matched_bert(vocabulary: int, recipe: Recipe = RECIPE) -> BertModel:
+def matched_bert(vocabulary: int, recipe: Recipe = RECIPE) -> "transformers.BertModel":
     """A random BERT whose first layer attends to equal tokens from the start."""
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=vocabulary,
         hidden_size=recipe.hidden,
         num_hidden_layers=recipe.layers,
@@ -114,7 +113,7 @@ def matched_bert(vocabulary: int, recipe: Recipe = RECIPE) -> BertModel:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = BertModel(config, add_pooling_layer=False)
+    model = transformers.BertModel(config, add_pooling_layer=False)
     attention: Any = model.encoder.layer[0].attention.self  # type: ignore[union-attr]
     with torch.no_grad():
         attention.query.weight.mul_(recipe.matching_scale)
@@ -149,7 +148,7 @@ def _threads(number: int) -> Iterator[None]:
 
 
 def _pre_fine_tune(
-    model: BertModel, tokenizer: Any, passages: Passages, recipe: Recipe
+    model: "transformers.BertModel", tokenizer: Any, passages: Passages, recipe: Recipe
 ) -> nn.Linear:
     """Softmax loss: a query's own passage above those of other queries."""
     ids = tokenizer([text for pair in passages for text in pair], add_special_tokens=False)[
@@ -189,7 +188,9 @@ def _loss(scores: Tensor, num_queries: int) -> Tensor:
     return nn.functional.softplus(negatives_NK.logsumexp(1) - positive_N).mean()
 
 
-def _tell_rarity(model: BertModel, pairs: list[tuple[list[int], list[int]]], scale: float) -> None:
+def _tell_rarity(
+    model: "transformers.BertModel", pairs: list[tuple[list[int], list[int]]], scale: float
+) -> None:
     """The first coordinate of a token's embedding becomes its inverse document frequency (mean 0,
     standard deviation `scale`): how much a match of it says."""
     weights = model.embeddings.word_embeddings.weight

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+import transformers
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.activations import ACT2FN
 
 from rank_core.cls_only import SAME_LAYERS
 
@@ -52,7 +52,8 @@ class InteractionBlock(nn.Module):
         self.to_itself = Attention(hidden, heads, dropout, eps)
         self.to_document = Attention(hidden, heads, dropout, eps)
         self.inner, self.outer = nn.Linear(hidden, inner), nn.Linear(inner, hidden)
-        self.activation = ACT2FN[getattr(config, "hidden_act", "gelu")]
+        activation = getattr(config, "hidden_act", "gelu")
+        self.activation = transformers.activations.ACT2FN[activation]
         self.norm = nn.LayerNorm(hidden, eps=eps)
         self.dropout = nn.Dropout(dropout)
         for module in self.modules():

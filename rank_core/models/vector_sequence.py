@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, BertConfig, BertModel
 
 from rank_core.backbone_types import kind_of
 from rank_core.backbones import Backbone, load_encoder, load_tokenizer, resolve_backbone
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) -> nn.Module:
     """A BERT with random weights and without words."""
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=1,
         hidden_size=hidden,
         num_hidden_layers=num_layers,
@@ -49,7 +49,7 @@ def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) ->
         attention_probs_dropout_prob=dropout,
         max_position_embeddings=RANDOM_POSITIONS,
     )
-    return without_words(BertModel(config, add_pooling_layer=False))
+    return without_words(transformers.BertModel(config, add_pooling_layer=False))
 
 
 def pretrained_body(setting: str, name: str, dropout: float) -> nn.Module:
@@ -60,7 +60,7 @@ def pretrained_body(setting: str, name: str, dropout: float) -> nn.Module:
 def vector_reader(setting: str, name: str) -> Backbone:
     """The files of the encoder `name`; refuses what reads nothing but words."""
     backbone = resolve_backbone(name)
-    kind = kind_of(AutoConfig.from_pretrained(backbone.folder))
+    kind = kind_of(transformers.AutoConfig.from_pretrained(backbone.folder))
     if kind not in READERS:
         raise BadInput(
             f"{setting} must be an encoder that reads vectors in place of words, one of "

@@ -33,6 +33,14 @@ from rank_core.models import MODELS
 print(len(MODELS))
 """
 
+# What builds encoders takes half of the seconds that a command would need to start; `import
+# transformers` brings in each part of itself when that is first named.
+IMPORT_COMMAND = """
+import sys
+import sweeps.window_stride
+print("transformers" in sys.modules, "transformers.modeling_utils" in sys.modules)
+"""
+
 
 def imported_packages(path):
     """Top-level packages of every import statement, wherever it stands."""
@@ -67,3 +75,8 @@ def test_importing_all_of_the_library_brings_in_no_cluster():
 def test_models_and_training_import_where_tables_and_statistics_are_missing():
     [count] = run_python(IMPORT_MODELS.format(BLOCKED=BLOCKED))
     assert int(count) >= 8
+
+
+@pytest.mark.slow
+def test_a_command_starts_without_what_builds_encoders():
+    assert run_python(IMPORT_COMMAND) == ["True False"]

@@ -55,7 +55,7 @@ class Chaos:
                 os.kill(pid, signal.SIGKILL)
         elif victim == "driver":
             driver.kill()
-            driver.wait(30)
+            driver.wait(300)
         elif victim == "raylet":
             self.machines.kill(self.random.randrange(NODES))
         else:

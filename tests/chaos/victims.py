@@ -65,13 +65,13 @@ class Server:
         if self._returning and not self._returning.done():
             return False
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
+        self._process.wait(300)
         self._returning = self._starter.submit(self._start)
         return True
 
     def _start(self) -> None:
         port = int(self.address.rpartition(":")[2])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while True:
             try:
                 _, self._process = self._running.enter_context(local_server(self.store, port))

@@ -154,7 +154,7 @@ def _boot(name: str, disk: Path, shared: Path) -> Iterator[int]:
 def _first_process(process: subprocess.Popen[bytes], log: Path) -> int:
     """The machine's process 1 once it is sshd, that is, when everything is mounted."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and process.poll() is None:
         for pid in children.read_text().split():
             if Path(f"/proc/{pid}/comm").read_text().strip() == "sshd":

@@ -61,7 +61,7 @@ def test_a_sweep_starts_the_workers_that_it_needs(tmp_path: Path, shared: Path):
             head.command("bash", "-c", f"{fake}; {start} && {sweep}"),
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=500,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "on 2 slot(s)" in done.stdout

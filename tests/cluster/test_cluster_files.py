@@ -271,7 +271,7 @@ def test_kuberays_script_makes_the_environment_once_from_the_lock(tmp_path):
     def run(what):
         calls = tmp_path / "calls"
         calls.unlink(missing_ok=True)
-        subprocess.run(["bash", str(script), what], env=env, check=True, timeout=10)
+        subprocess.run(["bash", str(script), what], env=env, check=True, timeout=500)
         return [line for line in calls.read_text().splitlines() if line != "--version"]
 
     install = f"-m pip install --quiet --constraint {lock} ranksweep.whl"

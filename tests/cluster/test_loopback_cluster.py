@@ -86,7 +86,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Iterator[
         (laptop.disk / "local.yaml").write_text(text)
         cluster.run("ray", "get-auth-token", "--generate")
         cluster.run("ray", "up", "-y", "--no-config-cache", CONFIG)
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while len(cluster.nodes()) < 2:
             assert time.monotonic() < deadline, _monitor_log(head)
         yield cluster
@@ -152,7 +152,7 @@ def _dashboard_tunnel(cluster: Cluster) -> Iterator[None]:
         tunnel = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             answers = cluster.laptop.command("python", "-c", ASK_DASHBOARD)
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
             while subprocess.run(answers, stderr=subprocess.DEVNULL).returncode != 0:
                 log.seek(0)
                 assert tunnel.poll() is None and time.monotonic() < deadline, log.read()

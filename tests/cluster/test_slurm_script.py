@@ -91,18 +91,18 @@ def test_a_slurm_job_starts_ray_on_all_nodes_and_leaves_nothing_behind(slurm, tm
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while "driver got" not in log.read_text():
             assert job.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
         running = list(command_lines())
         assert all(any(mark in line for line in running) for mark in marks)
         job.send_signal(signal.SIGUSR1)  # Slurm does, two minutes before the end
-        assert job.wait(60) == 130, log.read_text()
+        assert job.wait(300) == 130, log.read_text()
     finally:
         if job.poll() is None:
             job.terminate()
-            job.wait(60)
+            job.wait(300)
         shutil.rmtree(f"/tmp/ray-{number}", ignore_errors=True)
     text = log.read_text()
     assert "2 nodes joined" in text and "driver sees 2 nodes with 2.0 CPUs" in text
@@ -116,7 +116,7 @@ def test_a_slurm_job_starts_ray_on_all_nodes_and_leaves_nothing_behind(slurm, tm
 def test_a_slurm_job_refuses_nodes_with_other_versions(slurm, tmp_path):
     executable(tmp_path / "bin" / "srun", "#!/bin/bash\necho Python 3.11.7\necho Python 3.12.1\n")
     words = ["bash", str(SLURM), "driver.py"]
-    done = subprocess.run(words, env=slurm, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, env=slurm, capture_output=True, text=True, timeout=500)
     assert done.returncode == 2
     assert "all nodes must run the same versions" in done.stderr and "3.12.1" in done.stderr
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 240  # a command that takes longer hangs
+SECONDS = 500  # a command that takes longer hangs
 
 
 @dataclass
@@ -76,7 +76,7 @@ def start_sweep(backbone_folder: Path, collection_folder: Path) -> StartSweep:
             if process.poll() is None:
                 started = descendants(process.pid)
                 process.kill()
-                process.wait(30)
+                process.wait(300)
             for pid in started or []:
                 with suppress(ProcessLookupError):  # most end with their driver
                     os.kill(pid, signal.SIGKILL)

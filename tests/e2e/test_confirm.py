@@ -35,7 +35,7 @@ def confirm(storage) -> RunConfirm:
             env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=500,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr

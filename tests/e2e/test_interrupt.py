@@ -20,7 +20,7 @@ WORDS = (
 
 def status_of(folder):
     command = [sys.executable, "-m", "sweeps", "status", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=500)
     return done.stdout
 
 

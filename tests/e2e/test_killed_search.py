@@ -34,7 +34,7 @@ def killed_after(start_sweep, storage, words, ended):
     with start_sweep(storage, *words) as sweep:
         sweep.wait_for(f"[{ended}/")
         os.kill(sweep.process.pid, signal.SIGKILL)
-        sweep.process.wait(30)
+        sweep.process.wait(300)
 
 
 def decided(folder):

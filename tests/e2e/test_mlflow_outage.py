@@ -55,7 +55,7 @@ def outage(home, start_sweep):
         with sweep_context as sweep:
             sweep.wait_for("[1/6]")
             os.killpg(server.pid, signal.SIGKILL)
-            server.wait(30)
+            server.wait(300)
             killed = time.monotonic()
             sweep.wait_for("takes nothing")
             sweep.wait_for("[2/6]")
@@ -87,12 +87,12 @@ def test_a_server_that_stays_away_gets_everything_by_sync(outage, home, run_swee
     command = [sys.executable, "-m", "sweeps", "sync", str(sweep.folder)]
     with local_server(store, port) as (base, _):
         sent = subprocess.run(
-            command, capture_output=True, text=True, timeout=200, check=True, cwd=home
+            command, capture_output=True, text=True, timeout=500, check=True, cwd=home
         )
         assert sent.stdout.endswith(f" records sent to {base}\n")
         assert int(sent.stdout.split()[0]) > TRIALS * 2
         again = subprocess.run(
-            command, capture_output=True, text=True, timeout=200, check=True, cwd=home
+            command, capture_output=True, text=True, timeout=500, check=True, cwd=home
         )
         assert again.stdout.startswith("0 records sent")
     assert_complete(read_mlflow(store))

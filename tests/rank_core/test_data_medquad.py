@@ -1,7 +1,6 @@
 """The local reader and BM25 on real long documents, where they lie beside the checkout."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -34,12 +33,8 @@ def in_order(run):
     ("name", "num_documents", "num_queries", "ndcg"),
     [("medquad", 5486, [2000, 200, 400], 0.9203), ("medquad-far", 2689, [600, 100, 200], 0.3396)],
 )
-def test_real_collections_load_quickly_with_their_known_numbers(
-    name, num_documents, num_queries, ndcg
-):
-    start = time.perf_counter()
+def test_real_collections_load_with_their_known_numbers(name, num_documents, num_queries, ndcg):
     collection = load(name)
-    assert time.perf_counter() - start < 20  # one second on an idle core
     assert len(collection.documents) == num_documents
     assert [len(split.queries) for split in collection.splits.values()] == num_queries
     test = collection.splits["test"]

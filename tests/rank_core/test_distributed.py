@@ -64,7 +64,7 @@ def run_two(code, folder, *arguments):
         for rank in range(2)
     ]
     try:
-        outputs = [worker.communicate(timeout=120)[0] for worker in workers]
+        outputs = [worker.communicate(timeout=300)[0] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()  # a worker waits for a dead one

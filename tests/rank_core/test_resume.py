@@ -241,6 +241,6 @@ for number, news in enumerate(run_trial(config, home / "work", checkpoints=check
 def test_a_process_that_is_killed_leaves_all_that_the_next_one_needs(config, undisturbed, tmp_path):
     for news, code in ((2, -signal.SIGKILL), (5, -signal.SIGKILL), (10**6, 0)):
         command = [sys.executable, "-c", KILLED, json.dumps(config.settings()), str(tmp_path)]
-        done = subprocess.run([*command, str(news)], cwd=ROOT, timeout=120)
+        done = subprocess.run([*command, str(news)], cwd=ROOT, timeout=500)
         assert done.returncode == code
     assert outcome(tmp_path / "work") == undisturbed

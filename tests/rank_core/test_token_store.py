@@ -227,7 +227,7 @@ def test_limits_that_a_tokenizer_file_brings_along_change_nothing(tokenizer):
 
 
 def test_eight_processes_that_open_a_store_at_once_tokenise_it_once():
-    outputs = [one.communicate(timeout=60)[0] for one in [opener(50) for _ in range(8)]]
+    outputs = [one.communicate(timeout=300)[0] for one in [opener(50) for _ in range(8)]]
     assert sum(output.count("tokenizing") for output in outputs) == 1
     total = 2 * sum(i % 9 for i in range(50))
     assert all(o.splitlines()[-1] == f"50 {total} [3, 5, 3, 5, 3, 5]" for o in outputs)
@@ -241,7 +241,7 @@ def words_of(number):
 def killed():
     """The folder of a build of 2,000 documents that was killed after two of four batches."""
     process = opener(2000, "die")
-    assert process.communicate(timeout=60)[0] == "tokenizing\n" * 3
+    assert process.communicate(timeout=300)[0] == "tokenizing\n" * 3
     assert process.returncode == -signal.SIGKILL
     [folder] = (path for path in (cache_root() / "tokens").iterdir() if path.is_dir())
     assert ".building-" in folder.name

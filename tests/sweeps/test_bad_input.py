@@ -3,7 +3,6 @@
 import re
 import shutil
 import sys
-import time
 
 import pytest
 
@@ -248,10 +247,9 @@ def test_a_file_where_the_storage_should_be_is_refused_and_kept(words, refused, 
     assert taken.read_text() == "mine"
 
 
+@pytest.mark.timeout(60)  # seconds on an idle core
 def test_a_backbone_that_would_need_the_network_is_refused_with_the_remedy(refused):
-    start = time.monotonic()
     message = refused("--backbone", "nobody/bert-of-nobody")
-    assert time.monotonic() - start < 10
     assert "hf download nobody/bert-of-nobody --local-dir DIR" in message
     assert "--backbone tiny" in message
 

@@ -43,7 +43,7 @@ def away(share, seconds=AWAY_SECONDS, noticed=lambda: True):
     share.unlink()
 
     def bring_back():
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + 300
         while not noticed() and time.monotonic() < give_up:
             time.sleep(0.01)
         time.sleep(seconds)

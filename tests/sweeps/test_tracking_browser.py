@@ -123,5 +123,5 @@ def _rendered(link: str, profile: Path) -> str:
         "--window-size=1600,1000 --virtual-time-budget=15000 --dump-dom"
     ).split()
     command = ["chromium", *options, f"--user-data-dir={profile}", link]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
     return html.unescape(done.stdout)

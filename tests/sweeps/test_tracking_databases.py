@@ -57,14 +57,14 @@ def postgres():
             cwd=home,
         )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while "ready to accept" not in (home / "log").read_text():
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
         yield f"postgresql://mlflow:{PASSWORD}@127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGINT)  # SIGTERM would wait for idle clients
-        process.wait(30)
+        process.wait(300)
         shutil.rmtree(home)
 
 

@@ -141,7 +141,7 @@ def test_serve_prints_a_link_that_answers_and_ends_its_server(tmp_path):
         assert len(_points(base)) == TRIALS
     finally:
         process.terminate()
-        status = process.wait(30)
+        status = process.wait(300)
     assert status == 0
     with pytest.raises(Exception, match="refused"):
         connect(base).search_experiments()
