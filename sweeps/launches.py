@@ -1,5 +1,6 @@
 """The attempts of a sweep's trials: what runs, what comes again, which nodes are avoided."""
 
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +12,19 @@ from sweeps.monitor import Monitor
 from sweeps.nodes import able_nodes, hosts, node_of
 from sweeps.plan import Trial
 
+STRANDED_SECONDS = 300  # without a node to go to, in which an autoscaler brings another one
+
+
+class Stranded(RuntimeError):
+    """All that waits keeps away from the only nodes there are."""
+
 
 @dataclass
 class _Attempt:
     """A trial that Tune has been given."""
 
     trial: Trial
+    avoids: tuple[str, ...]  # Ray's ids of the nodes it must not go to
     actor: str | None = None  # Ray's id of its process, once it has one
     stopped: bool = False  # the feed gave it up
     settled: bool = False  # it has told its end
@@ -27,14 +35,22 @@ class Launches:
     anything as long as nothing fails."""
 
     def __init__(
-        self, feed: Feed, monitor: Monitor, slots: int, needs: Mapping[str, float]
+        self,
+        feed: Feed,
+        monitor: Monitor,
+        slots: int,
+        needs: Mapping[str, float],
+        *,
+        alone: bool = True,
     ) -> None:
         self.feed, self.monitor, self.slots = feed, monitor, slots
         self.needs = needs  # resources of a trial, or of each of its workers
+        self.alone = alone  # a trial is one process; several workers may need every good node
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
         self.avoided: tuple[str, ...] = ()  # Ray's ids of bad nodes
         self._again: deque[Trial] = deque()
+        self._stranded_at: float | None = None
 
     @property
     def over(self) -> bool:
@@ -47,7 +63,7 @@ class Launches:
             return None
         trial = self._next()
         if trial:
-            self.live[tune_id] = _Attempt(trial)
+            self.live[tune_id] = _Attempt(trial, self.avoid(trial))
             self.monitor.launched(trial)
         return trial
 
@@ -64,9 +80,23 @@ class Launches:
         """Nodes that a trial must not go to: bad ones, and those it failed on again and again. A
         node that kills its trials is free first, and would take the same one until it is lost."""
         tried = self.failures.failed_on(trial.name) - set(self.avoided)
-        if tried and able_nodes(self.needs) - tried - set(self.avoided):
+        if self.alone and tried and able_nodes(self.needs) - tried - set(self.avoided):
             return (*self.avoided, *sorted(tried))
         return self.avoided
+
+    def check_stranded(self) -> None:
+        """Raises `Stranded` where nothing runs, and for some time every living node has been one
+        that each waiting trial keeps away from: what they were to go to is gone."""
+        waiting = [attempt.avoids for attempt in self.live.values() if attempt.actor is None]
+        able = able_nodes(self.needs) if waiting and all(waiting) else set()
+        runs = len(waiting) < len(self.live)
+        if runs or not able or any(able - set(avoids) for avoids in waiting):
+            self._stranded_at = None
+            return
+        self._stranded_at = self._stranded_at or time.monotonic()
+        if time.monotonic() - self._stranded_at >= STRANDED_SECONDS:
+            self._stranded_at = None
+            raise Stranded("no other node is left: trials go back to those they failed on")
 
     def started(self, tune_id: str, actor: str | None) -> None:
         """Its process is there."""
@@ -139,6 +169,9 @@ class Launches:
                 self._again.append(attempt.trial)
         if memory:
             self._fewer_slots()
+        if isinstance(error, Stranded):
+            self.avoided = tuple(self.failures.bad_nodes(able_nodes(self.needs)))
+            self.monitor.tell(str(error))
 
     def _fewer_slots(self) -> None:
         if self.slots > 1:

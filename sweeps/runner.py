@@ -33,7 +33,8 @@ def run_trials(feed: Feed, *, store: Store, resources: Resources, monitor: Monit
     monitor does) ends only this one Tuner: the next one goes on with what is not finished.
     """
     needs = {"CPU": resources.cpus, "GPU": resources.gpus}
-    launches = Launches(feed, monitor, resources.slots, needs)
+    alone = resources.num_workers == 1
+    launches = Launches(feed, monitor, resources.slots, needs, alone=alone)
     in_vain, ended = 0, 0
     while not launches.over:
         error = _run(launches, store, resources)
@@ -144,9 +145,7 @@ class _Search(_Adapter, Searcher):
     def suggest(self, trial_id: str) -> Any:
         trial = self.launches.next(trial_id)
         if trial:
-            # Several workers may need every node that is not bad.
-            alone = self.resources.num_workers == 1
-            avoid = self.launches.avoid(trial) if alone else self.launches.avoided
+            avoid = self.launches.live[trial_id].avoids
             return {"work": _work(trial, self.store, self.resources, avoid)}
         return Searcher.FINISHED if self.launches.over else None
 
@@ -190,3 +189,4 @@ class _Bridge(_Adapter, Callback):
         for trial in trials:
             if trial.status == TuneTrial.ERROR and trial.trial_id in self.launches.live:
                 self.launches.unlaunched(trial.trial_id)
+        self.launches.check_stranded()

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from sweeps import launches
 from sweeps.failures import BAD_AFTER, SHUNNED_AFTER
 from sweeps.feed import Queue
 from sweeps.plan import Trial
@@ -97,6 +98,40 @@ def test_a_bad_node_is_left_out_and_the_others_finish_the_sweep(run, tmp_path, m
     again = [2] + [1 + SHUNNED_AFTER] * (BAD_AFTER - 1)
     assert statuses(ledger) == (["diverged"] * 8, [1] * (8 - BAD_AFTER) + again)
     assert f"no more trials go to {HOST} ({bad[:8]})" in text
+
+
+def test_a_trial_goes_back_where_it_died_when_its_last_other_node_is_lost(
+    run, tmp_path, machines, monkeypatch
+):
+    monkeypatch.setattr(launches, "STRANDED_SECONDS", 3)
+    raylet, node = machines.raylets()[0], machines.nodes[0].node_id
+    done, dead, killed = tmp_path / "done", tmp_path / "dead", str(tmp_path / "killed")
+    done.mkdir()
+    dead.mkdir()
+
+    def fault(name):
+        import ray
+
+        if ray.get_runtime_context().get_node_id() == node:
+            while len(os.listdir(done)) < 6:  # what is left is this one and the one that died
+                time.sleep(0.1)
+            time.sleep(2)  # by now that one waits for this node
+            os.kill(raylet, signal.SIGKILL)
+            open(killed, "x").close()
+            signal.pause()
+        victim, *_ = [one.split()[0] for one in os.listdir(dead)] or [name]
+        times = len(os.listdir(dead))
+        if name == victim and times < SHUNNED_AFTER:
+            (dead / f"{name} {times}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        (done / name).touch()
+
+    ledger, text = run(fault)
+    assert kinds(ledger) == ["process died"] * SHUNNED_AFTER + ["node lost"]
+    assert statuses(ledger)[0] == ["diverged"] * 8 and os.path.exists(killed)
+    assert text.count("trials go back to those they failed on") == 1
+    machines.cluster.remove_node(machines.nodes.pop(0), allow_graceful=False)
+    machines.nodes.append(machines.cluster.add_node(num_cpus=1))
 
 
 class Impatient(Queue):
