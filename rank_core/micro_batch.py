@@ -34,10 +34,10 @@ def micro_batch_tokens(
 ) -> int:
     """What suits the device: a constant on a CPU, on a GPU what its memory holds.
 
-    The GPU's is measured once per backbone, window, device and precision and kept on disk, so that
-    the same trial splits its batches in the same way tomorrow. Where it would not hold one group of
-    `group_size` documents, the encoder recomputes its activations in the backward pass instead of
-    keeping them (if it can).
+    The GPU's is measured once per model, backbone, window, device and precision and kept on disk,
+    so that the same trial splits its batches in the same way tomorrow. Where it would not hold one
+    group of `group_size` documents, the encoder recomputes its activations in the backward pass
+    instead of keeping them (if it can).
     """
     if model.device.type == "cpu":
         return ON_CPU
@@ -85,6 +85,7 @@ def _measured_once(
     model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, *, checkpointing: bool
 ) -> int:
     facts = [
+        type(model).__name__,
         pairs.backbone.content_hash,
         pairs.chunking.window,
         pairs.chunking.max_query_tokens,
