@@ -1,14 +1,13 @@
-"""A feed under a budget: no block of seeds begins that would outlast it.
+"""A search under a budget: no block of trials begins that would outlast it.
 
-A block is what is wanted with one seed: all cells of a grid. What has begun is finished, so all
-cells end with equally many seeds.
+What a block is, the search says: of a grid all cells with one seed, of proposals all seeds of one
+configuration. What has begun is finished, so that the trials there are can be compared.
 """
 
 import heapq
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.budget import Budget
@@ -19,13 +18,11 @@ from sweeps.feed import Feed
 from sweeps.measure import Forecast, forecast
 from sweeps.monitor import duration
 from sweeps.plan import Trial
+from sweeps.search.search import Block, Search
 from sweeps.store import Store
 
-if TYPE_CHECKING:
-    from sweeps.search.search import Search
 
-
-def within_budget(search: "Search", options: Options) -> "Search | Budgeted":
+def within_budget(search: Search, options: Options) -> "Search | Budgeted":
     """The search itself, or as much of it as the budget holds; raises `BadInput` where that is
     nothing."""
     if not options.budget.limited or search.over:
@@ -36,25 +33,26 @@ def within_budget(search: "Search", options: Options) -> "Search | Budgeted":
     return feed
 
 
-def note_held_back(search: "Search", feed: Feed, store: Store) -> str:
-    """Takes the seeds that were never begun out of `sweep.json`, so that the report of what is
-    there is whole; returns why they were held back, '' if none was."""
+def note_held_back(feed: Feed, store: Store) -> str:
+    """Takes what was never begun out of `sweep.json`, so that the report of what is there is whole;
+    returns why it was held back, '' if nothing was."""
     if not isinstance(feed, Budgeted) or not feed.held_back:
         return ""
-    later = {trial.seed for trial in search.ahead}
-    seeds = json.loads((store.folder / "sweep.json").read_text())["seeds"]
-    kept = [seed for seed in seeds if seed not in later]
-    note(store.folder, seeds=kept, stopped=feed.held_back)
+    note(store.folder, stopped=feed.held_back, **feed.search.begun())
     return feed.held_back
 
 
 class Budgeted:
-    """A feed that holds back the blocks which would not end within the budget."""
+    """A feed of a search that holds back the blocks which would not end within the budget."""
 
     def __init__(
-        self, feed: Feed, budget: Budget, known: Forecast, clock: Callable[[], float] = time.time
+        self,
+        search: Search,
+        budget: Budget,
+        known: Forecast,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self.feed, self.budget, self.known, self.clock = feed, budget, known, clock
+        self.search, self.budget, self.known, self.clock = search, budget, known, clock
         self.held_back = ""  # why nothing more is begun
         self._admitted: set[str] = set()
         self._running: dict[str, tuple[Trial, float]] = {}  # and when it was handed out
@@ -63,15 +61,15 @@ class Budgeted:
 
     def require_first_block(self) -> None:
         """Refuses a budget that nothing fits in."""
-        if self.feed.ahead and not self._admit(self.feed.ahead[0]):
+        if self.search.ahead and not self._admit(self.search.ahead[0]):
             raise BadInput(f"the budget must hold one block of seeds: {self.held_back}")
 
     def next(self) -> Trial | None:
         """The feed's, if its block fits."""
-        ahead = self.feed.ahead
+        ahead = self.search.ahead
         if self.held_back or (ahead and not self._admit(ahead[0])):
             return None
-        trial = self.feed.next()
+        trial = self.search.next()
         if trial is not None:
             self._running[trial.name] = (trial, self.clock())
         return trial
@@ -79,16 +77,16 @@ class Budgeted:
     @property
     def over(self) -> bool:
         """Whether the feed is, or nothing more may begin."""
-        return bool(self.held_back) or self.feed.over
+        return bool(self.held_back) or self.search.over
 
     @property
     def ahead(self) -> Sequence[Trial]:
         """Trials that may still come: none once a block was held back."""
-        return () if self.held_back else self.feed.ahead
+        return () if self.held_back else self.search.ahead
 
     def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
         """As the feed decides."""
-        return self.feed.stop(trial, news)
+        return self.search.stop(trial, news)
 
     def ended(self, trial: Trial, status: str) -> None:
         """Counts what the trial took."""
@@ -97,25 +95,21 @@ class Budgeted:
         self._used += seconds
         if status in ("done", "collapsed"):
             self._real.append((self._estimate(trial), seconds))
-        self.feed.ended(trial, status)
+        self.search.ended(trial, status)
 
     def _admit(self, trial: Trial) -> bool:
-        """Whether a trial, and with it all that is wanted with its seed, may begin."""
+        """Whether a trial, and with it all of its block, may begin."""
         if trial.name in self._admitted:
             return True
-        block = [
-            other
-            for other in self.feed.ahead
-            if other.seed == trial.seed and other.name not in self._admitted
-        ]
+        block = self.search.block(trial)
         self.held_back = self._reason(block)
         if not self.held_back:
-            self._admitted |= {other.name for other in block}
+            self._admitted |= {other.name for other in block.trials}
         return not self.held_back
 
-    def _reason(self, block: Sequence[Trial]) -> str:
+    def _reason(self, block: Block) -> str:
         """Why a block would outlast the budget, by the upper end of its estimate; '' if it fits."""
-        estimates = [self._estimate(trial) for trial in block]
+        estimates = [self._estimate(trial) for trial in block.trials]
         trust, now = calibrate(estimates, self._real), self.clock()
         high = [trust.interval(one.seconds)[2] for one in estimates]
         rest = [
@@ -124,13 +118,12 @@ class Budgeted:
         ]
         begun = sum(now - start for _, start in self._running.values())
         hours = (self._used + begun + sum(rest) + sum(high)) * self.known.units / 3600
-        what = f"{len(block)} trial(s) with seed {block[0].seed}"
         if hours > self.budget.device_hours:
-            return self._too_dear(what, estimates, trust)
+            return self._too_dear(block.what, estimates, trust)
         end = now + self.known.start_seconds + _last_end(rest, high, self.known.slots)
         if end > self.budget.deadline:
             return (
-                f"{what} would end up to {duration(end - now)} from now, the deadline is in "
+                f"{block.what} would end up to {duration(end - now)} from now, the deadline is in "
                 f"{duration(max(0.0, self.budget.deadline - now))}"
             )
         return ""

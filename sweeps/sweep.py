@@ -114,7 +114,7 @@ def _sweep(
                 store.drop_checkpoints(set(search.resting()))  # nobody goes on from them
             plan = search.plan
             _catch_up(plan, ledger, recorder)  # what a search proposed and found finished
-            held_back = note_held_back(search, feed, store)
+            held_back = note_held_back(feed, store)
             report = finish(plan, store, ledger)
         finally:
             pending = uploader.close(DRAIN_SECONDS)

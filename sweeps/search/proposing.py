@@ -10,17 +10,18 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rank_core.seeding import derive
-from sweeps.describe import write_json
+from sweeps.describe import described_cells, write_json
 from sweeps.experiment import Settings
 from sweeps.patience import patiently
 from sweeps.plan import DRAWS, Plan, PlannedCell, Removed, Trial, extended
 from sweeps.search.sampler import Seen, propose
-from sweeps.search.search import USED, Decision, Known, Search, dev_values
+from sweeps.search.search import USED, Block, Decision, Known, Search, dev_values
 from sweeps.store import Store
 
 AT_ONCE = 4
@@ -70,6 +71,19 @@ class ProposingSearch(Search):
             "at_once": AT_ONCE,
             "space": None if self.plan.space.ranges else len(self.plan.space.points),
         }
+
+    def block(self, trial: Trial) -> Block:
+        """A configuration with all its seeds: it is worth their mean."""
+        cell = trial.cell
+        trials = tuple(other for other in self.ahead if other.cell.cell == cell.cell)
+        return Block(trials, f"{len(trials)} trial(s) of {cell.label}")
+
+    def begun(self) -> Mapping[str, Any]:
+        """Without the configurations of which no trial has ended."""
+        idle = {trial.cell.cell for trial in self.ahead}
+        idle -= {trial.cell.cell for trial in self.decision.wanted if self.status(trial)}
+        kept = tuple(cell for cell in self.plan.cells if cell.cell not in idle)
+        return described_cells(replace(self.plan, cells=kept))
 
     @property
     def _proposals(self) -> tuple[PlannedCell, ...]:

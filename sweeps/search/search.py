@@ -33,6 +33,14 @@ class Decision:
     final: bool
 
 
+@dataclass(frozen=True)
+class Block:
+    """Trials that are of use together only: under a budget all of them begin, or none."""
+
+    trials: tuple[Trial, ...]
+    what: str  # for people
+
+
 class Search(ABC):
     """A feed over the decisions of `decide`; a subclass decides."""
 
@@ -88,6 +96,18 @@ class Search(ABC):
     def over(self) -> bool:
         """Whether everything that will ever be wanted was launched."""
         return self.decision.final and not self.ahead
+
+    def block(self, trial: Trial) -> Block:
+        """What begins with a trial that is ahead: all that is ahead with its seed, so that all
+        cells end with equally many seeds."""
+        trials = tuple(other for other in self.ahead if other.seed == trial.seed)
+        return Block(trials, f"{len(trials)} trial(s) with seed {trial.seed}")
+
+    def begun(self) -> Mapping[str, Any]:
+        """What `sweep.json` says instead where nothing that is ahead begins any more, so that the
+        report of what there is is whole."""
+        later = {trial.seed for trial in self.ahead}
+        return {"seeds": [seed for seed in self.plan.seeds if seed not in later]}
 
     def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
         """Never: a trial cut short would bias what its seed says."""

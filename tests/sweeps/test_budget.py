@@ -1,4 +1,4 @@
-"""A budget ends a sweep on whole blocks of seeds, and never in the middle of one."""
+"""A budget ends a sweep on whole blocks of trials, and never in the middle of one."""
 
 import json
 
@@ -7,10 +7,12 @@ import pytest
 from rank_core.errors import BadInput
 from sweeps.budget import Budget, parse_budget
 from sweeps.budgeted import Budgeted, note_held_back
+from sweeps.describe import manifest
 from sweeps.estimate import TrialEstimate
-from sweeps.feed import Queue
 from sweeps.measure import Forecast
+from sweeps.search.search import Listed
 from sweeps.store import Store
+from tests.sweeps.player import SIX, Player, good_small_windows, leave
 
 NOW = 1_000_000.0
 
@@ -21,12 +23,16 @@ def plan(plan_of):
 
 
 @pytest.fixture
-def run(plan):
-    """Runs the plan under a budget, each trial for `takes` seconds of an estimated 100, on two
-    slots; returns the names that ran and the feed."""
+def run(plan, tmp_path_factory):
+    """Runs a search (the plan's grid) under a budget, each trial for `takes` seconds of an
+    estimated 100, on two slots; returns what ran, the feed, and when it was over."""
 
-    def run(budget: Budget, takes: float = 100.0, sd: float = 0.0):
+    def run(budget: Budget, takes: float = 100.0, sd: float = 0.0, search=None):
         now = [NOW]
+        store = Store(str(tmp_path_factory.mktemp("s")), "window_stride")
+        store.open()
+        search = search or Listed(plan, lambda trial: None, store)
+        (search.store.folder / "sweep.json").write_text(json.dumps(manifest(search.plan, [])))
         one = TrialEstimate(100.0, sd, tokens=0.0, peak_bytes=0)
         known = Forecast(
             trials={cell.cell: one for cell in plan.cells},
@@ -34,7 +40,7 @@ def run(plan):
             **{"num_processes": 1, "num_speeds": 1, "seconds": 1.0},
             **{"device": "x86_64", "device_bytes": 0, "threads": 1},
         )
-        feed = Budgeted(Queue(plan.trials()), budget, known, clock=lambda: now[0])
+        feed = Budgeted(search, budget, known, clock=lambda: now[0])
         feed.require_first_block()
         ran, running = [], []
         while not feed.over:
@@ -43,6 +49,7 @@ def run(plan):
                 ran.append(trial)
             now[0] += takes * bool(running)
             for trial in running:
+                leave(search.store, trial, good_small_windows(trial))
                 feed.ended(trial, "done")
             running = []
         return ran, feed, now[0]
@@ -133,17 +140,40 @@ def test_without_flags_there_is_no_budget():
     assert not parse_budget(None, None, NOW).limited
 
 
-def test_seeds_that_were_never_begun_leave_the_description(run, tmp_path):
+def described(search):
+    return json.loads((search.store.folder / "sweep.json").read_text())
+
+
+def test_seeds_that_were_never_begun_leave_the_description(run):
     _, feed, _ = run(Budget(device_hours=0.13))
-    store = Store(str(tmp_path), "window_stride")
-    store.open()
-    path = store.folder / "sweep.json"
-    path.write_text(json.dumps({"seeds": [1, 2, 3, 4], "alpha": 0.05}))
-    said = note_held_back(feed.feed, feed, store)
-    described = json.loads(path.read_text())
-    assert described == {"seeds": [1, 2], "alpha": 0.05, "stopped": said} and "seed 3" in said
+    before = described(feed.search)
+    said = note_held_back(feed, feed.search.store)
+    assert described(feed.search) == before | {"seeds": [1, 2], "stopped": said}
+    assert before["seeds"] == [1, 2, 3, 4] and "2 trial(s) with seed 3" in said
 
 
-def test_a_sweep_within_its_budget_is_described_as_planned(run, tmp_path):
+def test_a_sweep_within_its_budget_is_described_as_planned(run):
     _, feed, _ = run(Budget(device_hours=0.5))
-    assert note_held_back(feed.feed, feed, Store(str(tmp_path), "window_stride")) == ""
+    before = described(feed.search)
+    assert note_held_back(feed, feed.search.store) == "" and described(feed.search) == before
+
+
+@pytest.mark.parametrize("hours", [0.2, 0.3, 0.45])
+def test_proposed_configurations_are_run_with_all_their_seeds_or_not_at_all(
+    run, plan_of, tmp_path, hours
+):
+    words = ("--num-seeds", "3", "--search", "tpe", "--num-configs", "5", *SIX)
+    player = Player(tmp_path / "tpe", plan_of(*words), good_small_windows)
+    search = player.begin()
+    ran, feed, _ = run(Budget(device_hours=hours), search=search)
+    num_cells = int(hours / (3 * 100 / 3600) / 1.05)  # the baseline's too; some room for doubt
+    cells = {trial.cell.cell for trial in ran}
+    assert len(cells) == num_cells and len(ran) == 3 * num_cells
+    said = note_held_back(feed, search.store)
+    assert "3 trial(s) of MaxP" in said
+    told = described(search)
+    assert told["seeds"] == [1, 2, 3] and {one["cell"] for one in told["cells"]} == cells
+    # The same command with more goes on: the same proposals, and nothing twice.
+    ran_first = {trial.name for trial in ran}
+    rest = {trial.name for trial in player.play().decision.wanted} - ran_first
+    assert {trial.name for trial in player.launched} == rest and len(rest) + len(ran) == 18
