@@ -28,6 +28,12 @@ def away(share):
     os.replace(other, share)
 
 
+def wait_for_another(sweep, words, before):
+    while sweep.text.count(words) == before.count(words):
+        assert sweep.process.poll() is None, sweep.text
+        time.sleep(0.1)
+
+
 @pytest.fixture(scope="module")
 def outages(start_sweep, tmp_path_factory):
     """A sweep whose storage goes away twice while trials run."""
@@ -37,12 +43,11 @@ def outages(start_sweep, tmp_path_factory):
     with start_sweep(home / "share" / "results", *WORDS) as sweep:
         for words in ("[1/6]", "[3/6]"):
             sweep.wait_for(words)
-            before = sweep.text.count("the storage is back")
+            text = sweep.text
             with away(home / "share"):
+                wait_for_another(sweep, "trying again", text)
                 time.sleep(AWAY_SECONDS)
-            while sweep.text.count("the storage is back") == before:
-                assert sweep.process.poll() is None, sweep.text
-                time.sleep(0.1)
+            wait_for_another(sweep, "the storage is back", text)
         assert sweep.end() == 0, sweep.text
     return sweep
 
