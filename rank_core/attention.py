@@ -47,6 +47,7 @@ def plain_attention(
         or (causal and attention_mask is None)
         or (training and query.dtype == torch.float32)
     ):
+        # Imported by now, as the module of every encoder needs it; here it would take seconds.
         return transformers.integrations.sdpa_attention.sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **extra
         )

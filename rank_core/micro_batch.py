@@ -86,6 +86,7 @@ def _measured_once(
 ) -> int:
     facts = [
         type(model).__name__,
+        sum(p.numel() for _, p in model.trainable()),  # stages of a model train different parts
         pairs.backbone.content_hash,
         pairs.chunking.window,
         pairs.chunking.max_query_tokens,
@@ -118,6 +119,7 @@ def _measure(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None) ->
         return 1  # one group at a time
     finally:
         model.zero_grad(set_to_none=True)
+        model.extra_loss = None
         torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(model.device)
     return tokens_that_fit(small, large, free - later)
@@ -138,5 +140,8 @@ def _peak(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, chunk
     score_B = score_documents(
         model, pairs, documents, batch_tokens=tokens, autocast=autocast, work=Work()
     )
-    score_B.sum().backward()
+    loss = score_B.sum()
+    if model.extra_loss is not None:
+        loss, model.extra_loss = loss + model.extra_loss, None
+    loss.backward()
     return Peak(tokens, torch.cuda.max_memory_allocated(model.device) - before)

@@ -62,7 +62,7 @@ class Budgeted:
     def require_first_block(self) -> None:
         """Refuses a budget that nothing fits in."""
         if self.search.ahead and not self._admit(self.search.ahead[0]):
-            raise BadInput(f"the budget must hold one block of seeds: {self.held_back}")
+            raise BadInput(f"the budget must hold one block of trials: {self.held_back}")
 
     def next(self) -> Trial | None:
         """The feed's, if its block fits."""

@@ -87,10 +87,10 @@ class Launches:
     def check_stranded(self) -> None:
         """Raises `Stranded` where nothing runs, and for some time every living node has been one
         that each waiting trial keeps away from: what they were to go to is gone."""
-        waiting = [attempt.avoids for attempt in self.live.values() if attempt.actor is None]
-        able = able_nodes(self.needs) if waiting and all(waiting) else set()
-        runs = len(waiting) < len(self.live)
-        if runs or not able or any(able - set(avoids) for avoids in waiting):
+        attempts = self.live.values()
+        stands = attempts and all(one.avoids and one.actor is None for one in attempts)
+        able = able_nodes(self.needs) if stands else set()
+        if not able or any(able - set(one.avoids) for one in attempts):
             self._stranded_at = None
             return
         self._stranded_at = self._stranded_at or time.monotonic()

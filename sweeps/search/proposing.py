@@ -79,11 +79,11 @@ class ProposingSearch(Search):
         return Block(trials, f"{len(trials)} trial(s) of {cell.label}")
 
     def begun(self) -> Mapping[str, Any]:
-        """Without the configurations of which no trial has ended."""
-        idle = {trial.cell.cell for trial in self.ahead}
-        idle -= {trial.cell.cell for trial in self.decision.wanted if self.status(trial)}
-        kept = tuple(cell for cell in self.plan.cells if cell.cell not in idle)
-        return described_cells(replace(self.plan, cells=kept))
+        """Without the configurations that lack a seed: nobody shall choose one for its luck."""
+        later = {trial.cell.cell for trial in self.ahead}
+        kept = tuple(cell for cell in self.plan.cells if cell.cell not in later)
+        search = {**self.described(), "proposed": len(kept) - 1, "over": False}
+        return {**described_cells(replace(self.plan, cells=kept)), "search": search}
 
     @property
     def _proposals(self) -> tuple[PlannedCell, ...]:

@@ -106,8 +106,9 @@ class Search(ABC):
     def begun(self) -> Mapping[str, Any]:
         """What `sweep.json` says instead where nothing that is ahead begins any more, so that the
         report of what there is is whole."""
-        later = {trial.seed for trial in self.ahead}
-        return {"seeds": [seed for seed in self.plan.seeds if seed not in later]}
+        begun = {trial.seed for trial in self.decision.wanted}
+        begun -= {trial.seed for trial in self.ahead}
+        return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
 
     def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
         """Never: a trial cut short would bias what its seed says."""

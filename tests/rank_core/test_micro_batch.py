@@ -13,6 +13,7 @@ from rank_core.micro_batch import (
     ON_CPU,
     Peak,
     _group_tokens,
+    _peak,
     checkpoint,
     micro_batch_tokens,
     remembered,
@@ -49,6 +50,18 @@ def parts(backbone):
     documents = {f"d{i}": torch.arange(5, 5 + 40).numpy().astype("int32") for i in range(3)}
     pairs = PairEncoder(documents, Chunking(window=20, stride=10), False, backbone)
     return build_model(config, backbone, init_seed=1), pairs
+
+
+@pytest.mark.parametrize("stage", ["passages", "student"])
+def test_what_a_stage_learns_beside_the_ranking_is_measured_too(backbone, monkeypatch, stage):
+    words = {"model.name": "idcm", "model.stage": stage, "model.backbone": str(backbone.folder)}
+    model = build_model(TrialConfig().override(words), backbone, init_seed=1)
+    for counter in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, counter, lambda device: 0)
+    pairs = PairEncoder({}, Chunking(window=20, stride=20), False, backbone)
+    assert _peak(model, pairs, None, chunks=2).tokens > 40
+    assert model.extra_loss is None
+    assert all(p.grad is not None for _, p in model.trainable())
 
 
 def test_a_cpu_has_one_number(parts):

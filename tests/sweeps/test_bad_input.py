@@ -247,7 +247,6 @@ def test_a_file_where_the_storage_should_be_is_refused_and_kept(words, refused, 
     assert taken.read_text() == "mine"
 
 
-@pytest.mark.timeout(60)  # seconds on an idle core
 def test_a_backbone_that_would_need_the_network_is_refused_with_the_remedy(refused):
     message = refused("--backbone", "nobody/bert-of-nobody")
     assert "hf download nobody/bert-of-nobody --local-dir DIR" in message

@@ -173,7 +173,28 @@ def test_proposed_configurations_are_run_with_all_their_seeds_or_not_at_all(
     assert "3 trial(s) of MaxP" in said
     told = described(search)
     assert told["seeds"] == [1, 2, 3] and {one["cell"] for one in told["cells"]} == cells
+    assert (told["search"]["proposed"], told["search"]["over"]) == (num_cells - 1, False)
     # The same command with more goes on: the same proposals, and nothing twice.
     ran_first = {trial.name for trial in ran}
     rest = {trial.name for trial in player.play().decision.wanted} - ran_first
     assert {trial.name for trial in player.launched} == rest and len(rest) + len(ran) == 18
+
+
+def test_proposed_configurations_that_lack_a_seed_are_not_reported(run, plan_of, tmp_path):
+    words = ("--search", "tpe", "--num-configs", "5", *SIX)
+    player = Player(tmp_path / "tpe", plan_of("--num-seeds", "1", *words), good_small_windows)
+    player.play()
+    player.plan = plan_of("--num-seeds", "4", *words)
+    ran, feed, _ = run(Budget(device_hours=0.2), search=player.begin())
+    note_held_back(feed, feed.search.store)
+    told = [one["cell"] for one in described(feed.search)["cells"]]
+    assert told == list(dict.fromkeys(trial.cell.cell for trial in ran)) and len(told) == 2
+
+
+def test_a_race_tells_of_the_seeds_it_has_begun(run, plan_of, tmp_path):
+    words = ("--search", "race", "--num-seeds", "5", *SIX)
+    player = Player(tmp_path / "race", plan_of(*words), good_small_windows)
+    ran, feed, _ = run(Budget(device_hours=9 * 100 / 3600), search=player.begin())
+    said = note_held_back(feed, feed.search.store)
+    assert described(feed.search)["seeds"] == [1] and "with seed 2" in said
+    assert set(seeds_of(ran)) == {1}

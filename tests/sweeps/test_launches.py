@@ -1,67 +1,17 @@
 """What becomes of attempts that die: again, or lost, and never twice or forgotten."""
 
-import io
-from dataclasses import replace
-from types import SimpleNamespace
-
 import pandas as pd
-import pytest
-from ray.exceptions import ActorDiedError, OutOfMemoryError
+from ray.exceptions import OutOfMemoryError
 
 from sweeps import launches as module
 from sweeps.failures import BAD_AFTER, LIMITS, SHUNNED_AFTER
-from sweeps.feed import Queue
-from sweeps.launches import STRANDED_SECONDS, Launches, Stranded
-from sweeps.ledger import Ledger
-from sweeps.monitor import Monitor
-from sweeps.recorder import Recorder
-from sweeps.store import Store
-from sweeps.tracking.outbox import Outbox
+from tests.sweeps.attempts import begin, launches, lost
 
-SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
-
-
-class Watched(Queue):
-    """A queue that remembers what it was told."""
-
-    def __init__(self, trials):
-        super().__init__(trials)
-        self.told = []
-
-    def ended(self, trial, status):
-        self.told.append((trial.name, status))
-
-    def stop(self, trial, news):
-        return news["step"] == 7
-
-
-@pytest.fixture
-def launches(tmp_path, plan_of, monkeypatch):
-    """Two slots on a cluster of two nodes; every process is on node n1 and lives."""
-    store = Store(str(tmp_path / "s"), "window_stride")
-    store.open()
-    plan, ledger = plan_of(*SMALL), Ledger(store)
-    feed = Watched(ledger.plan(plan, store.finished()))
-    recorder = Recorder(Outbox(store.folder / "outbox", "window_stride-woods"), store, plan)
-    monitor = Monitor(ledger, recorder, feed, "nDCG@10", out=io.StringIO())
-    monkeypatch.setattr(module, "node_of", lambda actor: ("n1" if actor else "", actor != "dead"))
-    monkeypatch.setattr(module, "hosts", lambda: {"n1": "host-a", "n2": "host-b"})
-    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1", "n2"})
-    return Launches(feed, monitor, slots=2, needs={"CPU": 1})
+__all__ = ["launches"]
 
 
 def table(launches, name="failures"):
     return pd.read_parquet(launches.monitor.ledger.store.folder / f"{name}.parquet")
-
-
-def begin(launches, tune_id, actor="alive"):
-    trial = launches.next(tune_id)
-    launches.started(tune_id, actor)
-    return trial
-
-
-def lost(launches, tune_id):
-    launches.failed(tune_id, ActorDiedError())
 
 
 def fails(launches, tune_id, reason="ValueError: x"):
@@ -140,54 +90,13 @@ def test_a_trial_does_not_go_back_to_where_it_failed_as_long_as_there_is_another
     assert launches.avoid(trial) == ()
 
 
-@pytest.fixture
-def shunning(launches, monkeypatch):
-    """A cluster whose one trial waits for node n2; the clock of the module, in a list."""
-    clock = [1000.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+def test_workers_of_a_trial_may_need_the_node_it_failed_on(launches):
+    launches.alone = False
+    trial = launches.feed.ahead[0]
     for number in range(SHUNNED_AFTER):
-        begin(launches, str(number))
+        assert begin(launches, str(number)) is trial
         lost(launches, str(number))
-    while launches.feed.next():
-        pass
-    assert launches.next("waits") is not None
-    launches.check_stranded()
-    return clock
-
-
-def test_a_trial_goes_back_where_it_failed_once_the_other_nodes_stay_away(
-    launches, shunning, monkeypatch
-):
-    launches.avoided = ("n1",)  # others failed there too
-    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
-    launches.check_stranded()
-    shunning[0] += STRANDED_SECONDS - 1
-    launches.check_stranded()  # an autoscaler may still bring one
-    shunning[0] += 1
-    with pytest.raises(Stranded) as caught:
-        launches.check_stranded()
-    launches.interrupt(caught.value)
-    assert launches.next("again") and launches.live["again"].avoids == ()
-    assert "go back to those they failed on" in launches.monitor.out.getvalue()
-    launches.check_stranded()
-
-
-@pytest.mark.parametrize("able", [{"n1", "n3"}, set()], ids=["a new node", "no node at all"])
-def test_what_may_still_find_a_node_is_not_stranded(able, launches, shunning, monkeypatch):
-    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
-    launches.check_stranded()
-    monkeypatch.setattr(module, "able_nodes", lambda needs: able)
-    for _ in range(3):
-        shunning[0] += STRANDED_SECONDS
-        launches.check_stranded()
-
-
-def test_nothing_is_stranded_as_long_as_a_trial_runs(launches, shunning, monkeypatch):
-    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
-    launches.live["runs"] = replace(launches.live["waits"], actor="alive")
-    for _ in range(3):
-        shunning[0] += STRANDED_SECONDS
-        launches.check_stranded()
+    assert launches.avoid(trial) == () and launches.next("again") is trial
 
 
 def test_a_trial_that_needs_another_node_lets_new_ones_pass(launches):

@@ -1,0 +1,63 @@
+"""A trial that keeps away from its bad node waits for another one, but not for good."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from sweeps import launches as module
+from sweeps.failures import SHUNNED_AFTER
+from sweeps.launches import STRANDED_SECONDS, Stranded
+from tests.sweeps.attempts import begin, launches, lost
+
+__all__ = ["launches"]
+
+
+@pytest.fixture
+def shunning(launches, monkeypatch):
+    """A cluster whose one trial waits for node n2; the clock of the module, in a list."""
+    clock = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    for number in range(SHUNNED_AFTER):
+        begin(launches, str(number))
+        lost(launches, str(number))
+    while launches.feed.next():
+        pass
+    assert launches.next("waits") is not None
+    launches.check_stranded()
+    return clock
+
+
+def test_a_trial_goes_back_where_it_failed_once_the_other_nodes_stay_away(
+    launches, shunning, monkeypatch
+):
+    launches.avoided = ("n1",)  # others failed there too
+    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
+    launches.check_stranded()
+    shunning[0] += STRANDED_SECONDS - 1
+    launches.check_stranded()  # an autoscaler may still bring one
+    shunning[0] += 1
+    with pytest.raises(Stranded) as caught:
+        launches.check_stranded()
+    launches.interrupt(caught.value)
+    assert launches.next("again") and launches.live["again"].avoids == ()
+    assert "go back to those they failed on" in launches.monitor.out.getvalue()
+    launches.check_stranded()
+
+
+@pytest.mark.parametrize("able", [{"n1", "n3"}, set()], ids=["a new node", "no node at all"])
+def test_what_may_still_find_a_node_is_not_stranded(able, launches, shunning, monkeypatch):
+    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
+    launches.check_stranded()
+    monkeypatch.setattr(module, "able_nodes", lambda needs: able)
+    for _ in range(3):
+        shunning[0] += STRANDED_SECONDS
+        launches.check_stranded()
+
+
+def test_nothing_is_stranded_as_long_as_a_trial_runs(launches, shunning, monkeypatch):
+    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
+    launches.live["runs"] = replace(launches.live["waits"], actor="alive")
+    for _ in range(3):
+        shunning[0] += STRANDED_SECONDS
+        launches.check_stranded()
