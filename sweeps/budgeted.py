@@ -7,6 +7,7 @@ configuration. What has begun is finished, so that the trials there are can be c
 import heapq
 import time
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from rank_core.errors import BadInput
@@ -18,8 +19,11 @@ from sweeps.feed import Feed
 from sweeps.measure import Forecast, forecast
 from sweeps.monitor import duration
 from sweeps.plan import Trial
-from sweeps.search.search import Block, Search
+from sweeps.search.search import USED, Block, Search
 from sweeps.store import Store
+
+LEAST = TrialEstimate(1e-3, 0.0, tokens=0.0, peak_bytes=0)
+"""Of trials that nothing is measured of: they compute nothing."""
 
 
 def within_budget(search: Search, options: Options) -> "Search | Budgeted":
@@ -55,7 +59,7 @@ class Budgeted:
         self.search, self.budget, self.known, self.clock = search, budget, known, clock
         self.held_back = ""  # why nothing more is begun
         self._admitted: set[str] = set()
-        self._running: dict[str, tuple[Trial, float]] = {}  # and when it was handed out
+        self._running: dict[str, tuple[TrialEstimate, float]] = {}  # and since when
         self._real: list[tuple[TrialEstimate, float]] = []
         self._used = 0.0  # seconds of slots
 
@@ -71,7 +75,7 @@ class Budgeted:
             return None
         trial = self.search.next()
         if trial is not None:
-            self._running[trial.name] = (trial, self.clock())
+            self._running[trial.job] = (self._estimate(trial), self.clock())
         return trial
 
     @property
@@ -90,21 +94,23 @@ class Budgeted:
 
     def ended(self, trial: Trial, status: str) -> None:
         """Counts what the trial took."""
-        _, start = self._running.pop(trial.name)
+        estimate, start = self._running.pop(trial.job)
         seconds = self.clock() - start
         self._used += seconds
-        if status in ("done", "collapsed"):
-            self._real.append((self._estimate(trial), seconds))
+        if status in USED or (trial.epochs and status == "stopped"):
+            self._real.append((estimate, seconds))
         self.search.ended(trial, status)
 
     def _admit(self, trial: Trial) -> bool:
         """Whether a trial, and with it all of its block, may begin."""
-        if trial.name in self._admitted:
+        if trial.job in self._admitted:
             return True
         block = self.search.block(trial)
+        if block is None:
+            return False
         self.held_back = self._reason(block)
         if not self.held_back:
-            self._admitted |= {other.name for other in block.trials}
+            self._admitted |= {other.job for other in block.trials}
         return not self.held_back
 
     def _reason(self, block: Block) -> str:
@@ -113,8 +119,8 @@ class Budgeted:
         trust, now = calibrate(estimates, self._real), self.clock()
         high = [trust.interval(one.seconds)[2] for one in estimates]
         rest = [
-            max(0.0, trust.interval(self._estimate(trial).seconds)[2] - (now - start))
-            for trial, start in self._running.values()
+            max(0.0, trust.interval(estimate.seconds)[2] - (now - start))
+            for estimate, start in self._running.values()
         ]
         begun = sum(now - start for _, start in self._running.values())
         hours = (self._used + begun + sum(rest) + sum(high)) * self.known.units / 3600
@@ -138,14 +144,13 @@ class Budgeted:
         )
 
     def _estimate(self, trial: Trial) -> TrialEstimate:
-        """The trial's; of a cell that was not measured, the mean of all that were."""
-        trials = self.known.trials
-        if trial.cell.cell in trials or not trials:
-            return trials.get(trial.cell.cell, TrialEstimate(1e-3, 0.0, 0.0, 0))
-        number = len(trials)
+        """What is left of the trial; of a cell that was not measured, the mean of all that were."""
+        trials, left = self.known.trials, self.search.left(trial)
+        cell = trials.get(trial.cell.cell)
+        measured = [cell] if cell else list(trials.values()) or [LEAST]
         return TrialEstimate(
-            sum(one.seconds for one in trials.values()) / number,
-            sum(one.sd for one in trials.values()) / number,
+            left * fmean(one.seconds for one in measured),
+            left * fmean(one.sd for one in measured),
             tokens=0.0,
             peak_bytes=0,
         )

@@ -113,7 +113,6 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
             min_epochs=arguments.asha_min_epochs,
             ranges=bool(ranges),
             num_seeds=len(seeds),
-            has_budget=budget.limited,
         ),
     )
 

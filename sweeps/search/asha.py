@@ -15,7 +15,7 @@ from sweeps.plan import Plan, PlannedCell, Trial
 from sweeps.search.halving import LOST, NOBODY, going_on
 from sweeps.search.ladder import ladder_of
 from sweeps.search.rungs import Rung, best_on_dev, read_rung
-from sweeps.search.search import USED, Decision, Known, Search
+from sweeps.search.search import USED, Block, Decision, Known, Search
 from sweeps.store import HISTORY, Store
 
 Rungs = list[list[PlannedCell | None]]
@@ -65,6 +65,22 @@ class AshaSearch(Search):
                     f"asha: {cell.label} goes on to epoch {epochs[number]}, with dev "
                     f"{self._value(self._at(number - 1, cell)):.3f} after {epochs[number - 1]}"
                 )
+
+    def block(self, trial: Trial) -> Block | None:
+        """Further seeds begin when all finalists are known, who share them with the baseline."""
+        waits = trial.seed != self.plan.seeds[0] and not self.decision.final
+        return None if waits else super().block(trial)
+
+    def left(self, trial: Trial) -> float:
+        """From the rung on which it stands."""
+        rungs = (self._at(number, trial.cell) for number in range(len(self.ladder.epochs) - 1))
+        below = (rung for rung in rungs if trial.seed == rung.seed and rung.share < trial.share)
+        return trial.share - max((r.share for r in below if self.status(r) == "stopped"), default=0)
+
+    def begun(self) -> Mapping[str, Any]:
+        """As in a grid; of the first seed there are the rungs."""
+        first, seeds = self.plan.seeds[0], super().begun()["seeds"]
+        return {"seeds": seeds if first in seeds else [first]}
 
     def resting(self) -> dict[str, str]:
         """{trial that has paused and is not wanted further as yet: what it has reached}."""

@@ -97,11 +97,15 @@ class Search(ABC):
         """Whether everything that will ever be wanted was launched."""
         return self.decision.final and not self.ahead
 
-    def block(self, trial: Trial) -> Block:
+    def block(self, trial: Trial) -> Block | None:
         """What begins with a trial that is ahead: all that is ahead with its seed, so that all
-        cells end with equally many seeds."""
+        cells end with equally many seeds. None: what that will be is not decided yet."""
         trials = tuple(other for other in self.ahead if other.seed == trial.seed)
         return Block(trials, f"{len(trials)} trial(s) with seed {trial.seed}")
+
+    def left(self, trial: Trial) -> float:
+        """How much of the whole trial is still to be computed when it is launched."""
+        return trial.share
 
     def begun(self) -> Mapping[str, Any]:
         """What `sweep.json` says instead where nothing that is ahead begins any more, so that the

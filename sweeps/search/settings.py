@@ -56,14 +56,13 @@ def search_settings(
     min_epochs: int | None = None,
     ranges: bool,
     num_seeds: int,
-    has_budget: bool = False,
 ) -> SearchSettings:
     """The settings of a command line, where None means not given; `BadInput` where they contradict
     each other."""
     name = name or "grid"
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
-    _check_asha(name, eta, min_epochs, has_budget=has_budget)
+    _check_asha(name, eta, min_epochs)
     found = SearchSettings(
         name,
         num_configs,
@@ -98,13 +97,7 @@ def search_settings(
     return found
 
 
-def _check_asha(name: str, eta: int | None, min_epochs: int | None, *, has_budget: bool) -> None:
+def _check_asha(name: str, eta: int | None, min_epochs: int | None) -> None:
     for flag, value, least in (("--asha-eta", eta, 2), ("--asha-min-epochs", min_epochs, 1)):
         if value is not None and (name != "asha" or value < least):
             raise BadInput(f"{flag} >= {least} is of --search asha, got {value} with {name}")
-    if name == "asha" and has_budget:
-        raise BadInput(
-            "--search asha keeps no --max-gpu-hours and no --deadline, because who goes on is not "
-            "known before; --num-configs and training.num_epochs bound it, --dry-run says by how "
-            "much"
-        )
