@@ -80,7 +80,10 @@ class AshaSearch(Search):
     def begun(self) -> Mapping[str, Any]:
         """As in a grid; of the first seed there are the rungs."""
         first, seeds = self.plan.seeds[0], super().begun()["seeds"]
-        return {"seeds": seeds if first in seeds else [first]}
+        ahead = {trial.job: self.left(trial) for trial in self.ahead}
+        done = sum(trial.share - ahead.get(trial.job, 0) for trial in self._furthest())
+        search = {**self.described(), "epochs": round(self.ladder.num_epochs * done)}
+        return {"seeds": seeds if first in seeds else [first], "search": search}
 
     def resting(self) -> dict[str, str]:
         """{trial that has paused and is not wanted further as yet: what it has reached}."""

@@ -8,7 +8,7 @@ from sweeps.budget import Budget
 from sweeps.budgeted import Budgeted, note_held_back
 from sweeps.estimate import TrialEstimate
 from sweeps.measure import Forecast
-from tests.sweeps.asha_player import Player, wide
+from tests.sweeps.asha_player import EPOCHS, Player, wide
 
 __all__ = ["wide"]
 
@@ -65,7 +65,8 @@ def test_a_large_budget_changes_nothing(wide, tmp_path):
 
 # The baseline takes 100 s, the first rung 100, the second 67, the last 67; the second seed 200.
 @pytest.mark.parametrize(
-    ("seconds", "longest", "finalists"), [(250, "@1", 0), (300, "@3", 0), (400, "", 1), (480, "", 1)]
+    ("seconds", "longest", "finalists"),
+    [(250, "@1", 0), (300, "@3", 0), (400, "", 1), (480, "", 1)],
 )
 def test_it_stops_at_a_rung_and_the_same_command_goes_on(
     wide, tmp_path, seconds, longest, finalists
@@ -80,6 +81,7 @@ def test_it_stops_at_a_rung_and_the_same_command_goes_on(
     assert found["seeds"] == [1] and len(found["cells"]) == len(wide.cells)
     standings = found["search"]["standings"]
     assert sum(one["num_seeds"] == 1 for one in standings) == finalists
+    assert found["search"]["epochs"] == round(feed._used / WHOLE * EPOCHS)
     more, then = run(player, 2000)
     assert set(ran).isdisjoint(then)
     assert sorted(ran + then) == sorted(trial.job for trial in whole.decision.wanted)
