@@ -22,6 +22,7 @@ from sweeps.plan import Trial
 from sweeps.search.search import USED, Block, Search
 from sweeps.store import Store
 
+_TIMES = ("seconds", "sd", "start", "end")
 LEAST = TrialEstimate(1e-3, 0.0, tokens=0.0, peak_bytes=0)
 """Of trials that nothing is measured of: they compute nothing."""
 
@@ -70,23 +71,28 @@ class Budgeted:
 
     def next(self) -> Trial | None:
         """The feed's, if its block fits."""
-        ahead = self.search.ahead
-        if self.held_back or (ahead and not self._admit(ahead[0])):
-            return None
-        trial = self.search.next()
-        if trial is not None:
-            self._running[trial.job] = (self._estimate(trial), self.clock())
-        return trial
+        while ahead := self.ahead:
+            trial = ahead[0]
+            if self._admit(trial):
+                self._running[trial.job] = (self._estimate(trial), self.clock())
+                self.search.launch(trial)
+                return trial
+            if not self.held_back:
+                return None  # what begins with it is not known yet
+        return None
 
     @property
     def over(self) -> bool:
-        """Whether the feed is, or nothing more may begin."""
-        return bool(self.held_back) or self.search.over
+        """Whether the search is, or nothing more may begin."""
+        return not self.ahead if self.held_back else self.search.over
 
     @property
     def ahead(self) -> Sequence[Trial]:
-        """Trials that may still come: none once a block was held back."""
-        return () if self.held_back else self.search.ahead
+        """Trials that may still come: once a block was held back, what is left of earlier ones."""
+        ahead = self.search.ahead
+        if not self.held_back:
+            return ahead
+        return tuple(trial for trial in ahead if trial.job in self._admitted)
 
     def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
         """As the feed decides."""
@@ -115,7 +121,9 @@ class Budgeted:
 
     def _reason(self, block: Block) -> str:
         """Why a block would outlast the budget, by the upper end of its estimate; '' if it fits."""
-        estimates = [self._estimate(trial) for trial in block.trials]
+        waiting = [one for one in self.search.ahead if one.job in self._admitted]
+        new = [one for one in block.trials if one.job not in self._admitted]
+        estimates = [self._estimate(trial) for trial in (*waiting, *new)]
         trust, now = calibrate(estimates, self._real), self.clock()
         high = [trust.interval(one.seconds)[2] for one in estimates]
         rest = [
@@ -125,7 +133,7 @@ class Budgeted:
         begun = sum(now - start for _, start in self._running.values())
         hours = (self._used + begun + sum(rest) + sum(high)) * self.known.units / 3600
         if hours > self.budget.device_hours:
-            return self._too_dear(block.what, estimates, trust)
+            return self._too_dear(block.what, estimates[len(waiting) :], trust)
         end = now + self.known.start_seconds + _last_end(rest, high, self.known.slots)
         if end > self.budget.deadline:
             return (
@@ -145,15 +153,14 @@ class Budgeted:
 
     def _estimate(self, trial: Trial) -> TrialEstimate:
         """What is left of the trial; of a cell that was not measured, the mean of all that were."""
-        trials, left = self.known.trials, self.search.left(trial)
-        cell = trials.get(trial.cell.cell)
-        measured = [cell] if cell else list(trials.values()) or [LEAST]
-        return TrialEstimate(
-            left * fmean(one.seconds for one in measured),
-            left * fmean(one.sd for one in measured),
-            tokens=0.0,
-            peak_bytes=0,
-        )
+        trials = self.known.trials
+        whole = trials.get(trial.cell.cell) or _mean(list(trials.values()) or [LEAST])
+        return whole.part(self.search.left(trial), ends=not trial.epochs)
+
+
+def _mean(measured: Sequence[TrialEstimate]) -> TrialEstimate:
+    sums = {name: fmean(getattr(one, name) for one in measured) for name in _TIMES}
+    return TrialEstimate(tokens=0.0, peak_bytes=0, **sums)
 
 
 def _last_end(rest: Sequence[float], new: Sequence[float], slots: int) -> float:

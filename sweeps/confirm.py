@@ -143,6 +143,8 @@ def choose(store: Store) -> Shortlist:
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
     mean = chosen.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
     used = {*sweep.seeds, *_ever_launched(store)}
+    # A budget may have left fewer seeds in the report than the search was asked for.
+    number = max(len(sweep.seeds), sweep.search.get("num_seeds", 0))
     return Shortlist(
         sweep=sweep.name,
         primary=sweep.primary,
@@ -152,7 +154,7 @@ def choose(store: Store) -> Shortlist:
         num_candidates=max(len(candidates), len(sweep.search.get("standings", ()))),
         naive_gain=float(mean[winner] - mean[sweep.baseline]),
         used_seeds=tuple(sorted(used)),
-        fresh_seeds=tuple(range(max(used) + 1, max(used) + 1 + len(sweep.seeds))),
+        fresh_seeds=tuple(range(max(used) + 1, max(used) + 1 + number)),
     )
 
 
@@ -175,6 +177,11 @@ def _finished_sweep(store: Store) -> Sweep:
         raise BadInput(
             f"--confirm needs a finished baseline in {sweep.name}; {sweep.label(sweep.baseline)} "
             f"has {found}"
+        )
+    if sweep.search.get("name") == "asha" and not sweep.search["over"]:
+        raise BadInput(
+            f"--confirm needs an ASHA that has climbed to its end; in {sweep.name} who goes on is "
+            "not decided yet: the same command with a larger budget goes on"
         )
     return sweep
 

@@ -116,6 +116,7 @@ class Reads:
     groups: int  # of training: a relevant document and its negatives
     documents: int  # that are scored, in validations and for test
     evaluations: int  # runs that are measured
+    last_documents: int = 0  # of `documents`, those that are scored once at the end: for test
 
 
 def trial_reads(config: TrialConfig, inputs: Inputs) -> Reads:
@@ -125,6 +126,7 @@ def trial_reads(config: TrialConfig, inputs: Inputs) -> Reads:
         sum(part.groups for part in parts),
         sum(part.documents for part in parts),
         sum(part.evaluations for part in parts),
+        sum(part.last_documents for part in parts),
     )
 
 
@@ -143,9 +145,11 @@ def _reads_of_model(config: TrialConfig, inputs: Inputs) -> Reads:
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
     last = not ranks_by_score_alone(model_class(config.model.name))  # which looks at dev once more
-    documents = 0
-    for name, times in (("dev", validations + last), ("test", 1)):
+    number = {}
+    for name in ("dev", "test"):
         candidates = inputs.collection.splits[name].candidates
-        for query_id in evaluated_queries(inputs.collection, name, evaluation):
-            documents += times * min(evaluation.depth, len(candidates.get(query_id, ())))
-    return Reads(steps * config.training.batch_size, documents, validations + last + 1)
+        queries = evaluated_queries(inputs.collection, name, evaluation)
+        number[name] = sum(min(evaluation.depth, len(candidates.get(one, ()))) for one in queries)
+    times = validations + last
+    documents = times * number["dev"] + number["test"]
+    return Reads(steps * config.training.batch_size, documents, times + 1, number["test"])

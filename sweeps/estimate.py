@@ -26,6 +26,21 @@ class TrialEstimate:
     sd: float  # of `seconds`, from the spread of the repeated measurements
     tokens: float  # that the encoder reads
     peak_bytes: int
+    start: float = 0.0  # of `seconds`, before its first step
+    end: float = 0.0  # of `seconds`, after its last epoch: test
+
+    def part(self, share: float, *, ends: bool) -> "TrialEstimate":
+        """So much of its epochs, in a process of its own; with the end of the trial or without."""
+        once = self.start + self.end * ends
+        seconds = once + share * (self.seconds - self.start - self.end)
+        return TrialEstimate(
+            seconds,
+            self.sd * seconds / self.seconds,
+            self.tokens * seconds / self.seconds,
+            self.peak_bytes,
+            self.start,
+            self.end * ends,
+        )
 
 
 @dataclass(frozen=True)
@@ -57,12 +72,18 @@ def trial_estimate(
             for tokens, rate in zip(planned.training, speed.training, strict=True)
         ]
     fixed = speed.start_seconds + reads.evaluations * speed.evaluation_seconds
+    last = [
+        reads.last_documents * tokens * _mean(rate)
+        for tokens, rate in zip(planned.scoring, speed.scoring, strict=True)
+    ]
     return TrialEstimate(
         seconds=fixed + sum(tokens * _mean(rate) for tokens, rate in parts) / num_workers,
         # A slow or a fast moment of the machine is one for all batches.
         sd=sum(tokens * _sd(rate) for tokens, rate in parts) / num_workers,
         tokens=sum(tokens * rate.read for tokens, rate in parts),
         peak_bytes=speed.peak_bytes,
+        start=speed.start_seconds,
+        end=bool(reads.last_documents) * speed.evaluation_seconds + sum(last) / num_workers,
     )
 
 

@@ -222,7 +222,7 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if snapshot.driver == "alive":
         yield "to do", "nothing: the driver works on it"
         return
-    # A budget takes what it held back out of the plan: its trials are not among these.
+    # A budget takes the seeds and configurations that it held back out of the plan.
     todo = any(trial.status not in SETTLED for trial in snapshot.trials)
     if todo or snapshot.described.get("stopped"):
         yield "go on", str(snapshot.described["command"])

@@ -145,6 +145,11 @@ class Store:
         folder = f"{self.root}/{CHECKPOINTS}/{name}"
         return folder if self.is_local else str(self.fs.unstrip_protocol(folder))
 
+    def has_checkpoints(self, name: str) -> bool:
+        """Whether a trial that has paused or died can go on from somewhere."""
+        self.fs.invalidate_cache()
+        return bool(self.fs.exists(f"{self.root}/{CHECKPOINTS}/{name}"))
+
     def drop_checkpoints(self, names: set[str]) -> None:
         """Removes those of trials whose process died between the end and its own clearing up."""
         self.fs.invalidate_cache()

@@ -180,7 +180,8 @@ def _percent(share: float) -> str:
 def _all_finished(analysis: Analysis) -> str:
     count = sum(one.num_used for one in analysis.cells)
     rest = sum(len(one.seeds("stopped")) for one in analysis.cells)
-    but = f" but for {rest} stopped by design" if rest else ""
+    why = "stopped by design" if analysis.sweep.search.get("over", True) else "that rest at a rung"
+    but = f" but for {rest} {why}" if rest else ""
     return f"All {count + rest} trials finished{but}; none failed, diverged or collapsed."
 
 

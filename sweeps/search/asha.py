@@ -4,7 +4,7 @@ A trial pauses at its rung, leaving a checkpoint and its value on dev; one that 
 trial, from there. Who reaches the end runs all seeds, as the baseline does: only they are tested.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,35 +54,40 @@ class AshaSearch(Search):
             self._status[trial.job] = "stopped" if rests else ended
         return super().status(trial)
 
-    def ended(self, trial: Trial, status: str) -> None:
-        """Takes note, decides anew, and tells who goes on."""
-        before = self._rungs()
-        super().ended(trial, status)
-        for number, (now, was) in enumerate(zip(self._rungs(), before, strict=True)):
-            for cell in filter(None, now[len(was) :]):
-                epochs = self.ladder.epochs
-                say(
-                    f"asha: {cell.label} goes on to epoch {epochs[number]}, with dev "
-                    f"{self._value(self._at(number - 1, cell)):.3f} after {epochs[number - 1]}"
-                )
+    def launch(self, trial: Trial) -> None:
+        """Tells who goes on."""
+        super().launch(trial)
+        if number := self._rung_of(trial):
+            epochs = self.ladder.epochs
+            say(
+                f"asha: {trial.cell.label} goes on to epoch {epochs[number]}, with dev "
+                f"{self._value(self._at(number - 1, trial.cell)):.3f} after {epochs[number - 1]}"
+            )
 
     def block(self, trial: Trial) -> Block | None:
-        """Further seeds begin when all finalists are known, who share them with the baseline."""
+        """All of the first rung with the baseline; then each configuration's next rung alone; and
+        further seeds when all finalists are known, who share them with the baseline."""
+        if number := self._rung_of(trial):
+            return Block((trial,), f"{trial.cell.label} to epoch {self.ladder.epochs[number]}")
         waits = trial.seed != self.plan.seeds[0] and not self.decision.final
         return None if waits else super().block(trial)
 
     def left(self, trial: Trial) -> float:
-        """From the rung on which it stands."""
-        rungs = (self._at(number, trial.cell) for number in range(len(self.ladder.epochs) - 1))
-        below = (rung for rung in rungs if trial.seed == rung.seed and rung.share < trial.share)
-        return trial.share - max((r.share for r in below if self.status(r) == "stopped"), default=0)
+        """From the rung on which it stands, if its checkpoint is still there."""
+        number = self._rung_of(trial)
+        kept = number and self.store.has_checkpoints(trial.name)
+        return trial.share - (self._at(number - 1, trial.cell).share if kept else 0.0)
 
     def begun(self) -> Mapping[str, Any]:
-        """As in a grid; of the first seed there are the rungs."""
+        """As in a grid; of the first seed there are the rungs, as far as they were climbed."""
         first, seeds = self.plan.seeds[0], super().begun()["seeds"]
-        ahead = {trial.job: self.left(trial) for trial in self.ahead}
-        done = sum(trial.share - ahead.get(trial.job, 0) for trial in self._furthest())
-        search = {**self.described(), "epochs": round(self.ladder.num_epochs * done)}
+        ahead = {trial.job for trial in self.ahead}
+        bottom, *higher = self._rungs()
+        climbed = [
+            [cell for cell in rung if cell is None or self._at(number, cell).job not in ahead]
+            for number, rung in enumerate(higher, start=1)
+        ]
+        search = self._described([bottom, *climbed], ahead)
         return {"seeds": seeds if first in seeds else [first], "search": search}
 
     def resting(self) -> dict[str, str]:
@@ -95,19 +100,24 @@ class AshaSearch(Search):
 
     def described(self) -> Mapping[str, Any]:
         """The rungs, and how far each configuration came."""
-        ladder, rungs, full = self.ladder, self._rungs(), self.ladder.epochs[-1]
+        return self._described(self._rungs(), set())
+
+    def _described(self, rungs: Rungs, ahead: set[str]) -> dict[str, Any]:
+        """The same where the jobs `ahead` are never begun."""
+        ladder, full = self.ladder, self.ladder.num_epochs
+        climbs = any(trial.seed == self.plan.seeds[0] for trial in self.ahead if trial.job in ahead)
         return {
             "name": "asha",
             "eta": self.plan.search.eta,
             "seed": self.plan.search.seed,
             "num_seeds": len(self.plan.seeds),
-            "over": self.decision.final,
+            "over": self.decision.final and not climbs,
             "rungs": [
                 {"epochs": epochs, "configurations": sum(cell is not None for cell in entered)}
                 for epochs, entered in zip(ladder.epochs, rungs, strict=True)
             ],
             "standings": self._standings(rungs),
-            "epochs": round(full * sum(trial.share for trial in self._furthest())),
+            "epochs": round(full * sum(trial.share for trial in self._furthest(ahead))),
             "whole_grid": full * self.plan.num_trials,
         }
 
@@ -146,10 +156,12 @@ class AshaSearch(Search):
             rungs.append([None if one == NOBODY else here[one] for one in chosen])
         return rungs
 
-    def _furthest(self) -> Iterator[Trial]:
-        """Every trial that is wanted, until its last epoch that is."""
+    def _furthest(self, ahead: Collection[str] = ()) -> Iterator[Trial]:
+        """Every trial that is wanted, until its last epoch that is; without the jobs `ahead`."""
         share: dict[str, Trial] = {}
         for trial in self.decision.wanted:
+            if trial.job in ahead:
+                continue
             if trial.name not in share or share[trial.name].share < trial.share:
                 share[trial.name] = trial
         yield from share.values()
@@ -180,6 +192,11 @@ class AshaSearch(Search):
 
     def _rung(self, trial: Trial) -> Rung | None:
         return read_rung(self.store, trial.name, trial.epochs)
+
+    def _rung_of(self, trial: Trial) -> int:
+        """On which rung a trial ends; 0 too for one that climbs none."""
+        climbs = trial.seed == self.plan.seeds[0] and trial.cell in self.ladder.competitors
+        return self.ladder.epochs.index(trial.epochs or self.ladder.num_epochs) if climbs else 0
 
     def _at(self, number: int, cell: PlannedCell) -> Trial:
         """A configuration's first seed, until a rung."""

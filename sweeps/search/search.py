@@ -89,8 +89,12 @@ class Search(ABC):
         """The first trial ahead."""
         trial = next(iter(self.ahead), None)
         if trial:
-            self._launched.add(trial.job)
+            self.launch(trial)
         return trial
+
+    def launch(self, trial: Trial) -> None:
+        """Takes note that a trial which was ahead is handed out."""
+        self._launched.add(trial.job)
 
     @property
     def over(self) -> bool:

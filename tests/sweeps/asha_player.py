@@ -52,6 +52,7 @@ class Player:
             steps = (trial.epochs * STEPS, EPOCHS * STEPS)
             rung = Rung(trial.epochs, EPOCHS, *steps, "nDCG@10", best)
             leave_rung(self.store, trial.name, rung)
+            Path(self.store.checkpoint_folder(trial.name)).mkdir(parents=True, exist_ok=True)
             return "stopped"
         folder = self.store.folder / "runs" / trial.name
         folder.mkdir(parents=True)

@@ -107,9 +107,9 @@ def test_a_model_that_tunes_on_dev_after_training_reads_dev_once_more(small_tria
 
 def test_the_reads_are_those_of_a_count_by_hand(small_trial, inputs):
     # Two steps of four groups; one validation and the test of eight queries with six candidates.
-    assert trial_reads(small_trial, inputs) == Reads(groups=8, documents=2 * 8 * 6, evaluations=2)
+    assert trial_reads(small_trial, inputs) == Reads(8, 2 * 8 * 6, 2, 8 * 6)
     birch = small_trial.override({"model.name": "birch", "evaluation.folds": 3})
-    assert trial_reads(birch, inputs) == Reads(3 * 8, documents=3 * 3 * 8 * 6, evaluations=3 * 3)
+    assert trial_reads(birch, inputs) == Reads(3 * 8, 9 * 8 * 6, 3 * 3, 3 * 8 * 6)
 
 
 def test_an_empty_dev_split_costs_nothing(small_trial, inputs):

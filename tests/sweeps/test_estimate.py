@@ -46,6 +46,18 @@ def test_a_trial_is_what_it_reads_times_the_rates_and_what_it_does_once():
     assert shared.seconds == pytest.approx(6.5 + (scoring + 20) / 2)
 
 
+def test_a_part_of_a_trial_starts_anew_and_only_the_last_one_scores_test():
+    reads = Reads(groups=4, documents=10, evaluations=3, last_documents=4)
+    whole = trial_estimate(reads, PLANNED, SPEED)
+    assert whole.end == pytest.approx(0.5 + 4 * (20 * 0.02 + 10 * 0.01)) and whole.start == 5
+    epochs = whole.seconds - whole.start - whole.end
+    assert whole.part(1.0, ends=True).seconds == pytest.approx(whole.seconds)
+    first, last = whole.part(0.25, ends=False), whole.part(0.75, ends=True)
+    assert first.seconds == pytest.approx(5 + epochs / 4)
+    assert last.seconds == pytest.approx(5 + 0.75 * epochs + whole.end)
+    assert last.sd / last.seconds == pytest.approx(whole.sd / whole.seconds)
+
+
 def test_without_training_no_rate_of_training_is_needed():
     untrained = Speed(**{**vars(SPEED), "training": ()})
     found = trial_estimate(Reads(0, 10, 2), Planned((20.0, 10.0), ()), untrained)
