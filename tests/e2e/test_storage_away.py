@@ -41,6 +41,7 @@ def outages(start_sweep, tmp_path_factory):
     (home / "disk" / "results").mkdir(parents=True)
     (home / "share").symlink_to("disk")
     with start_sweep(home / "share" / "results", *WORDS) as sweep:
+        sweep.log = home / "disk" / sweep.log.name  # to be read while the share is away
         for words in ("[1/6]", "[3/6]"):
             sweep.wait_for(words)
             text = sweep.text
