@@ -131,9 +131,10 @@ class Budgeted:
             for estimate, start in self._running.values()
         ]
         begun = sum(now - start for _, start in self._running.values())
-        hours = (self._used + begun + sum(rest) + sum(high)) * self.known.units / 3600
+        taken = self._used + begun + sum(rest) + sum(high[: len(waiting)])
+        hours = (taken + sum(high[len(waiting) :])) * self.known.units / 3600
         if hours > self.budget.device_hours:
-            return self._too_dear(block.what, estimates[len(waiting) :], trust)
+            return self._too_dear(block.what, estimates[len(waiting) :], trust, taken)
         end = now + self.known.start_seconds + _last_end(rest, high, self.known.slots)
         if end > self.budget.deadline:
             return (
@@ -142,13 +143,15 @@ class Budgeted:
             )
         return ""
 
-    def _too_dear(self, what: str, estimates: Sequence[TrialEstimate], trust: Calibration) -> str:
+    def _too_dear(
+        self, what: str, estimates: Sequence[TrialEstimate], trust: Calibration, taken: float
+    ) -> str:
         seconds = sum(one.seconds for one in estimates)
         _, middle, high = (s * self.known.units / 3600 for s in trust.interval(seconds))
-        left = self.budget.device_hours - self._used * self.known.units / 3600
+        left = self.budget.device_hours - taken * self.known.units / 3600
         return (
             f"{what} need about {middle:.3g} {self.known.unit}-hours (up to {high:.3g}), and "
-            f"{max(0.0, left):.3g} of {self.budget.device_hours:.3g} are left"
+            f"{max(0.0, left):.3g} of {self.budget.device_hours:.3g} are left by what has begun"
         )
 
     def _estimate(self, trial: Trial) -> TrialEstimate:

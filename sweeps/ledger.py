@@ -55,6 +55,8 @@ class Ledger:
                 reached = (resting or {}).get(trial.name)
                 if row["status"] == "stopped" and not reached:
                     row["attempts"] -= 1  # to be taken up by another search is no further attempt
+                if reached and row["attempts"] and row["status"] != "stopped":
+                    row["attempts"] += 1  # it died on the way to its next rung
                 row["status"] = "stopped" if reached else "planned"
                 row["stop_reason"] = reached or ""
                 row["attempts"] = max(row["attempts"], 1) if reached else row["attempts"]

@@ -148,7 +148,7 @@ class Store:
     def has_checkpoints(self, name: str) -> bool:
         """Whether a trial that has paused or died can go on from somewhere."""
         self.fs.invalidate_cache()
-        return bool(self.fs.exists(f"{self.root}/{CHECKPOINTS}/{name}"))
+        return bool(self.fs.glob(f"{self.root}/{CHECKPOINTS}/{name}/*.checkpoint"))
 
     def drop_checkpoints(self, names: set[str]) -> None:
         """Removes those of trials whose process died between the end and its own clearing up."""

@@ -65,17 +65,22 @@ class AshaSearch(Search):
             )
 
     def block(self, trial: Trial) -> Block | None:
-        """All of the first rung with the baseline; then each configuration's next rung alone; and
-        further seeds when all finalists are known, who share them with the baseline."""
+        """All of the first rung with the baseline; a configuration's next rung, which nobody takes
+        before those have begun; and further seeds when all finalists are known, who share them
+        with the baseline."""
+        first = self.plan.seeds[0]
+        ground = tuple(t for t in self.ahead if t.seed == first and not self._rung_of(t))
         if number := self._rung_of(trial):
-            return Block((trial,), f"{trial.cell.label} to epoch {self.ladder.epochs[number]}")
-        waits = trial.seed != self.plan.seeds[0] and not self.decision.final
-        return None if waits else super().block(trial)
+            what = f"{trial.cell.label} to epoch {self.ladder.epochs[number]}"
+            return Block((*ground, trial), what)
+        if trial.seed == first:
+            return Block(ground, f"{len(ground)} trial(s) with seed {first}")
+        return super().block(trial) if self.decision.final else None
 
     def left(self, trial: Trial) -> float:
         """From the rung on which it stands, if its checkpoint is still there."""
         number = self._rung_of(trial)
-        kept = number and self.store.has_checkpoints(trial.name)
+        kept = number and patient_read(self.store, lambda: self.store.has_checkpoints(trial.name))
         return trial.share - (self._at(number - 1, trial.cell).share if kept else 0.0)
 
     def begun(self) -> Mapping[str, Any]:
@@ -93,7 +98,7 @@ class AshaSearch(Search):
     def resting(self) -> dict[str, str]:
         """{trial that has paused and is not wanted further as yet: what it has reached}."""
         found = {}
-        for trial in self._furthest():
+        for trial in self._furthest({trial.job for trial in self.ahead}):
             if self.status(trial) == "stopped" and (rung := self._rung(trial)):
                 found[trial.name] = rung.text()
         return found

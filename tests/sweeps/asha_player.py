@@ -52,7 +52,9 @@ class Player:
             steps = (trial.epochs * STEPS, EPOCHS * STEPS)
             rung = Rung(trial.epochs, EPOCHS, *steps, "nDCG@10", best)
             leave_rung(self.store, trial.name, rung)
-            Path(self.store.checkpoint_folder(trial.name)).mkdir(parents=True, exist_ok=True)
+            checkpoints = Path(self.store.checkpoint_folder(trial.name))
+            checkpoints.mkdir(parents=True, exist_ok=True)
+            (checkpoints / "step.checkpoint").touch()
             return "stopped"
         folder = self.store.folder / "runs" / trial.name
         folder.mkdir(parents=True)

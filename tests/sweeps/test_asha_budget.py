@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rank_core.errors import BadInput
 from sweeps.budget import Budget
 from sweeps.budgeted import Budgeted, note_held_back
 from sweeps.estimate import TrialEstimate
@@ -125,3 +126,23 @@ def test_a_lost_configuration_holds_nothing_up(wide, tmp_path):
     player = Player(tmp_path, wide, lost=frozenset({lost}))
     feed, ran = run(player, 2000, slots=2)
     assert feed.over and not feed.held_back and rungs(ran)["3"] == 3
+
+
+@pytest.mark.parametrize("seconds", [255, 300, 370])
+def test_who_rests_is_known_to_rest_however_often_the_budget_ends(wide, tmp_path, seconds):
+    player = Player(tmp_path, wide)
+    _, ran = run(player, seconds)
+    paused = {job.partition("@")[0] for job in ran if "@" in job}
+    assert set(player.begin().resting()) == paused - {job for job in ran if "@" not in job}
+
+
+def test_a_killed_sweep_under_a_budget_runs_the_first_rung_before_it_climbs(wide, tmp_path):
+    player = Player(tmp_path, wide)
+    search = player.play(ends=4)  # the baseline and the first three, of whom one goes on
+    assert [trial.epochs for trial in search.ahead][:2] == [3, 1]
+    before = set(player.launched)
+    with pytest.raises(BadInput, match=r"MaxP .* to epoch 3 need about"):
+        run(player, 80)  # enough for that step, and not for the six others of the first rung
+    feed, ran = run(player, 135)
+    assert sum(job.endswith("@1") for job in before | set(ran)) == 9
+    assert feed.held_back and feed._used <= 135
