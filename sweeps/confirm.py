@@ -181,7 +181,7 @@ def _finished_sweep(store: Store) -> Sweep:
     if sweep.search.get("name") == "asha" and not sweep.search["over"]:
         raise BadInput(
             f"--confirm needs an ASHA that has climbed to its end; in {sweep.name} who goes on is "
-            "not decided yet: the same command with a larger budget goes on"
+            "not decided yet. Its own command goes on, with more budget if it had one"
         )
     return sweep
 

@@ -147,8 +147,10 @@ class Store:
 
     def has_checkpoints(self, name: str) -> bool:
         """Whether a trial that has paused or died can go on from somewhere."""
+        from rank_core.checkpoint import SUFFIX  # with torch, which `sweeps status` does without
+
         self.fs.invalidate_cache()
-        return bool(self.fs.glob(f"{self.root}/{CHECKPOINTS}/{name}/*.checkpoint"))
+        return bool(self.fs.glob(f"{self.root}/{CHECKPOINTS}/{name}/*{SUFFIX}"))
 
     def drop_checkpoints(self, names: set[str]) -> None:
         """Removes those of trials whose process died between the end and its own clearing up."""

@@ -102,6 +102,21 @@ def test_attempts_count_up_over_commands(store, plan_of):
     assert table(store)["attempts"].tolist() == [3]
 
 
+def test_to_go_on_from_a_rung_is_no_attempt_but_to_die_on_the_way_is_one(store, plan_of):
+    plan = plan_of(*SMALL)
+    trial = next(plan.trials())
+    resting = {trial.name: "after 1 of 9 epochs"}
+    ledger = Ledger(store)
+    ledger.plan(plan, set())
+    assert ledger.started(trial) == 1
+    ledger.lost(trial, "stopped", resting[trial.name])  # it has paused
+    ledger.plan(plan, set(), resting)
+    assert ledger.started(trial) == 1
+    again = Ledger(store)  # the driver died meanwhile
+    again.plan(plan, set(), resting)
+    assert again.status(trial) == "stopped" and again.started(trial) == 2
+
+
 def test_rows_of_other_plans_stay(store, plan_of, leave_result):
     first, second = plan_of(*SMALL), plan_of("chunking.window=64", "chunking.stride=48", *SMALL[2:])
     for plan in (first, second):
