@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rank_core.data.collection import Qrels, Run
 from rank_core.errors import BadInput
+from rank_core.records import Qrels, Run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rank_core.data import load_collection
-from rank_core.data.collection import Collection
 from rank_core.errors import BadInput
+from rank_core.records import Collection
 from rank_core.seeding import generator
 from sweeps.analysis.findings import Settings, analyse
 from sweeps.analysis.judged_chunks import JudgedChunk, judge_chunks

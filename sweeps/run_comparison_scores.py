@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from rank_core.data.collection import Qrels, Run
 from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import per_query
+from rank_core.records import Qrels, Run
 from rank_core.stats.pooling import pool_query_sets
 
 RunFiles = Path | Mapping[str, Path]

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from rank_core.data.any_dataset import PREFIX, is_dataset, load_dataset
-from rank_core.data.collection import Collection, Qrels, Run, Split
 from rank_core.data.ir_collection import load_recipe
 from rank_core.data.local import LAYOUT, load_folder
 from rank_core.data.long_embed import TASKS, is_task, load_task
 from rank_core.data.named import NAMED
 from rank_core.data.python_docs import load_passages, load_python_docs
 from rank_core.errors import BadInput, unknown
+from rank_core.records import Collection, Qrels, Run, Split
 
 __all__ = ["COLLECTIONS", "Collection", "Qrels", "Run", "Split", "load_collection"]
 

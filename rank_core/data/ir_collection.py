@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from rank_core.cache import cached_directory
-from rank_core.data.collection import Collection, Run, Split
 from rank_core.data.document_store import DocumentStore
 from rank_core.data.documents_on_disk import open_documents, state_key
 from rank_core.data.folds import FoldSplits, huston_croft, read_fold_file, rotate, round_robin
@@ -32,6 +31,7 @@ from rank_core.data.split_files import (
 )
 from rank_core.data.trec import read_qrels, read_queries
 from rank_core.errors import BadInput
+from rank_core.records import Collection, Run, Split
 
 LAYOUT_VERSION = 1
 

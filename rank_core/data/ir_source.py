@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rank_core.data.collection import Qrels, Run
 from rank_core.data.ir_files import (
     SourceFile,
     keep_what_the_user_put,
@@ -22,6 +21,7 @@ from rank_core.data.ir_files import (
 )
 from rank_core.data.trec import in_rank_order
 from rank_core.errors import BadInput, unknown
+from rank_core.records import Qrels, Run
 
 ENTITIES = ("docs", "queries", "qrels", "scoreddocs")
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.collection import Collection, Qrels, Run, Split
 from rank_core.data.documents_file import read_documents
 from rank_core.data.text_files import read_content, read_lines, shown
 from rank_core.data.trec import read_qrels, read_queries, read_run, write_run
 from rank_core.errors import BadInput
+from rank_core.records import Collection, Qrels, Run, Split
 
 SPLITS = ("train", "dev", "test")
 LAYOUT = (

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.data.collection import Run
 from rank_core.data.document_store import DocumentStore
 from rank_core.data.trec import in_rank_order
+from rank_core.records import Run
 
 # Their bytes are in the content hash of a collection, so another layout would rename its cells.
 ROWS, SCORES, OFFSETS = "rows.npy", "scores.npy", "offsets.npy"

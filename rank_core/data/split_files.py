@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rank_core.data.collection import Qrels, Run
 from rank_core.data.document_store import DocumentStore, write_document_store
 from rank_core.data.documents_on_disk import require_unchanged
 from rank_core.data.ir_files import file_states
@@ -22,6 +21,7 @@ from rank_core.data.recipe import Part, Recipe
 from rank_core.data.run_store import write_run_store
 from rank_core.data.trec import read_run, write_lines, write_qrels, write_queries
 from rank_core.errors import BadInput
+from rank_core.records import Qrels, Run
 
 DEPTH = 1000  # candidates of a query, at most
 OWN_DOCUMENTS, ABSENT, HASH = "documents", "absent.txt", "hash.txt"

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from rank_core.data.collection import Qrels, Run
 from rank_core.data.text_files import (
     MAX_NAME,
     read_lines,
@@ -18,6 +17,7 @@ from rank_core.data.text_files import (
     write_lines,
 )
 from rank_core.errors import BadInput
+from rank_core.records import Qrels, Run
 
 __all__ = [
     "in_rank_order",

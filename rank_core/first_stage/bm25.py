@@ -20,7 +20,7 @@ from rank_core.first_stage.index import Bm25Index, best
 from rank_core.first_stage.settings import DEPTH, K1, B, Bm25Settings, require_depth
 
 if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
-    from rank_core.data.collection import Run
+    from rank_core.records import Run
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _POSSESSIVE = re.compile(r"['’]s$")

@@ -18,7 +18,7 @@ from rank_core.first_stage.rm3 import expanded, may_expand
 from rank_core.first_stage.settings import DEPTH, Bm25Settings, Rm3, require_depth
 
 if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
-    from rank_core.data.collection import Run
+    from rank_core.records import Run
 
 _EXACT_LENGTHS = 24
 """How many codes are plain numbers, before those of three bits behind a leading one begin."""

@@ -24,7 +24,7 @@ from rank_core.first_stage.index import without_ties
 from rank_core.first_stage.settings import DEPTH, Bm25Settings, require_depth
 
 if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
-    from rank_core.data.collection import Run
+    from rank_core.records import Run
 
 HEAP = "-Xmx2g"  # else Java takes a quarter of the machine's memory in every process
 _INDEX_RECIPE = "contents, document vectors 1"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from rank_core.errors import BadInput
 
 if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
-    from rank_core.data.collection import Run
+    from rank_core.records import Run
 
 DEPTH = 100
 K1 = 0.9

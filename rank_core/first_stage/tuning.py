@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
-from rank_core.data.collection import Qrels
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, parse_measure, per_query
 from rank_core.first_stage.settings import DEPTH, Bm25Settings, FirstStage, Rm3
+from rank_core.records import Qrels
 
 # The defaults come first: where points are equally good, the earliest wins.
 BM25_GRID = (

@@ -16,7 +16,7 @@ from rank_core.llm.chat import ChatClient, Message
 from rank_core.llm.ledger import Ledger
 
 if TYPE_CHECKING:
-    from rank_core.data.collection import Run  # its package needs the libraries of the data sets
+    from rank_core.records import Run  # its package needs the libraries of the data sets
 
 FIRSTP_WORDS = 300
 """Whitespace words of a document in the paper and its code."""

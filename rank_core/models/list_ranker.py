@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rank_core.config import TrialConfig
-from rank_core.data.collection import Run
+from rank_core.records import Run
 from rank_core.seeding import generator
 
 Ranking = tuple[str, dict[str, float]]

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
-from rank_core.data.collection import Collection
 from rank_core.errors import BadInput, unknown
+from rank_core.records import Collection
 from rank_core.transforms.registry import TRANSFORMS
 from rank_core.transforms.transform import Transform
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.collection import Collection, Split
 from rank_core.data.document_store import STORE_VERSION, DocumentStore, write_document_store
 from rank_core.data.far_relevant import bury
 from rank_core.data.trec import (
@@ -31,6 +30,7 @@ from rank_core.data.trec import (
     write_run,
 )
 from rank_core.errors import BadInput
+from rank_core.records import Collection, Split
 from rank_core.seeding import generator
 from rank_core.transforms.far_relevant_plan import STREAM, Plan, plan_documents, unanswering
 from rank_core.transforms.transform import derived, derived_hash

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rank_core.data.collection import Collection
 from rank_core.errors import BadInput
+from rank_core.records import Collection
 from rank_core.seeding import generator
 
 MEASURED_FIRST = ("test", "dev")

@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.collection import Collection, Run
 from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import parse_measure
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, lucene
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
+from rank_core.records import Collection, Run
 from rank_core.setting_laws import not_negative
 from rank_core.transforms.transform import derived, derived_hash
 

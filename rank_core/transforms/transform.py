@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
-from rank_core.data.collection import Collection, Split
+from rank_core.records import Collection, Split
 
 
 class Transform(Protocol):

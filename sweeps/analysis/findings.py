@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from rank_core.data.collection import Collection
+from rank_core.records import Collection
 from sweeps.analysis.judged_chunks import JudgedChunk, JudgedSummary, summarise
 from sweeps.analysis.positions import (
     Histogram,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rank_core.data.collection import Split
+from rank_core.records import Split
 from sweeps.analysis.matching import find_passage
 
 SIMILAR = 4

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rank_core.data import load_collection
-from rank_core.data.collection import Collection
 from rank_core.data.python_docs import NAME as PYTHON_DOCS
 from rank_core.data.python_docs import training_passages
 from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput, unknown
+from rank_core.records import Collection
 from rank_core.seeding import generator
 from rank_core.transforms import (
     FarRelevant,

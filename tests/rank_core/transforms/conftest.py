@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rank_core.data.collection import Collection, Split
+from rank_core.records import Collection, Split
 
 CollectionOf = Callable[..., Collection]
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rank_core.data.collection import Collection
 from rank_core.errors import BadInput
+from rank_core.records import Collection
 from rank_core.transforms import Debias
 from rank_core.transforms.debias import SUFFIX, reorder
 

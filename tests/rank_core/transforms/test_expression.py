@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from rank_core.data.collection import Collection
 from rank_core.errors import BadInput
+from rank_core.records import Collection
 from rank_core.transforms import (
     TRANSFORMS,
     apply_transforms,

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from rank_core.data import load_collection
-from rank_core.data.collection import Collection, Split
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
 from rank_core.first_stage.tuning import BM25_GRID
+from rank_core.records import Collection, Split
 from rank_core.transforms import Deep, FirstStage, apply_transforms, parse_collection_expression
 from rank_core.transforms.transform import derived_hash
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rank_core.data.collection import Split
+from rank_core.records import Split
 from sweeps.analysis.positions import (
     Passage,
     Position,
