@@ -14,8 +14,8 @@ from transformers import BertModel
 from rank_core.backbones import Backbone
 from rank_core.batches import EncoderInput
 from rank_core.chunks import chunk_spans
-from rank_core.config import Chunking
 from rank_core.models.ranker import Ranker, pad_chunks
+from rank_core.settings.config import Chunking
 
 Tokens = NDArray[np.int32]
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from benchmarks.workload import machine, median, parser, print_table, save, workload
 from rank_core.batches import PairEncoder
-from rank_core.config import TrialConfig
 from rank_core.encode import Work
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
 from rank_core.models import Ranker, build_model
 from rank_core.records import Run
 from rank_core.rerank import rerank
+from rank_core.settings.config import TrialConfig
 
 WINDOW, STRIDE = 150, 75
 CHUNKS = (1, 2, 4, 8, 12, 16, 20, 30, 40, 50, 60)

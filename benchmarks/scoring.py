@@ -29,11 +29,11 @@ from benchmarks.workload import (
 )
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import PairEncoder, tokenize_queries
-from rank_core.config import TrialConfig
 from rank_core.encode import Work, score_documents
 from rank_core.models import Ranker, build_model
 from rank_core.records import Run
 from rank_core.rerank import rerank
+from rank_core.settings.config import TrialConfig
 from rank_core.token_store import open_token_store
 
 NUM_QUERIES, DEPTH = 2, 10

@@ -14,9 +14,9 @@ from typing import Any
 
 from benchmarks.workload import machine, print_table, save
 from rank_core import tiny
-from rank_core.config import TrialConfig
 from rank_core.inputs import load_inputs
 from rank_core.models import MODELS, ListRanker
+from rank_core.settings.config import TrialConfig
 from rank_core.trial import run_trial
 from rank_core.trial_result import Progress, TrialResult
 from sweeps.suited import suited

@@ -8,7 +8,7 @@ _PUBLIC = {
     "COLLECTIONS": "rank_core.data",
     "MODELS": "rank_core.models",
     "BadInput": "rank_core.errors",
-    "TrialConfig": "rank_core.config",
+    "TrialConfig": "rank_core.settings.config",
     "TrialResult": "rank_core.trial",
     "compare": "rank_core.stats.compare",
     "load_collection": "rank_core.data",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rank_core.backbones import Backbone
 from rank_core.chunks import Span, document_spans
-from rank_core.config import Chunking
+from rank_core.settings.config import Chunking
 from rank_core.token_store import TokenStore, tokenize
 
 # C chunks of a batch, L tokens of its longest chunk, B documents.

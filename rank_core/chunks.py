@@ -3,8 +3,8 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from rank_core.config import Chunking
 from rank_core.seeding import generator
+from rank_core.settings.config import Chunking
 
 
 class Span(NamedTuple):

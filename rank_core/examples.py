@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.config import Training
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.records import Split
 from rank_core.seeding import generator
+from rank_core.settings.config import Training
 
 
 @dataclass(frozen=True)

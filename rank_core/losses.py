@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rank_core.config import Training
 from rank_core.errors import BadInput, unknown
+from rank_core.settings.config import Training
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from rank_core.config import Training
 from rank_core.errors import BadInput
 from rank_core.models.ranker import Ranker
+from rank_core.settings.config import Training
 
 INVERSE_DECAY = 0.1  # of schedule inverse-epoch: the rate is divided by 1 + 0.1 x epoch
 

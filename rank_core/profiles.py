@@ -8,9 +8,9 @@ can give is said beside each. Backbones, collections and fields are for the user
 from collections.abc import Mapping
 from typing import Any
 
-from rank_core.config import TrialConfig
 from rank_core.errors import unknown
 from rank_core.models import Ranker, model_class
+from rank_core.settings.config import TrialConfig
 
 # Boytsov et al. 2022 and its successor share one recipe, that of FlexNeuART's model files.
 # Not the same: their GPUs each train on a shard and average parameters every 4 steps (local SGD),

@@ -10,11 +10,11 @@ from typing import Any
 
 from rank_core import distributed
 from rank_core.checkpoint import Checkpoints
-from rank_core.config import TrialConfig
 from rank_core.encode import Work
 from rank_core.inputs import Inputs, cell_of
 from rank_core.machine import versions
 from rank_core.scorer import measured
+from rank_core.settings.config import TrialConfig
 from rank_core.train import CurvePoint, never
 from rank_core.trained_model import OneModel
 from rank_core.trial_result import Measured, Progress

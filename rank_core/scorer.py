@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from rank_core import distributed
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import PairEncoder, tokenize_queries
-from rank_core.config import Evaluation, TrialConfig
 from rank_core.data import Collection, Run, Split
 from rank_core.encode import Work
 from rank_core.errors import Diverged
@@ -20,6 +19,7 @@ from rank_core.evaluate import mean_values, per_query
 from rank_core.inputs import Inputs
 from rank_core.models import Ranker
 from rank_core.rerank import KeptScores, rerank, untied
+from rank_core.settings.config import Evaluation, TrialConfig
 
 if TYPE_CHECKING:
     import pandas as pd

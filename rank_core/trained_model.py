@@ -11,7 +11,6 @@ import torch
 
 from rank_core import distributed
 from rank_core.chunk_scores import write_chunk_scores
-from rank_core.config import TrialConfig
 from rank_core.data import Run
 from rank_core.data.trec import write_run
 from rank_core.encode import Work
@@ -24,6 +23,7 @@ from rank_core.models import Ranker, build_model
 from rank_core.optimise import autocast_type
 from rank_core.rerank import KeptScores
 from rank_core.scorer import Scorer
+from rank_core.settings.config import TrialConfig
 from rank_core.train import (
     Streams,
     first_state,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rank_core import distributed
 from rank_core.checkpoint import Checkpoints
-from rank_core.config import TrialConfig
 from rank_core.cross_validation import parts_of
 from rank_core.data.trec import in_rank_order
 from rank_core.encode import Work
@@ -18,6 +17,7 @@ from rank_core.rerank import untied
 from rank_core.resume import SoFar
 from rank_core.scorer import evaluated_queries, measured
 from rank_core.seeding import derive
+from rank_core.settings.config import TrialConfig
 from rank_core.train import Streams
 from rank_core.trained_model import OneModel, planned_steps
 from rank_core.trial_result import SPLITS, Measured, Progress, TrialResult, values_of, write_trial

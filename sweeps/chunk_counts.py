@@ -11,7 +11,7 @@ could not be the luck of a seed.
 import sys
 
 from rank_core.backbones import Backbone
-from rank_core.config import TrialConfig
+from rank_core.settings.config import TrialConfig
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import model_and_windows
 from sweeps.sweep import main

@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from rank_core.config import TrialConfig
 from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
 from sweeps.command_line import Options
 from sweeps.describe import write_json
 from sweeps.experiment import Experiment, Grid

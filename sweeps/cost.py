@@ -12,13 +12,13 @@ import numpy as np
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import NUM_SPECIAL, tokenize_queries
 from rank_core.chunks import document_spans
-from rank_core.config import Training, TrialConfig
 from rank_core.cross_validation import parts_of
 from rank_core.examples import training_queries
 from rank_core.inputs import Inputs
 from rank_core.last_steps import ranks_by_score_alone
 from rank_core.models import ListRanker, Ranker, model_class
 from rank_core.scorer import evaluated_queries
+from rank_core.settings.config import Training, TrialConfig
 from rank_core.train import num_training_steps, validation_interval
 
 SAMPLE = 2000  # documents that tell how a model cuts them in its own way

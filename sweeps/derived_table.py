@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rank_core.config import TrialConfig
 from rank_core.models.passage_scores import KMaxAvgP
+from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison
 from rank_core.stats.results import CORRECTION_NAMES
 from sweeps.report.load import Sweep

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rank_core.backbones import Backbone
-from rank_core.config import TrialConfig
+from rank_core.settings.config import TrialConfig
 
 Settings = Mapping[str, Any]
 """Dotted settings and their values: one point of a grid."""

@@ -15,8 +15,8 @@ by less than 279 test queries can tell from luck.
 import sys
 
 from rank_core.backbones import Backbone
-from rank_core.config import TrialConfig
 from rank_core.models import ListRanker, model_class
+from rank_core.settings.config import TrialConfig
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import model_and_windows
 from sweeps.sweep import main

@@ -11,7 +11,7 @@ Expected: a loss that grows as judgments go; shallow above deep at the same numb
 import sys
 
 from rank_core.backbones import Backbone
-from rank_core.config import TrialConfig
+from rank_core.settings.config import TrialConfig
 from rank_core.transforms import base_of
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import model_and_windows, suited

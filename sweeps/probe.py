@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import tokenize_queries
-from rank_core.config import TrialConfig
 from rank_core.cross_validation import parts_of
 from rank_core.encode import Work
 from rank_core.errors import BadInput
@@ -29,6 +28,7 @@ from rank_core.passage_training import TrainingReader
 from rank_core.rerank import ordered, rerank
 from rank_core.scorer import Scorer, evaluated_queries
 from rank_core.seeding import generator
+from rank_core.settings.config import TrialConfig
 from rank_core.train import Streams, train
 
 BUCKETS = 3  # of document length, equally full

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from rank_core.checkpoint import Cadence, Checkpoints
-from rank_core.config import TrialConfig
 from rank_core.errors import Diverged
 from rank_core.inputs import load_inputs
+from rank_core.settings.config import TrialConfig
 from rank_core.trained_model import pause_step
 from rank_core.trial import Progress, TrialResult, run_trial
 from sweeps.group_failure import WorkerFailed, end_of, end_of_group

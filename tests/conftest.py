@@ -19,7 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from rank_core.backbones import Backbone
-    from rank_core.config import TrialConfig
+    from rank_core.settings.config import TrialConfig
 
 # What takes seconds to import is imported where it is used: the process that only hands tests to
 # others reads this file too, and they wait for it.
@@ -108,7 +108,7 @@ def collection_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def small_trial(backbone_folder: Path, collection_folder: Path) -> "TrialConfig":
     """A trial of two steps that takes a fraction of a second."""
-    from rank_core.config import TrialConfig
+    from rank_core.settings.config import TrialConfig
 
     sizes = {"chunking.window": 40, "chunking.stride": 20, "chunking.max_document_tokens": 80}
     inputs = {"collection": str(collection_folder), "model.backbone": str(backbone_folder)}

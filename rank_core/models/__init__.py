@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 from rank_core.backbones import Backbone, load_encoder
 from rank_core.chunks import chunk_spans
 from rank_core.cls_only import only_cls
-from rank_core.config import Chat, Model, TrialConfig
 from rank_core.errors import BadInput, unknown
 from rank_core.models.avg_cls import AvgCls
 from rank_core.models.bi_encoder import BiEncoder
@@ -38,8 +37,9 @@ from rank_core.models.row_vectors import pooling_of
 from rank_core.models.tk import TK
 from rank_core.models.tkl import TKL
 from rank_core.models.word_vectors import WordVectorRanker
+from rank_core.settings.config import Chat, Model, TrialConfig
+from rank_core.settings.training import check_training
 from rank_core.tiny import RANKING_HEAD
-from rank_core.training_settings import check_training
 
 MODELS: dict[str, type[Ranker] | type[ListRanker]] = {
     "bm25": FirstStage,

@@ -9,10 +9,10 @@ from torch.nn.functional import normalize
 
 from rank_core.backbones import Backbone, load_tokenizer
 from rank_core.batches import EncoderInput
-from rank_core.config import Model
 from rank_core.models.poolings import masked_max
 from rank_core.models.ranker import Ranker
 from rank_core.models.row_vectors import row_vectors
+from rank_core.settings.config import Model
 from rank_core.token_store import tokenize
 
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch
-from rank_core.config import Model, TrialConfig
 from rank_core.models.equal_chunks import EqualChunksRanker
 from rank_core.models.fixed_queries import MAX_QUERY, at_fixed_length, check_query_length
 from rank_core.models.kernels import GaussianKernels
@@ -25,6 +24,7 @@ from rank_core.models.poolings import masked_mean
 from rank_core.models.ranker import pad_chunks
 from rank_core.models.row_vectors import row_vectors
 from rank_core.models.similarity import Terms, at_least_fp32, cosines, pair_mask, take, terms_of
+from rank_core.settings.config import Model, TrialConfig
 
 
 class Cedr(EqualChunksRanker):

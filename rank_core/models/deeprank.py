@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
-from rank_core.config import Model
 from rank_core.models.similarity import Terms, cosines
 from rank_core.models.word_vectors import WordVectorRanker
+from rank_core.settings.config import Model
 
 SIDE = 15  # tokens of the document that are read on either side of a match
 MAX_MATCHES = 20  # of each query token: its first ones

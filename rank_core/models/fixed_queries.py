@@ -3,8 +3,8 @@
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rank_core.config import TrialConfig
 from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
 
 MAX_QUERY = 32
 """Query tokens that there are weights for; the papers' largest."""

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.chunks import Span, chunk_spans
-from rank_core.config import Model
 from rank_core.errors import BadInput, unknown
 from rank_core.seeding import generator
+from rank_core.settings.config import Model
 
 FROM_TEXT = ("tfidf", "bm25", "random", "first-last-sampled")
 LEARNED = ("learned-shared", "learned-separate", "bm25-then-learned")

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunks import document_spans
-from rank_core.config import Model, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models.apart_pairs import NUM_MARKS, ApartPairs
 from rank_core.models.ranker import pad_chunks
@@ -23,6 +22,7 @@ from rank_core.models.vector_sequence import (
     random_special,
     read_first,
 )
+from rank_core.settings.config import Model, TrialConfig
 from rank_core.token_store import TokenStore
 
 OWN_SPECIAL = "own-special"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from rank_core.config import TrialConfig
 from rank_core.records import Run
 from rank_core.seeding import generator
+from rank_core.settings.config import TrialConfig
 
 Ranking = tuple[str, dict[str, float]]
 """A query_id and {doc_id: score}."""

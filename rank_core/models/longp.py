@@ -9,9 +9,9 @@ from torch import nn
 
 from rank_core.backbones import Backbone
 from rank_core.batches import Chunk, PairEncoder
-from rank_core.config import Model, TrialConfig
 from rank_core.errors import BadInput, unknown
 from rank_core.models.passage_scores import FirstP
+from rank_core.settings.config import Model, TrialConfig
 from rank_core.token_store import TokenStore
 
 ZERO_BLOCKS = "bigbird-zero-blocks"

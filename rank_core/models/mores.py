@@ -11,11 +11,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch, PairEncoder
-from rank_core.config import Model, TrialConfig
 from rank_core.models.apart_pairs import ApartPairs
 from rank_core.models.interaction_block import interaction_blocks
 from rank_core.models.layer_states import layer_states
 from rank_core.models.ranker import Ranker
+from rank_core.settings.config import Model, TrialConfig
 from rank_core.token_store import TokenStore
 
 NUM_BLOCKS = 2

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch
-from rank_core.config import Model
 from rank_core.models.equal_chunks import EqualChunksRanker
 from rank_core.models.similarity import Terms, at_least_fp32, take, terms_of
+from rank_core.settings.config import Model
 
 EPSILON = 1e-4  # what a query token has that nothing in the document translates into
 NUM_HIDDEN = 32

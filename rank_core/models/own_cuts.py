@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from rank_core.batches import Chunk, PairEncoder
 from rank_core.chunks import Span, chunk_spans, document_spans
-from rank_core.config import TrialConfig
 from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
 
 
 class OwnCuts(PairEncoder):

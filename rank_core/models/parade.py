@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
-from rank_core.config import Model, TrialConfig
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
 from rank_core.models.row_vectors import pooling_of
 from rank_core.models.unmasked_chunks import UNMASKED, check_quirks
+from rank_core.settings.config import Model, TrialConfig
 
 ELEMENTWISE = "elementwise-attention"
 """Weights over chunks for every dimension apart, softmax_p(W cls_p + b): the PARADE-Attn of the

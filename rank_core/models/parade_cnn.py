@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
-from rank_core.config import Model
 from rank_core.models.parade import Parade
+from rank_core.settings.config import Model
 
 
 class ParadeCnn(Parade):

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch
 from rank_core.chunks import document_spans
-from rank_core.config import Model, TrialConfig
 from rank_core.models.ranker import pad_chunks
 from rank_core.models.row_vectors import row_vectors
 from rank_core.models.second_encoder import SecondEncoder
@@ -19,6 +18,7 @@ from rank_core.models.vector_sequence import (
     random_special,
     read_first,
 )
+from rank_core.settings.config import Model, TrialConfig
 
 
 class ParadePretrained(SecondEncoder):

@@ -3,9 +3,9 @@
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
-from rank_core.config import Model
 from rank_core.models.parade import Parade
 from rank_core.models.vector_sequence import RANDOM_POSITIONS, Part, random_body, read_first
+from rank_core.settings.config import Model
 
 
 class ParadeTransformer(Parade):

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
-from rank_core.config import Model, TrialConfig
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
 from rank_core.models.row_vectors import pooling_of
 from rank_core.models.unmasked_chunks import UNMASKED, check_quirks
+from rank_core.settings.config import Model, TrialConfig
 
 POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
 """Models whose score is one of their chunks' scores, or a sum or mean of them."""

@@ -16,10 +16,10 @@ from rank_core.backbones import Backbone, load_tokenizer
 from rank_core.batches import NUM_SPECIAL, Chunk, EncoderInput, PairEncoder
 from rank_core.cls_only import SAME_LAYERS
 from rank_core.cogltx import NO_MARK, mark_costs
-from rank_core.config import Model, TrialConfig
 from rank_core.errors import BadInput, unknown
 from rank_core.models.poolings import first
 from rank_core.models.ranker import Ranker
+from rank_core.settings.config import Model, TrialConfig
 from rank_core.token_store import TokenStore
 
 REACH = 64  # tokens that a token sees to each side

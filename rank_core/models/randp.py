@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from rank_core.backbones import Backbone
 from rank_core.batches import Chunk, PairEncoder
-from rank_core.config import TrialConfig
 from rank_core.models import poolings
 from rank_core.models.passage_scores import ChunkScores
 from rank_core.seeding import generator
+from rank_core.settings.config import TrialConfig
 from rank_core.token_store import TokenStore
 
 

@@ -12,9 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
-from rank_core.config import Model, TrialConfig
 from rank_core.models.row_vectors import pooling_of, row_vectors
 from rank_core.models.unmasked_chunks import UNMASKED, UnmaskedChunks
+from rank_core.settings.config import Model, TrialConfig
 from rank_core.token_store import TokenStore
 
 

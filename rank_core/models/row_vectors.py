@@ -5,8 +5,8 @@ from torch import Tensor
 
 from rank_core.backbone_types import POOLINGS
 from rank_core.backbones import Backbone
-from rank_core.config import Model
 from rank_core.errors import unknown
+from rank_core.settings.config import Model
 
 
 def pooling_of(settings: Model, backbone: Backbone) -> str:

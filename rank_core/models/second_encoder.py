@@ -2,7 +2,6 @@
 
 from torch import nn
 
-from rank_core.config import Model, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models.parade import Parade
 from rank_core.models.vector_sequence import (
@@ -11,6 +10,7 @@ from rank_core.models.vector_sequence import (
     pretrained_body,
     random_body,
 )
+from rank_core.settings.config import Model, TrialConfig
 
 
 class SecondEncoder(Parade):

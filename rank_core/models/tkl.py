@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool1d, pad
 
 from rank_core.backbones import Backbone
-from rank_core.config import Model
 from rank_core.models.contextualise import TEXT_START
 from rank_core.models.similarity import Terms, cosines
 from rank_core.models.tk import KernelScorer
+from rank_core.settings.config import Model
 
 PIECE = 40  # tokens that see each other,
 OVERLAP = 5  # and those on either side that they see too

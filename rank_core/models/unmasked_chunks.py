@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from rank_core.batches import Chunk, EncoderInput, PairEncoder
 from rank_core.chunks import document_spans
-from rank_core.config import TrialConfig
 from rank_core.errors import BadInput, unknown
+from rank_core.settings.config import TrialConfig
 
 UNMASKED = "unmasked-chunks"
 """Every document is padded to max_document_tokens and cut as if the padding were text; every row

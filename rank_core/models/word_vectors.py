@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch, PairEncoder
-from rank_core.config import Model, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models.longp import WholeDocuments
 from rank_core.models.ranker import Ranker
 from rank_core.models.similarity import Terms, take, terms_of
+from rank_core.settings.config import Model, TrialConfig
 from rank_core.token_store import TokenStore
 
 

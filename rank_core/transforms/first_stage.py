@@ -23,7 +23,7 @@ from rank_core.evaluate import parse_measure
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, lucene
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
 from rank_core.records import Collection, Run
-from rank_core.setting_laws import not_negative
+from rank_core.settings.checks import not_negative
 from rank_core.transforms.transform import derived, derived_hash
 
 GIVEN, *_ = RETRIEVERS = ("given", "bm25", "rm3", "lucene", "lucene-rm3")

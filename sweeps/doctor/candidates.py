@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from rank_core.config import Evaluation
 from rank_core.data import Collection, Run, Split
 from rank_core.evaluate import mean_values, per_query
+from rank_core.settings.config import Evaluation
 from sweeps.doctor.finding import Finding
 
 LOW_RECALL = 0.7

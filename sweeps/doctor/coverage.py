@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rank_core.chunks import Span, document_spans
-from rank_core.config import Chunking, TrialConfig
 from rank_core.inputs import Inputs
 from rank_core.models import ListRanker, model_class
+from rank_core.settings.config import Chunking, TrialConfig
 from sweeps.cost import chunk_statistics
 from sweeps.doctor.finding import Finding
 from sweeps.doctor.spans import FILE, Passage, relevant_passages, spans_file

@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from rank_core.config import setting_types
 from rank_core.errors import BadInput
+from rank_core.settings.config import setting_types
 from sweeps.command_line import Options
 from sweeps.experiment import Experiment, Settings
 from sweeps.search.space import Range, Space, parse_range

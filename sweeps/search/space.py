@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rank_core.config import setting_types
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
+from rank_core.settings.config import setting_types
 from sweeps.experiment import Settings
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"

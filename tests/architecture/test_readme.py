@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.config import setting_types
+from rank_core.settings.config import setting_types
 from sweeps.__main__ import COMMANDS
 
 ROOT = Path(__file__).parents[2]

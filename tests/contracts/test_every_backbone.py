@@ -24,9 +24,9 @@ from rank_core.alibi import AlibiConfig, AlibiEncoder
 from rank_core.backbone_types import TYPES
 from rank_core.backbones import load_encoder, resolve_backbone
 from rank_core.batches import Chunk
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
+from rank_core.settings.config import Chunking, Model, TrialConfig
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(46))]
 SMALL = {

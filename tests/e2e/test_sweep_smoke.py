@@ -166,7 +166,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True, warn_only=True)
-from rank_core.config import TrialConfig
+from rank_core.settings.config import TrialConfig
 from rank_core.trial import run_trial
 config = TrialConfig().override(json.loads(Path(sys.argv[1]).read_text()))
 for news in run_trial(config, Path(sys.argv[2])):

@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from rank_core.backbones import _config, load_encoder, load_tokenizer, resolve_backbone
-from rank_core.config import Chunking, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models import check_model
+from rank_core.settings.config import Chunking, TrialConfig
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import Chunk, PairEncoder, token_budget_batches, tokenize_queries
-from rank_core.config import Chunking
+from rank_core.settings.config import Chunking
 
 
 def ids(*numbers):

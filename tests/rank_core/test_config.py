@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
-from rank_core import config as config_module
-from rank_core.config import (
+from rank_core.errors import BadInput
+from rank_core.settings import config as config_module
+from rank_core.settings.config import (
     Chunking,
     Evaluation,
     Model,
@@ -13,8 +14,7 @@ from rank_core.config import (
     TrialConfig,
     setting_types,
 )
-from rank_core.errors import BadInput
-from rank_core.training_settings import check_training
+from rank_core.settings.training import check_training
 
 OTHER = {
     "collection": "elsewhere",

@@ -43,7 +43,7 @@ print(json.dumps({
 }))
 """
 TRIAL = """
-from rank_core.config import TrialConfig
+from rank_core.settings.config import TrialConfig
 from rank_core.trial import run_trial
 config = TrialConfig().override(json.loads(sys.argv[3]))
 *progress, result = run_trial(config, folder / str(rank))
@@ -147,7 +147,7 @@ def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batc
 RESUMED = """
 from itertools import islice
 from rank_core.checkpoint import Cadence, Checkpoints
-from rank_core.config import TrialConfig
+from rank_core.settings.config import TrialConfig
 from rank_core.trial import run_trial
 config = TrialConfig().override(json.loads(sys.argv[3]))
 work = folder / f"work{rank}"

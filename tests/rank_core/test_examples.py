@@ -6,11 +6,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from rank_core.config import Training
 from rank_core.data import Split
 from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
 from rank_core.examples import training_groups, training_queries
+from rank_core.settings.config import Training
 
 SPLIT = Split(
     queries={q: q for q in ("both", "graded", "unjudged", "no-negative", "only-zero")},

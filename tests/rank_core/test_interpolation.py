@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
@@ -21,6 +20,7 @@ from rank_core.last_steps import ranks_by_score_alone
 from rank_core.models import MODELS, build_model
 from rank_core.models.birch import Birch
 from rank_core.scorer import first_stage_means
+from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.trial import run_trial
 
 CANDIDATES = {"q": {"a": 4.0, "b": 2.0, "c": 1.0}}

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from rank_core.config import Model, Training, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models import build_model
 from rank_core.optimise import (
@@ -14,6 +13,7 @@ from rank_core.optimise import (
     schedule_factor,
     set_learning_rates,
 )
+from rank_core.settings.config import Model, Training, TrialConfig
 
 
 def factors(schedule, warmup, num_steps):

@@ -8,7 +8,7 @@ from test_distributed import run_two
 
 TRAINED = """
 from rank_core import training_step
-from rank_core.config import TrialConfig
+from rank_core.settings.config import TrialConfig
 from rank_core.trial import run_trial
 config = TrialConfig().override(json.loads(sys.argv[3]))
 losses, failures = {}, 0

@@ -9,11 +9,11 @@ import torch
 from rank_core import rerank as rerank_module
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import PairEncoder, tokenize_queries
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.encode import Work
 from rank_core.inputs import load_inputs
 from rank_core.models import build_model
 from rank_core.rerank import ordered, rerank, untied
+from rank_core.settings.config import Chunking, Model, TrialConfig
 
 LIMIT = 90  # tokens, less than most documents have
 CHUNKING = Chunking(window=40, stride=20, max_document_tokens=LIMIT, max_query_tokens=8)

@@ -226,7 +226,7 @@ KILLED = """
 import json, os, signal, sys, torch
 from pathlib import Path
 from rank_core.checkpoint import Cadence, Checkpoints
-from rank_core.config import TrialConfig
+from rank_core.settings.config import TrialConfig
 from rank_core.trial import run_trial
 torch.set_num_threads(1)
 config, home = TrialConfig().override(json.loads(sys.argv[1])), Path(sys.argv[2])

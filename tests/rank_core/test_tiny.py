@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rank_core.backbones import load_encoder, load_tokenizer, resolve_backbone
-from rank_core.config import Chunking, TrialConfig, setting_types
 from rank_core.models import build_model, check_model
+from rank_core.settings.config import Chunking, TrialConfig, setting_types
 from rank_core.tiny import (
     NAMES,
     RECIPE,

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from rank_core.batches import PairEncoder
-from rank_core.config import Training
 from rank_core.data import load_collection
 from rank_core.data.trec import write_run
 from rank_core.encode import Work
@@ -16,6 +15,7 @@ from rank_core.inputs import load_inputs
 from rank_core.losses import LOSSES, pairwise_margin
 from rank_core.models import build_model
 from rank_core.scorer import Scorer
+from rank_core.settings.config import Training
 from rank_core.train import Streams, num_training_steps, train, validation_interval
 
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rank_core.chunks import Span, document_spans
-from rank_core.config import Evaluation, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.inputs import load_inputs
 from rank_core.records import Collection, Split
+from rank_core.settings.config import Evaluation, TrialConfig
 from sweeps.doctor.candidates import candidates, first_and_best, found_share, unjudged_share
 from sweeps.doctor.coverage import coverage, seen_tokens, unseen
 from sweeps.doctor.runs import count_ranks, run_files

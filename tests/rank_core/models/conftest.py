@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rank_core.batches import Chunk
-from rank_core.config import Model, TrialConfig
 from rank_core.models import MODELS, build_model
+from rank_core.settings.config import Model, TrialConfig
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from torch.testing import assert_close
 
 from rank_core.alibi import AlibiConfig, AlibiEncoder, distance_bias, slopes
 from rank_core.backbones import load_encoder, load_tokenizer, resolve_backbone
-from rank_core.config import Model
 from rank_core.errors import BadInput
 from rank_core.models.longp import LongP
+from rank_core.settings.config import Model
 
 SIZES = {
     "vocab_size": 150,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.models.birch import Birch, Sentences
+from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.tiny_tokenizer import train_tokenizer
 
 QUERY = np.arange(20, 23, dtype=np.int32)

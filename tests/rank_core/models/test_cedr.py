@@ -10,7 +10,6 @@ from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
 from rank_core.batches import Chunk, PairEncoder
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
 from rank_core.models.cedr import histogram
@@ -18,6 +17,7 @@ from rank_core.models.kernels import GaussianKernels
 from rank_core.models.layer_states import layer_states
 from rank_core.models.ngram_matches import NgramFilters, strongest
 from rank_core.models.similarity import cosines, take, terms_of
+from rank_core.settings.config import Chunking, Model, TrialConfig
 
 CEDR = ("cedr-knrm", "cedr-drmm", "cedr-pacrr")
 QUERY = np.asarray([11, 12, 13, 12], dtype=np.int32)

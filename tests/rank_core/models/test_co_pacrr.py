@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.config import Chunking
 from rank_core.models import build_model
 from rank_core.models.co_pacrr import surroundings
 from rank_core.models.similarity import Terms
+from rank_core.settings.config import Chunking
 
 MODEL = "co-pacrr"
 CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)

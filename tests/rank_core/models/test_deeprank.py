@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.config import Chunking
 from rank_core.models.deeprank import MAX_MATCHES, first_matches
 from rank_core.models.similarity import Terms
+from rank_core.settings.config import Chunking
 
 MODEL = "deeprank"
 CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)

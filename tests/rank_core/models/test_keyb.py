@@ -12,7 +12,6 @@ from torch.testing import assert_close
 
 from rank_core.backbones import load_tokenizer
 from rank_core.batches import Chunk
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.encode import Work, score_documents
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
@@ -26,6 +25,7 @@ from rank_core.models.keyb_selectors import (
     within,
 )
 from rank_core.rerank import rerank
+from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.tiny import RANKING_HEAD
 
 SELECTORS = [*FROM_TEXT, *LEARNED]

@@ -8,9 +8,9 @@ import torch
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.models import MODELS, build_model
 from rank_core.models.interaction_block import Attention, InteractionBlock
+from rank_core.settings.config import Chunking, Model, TrialConfig
 
 CHUNKING = Chunking(window=20, stride=20, max_document_tokens=80, max_query_tokens=8)
 

@@ -8,10 +8,10 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.batches import Chunk, PairEncoder
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.models import build_model
 from rank_core.models.neural_model1 import EPSILON, log_likelihood
 from rank_core.models.similarity import Terms, terms_of
+from rank_core.settings.config import Chunking, Model, TrialConfig
 
 QUERY = np.asarray([11, 12, 13], dtype=np.int32)
 TEXT = np.random.default_rng(4).integers(5, 100, 50).astype(np.int32)

@@ -6,9 +6,9 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, check_model
+from rank_core.settings.config import Chunking, Model, TrialConfig
 
 HIDDEN = 32
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.config import Chunking, Model, TrialConfig
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model, poolings
 from rank_core.models.equal_chunks import EqualChunks
+from rank_core.settings.config import Chunking, Model, TrialConfig
 
 QUERY = np.arange(20, 26, dtype=np.int32)
 DOCUMENTS = {f"d{n}": np.arange(5, 5 + n, dtype=np.int32) % 95 + 5 for n in (0, 1, 13, 34, 55)}

@@ -8,11 +8,11 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
-from rank_core.config import Chunking, Model
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
 from rank_core.models.contextualise import TEXT_START, Contextualiser, sinusoids, through
 from rank_core.models.tk import MU
+from rank_core.settings.config import Chunking, Model
 
 MODEL = "tk"
 CHUNKING = Chunking(window=200, stride=200, max_document_tokens=200)

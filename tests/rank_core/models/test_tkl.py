@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.config import Chunking
 from rank_core.models.tkl import peaks, slide
+from rank_core.settings.config import Chunking
 
 MODEL = "tkl"
 CHUNKING = Chunking(window=300, stride=300, max_document_tokens=300)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from rank_core.errors import BadInput
-from rank_core.setting_laws import added, choice, not_negative, positive, require
+from rank_core.settings.checks import added, choice, not_negative, positive, require
 
 LOSS_NAMES = (
     "pairwise-margin",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rank_core.setting_laws import added, choice, require
+from rank_core.settings.checks import added, choice, require
 
 PROTOCOLS = ("openai", "anthropic")
 

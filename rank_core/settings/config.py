@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
-from rank_core.chat_settings import Chat
 from rank_core.errors import BadInput, unknown
-from rank_core.setting_laws import added, choice, require
-from rank_core.training_settings import Training
+from rank_core.settings.chat import Chat
+from rank_core.settings.checks import added, choice, require
+from rank_core.settings.training import Training
 
 __all__ = ["Chat", "Chunking", "Evaluation", "Model", "Training", "TrialConfig", "setting_types"]
 
