@@ -12,7 +12,7 @@ from rank_core.stats.baselines import Slot, compare_with, of_system
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.table import ResultCell, ResultRow
+from rank_core.stats.table import ResultCell, ResultRow
 from sweeps.run_comparison_columns import (
     collections_of,
     columns_of,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rank_core.table import caption, render_csv, render_html, render_latex, render_markdown
+from rank_core.stats.table import caption, render_csv, render_html, render_latex, render_markdown
 from sweeps.report.results import comparisons_csv, json_text
 from sweeps.run_comparison import RunComparison
 from sweeps.run_comparison_pairs import Pair, pairs_csv

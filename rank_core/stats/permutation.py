@@ -12,7 +12,7 @@ import numpy as np
 
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.permuted import permuted_sums
+from rank_core.stats.max_t import permuted_sums
 from rank_core.stats.scopes import Floats
 
 NUM_PERMUTATIONS = 10_000

@@ -11,7 +11,7 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test
-from rank_core.table import ResultCell, ResultRow, caption
+from rank_core.stats.table import ResultCell, ResultRow, caption
 from sweeps.report.leaders import tied_with_best
 from sweeps.report.load import LOST, Sweep
 from sweeps.report.race import fate_word, left_after

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rank_core.stats.compare import Comparison
-from rank_core.table import render_csv, render_latex, render_markdown
+from rank_core.stats.table import render_csv, render_latex, render_markdown
 from sweeps.report.access import Access, record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.factors import grid_factors

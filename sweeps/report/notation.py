@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from rank_core.stats.baselines import Slot, by_slot, letter
 from rank_core.stats.compare import Comparison
-from rank_core.table import ResultCell
+from rank_core.stats.table import ResultCell
 
 
 def letters(system: str, cell: ResultCell, slots: Sequence[Slot], alpha: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from rank_core.table import ResultCell, ResultRow
+from rank_core.stats.table import ResultCell, ResultRow
 from sweeps.report.access import Access, access_sentence
 from sweeps.report.analysis import Analysis
 from sweeps.report.attempts import happened, lost_rows

@@ -4,7 +4,7 @@ import math
 import textwrap
 from pathlib import Path
 
-from rank_core.table import ResultCell, ResultRow
+from rank_core.stats.table import ResultCell, ResultRow
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.notation import (

@@ -1,4 +1,4 @@
-"""A race of the plan's configurations on dev: `rank_core.stats.racing` decides, seeds are blocks.
+"""A race of the plan's configurations on dev: `rank_core.stats.racing.race` decides, seeds are blocks.
 
 The baseline is no competitor, as in a confirmation: all others are compared with it, so it runs
 every seed whatever it reaches. Nor is a configuration that no seed can change. Who is live when the
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rank_core.errors import BadInput
-from rank_core.stats.racing import Race, Verdict, race_so_far
-from rank_core.stats.racing_rule import FIRST_LOOK
+from rank_core.stats.racing.race import Race, Verdict, race_so_far
+from rank_core.stats.racing.rule import FIRST_LOOK
 from rank_core.stats.scopes import Floats
 from sweeps.describe import say
 from sweeps.plan import Plan, PlannedCell, Trial

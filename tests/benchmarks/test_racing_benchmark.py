@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import racing
 from benchmarks.simulated_sweeps import DL, R04
-from rank_core.stats.racing import race_so_far
+from rank_core.stats.racing.race import race_so_far
 
 
 def test_a_simulated_race_is_the_librarys_race():

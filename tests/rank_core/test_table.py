@@ -11,7 +11,7 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
-from rank_core.table import (
+from rank_core.stats.table import (
     ResultCell,
     ResultRow,
     caption,

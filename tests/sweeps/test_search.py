@@ -10,7 +10,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
-from rank_core.stats.racing_rule import FIRST_LOOK
+from rank_core.stats.racing.rule import FIRST_LOOK
 from sweeps.command_line import parse
 from sweeps.plan import Plan
 from sweeps.search.make import make_search

@@ -10,7 +10,7 @@ from rank_core.stats.baselines import by_slot, compare_with, of_system
 from rank_core.stats.compare import compare
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import holm
-from rank_core.table import ResultCell, ResultRow, caption, render_latex, render_markdown
+from rank_core.stats.table import ResultCell, ResultRow, caption, render_latex, render_markdown
 
 # FirstP and MaxP of two backbones: MaxP gains much on BERT and loses on ELECTRA.
 EFFECTS = {"bert_firstp": 0.0, "bert_maxp": 0.1, "electra_firstp": 0.2, "electra_maxp": 0.1}

@@ -8,8 +8,8 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.max_t import permuted_sums
 from rank_core.stats.permutation import max_t, randomised_tukey
-from rank_core.stats.permuted import permuted_sums
 
 # Sakai (2018), Table 5.1: three systems on twenty topics, in tenths.
 SAKAI = {
@@ -126,7 +126,7 @@ def test_equal_systems_and_a_constant_gap_give_no_nan():
 @pytest.mark.parametrize("num_cells", [4, 300])
 def test_one_and_eight_threads_give_the_same_values(num_cells, monkeypatch):
     # Small pieces: many blocks, and several pieces of queries in each.
-    monkeypatch.setattr("rank_core.stats.permuted._PIECE", 40)
+    monkeypatch.setattr("rank_core.stats.max_t._PIECE", 40)
     matrix = noise(6, num_cells=num_cells, Q=23, effects=[0.01 * (k % 5) for k in range(num_cells)])
     one, eight, again = (
         max_t(matrix, baseline="cell0", rng=rng(), num_permutations=75, threads=threads)

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
-from rank_core.stats.racing import race_so_far, survivors
-from rank_core.stats.racing_levels import SPENDING, look_levels, spent
-from rank_core.stats.racing_rule import dunnett_p, look
+from rank_core.stats.racing.levels import SPENDING, look_levels, spent
+from rank_core.stats.racing.race import race_so_far, survivors
+from rank_core.stats.racing.rule import dunnett_p, look
 
 NAMES, SEEDS = tuple("ABCDEF"), tuple(range(10, 18))
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rank_core.errors import BadInput, unknown
-from rank_core.stats.racing_input import check_trials, stacked, twins
-from rank_core.stats.racing_levels import look_levels, spent
-from rank_core.stats.racing_rule import FIRST_LOOK, look
+from rank_core.stats.racing.input import check_trials, stacked, twins
+from rank_core.stats.racing.levels import look_levels, spent
+from rank_core.stats.racing.rule import FIRST_LOOK, look
 from rank_core.stats.scopes import Floats
 
 Trial = tuple[str, int]

@@ -20,7 +20,7 @@ from scipy import stats
 
 from rank_core.errors import BadInput, unknown
 from rank_core.seeding import generator
-from rank_core.stats.racing_rule import FIRST_LOOK, look
+from rank_core.stats.racing.rule import FIRST_LOOK, look
 
 NUM_RACES = 40_000
 _NUMBERS = 10_000_000

@@ -1,0 +1,1 @@
+"""Races: after each seed, which configurations the whole grid could still name the best."""
