@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 
-from rank_core.chain import cell_trials
+from rank_core.checkpoints.chain import cell_trials
 from rank_core.data import Collection, Qrels, Run, Split, load_collection
 from rank_core.data.folds import NUM_FOLDS, rotate
 from rank_core.data.named import NAMED

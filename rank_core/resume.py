@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rank_core import distributed
-from rank_core.checkpoint import Checkpoints
+from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.encode import Work
 from rank_core.inputs import Inputs, cell_of
 from rank_core.machine import versions

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rank_core import distributed
+from rank_core.checkpoints.weights import save_weights, take_over, weights_file
 from rank_core.chunk_scores import write_chunk_scores
 from rank_core.data import Run
 from rank_core.data.trec import write_run
@@ -33,7 +34,6 @@ from rank_core.train import (
     train,
 )
 from rank_core.trial_result import Measured, Progress, constant
-from rank_core.weights import save_weights, take_over, weights_file
 
 
 @dataclass

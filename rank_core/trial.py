@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rank_core import distributed
-from rank_core.checkpoint import Checkpoints
+from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.cross_validation import parts_of
 from rank_core.data.trec import in_rank_order
 from rank_core.encode import Work

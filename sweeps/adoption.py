@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.chunk_scores import CHUNK_SCORES
-from rank_core.weights import WEIGHTS
 from sweeps.plan import Trial
 from sweeps.store import Store
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rank_core.chain import cell_trials
+from rank_core.checkpoints.chain import cell_trials
 from rank_core.errors import BadInput, unknown
 from rank_core.profiles import profile_settings
 from rank_core.settings.config import setting_types

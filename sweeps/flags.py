@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, NoReturn
 
-from rank_core.checkpoint import Cadence
+from rank_core.checkpoints.checkpoint import Cadence
 from rank_core.errors import BadInput
 from rank_core.profiles import PROFILES
 from sweeps.search.settings import SEARCHES

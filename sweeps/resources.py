@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from rank_core.checkpoint import Cadence
+from rank_core.checkpoints.checkpoint import Cadence
 from rank_core.errors import BadInput
 from sweeps.address import BOOTSTRAP, cluster_address
 from sweeps.command_line import Options

@@ -147,7 +147,9 @@ class Store:
 
     def has_checkpoints(self, name: str) -> bool:
         """Whether a trial that has paused or died can go on from somewhere."""
-        from rank_core.checkpoint import SUFFIX  # with torch, which `sweeps status` does without
+        from rank_core.checkpoints.checkpoint import (
+            SUFFIX,  # with torch, which `sweeps status` does without
+        )
 
         self.fs.invalidate_cache()
         return bool(self.fs.glob(f"{self.root}/{CHECKPOINTS}/{name}/*{SUFFIX}"))

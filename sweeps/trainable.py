@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from rank_core.checkpoint import Cadence, Checkpoints
+from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
 from rank_core.errors import Diverged
 from rank_core.inputs import load_inputs
 from rank_core.settings.config import TrialConfig

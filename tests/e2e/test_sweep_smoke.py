@@ -13,7 +13,7 @@ import ir_measures
 import pandas as pd
 import pytest
 
-from rank_core.checkpoint import Cadence
+from rank_core.checkpoints.checkpoint import Cadence
 from rank_core.data.trec import read_qrels, read_run
 from sweeps.report.results import COMPARISON_COLUMNS, SCHEMA_VERSION
 from sweeps.tracking.client import connect

@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.data import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.inputs import cell_of, content_hashes, load_inputs
 from rank_core.settings.config import TrialConfig
 from rank_core.trial import TrialResult, run_trial, trial_streams
-from rank_core.weights import WEIGHTS, save_weights
 
 ALMOST_NOTHING = {
     "training.max_steps": 1,

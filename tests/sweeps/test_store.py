@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from rank_core.checkpoint import Cadence, Checkpoints
+from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
 from rank_core.errors import BadInput
 from sweeps.store import Store
 

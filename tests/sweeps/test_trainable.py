@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.checkpoint import Cadence
+from rank_core.checkpoints.checkpoint import Cadence
 from sweeps import patience
 from sweeps.search.rungs import best_on_dev, read_rung
 from sweeps.store import Store

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from rank_core.chain import cell_trials
+from rank_core.checkpoints.chain import cell_trials
 from rank_core.errors import BadInput
 
 WEIGHTS = "weights.safetensors"
