@@ -90,7 +90,7 @@ Passages = list[tuple[str, str]]
 
 def tiny_folder(name: str = "tiny") -> Path:
     """The folder of the tiny backbone, trained on first use and cached by recipe and passages."""
-    from rank_core.data.python_docs import training_passages
+    from rank_core.data.made.python_docs import training_passages
 
     recipe, passages = NAMES[name], training_passages()
     text = json.dumps([asdict(recipe), passages], sort_keys=True)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from rank_core.id_index import id_bytes, write_id_index
-from rank_core.rows_on_disk import Rows, RowsWriter
+from rank_core.data.disk.id_index import id_bytes, write_id_index
+from rank_core.data.disk.rows import Rows, RowsWriter
 
 STATE, IDS, TOKENS = "store.json", "ids", "tokens"
 DOCUMENTS_AT_ONCE = 512

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rank_core.checkpoints.chain import cell_trials
+from rank_core.data.transforms import base_of, with_base
 from rank_core.errors import BadInput, unknown
 from rank_core.profiles import profile_settings
 from rank_core.settings.config import setting_types
-from rank_core.transforms import base_of, with_base
 from sweeps.budget import Budget, parse_budget
 from sweeps.flags import sweep_parser
 from sweeps.search.settings import SearchSettings, search_settings

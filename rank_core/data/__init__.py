@@ -9,12 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rank_core.data.any_dataset import PREFIX, is_dataset, load_dataset
-from rank_core.data.ir_collection import load_recipe
+from rank_core.data.ir_datasets.any_dataset import PREFIX, is_dataset, load_dataset
+from rank_core.data.ir_datasets.collection import load_recipe
 from rank_core.data.local import LAYOUT, load_folder
-from rank_core.data.long_embed import TASKS, is_task, load_task
+from rank_core.data.made.long_embed import TASKS, is_task, load_task
+from rank_core.data.made.python_docs import load_passages, load_python_docs
 from rank_core.data.named import NAMED
-from rank_core.data.python_docs import load_passages, load_python_docs
 from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection, Qrels, Run, Split
 
@@ -37,7 +37,7 @@ def load_collection(name: str) -> Collection:
     Transforms follow a bar: `python-docs|debias(seed=2)`.
     """
     # They read collections themselves, so a module-level import would be a circle.
-    from rank_core.transforms import apply_transforms, parse_collection_expression
+    from rank_core.data.transforms import apply_transforms, parse_collection_expression
 
     base, steps = parse_collection_expression(name)
     if steps:

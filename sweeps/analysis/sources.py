@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rank_core.data import load_collection
-from rank_core.data.python_docs import NAME as PYTHON_DOCS
-from rank_core.data.python_docs import training_passages
-from rank_core.data.trec import read_lines
-from rank_core.errors import BadInput, unknown
-from rank_core.records import Collection
-from rank_core.seeding import generator
-from rank_core.transforms import (
+from rank_core.data.made.python_docs import NAME as PYTHON_DOCS
+from rank_core.data.made.python_docs import training_passages
+from rank_core.data.transforms import (
     FarRelevant,
     Step,
     apply_transforms,
     make_transform,
     parse_collection_expression,
 )
+from rank_core.data.trec import read_lines
+from rank_core.errors import BadInput, unknown
+from rank_core.records import Collection
+from rank_core.seeding import generator
 from sweeps.analysis.positions import Passage, relevant_documents
 from sweeps.analysis.rsv import Pair
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rank_core.data.far_relevant import assemble
+from rank_core.data.made.assembly import assemble
 from rank_core.errors import BadInput
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data import load_collection, python_docs
-from rank_core.data.python_docs import (
+from rank_core.data import load_collection
+from rank_core.data.made import python_docs
+from rank_core.data.made.python_docs import (
     FIRST_POSITION,
     MAX_BODY_WORDS,
     MAX_LENGTH,
@@ -18,7 +19,7 @@ from rank_core.data.python_docs import (
     training_passages,
     without_near_duplicates,
 )
-from rank_core.data.stdlib_docstrings import DocstringPair
+from rank_core.data.made.stdlib_docstrings import DocstringPair
 from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput
 

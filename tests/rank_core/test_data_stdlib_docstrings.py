@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from rank_core.data import stdlib_docstrings
-from rank_core.data.stdlib_docstrings import collect_pairs, pair_of
+from rank_core.data.made import stdlib_docstrings
+from rank_core.data.made.stdlib_docstrings import collect_pairs, pair_of
 
 BODY = "one two three four five six seven eight nine ten eleven twelve"
 
@@ -66,7 +66,7 @@ def test_the_pairs_do_not_depend_on_the_calling_process(pairs, monkeypatch, tmp_
 
 def test_collecting_imports_nothing_into_the_calling_process():
     script = (
-        "import sys; from rank_core.data.stdlib_docstrings import collect_pairs; "
+        "import sys; from rank_core.data.made.stdlib_docstrings import collect_pairs; "
         "before = set(sys.modules); collect_pairs(); print(len(set(sys.modules) - before))"
     )
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

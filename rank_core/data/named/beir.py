@@ -4,7 +4,7 @@ Touche is its corrected second version (`v2`). There is no
 Robust04 in BEIR as ir_datasets has it: `robust04-title` is that collection.
 """
 
-from rank_core.data.recipe import Recipe, splits
+from rank_core.data.named.recipe import Recipe, splits
 
 _SPLITS = {
     "arguana": (),

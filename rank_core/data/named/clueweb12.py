@@ -4,7 +4,7 @@ Licensed by Carnegie Mellon University. A run file is needed, and only the docum
 or that are relevant are kept.
 """
 
-from rank_core.data.recipe import Recipe, pool
+from rank_core.data.named.recipe import Recipe, pool
 
 _WEB_TRACK = ["clueweb12/trec-web-2013", "clueweb12/trec-web-2014"]
 

@@ -4,7 +4,7 @@ Licensed by the University of Glasgow. Far too large for an index of ours: a run
 only the documents that it ranks or that are relevant are kept.
 """
 
-from rank_core.data.recipe import Recipe, pool
+from rank_core.data.named.recipe import Recipe, pool
 
 _TERABYTE = [f"gov2/trec-tb-{year}" for year in (2004, 2005, 2006)]
 

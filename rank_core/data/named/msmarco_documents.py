@@ -6,7 +6,7 @@ those of 2019 and 2020. Version 2 holds 12 million documents, of which only the 
 relevant ones are kept.
 """
 
-from rank_core.data.recipe import Part, Recipe, splits
+from rank_core.data.named.recipe import Part, Recipe, splits
 
 _V1, _V2 = "msmarco-document", "msmarco-document-v2"
 _TRAIN = splits(train=f"{_V1}/train", dev=f"{_V1}/dev")

@@ -4,7 +4,7 @@ A BM25 index over all 8.8 million passages takes some 10 GB of memory while it i
 in its place saves that.
 """
 
-from rank_core.data.recipe import Part, Recipe
+from rank_core.data.named.recipe import Part, Recipe
 
 _ID = "msmarco-passage"
 

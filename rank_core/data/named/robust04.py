@@ -3,7 +3,7 @@
 Licensed by NIST: https://trec.nist.gov/data/cd45/index.html.
 """
 
-from rank_core.data.recipe import Recipe, pool
+from rank_core.data.named.recipe import Recipe, pool
 
 _ID = "disks45/nocr/trec-robust-2004"
 

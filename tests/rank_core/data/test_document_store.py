@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from rank_core.data.document_store import DocumentStore, write_document_store
-from rank_core.data.run_store import RunStore, write_run_store
+from rank_core.data.disk.document_store import DocumentStore, write_document_store
+from rank_core.data.disk.run_store import RunStore, write_run_store
 from rank_core.errors import BadInput
 
 TEXTS = {"d1": "one", "d10": "", "b": "zwei ü\n", "é7": "drei\tvier"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rank_core.data.ir_source import IrSource
+from rank_core.data.ir_datasets.source import IrSource
 from rank_core.data.named import NAMED
 
 every_name = pytest.mark.parametrize("name", sorted(NAMED))

@@ -16,7 +16,7 @@ import real_formats
 from real_formats import forget_ir_datasets
 
 from rank_core.data import load_collection
-from rank_core.data.documents_on_disk import STORES
+from rank_core.data.ir_datasets.documents import STORES
 from rank_core.errors import BadInput
 
 ROOT = Path(__file__).parents[3]

@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from rank_core.data.transforms import Debias
+from rank_core.data.transforms.debias import SUFFIX, reorder
 from rank_core.errors import BadInput
 from rank_core.records import Collection
-from rank_core.transforms import Debias
-from rank_core.transforms.debias import SUFFIX, reorder
 
 TEXT = "one  two\nthree four\tfive"
 

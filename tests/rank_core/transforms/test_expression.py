@@ -5,9 +5,7 @@ import re
 
 import pytest
 
-from rank_core.errors import BadInput
-from rank_core.records import Collection
-from rank_core.transforms import (
+from rank_core.data.transforms import (
     TRANSFORMS,
     apply_transforms,
     base_of,
@@ -15,7 +13,9 @@ from rank_core.transforms import (
     parse_collection_expression,
     with_base,
 )
-from rank_core.transforms.transform import derived_hash, spelled
+from rank_core.data.transforms.transform import derived_hash, spelled
+from rank_core.errors import BadInput
+from rank_core.records import Collection
 
 EXAMPLES = {
     "far-relevant": {"first_position": 20, "max_length": 90},

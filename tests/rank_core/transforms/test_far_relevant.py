@@ -6,11 +6,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rank_core.data.far_relevant import bury
+from rank_core.data.made.assembly import bury
+from rank_core.data.transforms import FarRelevant
 from rank_core.errors import BadInput
 from rank_core.first_stage import bm25_run
 from rank_core.records import Collection, Split
-from rank_core.transforms import FarRelevant
 
 SMALL = {"first_position": 40, "max_length": 150}
 

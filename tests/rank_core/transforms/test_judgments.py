@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from rank_core.data.transforms import Deep, Shallow
 from rank_core.errors import BadInput
-from rank_core.transforms import Deep, Shallow
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # Zhang, Yates & Lin 2021
 every_rate = pytest.mark.parametrize("rate", RATES)

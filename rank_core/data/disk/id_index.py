@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rank_core.data.disk.rows import Rows, map_file, write_file
 from rank_core.errors import BadInput
-from rank_core.rows_on_disk import Rows, map_file, write_file
 
 HASH_BYTES = 8  # two of 3 million ids share a hash once in four million collections
 HASHES, ROWS = "id_hashes.uint64", "id_rows.int64"

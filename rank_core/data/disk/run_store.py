@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.data.document_store import DocumentStore
+from rank_core.data.disk.document_store import DocumentStore
 from rank_core.data.trec import in_rank_order
 from rank_core.records import Run
 

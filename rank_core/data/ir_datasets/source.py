@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rank_core.data.ir_files import (
+from rank_core.data.ir_datasets.files import (
     SourceFile,
     keep_what_the_user_put,
     reading_the_source_itself,

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rank_core.data.disk.id_index import IdIndex, repeated_id, write_id_index
+from rank_core.data.disk.rows import Rows, RowsWriter, num_rows
 from rank_core.errors import BadInput
-from rank_core.id_index import IdIndex, repeated_id, write_id_index
-from rank_core.rows_on_disk import Rows, RowsWriter, num_rows
 
 STORE_VERSION = 2
 SECONDS_BETWEEN_REPORTS = 5.0

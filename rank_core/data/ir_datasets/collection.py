@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from rank_core.cache import cached_directory
-from rank_core.data.document_store import DocumentStore
-from rank_core.data.documents_on_disk import open_documents, state_key
+from rank_core.data.disk.document_store import DocumentStore
+from rank_core.data.disk.run_store import RunStore
 from rank_core.data.folds import FoldSplits, huston_croft, read_fold_file, rotate, round_robin
-from rank_core.data.ir_files import file_states
-from rank_core.data.ir_source import IrSource
-from rank_core.data.recipe import POOL, Recipe
-from rank_core.data.run_store import RunStore
-from rank_core.data.split_files import (
+from rank_core.data.ir_datasets.documents import open_documents, state_key
+from rank_core.data.ir_datasets.files import file_states
+from rank_core.data.ir_datasets.source import IrSource
+from rank_core.data.ir_datasets.splits import (
     ABSENT,
     DEPTH,
     HASH,
@@ -29,6 +28,7 @@ from rank_core.data.split_files import (
     file_name,
     run_file,
 )
+from rank_core.data.named.recipe import POOL, Recipe
 from rank_core.data.trec import read_qrels, read_queries
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Run, Split

@@ -19,10 +19,10 @@ from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 
+from rank_core.data.transforms.transform import derived
 from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection, Run, Split
 from rank_core.seeding import generator
-from rank_core.transforms.transform import derived
 
 TRAIN, ALL = "train", "all"
 SUFFIX = "~reordered"

@@ -17,8 +17,10 @@ import numpy as np
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.document_store import STORE_VERSION, DocumentStore, write_document_store
-from rank_core.data.far_relevant import bury
+from rank_core.data.disk.document_store import STORE_VERSION, DocumentStore, write_document_store
+from rank_core.data.made.assembly import bury
+from rank_core.data.transforms.far_relevant_plan import STREAM, Plan, plan_documents, unanswering
+from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import (
     read_lines,
     read_qrels,
@@ -32,8 +34,6 @@ from rank_core.data.trec import (
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from rank_core.seeding import generator
-from rank_core.transforms.far_relevant_plan import STREAM, Plan, plan_documents, unanswering
-from rank_core.transforms.transform import derived, derived_hash
 
 _DOCUMENTS, _SPANS, _RUN = "documents", "spans.jsonl.gz", "bm25.run.gz"
 

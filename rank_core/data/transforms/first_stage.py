@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
+from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import parse_measure
@@ -24,7 +25,6 @@ from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, lucene
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
 from rank_core.records import Collection, Run
 from rank_core.settings.checks import not_negative
-from rank_core.transforms.transform import derived, derived_hash
 
 GIVEN, *_ = RETRIEVERS = ("given", "bm25", "rm3", "lucene", "lucene-rm3")
 OF_BM25, OF_RM3 = ("k1", "b"), ("fb_terms", "fb_docs", "original_weight")

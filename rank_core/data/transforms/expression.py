@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
+from rank_core.data.transforms.registry import TRANSFORMS
+from rank_core.data.transforms.transform import Transform
 from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection
-from rank_core.transforms.registry import TRANSFORMS
-from rank_core.transforms.transform import Transform
 
 Step = tuple[str, dict[str, Any]]
 """A transform's name and the settings that are given."""

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rank_core.data.document_store import DocumentStore, write_document_store
-from rank_core.data.documents_on_disk import require_unchanged
-from rank_core.data.ir_files import file_states
-from rank_core.data.ir_source import IrSource
-from rank_core.data.recipe import Part, Recipe
-from rank_core.data.run_store import write_run_store
+from rank_core.data.disk.document_store import DocumentStore, write_document_store
+from rank_core.data.disk.run_store import write_run_store
+from rank_core.data.ir_datasets.documents import require_unchanged
+from rank_core.data.ir_datasets.files import file_states
+from rank_core.data.ir_datasets.source import IrSource
+from rank_core.data.named.recipe import Part, Recipe
 from rank_core.data.trec import read_run, write_lines, write_qrels, write_queries
 from rank_core.errors import BadInput
 from rank_core.records import Qrels, Run

@@ -17,10 +17,10 @@ from typing import ClassVar, cast
 
 import numpy as np
 
+from rank_core.data.transforms.transform import derived
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Qrels, Run, Split
 from rank_core.seeding import generator
-from rank_core.transforms.transform import derived
 
 TRAIN = "train"
 

@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 from rank_core.cache import cache_root, cached_directory
-from rank_core.data.document_store import (
+from rank_core.data.disk.document_store import (
     HASH,
     STORE_VERSION,
     DocumentStore,
     write_document_store,
 )
-from rank_core.data.ir_files import FileState, file_states
-from rank_core.data.ir_source import IrSource
+from rank_core.data.ir_datasets.files import FileState, file_states
+from rank_core.data.ir_datasets.source import IrSource
 from rank_core.errors import BadInput
 
 STORES, SOURCES = f"documents-{STORE_VERSION}", "document-sources"

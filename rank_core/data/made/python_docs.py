@@ -18,9 +18,9 @@ import numpy as np
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.far_relevant import assemble
 from rank_core.data.local import SPLITS, load_folder
-from rank_core.data.stdlib_docstrings import DocstringPair, collect_pairs
+from rank_core.data.made.assembly import assemble
+from rank_core.data.made.stdlib_docstrings import DocstringPair, collect_pairs
 from rank_core.data.trec import read_lines, write_lines, write_qrels, write_queries, write_run
 from rank_core.errors import BadInput
 from rank_core.records import Collection

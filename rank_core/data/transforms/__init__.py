@@ -4,8 +4,8 @@
 transform is one file here and one line in `TRANSFORMS`.
 """
 
-from rank_core.transforms.debias import Debias
-from rank_core.transforms.expression import (
+from rank_core.data.transforms.debias import Debias
+from rank_core.data.transforms.expression import (
     Step,
     apply_transforms,
     base_of,
@@ -13,11 +13,11 @@ from rank_core.transforms.expression import (
     parse_collection_expression,
     with_base,
 )
-from rank_core.transforms.far_relevant import FarRelevant
-from rank_core.transforms.first_stage import FirstStage
-from rank_core.transforms.judgments import Deep, Shallow
-from rank_core.transforms.registry import TRANSFORMS
-from rank_core.transforms.transform import Transform, derived
+from rank_core.data.transforms.far_relevant import FarRelevant
+from rank_core.data.transforms.first_stage import FirstStage
+from rank_core.data.transforms.judgments import Deep, Shallow
+from rank_core.data.transforms.registry import TRANSFORMS
+from rank_core.data.transforms.transform import Transform, derived
 
 __all__ = [
     "TRANSFORMS",

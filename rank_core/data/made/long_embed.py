@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from rank_core.cache import cached_directory
-from rank_core.data.filler import facts, needle_filler, passkey_filler
 from rank_core.data.local import SPLITS, load_folder
+from rank_core.data.made.filler import facts, needle_filler, passkey_filler
 from rank_core.data.trec import write_lines, write_qrels, write_queries, write_run
 from rank_core.errors import BadInput
 from rank_core.records import Collection

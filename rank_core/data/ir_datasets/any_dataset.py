@@ -1,8 +1,8 @@
 """Any other ir_datasets id as a collection: its own judgments, and those of its sister splits."""
 
-from rank_core.data.ir_collection import load_recipe
-from rank_core.data.ir_source import IrSource, known_ids
-from rank_core.data.recipe import Part, Recipe
+from rank_core.data.ir_datasets.collection import load_recipe
+from rank_core.data.ir_datasets.source import IrSource, known_ids
+from rank_core.data.named.recipe import Part, Recipe
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 

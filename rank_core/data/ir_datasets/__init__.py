@@ -1,0 +1,1 @@
+"""Collections that ir_datasets knows, read from files on this machine."""

@@ -1,0 +1,1 @@
+"""Collections made here: the embedded one, and long documents around short passages."""
