@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from benchmarks.workload import machine, median, print_table, save
-from rank_core.attention import plain_attention
+from rank_core.encoders.cpu.attention import plain_attention
 
 SHAPES = (
     (25, 12, 161, 32),

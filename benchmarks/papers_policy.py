@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import BertModel
 
-from rank_core.backbones import Backbone
 from rank_core.batches import EncoderInput
 from rank_core.chunks import chunk_spans
+from rank_core.encoders.backbones import Backbone
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.settings.config import Chunking
 

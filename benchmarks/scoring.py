@@ -27,9 +27,9 @@ from benchmarks.workload import (
     save,
     workload,
 )
-from rank_core.backbones import load_tokenizer
 from rank_core.batches import PairEncoder, tokenize_queries
 from rank_core.encode import Work, score_documents
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import Ranker, build_model
 from rank_core.records import Run
 from rank_core.rerank import rerank

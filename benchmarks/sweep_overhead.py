@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.workload import machine, print_table, save
-from rank_core.backbones import resolve_backbone
+from rank_core.encoders.backbones import resolve_backbone
 
 SWEEP = "learning_rates"
 WORDS = (

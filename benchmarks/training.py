@@ -25,9 +25,9 @@ from benchmarks.workload import (
     save,
     workload,
 )
-from rank_core.backbones import load_tokenizer
 from rank_core.batches import PairEncoder, tokenize_queries
 from rank_core.encode import Work
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.examples import TrainingGroup, TrainingQuery, training_groups, training_queries
 from rank_core.losses import pairwise_margin
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device

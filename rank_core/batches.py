@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rank_core.backbones import Backbone
 from rank_core.chunks import Span, document_spans
+from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import Chunking
 from rank_core.token_store import TokenStore, tokenize
 

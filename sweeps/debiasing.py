@@ -11,8 +11,8 @@ losses of .02 to .04 in MRR on MS MARCO, gains where it stands late.
 
 import sys
 
-from rank_core.backbones import Backbone
 from rank_core.data.transforms import base_of
+from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import model_and_windows

@@ -14,7 +14,7 @@ by less than 279 test queries can tell from luck.
 
 import sys
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.models import ListRanker, model_class
 from rank_core.settings.config import TrialConfig
 from sweeps.experiment import Experiment, Grid

@@ -10,8 +10,8 @@ Expected: a loss that grows as judgments go; shallow above deep at the same numb
 
 import sys
 
-from rank_core.backbones import Backbone
 from rank_core.data.transforms import base_of
+from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import model_and_windows, suited

@@ -11,7 +11,7 @@ to learned selection at a tenth of its cost; random blocks in between.
 
 import sys
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import model_and_windows

@@ -10,7 +10,7 @@ Expected: a plateau around the middle; losses where the backbone's rate is three
 
 import sys
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import suited

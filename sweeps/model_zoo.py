@@ -11,7 +11,7 @@ above it; on the papers' collections gains of .01 to .04 in MRR over FirstP.
 
 import sys
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import model_and_windows

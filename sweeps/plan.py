@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rank_core import tiny
 from rank_core.checkpoints.weights import weights_file
 from rank_core.cross_validation import near_duplicates, parts_of
+from rank_core.encoders import tiny
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.inputs import Inputs, cell_of, load_inputs

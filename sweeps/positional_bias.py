@@ -114,7 +114,7 @@ def _analyse(given: argparse.Namespace) -> int:
 def _scorers(given: argparse.Namespace) -> dict[str, ChunkScorer]:
     if not given.backbone:
         return {}
-    from rank_core.backbones import resolve_backbone
+    from rank_core.encoders.backbones import resolve_backbone
     from sweeps.analysis.embeddings import mean_pooled
 
     backbone = resolve_backbone(given.backbone)

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rank_core.backbones import load_tokenizer
 from rank_core.batches import tokenize_queries
 from rank_core.cross_validation import parts_of
 from rank_core.encode import Work
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
 from rank_core.examples import TrainingGroup, TrainingQuery, training_groups, training_queries
 from rank_core.inputs import Inputs, load_inputs

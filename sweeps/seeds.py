@@ -10,7 +10,7 @@ the report's variance components and `python -m sweeps design` start from it.
 
 import sys
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.experiment import Experiment, Grid
 from sweeps.suited import model_and_windows

@@ -1,6 +1,6 @@
 """What a model needs of the settings to run over a backbone, and what it is then called."""
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput
 from rank_core.models import ListRanker, check_model, model_class
 from rank_core.settings.config import TrialConfig

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from rank_core.backbones import Backbone
+    from rank_core.encoders.backbones import Backbone
     from rank_core.settings.config import TrialConfig
 
 # What takes seconds to import is imported where it is used: the process that only hands tests to
@@ -57,7 +57,7 @@ def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    from rank_core.tiny_tokenizer import train_tokenizer
+    from rank_core.encoders.tiny_tokenizer import train_tokenizer
 
     folder = tmp_path_factory.mktemp("backbone")
     tokenizer = train_tokenizer([" ".join(WORDS), "lanterns at the northern harbour"], 150)
@@ -78,7 +78,7 @@ def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def backbone(backbone_folder: Path) -> "Backbone":
-    from rank_core.backbones import resolve_backbone
+    from rank_core.encoders.backbones import resolve_backbone
 
     return resolve_backbone(str(backbone_folder))
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from rank_core.backbones import Backbone, load_encoder
 from rank_core.chunks import chunk_spans
-from rank_core.cls_only import only_cls
+from rank_core.encoders.backbones import Backbone, load_encoder
+from rank_core.encoders.cpu.cls_only import only_cls
+from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput, unknown
 from rank_core.models.avg_cls import AvgCls
 from rank_core.models.bi_encoder import BiEncoder
@@ -39,7 +40,6 @@ from rank_core.models.tkl import TKL
 from rank_core.models.word_vectors import WordVectorRanker
 from rank_core.settings.config import Chat, Model, TrialConfig
 from rank_core.settings.training import check_training
-from rank_core.tiny import RANKING_HEAD
 
 MODELS: dict[str, type[Ranker] | type[ListRanker]] = {
     "bm25": FirstStage,

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rank_core.backbones import Backbone, load_tokenizer
 from rank_core.batches import EncoderInput
+from rank_core.encoders.backbones import Backbone, load_tokenizer
 from rank_core.models.poolings import masked_max
 from rank_core.models.ranker import Ranker
 from rank_core.models.row_vectors import row_vectors

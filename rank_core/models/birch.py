@@ -9,9 +9,9 @@ from numpy import int32
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rank_core.backbones import Backbone, load_tokenizer
 from rank_core.batches import PairEncoder
 from rank_core.chunks import Span, chunk_spans
+from rank_core.encoders.backbones import Backbone, load_tokenizer
 from rank_core.models import poolings
 from rank_core.models.own_cuts import OwnCuts, refuse_stride
 from rank_core.models.passage_scores import ChunkScores

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.models.fixed_queries import MAX_QUERY, at_fixed_length, check_query_length
 from rank_core.models.ngram_matches import NgramFilters, strongest
 from rank_core.models.similarity import Terms, cosines, pair_mask

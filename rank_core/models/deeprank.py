@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.models.similarity import Terms, cosines
 from rank_core.models.word_vectors import WordVectorRanker
 from rank_core.settings.config import Model

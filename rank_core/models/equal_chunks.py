@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from numpy import int32
 from numpy.typing import NDArray
 
-from rank_core.backbones import Backbone
 from rank_core.batches import PairEncoder
 from rank_core.chunks import Span, chunk_spans
+from rank_core.encoders.backbones import Backbone
 from rank_core.models.own_cuts import OwnCuts, refuse_stride
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig

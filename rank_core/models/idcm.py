@@ -11,9 +11,9 @@ from numpy import int32
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rank_core.backbones import Backbone
 from rank_core.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunks import Span
+from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.idcm_student import ConvolutionalKernels, selection_loss

@@ -6,7 +6,7 @@ import transformers
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from rank_core.cls_only import SAME_LAYERS
+from rank_core.encoders.cpu.cls_only import SAME_LAYERS
 
 
 class Attention(nn.Module):

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.backbones import load_tokenizer
 from rank_core.batches import NUM_SPECIAL, Chunk, ChunkBatch, PairEncoder
 from rank_core.block_scores import (
     BLOCK_SCORES,
@@ -19,6 +18,7 @@ from rank_core.block_scores import (
 )
 from rank_core.chunks import Span
 from rank_core.cogltx import block_spans, mark_costs
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models.block_batch import BlockBatch, BlockRow
 from rank_core.models.keyb_selectors import (
     CASCADE_SURPLUS,

@@ -6,9 +6,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunks import document_spans
+from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.apart_pairs import NUM_MARKS, ApartPairs
 from rank_core.models.ranker import pad_chunks

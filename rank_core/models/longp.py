@@ -7,8 +7,8 @@ from numpy import int32
 from numpy.typing import NDArray
 from torch import nn
 
-from rank_core.backbones import Backbone
 from rank_core.batches import Chunk, PairEncoder
+from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models.passage_scores import FirstP
 from rank_core.settings.config import Model, TrialConfig

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch, PairEncoder
+from rank_core.encoders.backbones import Backbone
 from rank_core.models.apart_pairs import ApartPairs
 from rank_core.models.interaction_block import interaction_blocks
 from rank_core.models.layer_states import layer_states

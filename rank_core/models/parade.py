@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
 from rank_core.models.row_vectors import pooling_of

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker

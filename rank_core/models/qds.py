@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rank_core.backbones import Backbone, load_tokenizer
 from rank_core.batches import NUM_SPECIAL, Chunk, EncoderInput, PairEncoder
-from rank_core.cls_only import SAME_LAYERS
 from rank_core.cogltx import NO_MARK, mark_costs
+from rank_core.encoders.backbones import Backbone, load_tokenizer
+from rank_core.encoders.cpu.cls_only import SAME_LAYERS
 from rank_core.errors import BadInput, unknown
 from rank_core.models.poolings import first
 from rank_core.models.ranker import Ranker

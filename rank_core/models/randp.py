@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from numpy import int32
 from numpy.typing import NDArray
 
-from rank_core.backbones import Backbone
 from rank_core.batches import Chunk, PairEncoder
+from rank_core.encoders.backbones import Backbone
 from rank_core.models import poolings
 from rank_core.models.passage_scores import ChunkScores
 from rank_core.seeding import generator

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from rank_core.backbone_types import POOLINGS
-from rank_core.backbones import Backbone
+from rank_core.encoders.backbone_types import POOLINGS
+from rank_core.encoders.backbones import Backbone
 from rank_core.errors import unknown
 from rank_core.settings.config import Model
 

@@ -8,8 +8,8 @@ there are no positions to run out of, so a backbone's limit does not bind.
 
 from torch import Tensor, nn
 
-from rank_core.backbones import Backbone
 from rank_core.batches import ChunkBatch, PairEncoder
+from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.longp import WholeDocuments
 from rank_core.models.ranker import Ranker

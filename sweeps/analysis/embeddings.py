@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from rank_core.backbones import Backbone, load_encoder, load_tokenizer
+from rank_core.encoders.backbones import Backbone, load_encoder, load_tokenizer
 from sweeps.analysis.rsv import Embed
 
 TEXTS_AT_ONCE = 32

@@ -20,10 +20,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rank_core.alibi import AlibiConfig, AlibiEncoder
-from rank_core.backbone_types import TYPES
-from rank_core.backbones import load_encoder, resolve_backbone
 from rank_core.batches import Chunk
+from rank_core.encoders.alibi import AlibiConfig, AlibiEncoder
+from rank_core.encoders.backbone_types import TYPES
+from rank_core.encoders.backbones import load_encoder, resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
 from rank_core.settings.config import Chunking, Model, TrialConfig

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rank_core.backbone_types import (
+from rank_core.encoders.backbone_types import (
     EXCLUDED,
     NO_TABLE,
     POOLINGS,

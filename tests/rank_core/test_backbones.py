@@ -16,7 +16,7 @@ from transformers import (
     RobertaModel,
 )
 
-from rank_core.backbones import _config, load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.backbones import _config, load_encoder, load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models import check_model
 from rank_core.settings.config import Chunking, TrialConfig

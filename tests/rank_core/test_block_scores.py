@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from rank_core.backbones import load_tokenizer
 from rank_core.block_scores import (
     BlockWords,
     WordPieces,
@@ -14,7 +13,8 @@ from rank_core.block_scores import (
     document_frequencies,
     tf_idf,
 )
-from rank_core.tiny_tokenizer import train_tokenizer
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.tiny_tokenizer import train_tokenizer
 from rank_core.token_store import open_token_store, tokenize
 
 TEXTS = ["amber birch", "amber, Amber. cedar", "delta", "birch? northern lanterns"]

@@ -7,8 +7,8 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModel
 
-from rank_core import packed_layers
-from rank_core.cls_only import SAME_LAYERS, only_cls, packed
+from rank_core.encoders.cpu import packed_layers
+from rank_core.encoders.cpu.cls_only import SAME_LAYERS, only_cls, packed
 
 HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 DTYPES = [

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.backbones import load_encoder, load_tokenizer, resolve_backbone
-from rank_core.models import build_model, check_model
-from rank_core.settings.config import Chunking, TrialConfig, setting_types
-from rank_core.tiny import (
+from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.tiny import (
     NAMES,
     RECIPE,
     SETTINGS,
@@ -26,13 +24,15 @@ from rank_core.tiny import (
     matched_bert,
     tiny_folder,
 )
-from rank_core.tiny_tokenizer import SPECIAL, train_tokenizer
+from rank_core.encoders.tiny_tokenizer import SPECIAL, train_tokenizer
+from rank_core.models import build_model, check_model
+from rank_core.settings.config import Chunking, TrialConfig, setting_types
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["The heron waits by the harbour.", "Lanterns, lanterns at the harbour!", "a slate roof"]
 VOCABULARY = """
 import json, sys
-from rank_core.tiny_tokenizer import train_tokenizer
+from rank_core.encoders.tiny_tokenizer import train_tokenizer
 print(train_tokenizer(json.loads(sys.argv[1]), 70).backend_tokenizer.to_str())
 """
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from rank_core import token_build
-from rank_core.backbones import load_tokenizer
 from rank_core.cache import cache_root
 from rank_core.data.disk import id_index
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.tiny_tokenizer import train_tokenizer
 from rank_core.errors import BadInput
-from rank_core.tiny_tokenizer import train_tokenizer
 from rank_core.token_store import TokenStore, open_token_store, tokenizer_hash
 
 ROOT = Path(__file__).parents[2]

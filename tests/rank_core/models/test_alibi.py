@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 from torch.nn.functional import gelu, layer_norm
 from torch.testing import assert_close
 
-from rank_core.alibi import AlibiConfig, AlibiEncoder, distance_bias, slopes
-from rank_core.backbones import load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.alibi import AlibiConfig, AlibiEncoder, distance_bias, slopes
+from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models.longp import LongP
 from rank_core.settings.config import Model

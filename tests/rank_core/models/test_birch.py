@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from rank_core.encoders.tiny_tokenizer import train_tokenizer
 from rank_core.models.birch import Birch, Sentences
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from rank_core.tiny_tokenizer import train_tokenizer
 
 QUERY = np.arange(20, 23, dtype=np.int32)
 STOP, ASK = 98, 99
@@ -60,7 +60,7 @@ def test_end_marks_are_found_in_the_vocabulary(backbone, tmp_path):
 @pytest.fixture
 def model(backbone):
     """Birch with a head that reads the first dimension."""
-    from rank_core.backbones import load_encoder
+    from rank_core.encoders.backbones import load_encoder
 
     model = Birch(load_encoder(backbone, 0.0), backbone, Model("birch", dropout=0.0)).eval()
     with torch.no_grad():

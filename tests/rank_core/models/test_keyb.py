@@ -10,9 +10,10 @@ import torch
 from safetensors.torch import save_file
 from torch.testing import assert_close
 
-from rank_core.backbones import load_tokenizer
 from rank_core.batches import Chunk
 from rank_core.encode import Work, score_documents
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
 from rank_core.models.keyb_selectors import (
@@ -26,7 +27,6 @@ from rank_core.models.keyb_selectors import (
 )
 from rank_core.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from rank_core.tiny import RANKING_HEAD
 
 SELECTORS = [*FROM_TEXT, *LEARNED]
 SYSTEMS = ["keyb", "keyb-parade"]

@@ -13,11 +13,11 @@ from transformers import (
     LongformerModel,
 )
 
-from rank_core.backbones import load_encoder, load_tokenizer, resolve_backbone
 from rank_core.batches import Chunk
-from rank_core.big_bird import RowwiseBigBird
+from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.big_bird import RowwiseBigBird
+from rank_core.encoders.longformer import QueryGlobalLongformer
 from rank_core.errors import BadInput
-from rank_core.longformer import QueryGlobalLongformer
 from rank_core.models import build_model, check_model
 from rank_core.models.longp import ZERO_BLOCKS, LongP
 from rank_core.settings.config import Chunking, Model, TrialConfig

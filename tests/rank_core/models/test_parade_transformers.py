@@ -10,9 +10,9 @@ import torch
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, LlamaConfig, LlamaModel
 
-from rank_core import backbones
 from rank_core.batches import Chunk
 from rank_core.encode import Work, score_documents
+from rank_core.encoders import backbones
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
 from rank_core.models.vector_sequence import Part, pack, random_body, read_first

@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from transformers import DistilBertConfig, DistilBertModel, LongformerConfig
 
 from rank_core.batches import Chunk
+from rank_core.encoders.longformer import QueryGlobalLongformer
 from rank_core.errors import BadInput
-from rank_core.longformer import QueryGlobalLongformer
 from rank_core.models import build_model, check_model
 from rank_core.models.qds import PATTERNS, REACH, QdsTransformer, SentenceReader, sentence_starts
 from rank_core.settings.config import Chunking, Model, TrialConfig

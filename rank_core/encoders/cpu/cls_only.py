@@ -8,7 +8,7 @@ and in training.
 In scoring with 16-bit products, [CLS] itself is computed in fp32 in every layer: one token of
 hundreds. What rounding does to the other tokens reaches it through averages over all of them only.
 
-In scoring on CPUs the layers are packed (`rank_core.packed_layers`); what is here is the path of
+In scoring on CPUs the layers are packed (`rank_core.encoders.cpu.packed_layers`); what is here is the path of
 training, of other devices, and what the packed layers must equal.
 """
 
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from rank_core.attention import PLAIN, plain_attention
-from rank_core.packed_layers import PackedLayers, can_pack
+from rank_core.encoders.cpu.attention import PLAIN, plain_attention
+from rank_core.encoders.cpu.packed_layers import PackedLayers, can_pack
 
 SAME_LAYERS = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
 """Model types whose layers are BERT's: attention.self, attention.output, feed_forward_chunk."""

@@ -21,8 +21,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from rank_core.cache import cached_directory
+from rank_core.encoders.tiny_tokenizer import SPECIAL, train_tokenizer
 from rank_core.seeding import derive, generator
-from rank_core.tiny_tokenizer import SPECIAL, train_tokenizer
 
 
 @dataclass(frozen=True)

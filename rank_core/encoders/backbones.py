@@ -17,10 +17,10 @@ import transformers
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 
-from rank_core import tiny
-from rank_core.alibi import AlibiConfig, load_alibi
-from rank_core.attention import use_plain_attention
-from rank_core.backbone_types import backbone_type, kind_of, marks_of, max_input_tokens
+from rank_core.encoders import tiny
+from rank_core.encoders.alibi import AlibiConfig, load_alibi
+from rank_core.encoders.backbone_types import backbone_type, kind_of, marks_of, max_input_tokens
+from rank_core.encoders.cpu.attention import use_plain_attention
 from rank_core.errors import BadInput
 
 VOCABULARY_FILES = (
@@ -149,11 +149,11 @@ def _quietly() -> Iterator[None]:
 def _loader(name: str) -> Any:
     """The class that reads a kind of checkpoint; those few read seldom are imported when needed."""
     if name == "RowwiseBigBird":
-        from rank_core.big_bird import RowwiseBigBird
+        from rank_core.encoders.big_bird import RowwiseBigBird
 
         return RowwiseBigBird
     if name == "QueryGlobalLongformer":
-        from rank_core.longformer import QueryGlobalLongformer
+        from rank_core.encoders.longformer import QueryGlobalLongformer
 
         return QueryGlobalLongformer
     return getattr(transformers, name)

@@ -1,0 +1,1 @@
+"""Backbones: what each encoder accepts, and the small ones trained on the spot."""

@@ -1,0 +1,1 @@
+"""Faster attention and layers on CPUs; each must equal the plain encoder."""
