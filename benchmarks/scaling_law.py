@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.workload import machine, median, parser, print_table, save, workload
-from rank_core.batches import PairEncoder
+from rank_core.chunking.batches import PairEncoder
 from rank_core.encode import Work
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
 from rank_core.models import Ranker, build_model

@@ -27,14 +27,14 @@ from benchmarks.workload import (
     save,
     workload,
 )
-from rank_core.batches import PairEncoder, tokenize_queries
+from rank_core.chunking.batches import PairEncoder, tokenize_queries
+from rank_core.chunking.token_store import open_token_store
 from rank_core.encode import Work, score_documents
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import Ranker, build_model
 from rank_core.records import Run
 from rank_core.rerank import rerank
 from rank_core.settings.config import TrialConfig
-from rank_core.token_store import open_token_store
 
 NUM_QUERIES, DEPTH = 2, 10
 WINDOW, STRIDE = 150, 75

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rank_core.token_store import TokenStore, open_token_store
+from rank_core.chunking.token_store import TokenStore, open_token_store
 
 LEXICON, VOCABULARY = 20_000, 3000
 FACTOR = 2654435761  # odd: multiplying by it shuffles the numbers below 2**32

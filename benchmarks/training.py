@@ -25,7 +25,7 @@ from benchmarks.workload import (
     save,
     workload,
 )
-from rank_core.batches import PairEncoder, tokenize_queries
+from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.encode import Work
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.examples import TrainingGroup, TrainingQuery, training_groups, training_queries

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertModel
 
+from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data import Collection, load_collection
 from rank_core.encoders.backbones import Backbone, load_tokenizer, resolve_backbone
 from rank_core.encoders.tiny_tokenizer import train_tokenizer
 from rank_core.machine import trial_device
 from rank_core.settings.config import Evaluation
-from rank_core.token_store import TokenStore, open_token_store
 
 SIZES = {  # layers, hidden, heads, feed-forward
     "tiny": (2, 64, 2, 256),

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.workload import machine, print_table, save
+from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import tiny
-from rank_core.inputs import load_inputs
 from rank_core.models import MODELS, ListRanker
 from rank_core.settings.config import TrialConfig
 from rank_core.trial import run_trial

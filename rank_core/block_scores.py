@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.cache import cached_directory
-from rank_core.token_store import TokenStore
+from rank_core.chunking.token_store import TokenStore
 
 Words = NDArray[np.uint64]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rank_core import distributed
-from rank_core.batches import PairEncoder
-from rank_core.chunks import Span, coarser_ends
+from rank_core.chunking.batches import PairEncoder
+from rank_core.chunking.chunks import Span, coarser_ends
 from rank_core.rerank import KeptScores
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rank_core.chunk_scores import CHUNK_SCORES
-from rank_core.chunks import Span, document_spans
+from rank_core.chunking.chunks import Span, document_spans
 from rank_core.data import Run
 from rank_core.errors import BadInput
 from rank_core.models import model_class

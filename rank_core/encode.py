@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rank_core.batches import Chunk, PairEncoder, token_budget_batches
+from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches
 from rank_core.encoders.cpu.cls_only import packed
 from rank_core.models.ranker import Ranker, pad_chunks
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rank_core.batches import PairEncoder
+from rank_core.chunking.batches import PairEncoder
 from rank_core.encode import Work, encode_chunks
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rank_core.batches import PairEncoder
 from rank_core.cache import cache_root
+from rank_core.chunking.batches import PairEncoder
 from rank_core.encode import Document, Work, score_documents
 from rank_core.models.ranker import Ranker
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rank_core.batches import PairEncoder
+from rank_core.chunking.batches import PairEncoder
 from rank_core.encode import Document
 from rank_core.examples import TrainingGroup
 from rank_core.seeding import generator

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rank_core.batches import PairEncoder
+from rank_core.chunking.batches import PairEncoder
 from rank_core.encode import Document, Work, score_documents
 from rank_core.first_stage.index import without_ties
 from rank_core.models.ranker import Ranker

@@ -10,8 +10,8 @@ from typing import Any
 
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
+from rank_core.chunking.inputs import Inputs, cell_of
 from rank_core.encode import Work
-from rank_core.inputs import Inputs, cell_of
 from rank_core.machine import versions
 from rank_core.scorer import measured
 from rank_core.settings.config import TrialConfig

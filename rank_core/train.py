@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rank_core import distributed
-from rank_core.batches import PairEncoder
+from rank_core.chunking.batches import PairEncoder
 from rank_core.encode import Work
 from rank_core.errors import Diverged
 from rank_core.examples import TrainingQuery, training_groups

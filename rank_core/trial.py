@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
+from rank_core.chunking.inputs import Inputs, cell_of, content_hashes, load_inputs
 from rank_core.cross_validation import parts_of
 from rank_core.data.trec import in_rank_order
 from rank_core.encode import Work
 from rank_core.evaluate import mean_values
-from rank_core.inputs import Inputs, cell_of, content_hashes, load_inputs
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
 from rank_core.models import ListRanker, check_model, list_ranker, model_class
 from rank_core.rerank import untied

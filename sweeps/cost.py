@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rank_core.batches import NUM_SPECIAL, tokenize_queries
-from rank_core.chunks import document_spans
+from rank_core.chunking.batches import NUM_SPECIAL, tokenize_queries
+from rank_core.chunking.chunks import document_spans
+from rank_core.chunking.inputs import Inputs
 from rank_core.cross_validation import parts_of
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.examples import training_queries
-from rank_core.inputs import Inputs
 from rank_core.last_steps import ranks_by_score_alone
 from rank_core.models import ListRanker, Ranker, model_class
 from rank_core.scorer import evaluated_queries

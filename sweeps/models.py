@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from rank_core.batches import NUM_SPECIAL
+from rank_core.chunking.batches import NUM_SPECIAL
 from rank_core.encoders.backbones import Backbone, resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, ListRanker, Ranker, build_model, check_model

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rank_core.batches import tokenize_queries
+from rank_core.chunking.batches import tokenize_queries
+from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.cross_validation import parts_of
 from rank_core.encode import Work
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
 from rank_core.examples import TrainingGroup, TrainingQuery, training_groups, training_queries
-from rank_core.inputs import Inputs, load_inputs
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
 from rank_core.models import Ranker, build_model, model_class
 from rank_core.optimise import autocast_type

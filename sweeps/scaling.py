@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput
-from rank_core.inputs import cell_of, load_inputs
 from rank_core.models import Ranker, check_model, model_class
 from rank_core.settings.config import TrialConfig
 from rank_core.train import num_training_steps, validation_interval

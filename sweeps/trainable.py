@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
+from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import Diverged
-from rank_core.inputs import load_inputs
 from rank_core.settings.config import TrialConfig
 from rank_core.trained_model import pause_step
 from rank_core.trial import Progress, TrialResult, run_trial

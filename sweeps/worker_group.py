@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from rank_core.chunking.inputs import load_inputs
 from rank_core.cross_validation import parts_of
-from rank_core.inputs import load_inputs
 from rank_core.machine import versions
 from rank_core.settings.config import TrialConfig
 from rank_core.trained_model import OneModel

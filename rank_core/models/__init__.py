@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from rank_core.chunks import chunk_spans
+from rank_core.chunking.chunks import chunk_spans
 from rank_core.encoders.backbones import Backbone, load_encoder
 from rank_core.encoders.cpu.cls_only import only_cls
 from rank_core.encoders.tiny import RANKING_HEAD

@@ -6,7 +6,7 @@ import numpy as np
 from numpy import int32
 from numpy.typing import NDArray
 
-from rank_core.batches import Chunk, PairEncoder
+from rank_core.chunking.batches import Chunk, PairEncoder
 
 NOTHING: NDArray[int32] = np.zeros(0, dtype=int32)
 NUM_MARKS = 3  # of a row: [CLS] [SEP] text [SEP]

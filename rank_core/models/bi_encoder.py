@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rank_core.batches import EncoderInput
+from rank_core.chunking.batches import EncoderInput
+from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbones import Backbone, load_tokenizer
 from rank_core.models.poolings import masked_max
 from rank_core.models.ranker import Ranker
 from rank_core.models.row_vectors import row_vectors
 from rank_core.settings.config import Model
-from rank_core.token_store import tokenize
 
 
 class BiEncoder(Ranker):

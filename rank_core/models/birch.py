@@ -9,14 +9,14 @@ from numpy import int32
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rank_core.batches import PairEncoder
-from rank_core.chunks import Span, chunk_spans
+from rank_core.chunking.batches import PairEncoder
+from rank_core.chunking.chunks import Span, chunk_spans
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone, load_tokenizer
 from rank_core.models import poolings
 from rank_core.models.own_cuts import OwnCuts, refuse_stride
 from rank_core.models.passage_scores import ChunkScores
 from rank_core.settings.config import TrialConfig
-from rank_core.token_store import TokenStore
 
 END_MARKS = (".", "?", "!")
 WORD_STARTS = ("", "Ġ", "▁")  # how vocabularies write a mark that follows a space

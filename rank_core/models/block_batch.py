@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rank_core.batches import ChunkBatch, EncoderInput
+from rank_core.chunking.batches import ChunkBatch, EncoderInput
 from rank_core.models.keyb_selectors import Passages
 
 

@@ -13,7 +13,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from rank_core.batches import ChunkBatch
+from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbones import Backbone
 from rank_core.models.equal_chunks import EqualChunksRanker
 from rank_core.models.fixed_queries import MAX_QUERY, at_fixed_length, check_query_length

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from numpy import int32
 from numpy.typing import NDArray
 
-from rank_core.batches import PairEncoder
-from rank_core.chunks import Span, chunk_spans
+from rank_core.chunking.batches import PairEncoder
+from rank_core.chunking.chunks import Span, chunk_spans
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.models.own_cuts import OwnCuts, refuse_stride
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
-from rank_core.token_store import TokenStore
 
 
 class EqualChunks(OwnCuts):

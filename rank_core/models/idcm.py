@@ -11,15 +11,15 @@ from numpy import int32
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rank_core.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
-from rank_core.chunks import Span
+from rank_core.chunking.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.chunks import Span
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.idcm_student import ConvolutionalKernels, selection_loss
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.settings.config import Model, TrialConfig
-from rank_core.token_store import TokenStore
 
 STAGES = ("passages", "document", "student")
 BEST = 3  # chunk scores that make a document's

@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from rank_core.batches import NUM_SPECIAL, ChunkBatch, EncoderInput, PairEncoder
-from rank_core.cogltx import BLOCK_TOKENS
+from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.cogltx import BLOCK_TOKENS
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone, load_encoder, load_tokenizer, resolve_backbone
 from rank_core.encoders.cpu.cls_only import only_cls
 from rank_core.encoders.tiny import RANKING_HEAD
@@ -23,7 +24,6 @@ from rank_core.models.passage_scores import FirstP
 from rank_core.models.poolings import first
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.settings.config import Model, TrialConfig
-from rank_core.token_store import TokenStore
 
 BLOCKS_AT_ONCE = 64  # that are scored together; no gradient is recorded for them
 SAME_SCORE_DECIMALS = 4

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.batches import NUM_SPECIAL, Chunk, ChunkBatch, PairEncoder
 from rank_core.block_scores import (
     BLOCK_SCORES,
     BlockWords,
@@ -16,8 +15,9 @@ from rank_core.block_scores import (
     WordPieces,
     document_frequencies,
 )
-from rank_core.chunks import Span
-from rank_core.cogltx import block_spans, mark_costs
+from rank_core.chunking.batches import NUM_SPECIAL, Chunk, ChunkBatch, PairEncoder
+from rank_core.chunking.chunks import Span
+from rank_core.chunking.cogltx import block_spans, mark_costs
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models.block_batch import BlockBatch, BlockRow
 from rank_core.models.keyb_selectors import (

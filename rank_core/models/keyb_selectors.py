@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.chunks import Span, chunk_spans
+from rank_core.chunking.chunks import Span, chunk_spans
 from rank_core.errors import BadInput, unknown
 from rank_core.seeding import generator
 from rank_core.settings.config import Model

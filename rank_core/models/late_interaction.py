@@ -6,8 +6,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
-from rank_core.chunks import document_spans
+from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.chunks import document_spans
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.apart_pairs import NUM_MARKS, ApartPairs
@@ -23,7 +24,6 @@ from rank_core.models.vector_sequence import (
     read_first,
 )
 from rank_core.settings.config import Model, TrialConfig
-from rank_core.token_store import TokenStore
 
 OWN_SPECIAL = "own-special"
 

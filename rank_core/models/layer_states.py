@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from rank_core.batches import EncoderInput
+from rank_core.chunking.batches import EncoderInput
 
 
 def layer_states(encoder: nn.Module, inputs: EncoderInput) -> tuple[Tensor, ...]:

@@ -7,12 +7,12 @@ from numpy import int32
 from numpy.typing import NDArray
 from torch import nn
 
-from rank_core.batches import Chunk, PairEncoder
+from rank_core.chunking.batches import Chunk, PairEncoder
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models.passage_scores import FirstP
 from rank_core.settings.config import Model, TrialConfig
-from rank_core.token_store import TokenStore
 
 ZERO_BLOCKS = "bigbird-zero-blocks"
 """In evaluation every random block is block 0, as in transformers, which the published BigBird

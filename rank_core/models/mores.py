@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from rank_core.batches import ChunkBatch, PairEncoder
+from rank_core.chunking.batches import ChunkBatch, PairEncoder
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.models.apart_pairs import ApartPairs
 from rank_core.models.interaction_block import interaction_blocks
 from rank_core.models.layer_states import layer_states
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Model, TrialConfig
-from rank_core.token_store import TokenStore
 
 NUM_BLOCKS = 2
 

@@ -10,7 +10,7 @@ the collection. [CLS] takes no part; chunks are the disjoint ones of CEDR.
 import torch
 from torch import Tensor, nn
 
-from rank_core.batches import ChunkBatch
+from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbones import Backbone
 from rank_core.models.equal_chunks import EqualChunksRanker
 from rank_core.models.similarity import Terms, at_least_fp32, take, terms_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 from numpy import int32
 from numpy.typing import NDArray
 
-from rank_core.batches import Chunk, PairEncoder
-from rank_core.chunks import Span, chunk_spans, document_spans
+from rank_core.chunking.batches import Chunk, PairEncoder
+from rank_core.chunking.chunks import Span, chunk_spans, document_spans
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
 

@@ -5,8 +5,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from rank_core.batches import ChunkBatch
-from rank_core.chunks import document_spans
+from rank_core.chunking.batches import ChunkBatch
+from rank_core.chunking.chunks import document_spans
 from rank_core.encoders.backbones import Backbone
 from rank_core.models.ranker import pad_chunks
 from rank_core.models.row_vectors import row_vectors

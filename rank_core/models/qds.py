@@ -12,15 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rank_core.batches import NUM_SPECIAL, Chunk, EncoderInput, PairEncoder
-from rank_core.cogltx import NO_MARK, mark_costs
+from rank_core.chunking.batches import NUM_SPECIAL, Chunk, EncoderInput, PairEncoder
+from rank_core.chunking.cogltx import NO_MARK, mark_costs
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone, load_tokenizer
 from rank_core.encoders.cpu.cls_only import SAME_LAYERS
 from rank_core.errors import BadInput, unknown
 from rank_core.models.poolings import first
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Model, TrialConfig
-from rank_core.token_store import TokenStore
 
 REACH = 64  # tokens that a token sees to each side
 CLAUSE_COST = 2  # of a cut after a comma, which ends no sentence

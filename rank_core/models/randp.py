@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from numpy import int32
 from numpy.typing import NDArray
 
-from rank_core.batches import Chunk, PairEncoder
+from rank_core.chunking.batches import Chunk, PairEncoder
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.models import poolings
 from rank_core.models.passage_scores import ChunkScores
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
-from rank_core.token_store import TokenStore
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from rank_core.batches import ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.models.row_vectors import pooling_of, row_vectors
 from rank_core.models.unmasked_chunks import UNMASKED, UnmaskedChunks
 from rank_core.settings.config import Model, TrialConfig
-from rank_core.token_store import TokenStore
 
 
 class Ranker(nn.Module):

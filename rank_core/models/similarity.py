@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rank_core.batches import NUM_SPECIAL, ChunkBatch
+from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch
 
 
 class Terms(NamedTuple):

@@ -8,8 +8,8 @@ import torch
 from numpy import int32
 from numpy.typing import NDArray
 
-from rank_core.batches import Chunk, EncoderInput, PairEncoder
-from rank_core.chunks import document_spans
+from rank_core.chunking.batches import Chunk, EncoderInput, PairEncoder
+from rank_core.chunking.chunks import document_spans
 from rank_core.errors import BadInput, unknown
 from rank_core.settings.config import TrialConfig
 

@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
-from rank_core.inputs import Inputs, load_inputs
 from rank_core.models import check_model
 from rank_core.settings.config import TrialConfig
 from sweeps.doctor.candidates import candidates

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rank_core.chunks import Span, document_spans
-from rank_core.inputs import Inputs
+from rank_core.chunking.chunks import Span, document_spans
+from rank_core.chunking.inputs import Inputs
 from rank_core.models import ListRanker, model_class
 from rank_core.settings.config import Chunking, TrialConfig
 from sweeps.cost import chunk_statistics

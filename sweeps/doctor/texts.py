@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from rank_core.batches import tokenize_queries
+from rank_core.chunking.batches import tokenize_queries
+from rank_core.chunking.inputs import Inputs
 from rank_core.data import Collection
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.inputs import Inputs
 from rank_core.settings.config import Chunking
 from sweeps.doctor.finding import Finding
 

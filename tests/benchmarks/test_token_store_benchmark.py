@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import token_store as benchmark
-from rank_core.token_store import open_token_store
+from rank_core.chunking.token_store import open_token_store
 
 
 def test_made_documents_are_the_same_however_they_are_asked_for():

@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rank_core.batches import Chunk
+from rank_core.chunking.batches import Chunk
 from rank_core.encoders.alibi import AlibiConfig, AlibiEncoder
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import load_encoder, resolve_backbone

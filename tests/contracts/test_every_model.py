@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
-from rank_core.batches import Chunk, tokenize_queries
+from rank_core.chunking.batches import Chunk, tokenize_queries
 from rank_core.encode import Work, score_documents
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import MODELS as SYSTEMS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.batches import Chunk, PairEncoder, token_budget_batches, tokenize_queries
+from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches, tokenize_queries
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.settings.config import Chunking
 

@@ -13,9 +13,9 @@ from rank_core.block_scores import (
     document_frequencies,
     tf_idf,
 )
+from rank_core.chunking.token_store import open_token_store, tokenize
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny_tokenizer import train_tokenizer
-from rank_core.token_store import open_token_store, tokenize
 
 TEXTS = ["amber birch", "amber, Amber. cedar", "delta", "birch? northern lanterns"]
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from rank_core.chunks import Span, chunk_spans, coarser_ends, document_spans
+from rank_core.chunking.chunks import Span, chunk_spans, coarser_ends, document_spans
 from rank_core.encode import Work
 from rank_core.settings.config import Chunking
 

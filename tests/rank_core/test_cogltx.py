@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from rank_core.cogltx import BLOCK_COST, FORCED_CUT_COST, block_spans, mark_costs
+from rank_core.chunking.cogltx import BLOCK_COST, FORCED_CUT_COST, block_spans, mark_costs
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny_tokenizer import train_tokenizer
 

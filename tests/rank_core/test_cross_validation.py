@@ -7,12 +7,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.cross_validation import check_folds, deal, load_folds, near_duplicates, parts_of
 from rank_core.data import Collection, Split, load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
-from rank_core.inputs import Inputs, load_inputs
 from rank_core.scorer import evaluated_queries, first_stage_means
 from rank_core.train import CurvePoint
 from rank_core.trial import Progress, TrialResult, run_trial, trial_streams

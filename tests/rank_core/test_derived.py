@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from rank_core.chunk_scores import CHUNK_SCORES, END
-from rank_core.chunks import coarser_ends, document_spans
+from rank_core.chunking.chunks import coarser_ends, document_spans
 from rank_core.data import load_collection
 from rank_core.data.trec import read_run
 from rank_core.derived import derived_config, derived_run, read_chunks

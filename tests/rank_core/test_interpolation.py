@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from rank_core.chunking.inputs import load_inputs
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
-from rank_core.inputs import load_inputs
 from rank_core.interpolation import (
     Interpolation,
     best_sentences,

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from rank_core.batches import PairEncoder
 from rank_core.cache import cache_root
+from rank_core.chunking.batches import PairEncoder
 from rank_core.encode import Work, score_documents
 from rank_core.micro_batch import (
     ON_CPU,

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from rank_core.chunking.inputs import load_inputs
 from rank_core.encode import Work
 from rank_core.errors import OutOfMemory
-from rank_core.inputs import load_inputs
 from rank_core.micro_batch import is_checkpointing
 from rank_core.models import build_model
 from rank_core.out_of_memory import within_memory

@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from rank_core.batches import PairEncoder
+from rank_core.chunking.batches import PairEncoder
 from rank_core.examples import TrainingGroup, TrainingQuery, training_groups
 from rank_core.passage_training import TrainingReader
 from rank_core.settings.config import Chunking, Training

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rank_core import rerank as rerank_module
-from rank_core.batches import PairEncoder, tokenize_queries
+from rank_core.chunking.batches import PairEncoder, tokenize_queries
+from rank_core.chunking.inputs import load_inputs
 from rank_core.encode import Work
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.inputs import load_inputs
 from rank_core.models import build_model
 from rank_core.rerank import ordered, rerank, untied
 from rank_core.settings.config import Chunking, Model, TrialConfig

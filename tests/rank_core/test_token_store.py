@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rank_core import token_build
 from rank_core.cache import cache_root
+from rank_core.chunking import token_build
+from rank_core.chunking.token_store import TokenStore, open_token_store, tokenizer_hash
 from rank_core.data.disk import id_index
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny_tokenizer import train_tokenizer
 from rank_core.errors import BadInput
-from rank_core.token_store import TokenStore, open_token_store, tokenizer_hash
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = {"a": "amber birch", "empty": " ", "b": "Cedar, DELTA! " * 400, "last": "zephyr"}
@@ -52,7 +52,7 @@ class Lengths:
 OPENER = """
 import os, signal, sys, time
 from rank_core import token_build
-from rank_core.token_store import open_token_store
+from rank_core.chunking.token_store import open_token_store
 number, die = int(sys.argv[1]), len(sys.argv) > 2
 class Loud(Lengths):
     def __call__(self, texts, **settings):

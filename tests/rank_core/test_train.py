@@ -5,13 +5,13 @@ from math import ceil
 import pytest
 import torch
 
-from rank_core.batches import PairEncoder
+from rank_core.chunking.batches import PairEncoder
+from rank_core.chunking.inputs import load_inputs
 from rank_core.data import load_collection
 from rank_core.data.trec import write_run
 from rank_core.encode import Work
 from rank_core.errors import Diverged
 from rank_core.examples import training_groups, training_queries
-from rank_core.inputs import load_inputs
 from rank_core.losses import LOSSES, pairwise_margin
 from rank_core.models import build_model
 from rank_core.scorer import Scorer

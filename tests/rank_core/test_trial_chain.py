@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
+from rank_core.chunking.inputs import cell_of, content_hashes, load_inputs
 from rank_core.data import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from rank_core.inputs import cell_of, content_hashes, load_inputs
 from rank_core.settings.config import TrialConfig
 from rank_core.trial import TrialResult, run_trial, trial_streams
 

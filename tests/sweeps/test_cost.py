@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sweeps.cost
-from rank_core.chunks import document_spans
-from rank_core.inputs import load_inputs
+from rank_core.chunking.chunks import document_spans
+from rank_core.chunking.inputs import load_inputs
 from rank_core.trial import TrialResult, run_trial
 from sweeps.cost import Reads, chunk_statistics, mean_query_tokens, trial_cost, trial_reads
 

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from rank_core.chunks import Span, document_spans
+from rank_core.chunking.chunks import Span, document_spans
+from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import BadInput
-from rank_core.inputs import load_inputs
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig
 from sweeps.doctor.candidates import candidates, first_and_best, found_share, unjudged_share

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rank_core.chunks import document_spans
-from rank_core.inputs import load_inputs
+from rank_core.chunking.chunks import document_spans
+from rank_core.chunking.inputs import load_inputs
 from sweeps.probe import draw, planned_tokens, probe
 
 

@@ -41,7 +41,7 @@ def test_a_trial_asks_once_per_query_and_replays_for_nothing(trial, server, tmp_
         assert result.status == "done" and 0 < result.test["nDCG@10"] < 1
     runs = [read_run(tmp_path / name / "test.run.gz") for name in ("first", "again")]
     assert runs[0] == runs[1]
-    from rank_core.inputs import load_inputs
+    from rank_core.chunking.inputs import load_inputs
 
     collection = load_inputs(trial.collection, trial.model.backbone).collection
     candidates = collection.splits["test"].candidates

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.batches import Chunk
+from rank_core.chunking.batches import Chunk
 from rank_core.models import MODELS, build_model
 from rank_core.settings.config import Model, TrialConfig
 

@@ -7,7 +7,7 @@ from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
-from rank_core.batches import Chunk, PairEncoder
+from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.models import build_model
 from rank_core.models.bi_encoder import BiEncoder

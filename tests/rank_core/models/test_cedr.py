@@ -9,7 +9,7 @@ from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
-from rank_core.batches import Chunk, PairEncoder
+from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
 from rank_core.models.cedr import histogram

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.batches import Chunk
+from rank_core.chunking.batches import Chunk
 from rank_core.encode import Work, score_documents
 from rank_core.errors import BadInput
 from rank_core.models import build_model, check_model

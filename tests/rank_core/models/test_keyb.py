@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch.testing import assert_close
 
-from rank_core.batches import Chunk
+from rank_core.chunking.batches import Chunk
 from rank_core.encode import Work, score_documents
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny import RANKING_HEAD

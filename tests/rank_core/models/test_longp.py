@@ -13,7 +13,7 @@ from transformers import (
     LongformerModel,
 )
 
-from rank_core.batches import Chunk
+from rank_core.chunking.batches import Chunk
 from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
 from rank_core.encoders.big_bird import RowwiseBigBird
 from rank_core.encoders.longformer import QueryGlobalLongformer

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.batches import Chunk, PairEncoder
+from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.models import build_model
 from rank_core.models.neural_model1 import EPSILON, log_likelihood
 from rank_core.models.similarity import Terms, terms_of

@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, LlamaConfig, LlamaModel
 
-from rank_core.batches import Chunk
+from rank_core.chunking.batches import Chunk
 from rank_core.encode import Work, score_documents
 from rank_core.encoders import backbones
 from rank_core.errors import BadInput

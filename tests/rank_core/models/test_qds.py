@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 from transformers import DistilBertConfig, DistilBertModel, LongformerConfig
 
-from rank_core.batches import Chunk
+from rank_core.chunking.batches import Chunk
 from rank_core.encoders.longformer import QueryGlobalLongformer
 from rank_core.errors import BadInput
 from rank_core.models import build_model, check_model

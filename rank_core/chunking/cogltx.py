@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.chunks import Span
+from rank_core.chunking.chunks import Span
 
 BLOCK_TOKENS = 63  # most tokens of a block
 BLOCK_COST = 4

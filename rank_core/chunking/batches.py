@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rank_core.chunks import Span, document_spans
+from rank_core.chunking.chunks import Span, document_spans
+from rank_core.chunking.token_store import TokenStore, tokenize
 from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import Chunking
-from rank_core.token_store import TokenStore, tokenize
 
 # C chunks of a batch, L tokens of its longest chunk, B documents.
 

@@ -1,0 +1,1 @@
+"""From documents to chunks, from chunks to batches of tokens."""
