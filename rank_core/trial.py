@@ -12,7 +12,8 @@ from rank_core.data.trec import in_rank_order
 from rank_core.encode import Work
 from rank_core.evaluate import mean_values
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
-from rank_core.models import ListRanker, check_model, list_ranker, model_class
+from rank_core.models import ListRanker, check_model, model_class
+from rank_core.models.lists import list_ranker
 from rank_core.rerank import untied
 from rank_core.resume import SoFar
 from rank_core.scorer import evaluated_queries, measured

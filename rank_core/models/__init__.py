@@ -11,33 +11,33 @@ from rank_core.encoders.backbones import Backbone, load_encoder
 from rank_core.encoders.cpu.cls_only import only_cls
 from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput, unknown
-from rank_core.models.avg_cls import AvgCls
 from rank_core.models.bi_encoder import BiEncoder
 from rank_core.models.birch import Birch
-from rank_core.models.bm25_rm3 import Bm25Rm3
-from rank_core.models.cedr import CedrDrmm, CedrKnrm, CedrPacrr
-from rank_core.models.co_pacrr import CoPacrr
-from rank_core.models.deeprank import DeepRank
-from rank_core.models.idcm import Idcm
-from rank_core.models.keyb import KeyB, KeyBParade
+from rank_core.models.interaction.cedr import CedrDrmm, CedrKnrm, CedrPacrr
+from rank_core.models.interaction.co_pacrr import CoPacrr
+from rank_core.models.interaction.deeprank import DeepRank
+from rank_core.models.interaction.neural_model1 import NeuralModel1
+from rank_core.models.interaction.tk import TK
+from rank_core.models.interaction.tkl import TKL
+from rank_core.models.interaction.word_vectors import WordVectorRanker
+from rank_core.models.key_blocks.idcm import Idcm
+from rank_core.models.key_blocks.keyb import KeyB, KeyBParade
+from rank_core.models.key_blocks.qds import QdsTransformer
 from rank_core.models.late_interaction import LateInteraction
-from rank_core.models.list_ranker import FirstStage, ListRanker, RandomOrder
+from rank_core.models.lists.bm25_rm3 import Bm25Rm3
+from rank_core.models.lists.list_ranker import FirstStage, ListRanker, RandomOrder
+from rank_core.models.lists.rankgpt import RankGPT
 from rank_core.models.longp import LongP
 from rank_core.models.mores import Mores
-from rank_core.models.neural_model1 import NeuralModel1
-from rank_core.models.parade import ParadeAttn, ParadeAvg, ParadeMax
-from rank_core.models.parade_cnn import ParadeCnn
-from rank_core.models.parade_pretrained import ParadePretrained, ParadeWithQuery
-from rank_core.models.parade_transformer import ParadeTransformer, ParadeTransformerL3
+from rank_core.models.parade.avg_cls import AvgCls
+from rank_core.models.parade.cnn import ParadeCnn
+from rank_core.models.parade.parade import ParadeAttn, ParadeAvg, ParadeMax
+from rank_core.models.parade.pretrained import ParadePretrained, ParadeWithQuery
+from rank_core.models.parade.transformer import ParadeTransformer, ParadeTransformerL3
 from rank_core.models.passage_scores import AvgP, FirstP, KMaxAvgP, MaxP, SumP, check_keeps
-from rank_core.models.qds import QdsTransformer
 from rank_core.models.randp import RandP
 from rank_core.models.ranker import Ranker
-from rank_core.models.rankgpt import RankGPT
 from rank_core.models.row_vectors import pooling_of
-from rank_core.models.tk import TK
-from rank_core.models.tkl import TKL
-from rank_core.models.word_vectors import WordVectorRanker
 from rank_core.settings.config import Chat, Model, TrialConfig
 from rank_core.settings.training import check_training
 

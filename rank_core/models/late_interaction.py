@@ -12,9 +12,8 @@ from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.apart_pairs import NUM_MARKS, ApartPairs
-from rank_core.models.ranker import pad_chunks
-from rank_core.models.second_encoder import SecondEncoder
-from rank_core.models.vector_sequence import (
+from rank_core.models.parade.second_encoder import SecondEncoder
+from rank_core.models.parade.vector_sequence import (
     Part,
     input_size,
     output_size,
@@ -23,6 +22,7 @@ from rank_core.models.vector_sequence import (
     random_special,
     read_first,
 )
+from rank_core.models.ranker import pad_chunks
 from rank_core.settings.config import Model, TrialConfig
 
 OWN_SPECIAL = "own-special"

@@ -5,7 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from rank_core.block_scores import (
+from rank_core.chunking.token_store import open_token_store, tokenize
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.tiny_tokenizer import train_tokenizer
+from rank_core.models.key_blocks.block_scores import (
     BlockWords,
     WordPieces,
     bm25,
@@ -13,9 +16,6 @@ from rank_core.block_scores import (
     document_frequencies,
     tf_idf,
 )
-from rank_core.chunking.token_store import open_token_store, tokenize
-from rank_core.encoders.backbones import load_tokenizer
-from rank_core.encoders.tiny_tokenizer import train_tokenizer
 
 TEXTS = ["amber birch", "amber, Amber. cedar", "delta", "birch? northern lanterns"]
 

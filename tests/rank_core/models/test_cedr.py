@@ -12,11 +12,11 @@ from transformers import AutoModel, BertConfig
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
-from rank_core.models.cedr import histogram
-from rank_core.models.kernels import GaussianKernels
+from rank_core.models.interaction.cedr import histogram
+from rank_core.models.interaction.kernels import GaussianKernels
+from rank_core.models.interaction.ngram_matches import NgramFilters, strongest
+from rank_core.models.interaction.similarity import cosines, take, terms_of
 from rank_core.models.layer_states import layer_states
-from rank_core.models.ngram_matches import NgramFilters, strongest
-from rank_core.models.similarity import cosines, take, terms_of
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 CEDR = ("cedr-knrm", "cedr-drmm", "cedr-pacrr")

@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.models import build_model
-from rank_core.models.co_pacrr import surroundings
-from rank_core.models.similarity import Terms
+from rank_core.models.interaction.co_pacrr import surroundings
+from rank_core.models.interaction.similarity import Terms
 from rank_core.settings.config import Chunking
 
 MODEL = "co-pacrr"

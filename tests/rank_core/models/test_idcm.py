@@ -12,8 +12,8 @@ from rank_core.chunking.batches import Chunk
 from rank_core.encode import Work, score_documents
 from rank_core.errors import BadInput
 from rank_core.models import build_model, check_model
-from rank_core.models.idcm import Idcm, overlapping_spans
-from rank_core.models.idcm_student import CENTRES, ConvolutionalKernels, selection_loss
+from rank_core.models.key_blocks.idcm import Idcm, overlapping_spans
+from rank_core.models.key_blocks.idcm_student import CENTRES, ConvolutionalKernels, selection_loss
 from rank_core.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
 

@@ -16,7 +16,7 @@ from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
-from rank_core.models.keyb_selectors import (
+from rank_core.models.key_blocks.selectors import (
     FROM_TEXT,
     LEARNED,
     Passages,

@@ -15,7 +15,7 @@ from rank_core.encode import Work, score_documents
 from rank_core.encoders import backbones
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
-from rank_core.models.vector_sequence import Part, pack, random_body, read_first
+from rank_core.models.parade.vector_sequence import Part, pack, random_body, read_first
 from rank_core.optimise import build_optimizer
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
 

@@ -12,7 +12,13 @@ from rank_core.chunking.batches import Chunk
 from rank_core.encoders.longformer import QueryGlobalLongformer
 from rank_core.errors import BadInput
 from rank_core.models import build_model, check_model
-from rank_core.models.qds import PATTERNS, REACH, QdsTransformer, SentenceReader, sentence_starts
+from rank_core.models.key_blocks.qds import (
+    PATTERNS,
+    REACH,
+    QdsTransformer,
+    SentenceReader,
+    sentence_starts,
+)
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 CHUNKING = Chunking(window=96, stride=96, max_document_tokens=96)

@@ -10,8 +10,13 @@ from transformers import AutoModel, BertConfig
 
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, build_model, check_model
-from rank_core.models.contextualise import TEXT_START, Contextualiser, sinusoids, through
-from rank_core.models.tk import MU
+from rank_core.models.interaction.contextualise import (
+    TEXT_START,
+    Contextualiser,
+    sinusoids,
+    through,
+)
+from rank_core.models.interaction.tk import MU
 from rank_core.settings.config import Chunking, Model
 
 MODEL = "tk"

@@ -2,7 +2,7 @@
 plain BERT; the AvgP of Boytsov et al. 2022, whose divisor counted padding-only chunks apart)."""
 
 from rank_core.models.equal_chunks import EqualChunksRanker
-from rank_core.models.parade import ParadeAvg
+from rank_core.models.parade.parade import ParadeAvg
 
 
 class AvgCls(EqualChunksRanker, ParadeAvg):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbones import Backbone
 from rank_core.models.equal_chunks import EqualChunksRanker
-from rank_core.models.similarity import Terms, at_least_fp32, take, terms_of
+from rank_core.models.interaction.similarity import Terms, at_least_fp32, take, terms_of
 from rank_core.settings.config import Model
 
 EPSILON = 1e-4  # what a query token has that nothing in the document translates into

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool1d, pad
 
 from rank_core.encoders.backbones import Backbone
-from rank_core.models.contextualise import TEXT_START
-from rank_core.models.similarity import Terms, cosines
-from rank_core.models.tk import KernelScorer
+from rank_core.models.interaction.contextualise import TEXT_START
+from rank_core.models.interaction.similarity import Terms, cosines
+from rank_core.models.interaction.tk import KernelScorer
 from rank_core.settings.config import Model
 
 PIECE = 40  # tokens that see each other,

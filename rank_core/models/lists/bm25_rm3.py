@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
-from rank_core.models.list_ranker import ListRanker, Ranking
+from rank_core.models.lists.list_ranker import ListRanker, Ranking
 from rank_core.records import Run
 
 RM3 = Bm25Settings(rm3=Rm3())

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.encoders.backbones import Backbone
-from rank_core.models.similarity import Terms, cosines
-from rank_core.models.word_vectors import WordVectorRanker
+from rank_core.models.interaction.similarity import Terms, cosines
+from rank_core.models.interaction.word_vectors import WordVectorRanker
 from rank_core.settings.config import Model
 
 SIDE = 15  # tokens of the document that are read on either side of a match

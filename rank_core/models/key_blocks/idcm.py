@@ -17,7 +17,7 @@ from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
-from rank_core.models.idcm_student import ConvolutionalKernels, selection_loss
+from rank_core.models.key_blocks.idcm_student import ConvolutionalKernels, selection_loss
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.settings.config import Model, TrialConfig
 

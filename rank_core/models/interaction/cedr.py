@@ -16,14 +16,25 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbones import Backbone
 from rank_core.models.equal_chunks import EqualChunksRanker
-from rank_core.models.fixed_queries import MAX_QUERY, at_fixed_length, check_query_length
-from rank_core.models.kernels import GaussianKernels
+from rank_core.models.interaction.fixed_queries import (
+    MAX_QUERY,
+    at_fixed_length,
+    check_query_length,
+)
+from rank_core.models.interaction.kernels import GaussianKernels
+from rank_core.models.interaction.ngram_matches import NgramFilters, strongest
+from rank_core.models.interaction.similarity import (
+    Terms,
+    at_least_fp32,
+    cosines,
+    pair_mask,
+    take,
+    terms_of,
+)
 from rank_core.models.layer_states import layer_states
-from rank_core.models.ngram_matches import NgramFilters, strongest
 from rank_core.models.poolings import masked_mean
 from rank_core.models.ranker import pad_chunks
 from rank_core.models.row_vectors import row_vectors
-from rank_core.models.similarity import Terms, at_least_fp32, cosines, pair_mask, take, terms_of
 from rank_core.settings.config import Model, TrialConfig
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from rank_core.models.similarity import at_least_fp32
+from rank_core.models.interaction.similarity import at_least_fp32
 
 TEXT_START = 500
 """The position of a document's first token; queries begin at 0, so the two share no positions."""

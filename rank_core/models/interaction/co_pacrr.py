@@ -6,10 +6,14 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from rank_core.encoders.backbones import Backbone
-from rank_core.models.fixed_queries import MAX_QUERY, at_fixed_length, check_query_length
-from rank_core.models.ngram_matches import NgramFilters, strongest
-from rank_core.models.similarity import Terms, cosines, pair_mask
-from rank_core.models.word_vectors import WordVectorRanker
+from rank_core.models.interaction.fixed_queries import (
+    MAX_QUERY,
+    at_fixed_length,
+    check_query_length,
+)
+from rank_core.models.interaction.ngram_matches import NgramFilters, strongest
+from rank_core.models.interaction.similarity import Terms, cosines, pair_mask
+from rank_core.models.interaction.word_vectors import WordVectorRanker
 from rank_core.settings.config import Model, TrialConfig
 
 NGRAMS = (2, 3)  # beside single tokens, whose similarity is taken as it is

@@ -8,16 +8,16 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.chunking.chunks import document_spans
 from rank_core.encoders.backbones import Backbone
-from rank_core.models.ranker import pad_chunks
-from rank_core.models.row_vectors import row_vectors
-from rank_core.models.second_encoder import SecondEncoder
-from rank_core.models.vector_sequence import (
+from rank_core.models.parade.second_encoder import SecondEncoder
+from rank_core.models.parade.vector_sequence import (
     Part,
     input_size,
     projection,
     random_special,
     read_first,
 )
+from rank_core.models.ranker import pad_chunks
+from rank_core.models.row_vectors import row_vectors
 from rank_core.settings.config import Model, TrialConfig
 
 

@@ -12,9 +12,9 @@ from rank_core.chunking.batches import ChunkBatch, PairEncoder
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput
+from rank_core.models.interaction.similarity import Terms, take, terms_of
 from rank_core.models.longp import WholeDocuments
 from rank_core.models.ranker import Ranker
-from rank_core.models.similarity import Terms, take, terms_of
 from rank_core.settings.config import Model, TrialConfig
 
 

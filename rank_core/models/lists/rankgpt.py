@@ -13,7 +13,7 @@ from rank_core.llm import ChatModel
 from rank_core.llm.chat import ChatClient
 from rank_core.llm.ledger import AnswerCache, Ledger
 from rank_core.llm.rankgpt import ListRanking, rerank_with_llm
-from rank_core.models.list_ranker import ListRanker, Ranking
+from rank_core.models.lists.list_ranker import ListRanker, Ranking
 from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
 

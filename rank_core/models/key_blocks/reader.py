@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.block_scores import (
+from rank_core.chunking.batches import NUM_SPECIAL, Chunk, ChunkBatch, PairEncoder
+from rank_core.chunking.chunks import Span
+from rank_core.chunking.cogltx import block_spans, mark_costs
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.models.key_blocks.block_batch import BlockBatch, BlockRow
+from rank_core.models.key_blocks.block_scores import (
     BLOCK_SCORES,
     BlockWords,
     DocumentFrequencies,
     WordPieces,
     document_frequencies,
 )
-from rank_core.chunking.batches import NUM_SPECIAL, Chunk, ChunkBatch, PairEncoder
-from rank_core.chunking.chunks import Span
-from rank_core.chunking.cogltx import block_spans, mark_costs
-from rank_core.encoders.backbones import load_tokenizer
-from rank_core.models.block_batch import BlockBatch, BlockRow
-from rank_core.models.keyb_selectors import (
+from rank_core.models.key_blocks.selectors import (
     CASCADE_SURPLUS,
     LEARNED,
     Passages,

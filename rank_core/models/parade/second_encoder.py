@@ -3,8 +3,8 @@
 from torch import nn
 
 from rank_core.errors import BadInput
-from rank_core.models.parade import Parade
-from rank_core.models.vector_sequence import (
+from rank_core.models.parade.parade import Parade
+from rank_core.models.parade.vector_sequence import (
     most_vectors,
     output_size,
     pretrained_body,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rank_core.chunking.batches import ChunkBatch, EncoderInput
-from rank_core.models.keyb_selectors import Passages
+from rank_core.models.key_blocks.selectors import Passages
 
 
 class BlockRow(NamedTuple):

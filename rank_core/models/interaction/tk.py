@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.encoders.backbones import Backbone
-from rank_core.models.contextualise import TEXT_START, Contextualiser
-from rank_core.models.kernels import GaussianKernels
-from rank_core.models.similarity import Terms, at_least_fp32, cosines
-from rank_core.models.word_vectors import WordVectorRanker
+from rank_core.models.interaction.contextualise import TEXT_START, Contextualiser
+from rank_core.models.interaction.kernels import GaussianKernels
+from rank_core.models.interaction.similarity import Terms, at_least_fp32, cosines
+from rank_core.models.interaction.word_vectors import WordVectorRanker
 from rank_core.settings.config import Model
 
 MU = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.encoders.backbones import Backbone
-from rank_core.models.parade import Parade
+from rank_core.models.parade.parade import Parade
 from rank_core.settings.config import Model
 
 

@@ -1,0 +1,1 @@
+"""Rankers over similarities of query and document terms (CEDR, TK, PACRR, DRMM)."""

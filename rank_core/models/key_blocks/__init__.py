@@ -1,0 +1,1 @@
+"""Rankers that read only the blocks or chunks that a selector keeps."""

@@ -1,0 +1,1 @@
+"""Rankers that aggregate chunk vectors (PARADE and its relatives)."""
