@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from benchmarks.workload import machine, median, parser, print_table, save, workload
 from rank_core.chunking.batches import PairEncoder
-from rank_core.encode import Work
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
 from rank_core.models import Ranker, build_model
+from rank_core.ranking.encode import Work
+from rank_core.ranking.rerank import rerank
 from rank_core.records import Run
-from rank_core.rerank import rerank
 from rank_core.settings.config import TrialConfig
 
 WINDOW, STRIDE = 150, 75

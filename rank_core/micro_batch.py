@@ -13,8 +13,8 @@ import torch
 
 from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
-from rank_core.encode import Document, Work, score_documents
 from rank_core.models.ranker import Ranker
+from rank_core.ranking.encode import Document, Work, score_documents
 
 ON_CPU = 8192  # beyond it nothing gets faster, and the working set leaves the caches
 FREE_SHARE = 0.6  # of the free memory; the rest is for longer rows, aggregators and fragments

@@ -11,9 +11,9 @@ from typing import Any
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of
-from rank_core.encode import Work
 from rank_core.machine import versions
-from rank_core.scorer import measured
+from rank_core.ranking.encode import Work
+from rank_core.ranking.scorer import measured
 from rank_core.settings.config import TrialConfig
 from rank_core.train import CurvePoint, never
 from rank_core.trained_model import OneModel

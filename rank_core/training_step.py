@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rank_core.encode import Work, score_documents
 from rank_core.errors import OutOfMemory
 from rank_core.examples import TrainingGroup
 from rank_core.losses import Targets, loss_of
@@ -20,6 +19,7 @@ from rank_core.micro_batch import (
 )
 from rank_core.models.ranker import Ranker
 from rank_core.passage_training import Row, TrainingReader
+from rank_core.ranking.encode import Work, score_documents
 
 logger = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of, content_hashes, load_inputs
 from rank_core.cross_validation import parts_of
 from rank_core.data.trec import in_rank_order
-from rank_core.encode import Work
 from rank_core.evaluate import mean_values
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
 from rank_core.models import ListRanker, check_model, model_class
 from rank_core.models.lists import list_ranker
-from rank_core.rerank import untied
+from rank_core.ranking.encode import Work
+from rank_core.ranking.rerank import untied
+from rank_core.ranking.scorer import evaluated_queries, measured
 from rank_core.resume import SoFar
-from rank_core.scorer import evaluated_queries, measured
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
 from rank_core.train import Streams

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rank_core.data import Run
 from rank_core.data.trec import write_run
-from rank_core.encode import Work
 from rank_core.evaluate import mean_values
+from rank_core.ranking.encode import Work
 from rank_core.settings.config import TrialConfig
 from rank_core.train import CurvePoint
 

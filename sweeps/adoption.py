@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rank_core.checkpoints.weights import WEIGHTS
-from rank_core.chunk_scores import CHUNK_SCORES
+from rank_core.ranking.chunk_scores import CHUNK_SCORES
 from sweeps.plan import Trial
 from sweeps.store import Store
 

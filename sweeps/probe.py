@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.cross_validation import parts_of
-from rank_core.encode import Work
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
 from rank_core.examples import TrainingGroup, TrainingQuery, training_groups, training_queries
@@ -25,8 +24,9 @@ from rank_core.machine import peak_memory, reset_peak_memory, trial_device, vers
 from rank_core.models import Ranker, build_model, model_class
 from rank_core.optimise import autocast_type
 from rank_core.passage_training import TrainingReader
-from rank_core.rerank import ordered, rerank
-from rank_core.scorer import Scorer, evaluated_queries
+from rank_core.ranking.encode import Work
+from rank_core.ranking.rerank import ordered, rerank
+from rank_core.ranking.scorer import Scorer, evaluated_queries
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
 from rank_core.train import Streams, train

@@ -10,12 +10,12 @@ from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
 from rank_core.chunking.batches import Chunk, tokenize_queries
-from rank_core.encode import Work, score_documents
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import Ranker, build_model
 from rank_core.optimise import build_optimizer
-from rank_core.rerank import rerank
+from rank_core.ranking.encode import Work, score_documents
+from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
 
 MODELS = {name: kind for name, kind in SYSTEMS.items() if issubclass(kind, Ranker)}

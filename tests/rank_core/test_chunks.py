@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from rank_core.chunking.chunks import Span, chunk_spans, coarser_ends, document_spans
-from rank_core.encode import Work
+from rank_core.ranking.encode import Work
 from rank_core.settings.config import Chunking
 
 # (window, stride): chunks of a document of 1431 tokens, encoder tokens beside a query of 32.

@@ -6,7 +6,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, parse_measure, per_query
-from rank_core.rerank import ordered
+from rank_core.ranking.rerank import ordered
 
 QRELS = {
     "q1": {"a": 2, "b": 1, "c": 0},

@@ -7,7 +7,6 @@ import torch
 
 from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
-from rank_core.encode import Work, score_documents
 from rank_core.micro_batch import (
     ON_CPU,
     Peak,
@@ -19,6 +18,7 @@ from rank_core.micro_batch import (
     tokens_that_fit,
 )
 from rank_core.models import build_model
+from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, TrialConfig
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core import rerank as rerank_module
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.inputs import load_inputs
-from rank_core.encode import Work
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import build_model
-from rank_core.rerank import ordered, rerank, untied
+from rank_core.ranking import rerank as rerank_module
+from rank_core.ranking.encode import Work
+from rank_core.ranking.rerank import ordered, rerank, untied
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 LIMIT = 90  # tokens, less than most documents have

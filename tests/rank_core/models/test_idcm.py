@@ -9,12 +9,12 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk
-from rank_core.encode import Work, score_documents
 from rank_core.errors import BadInput
 from rank_core.models import build_model, check_model
 from rank_core.models.key_blocks.idcm import Idcm, overlapping_spans
 from rank_core.models.key_blocks.idcm_student import CENTRES, ConvolutionalKernels, selection_loss
-from rank_core.rerank import rerank
+from rank_core.ranking.encode import Work, score_documents
+from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 CHUNKING = Chunking(window=24, stride=20, max_document_tokens=200)

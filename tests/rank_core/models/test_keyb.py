@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk
-from rank_core.encode import Work, score_documents
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput
@@ -25,7 +24,8 @@ from rank_core.models.key_blocks.selectors import (
     fitting,
     within,
 )
-from rank_core.rerank import rerank
+from rank_core.ranking.encode import Work, score_documents
+from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 SELECTORS = [*FROM_TEXT, *LEARNED]

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rank_core.chunking.batches import PairEncoder
-from rank_core.encode import Document, Work, score_documents
 from rank_core.first_stage.index import without_ties
 from rank_core.models.ranker import Ranker
-from rank_core.out_of_memory import within_memory
+from rank_core.ranking.encode import Document, Work, score_documents
+from rank_core.ranking.out_of_memory import within_memory
 from rank_core.records import Run
 
 KeptScores = dict[str, dict[str, NDArray[np.float32]]]

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from rank_core.data import Run
-from rank_core.interpolation import interpolated
 from rank_core.models import ListRanker, Ranker
 from rank_core.models.birch import Birch
-from rank_core.scorer import FinalRuns, Scorer
+from rank_core.ranking.interpolation import interpolated
+from rank_core.ranking.scorer import FinalRuns, Scorer
 
 LastStep = Callable[[Scorer], FinalRuns]
 """From a scorer that has the best checkpoint to the runs that count. It may choose by dev, and sees

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.chunks import Span, coarser_ends
-from rank_core.rerank import KeptScores
+from rank_core.ranking.rerank import KeptScores
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rank_core.scorer import Scorer
+    from rank_core.ranking.scorer import Scorer
 
 CHUNK_SCORES = "chunk_scores.parquet"
 END = -1

@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder
-from rank_core.encode import Work, encode_chunks
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.models.birch import Birch
 from rank_core.models.ranker import pad_chunks
+from rank_core.ranking.encode import Work, encode_chunks
+from rank_core.ranking.rerank import ordered
+from rank_core.ranking.scorer import FinalRuns, Scorer, require_finite
 from rank_core.records import Qrels, Run
-from rank_core.rerank import ordered
-from rank_core.scorer import FinalRuns, Scorer, require_finite
 
 BestSentences = dict[str, dict[str, tuple[float, ...]]]
 """{query_id: {doc_id: relevance of its best sentences, best first, missing ones 0}}."""

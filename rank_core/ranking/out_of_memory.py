@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import torch
 
-from rank_core.encode import Document, Work
 from rank_core.errors import OutOfMemory
 from rank_core.models.ranker import Ranker
+from rank_core.ranking.encode import Document, Work
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.inputs import Inputs
 from rank_core.data import Collection, Run, Split
-from rank_core.encode import Work
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query
 from rank_core.models import Ranker
-from rank_core.rerank import KeptScores, rerank, untied
+from rank_core.ranking.encode import Work
+from rank_core.ranking.rerank import KeptScores, rerank, untied
 from rank_core.settings.config import Evaluation, TrialConfig
 
 if TYPE_CHECKING:

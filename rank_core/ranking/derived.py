@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rank_core.chunk_scores import CHUNK_SCORES
 from rank_core.chunking.chunks import Span, document_spans
 from rank_core.data import Run
 from rank_core.errors import BadInput
 from rank_core.models import model_class
 from rank_core.models.passage_scores import AddedScores, ChunkScores, KMaxAvgP
 from rank_core.models.poolings import masked_top_mean
-from rank_core.rerank import ordered
+from rank_core.ranking.chunk_scores import CHUNK_SCORES
+from rank_core.ranking.rerank import ordered
 from rank_core.settings.config import TrialConfig
 
 
