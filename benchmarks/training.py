@@ -27,13 +27,18 @@ from benchmarks.workload import (
 )
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.examples import TrainingGroup, TrainingQuery, training_groups, training_queries
-from rank_core.losses import pairwise_margin
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
 from rank_core.models import Ranker, build_model
 from rank_core.ranking.encode import Work
 from rank_core.settings.config import TrialConfig
-from rank_core.train import Streams, train
+from rank_core.training.examples import (
+    TrainingGroup,
+    TrainingQuery,
+    training_groups,
+    training_queries,
+)
+from rank_core.training.losses import pairwise_margin
+from rank_core.training.train import Streams, train
 
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
 NUM_QUERIES = 200

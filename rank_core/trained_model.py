@@ -15,17 +15,17 @@ from rank_core.chunking.inputs import Inputs
 from rank_core.data import Run
 from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
-from rank_core.examples import TrainingQuery, training_queries
 from rank_core.machine import trial_device
 from rank_core.models import Ranker, build_model
-from rank_core.optimise import autocast_type
 from rank_core.ranking.chunk_scores import write_chunk_scores
 from rank_core.ranking.encode import Work
 from rank_core.ranking.last_steps import last_step
 from rank_core.ranking.rerank import KeptScores
 from rank_core.ranking.scorer import Scorer
 from rank_core.settings.config import TrialConfig
-from rank_core.train import (
+from rank_core.training.examples import TrainingQuery, training_queries
+from rank_core.training.optimise import autocast_type
+from rank_core.training.train import (
     Streams,
     first_state,
     never,

@@ -19,8 +19,8 @@ from rank_core.ranking.scorer import evaluated_queries, measured
 from rank_core.resume import SoFar
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
-from rank_core.train import Streams
 from rank_core.trained_model import OneModel, planned_steps
+from rank_core.training.train import Streams
 from rank_core.trial_result import SPLITS, Measured, Progress, TrialResult, values_of, write_trial
 
 __all__ = ["Progress", "TrialResult", "run_trial", "trial_streams"]

@@ -12,7 +12,7 @@ from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
 from rank_core.ranking.encode import Work
 from rank_core.settings.config import TrialConfig
-from rank_core.train import CurvePoint
+from rank_core.training.train import CurvePoint
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,17 +19,22 @@ from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.cross_validation import parts_of
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
-from rank_core.examples import TrainingGroup, TrainingQuery, training_groups, training_queries
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
 from rank_core.models import Ranker, build_model, model_class
-from rank_core.optimise import autocast_type
-from rank_core.passage_training import TrainingReader
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import ordered, rerank
 from rank_core.ranking.scorer import Scorer, evaluated_queries
 from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
-from rank_core.train import Streams, train
+from rank_core.training.examples import (
+    TrainingGroup,
+    TrainingQuery,
+    training_groups,
+    training_queries,
+)
+from rank_core.training.optimise import autocast_type
+from rank_core.training.passage_training import TrainingReader
+from rank_core.training.train import Streams, train
 
 BUCKETS = 3  # of document length, equally full
 SAMPLE = 240  # documents, and half as many training groups

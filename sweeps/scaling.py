@@ -26,7 +26,7 @@ from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput
 from rank_core.models import Ranker, check_model, model_class
 from rank_core.settings.config import TrialConfig
-from rank_core.train import num_training_steps, validation_interval
+from rank_core.training.train import num_training_steps, validation_interval
 from sweeps.command_line import Options, parse
 from sweeps.describe import say
 from sweeps.experiment import Experiment, Grid

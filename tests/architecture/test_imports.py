@@ -28,7 +28,7 @@ IMPORT_MODELS = """
 import sys
 for name in "{BLOCKED}".split():
     sys.modules[name] = None
-import rank_core.chunking.chunks, rank_core.chunking.batches, rank_core.models, rank_core.train, rank_core.ranking.rerank
+import rank_core.chunking.chunks, rank_core.chunking.batches, rank_core.models, rank_core.training.train, rank_core.ranking.rerank
 from rank_core.models import MODELS
 print(len(MODELS))
 """

@@ -13,10 +13,10 @@ from rank_core.chunking.batches import Chunk, tokenize_queries
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import Ranker, build_model
-from rank_core.optimise import build_optimizer
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
+from rank_core.training.optimise import build_optimizer
 
 MODELS = {name: kind for name, kind in SYSTEMS.items() if issubclass(kind, Ranker)}
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)

@@ -14,7 +14,7 @@ from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
-from rank_core.train import CurvePoint
+from rank_core.training.train import CurvePoint
 from rank_core.trial import Progress, TrialResult, run_trial, trial_streams
 
 FOLDS = 3

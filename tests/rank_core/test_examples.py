@@ -9,8 +9,8 @@ import pytest
 from rank_core.data import Split
 from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
-from rank_core.examples import training_groups, training_queries
 from rank_core.settings.config import Training
+from rank_core.training.examples import training_groups, training_queries
 
 SPLIT = Split(
     queries={q: q for q in ("both", "graded", "unjudged", "no-negative", "only-zero")},

@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 
 from rank_core.errors import BadInput
-from rank_core.losses import LOSSES, Targets, loss_of, pairwise_margin
 from rank_core.settings.config import Training
 from rank_core.settings.training import LOSS_NAMES
+from rank_core.training.losses import LOSSES, Targets, loss_of, pairwise_margin
 
 HAND_NG = torch.tensor([[1.0, 0.0], [0.0, 2.0]])  # gaps 1 and -2
 SCORE_NG = torch.randn(6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.double) * 2

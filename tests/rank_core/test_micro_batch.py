@@ -7,7 +7,10 @@ import torch
 
 from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
-from rank_core.micro_batch import (
+from rank_core.models import build_model
+from rank_core.ranking.encode import Work, score_documents
+from rank_core.settings.config import Chunking, TrialConfig
+from rank_core.training.micro_batch import (
     ON_CPU,
     Peak,
     _group_tokens,
@@ -17,9 +20,6 @@ from rank_core.micro_batch import (
     remembered,
     tokens_that_fit,
 )
-from rank_core.models import build_model
-from rank_core.ranking.encode import Work, score_documents
-from rank_core.settings.config import Chunking, TrialConfig
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import torch
 
 from rank_core.errors import BadInput
 from rank_core.models import build_model
-from rank_core.optimise import (
+from rank_core.settings.config import Model, Training, TrialConfig
+from rank_core.training.optimise import (
     Timetable,
     autocast_type,
     build_optimizer,
@@ -13,7 +14,6 @@ from rank_core.optimise import (
     schedule_factor,
     set_learning_rates,
 )
-from rank_core.settings.config import Model, Training, TrialConfig
 
 
 def factors(schedule, warmup, num_steps):

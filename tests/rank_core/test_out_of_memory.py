@@ -5,14 +5,14 @@ import torch
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import OutOfMemory
-from rank_core.micro_batch import is_checkpointing
 from rank_core.models import build_model
 from rank_core.ranking.encode import Work
 from rank_core.ranking.out_of_memory import within_memory
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import Scorer
-from rank_core.train import Streams, first_state, train
 from rank_core.trained_model import _examples
+from rank_core.training.micro_batch import is_checkpointing
+from rank_core.training.train import Streams, first_state, train
 
 HOLDS = 1000  # encoder tokens; a row of the small collection has up to some 600
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)

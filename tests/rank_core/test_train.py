@@ -10,13 +10,13 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.data import load_collection
 from rank_core.data.trec import write_run
 from rank_core.errors import Diverged
-from rank_core.examples import training_groups, training_queries
-from rank_core.losses import LOSSES, pairwise_margin
 from rank_core.models import build_model
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import Scorer
 from rank_core.settings.config import Training
-from rank_core.train import Streams, num_training_steps, train, validation_interval
+from rank_core.training.examples import training_groups, training_queries
+from rank_core.training.losses import LOSSES, pairwise_margin
+from rank_core.training.train import Streams, num_training_steps, train, validation_interval
 
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
 

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from rank_core.errors import OutOfMemory
-from rank_core.examples import TrainingGroup
-from rank_core.losses import Targets, loss_of
-from rank_core.micro_batch import (
+from rank_core.models.ranker import Ranker
+from rank_core.ranking.encode import Work, score_documents
+from rank_core.training.examples import TrainingGroup
+from rank_core.training.losses import Targets, loss_of
+from rank_core.training.micro_batch import (
     can_checkpoint,
     checkpoint,
     is_checkpointing,
     micro_batch_tokens,
 )
-from rank_core.models.ranker import Ranker
-from rank_core.passage_training import Row, TrainingReader
-from rank_core.ranking.encode import Work, score_documents
+from rank_core.training.passage_training import Row, TrainingReader
 
 logger = logging.getLogger(__name__)
 

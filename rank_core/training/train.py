@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import Diverged
-from rank_core.examples import TrainingQuery, training_groups
 from rank_core.models.ranker import Ranker
-from rank_core.optimise import Timetable, build_optimizer, set_learning_rates
-from rank_core.passage_training import TrainingReader
 from rank_core.ranking.encode import Work
 from rank_core.seeding import derive
 from rank_core.settings.config import Training
-from rank_core.training_step import TrainingStep
+from rank_core.training.examples import TrainingQuery, training_groups
+from rank_core.training.optimise import Timetable, build_optimizer, set_learning_rates
+from rank_core.training.passage_training import TrainingReader
+from rank_core.training.training_step import TrainingStep
 
 NEWS_EVERY = 20  # steps; losses stay on the device in between, so that no step waits for them
 

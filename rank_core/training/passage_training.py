@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rank_core.chunking.batches import PairEncoder
-from rank_core.examples import TrainingGroup
 from rank_core.ranking.encode import Document
 from rank_core.seeding import generator
 from rank_core.settings.config import Training
+from rank_core.training.examples import TrainingGroup
 
 
 class Row(NamedTuple):

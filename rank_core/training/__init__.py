@@ -1,0 +1,1 @@
+"""The training loop of one trial, a generator of its progress."""
