@@ -17,8 +17,8 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import tiny
 from rank_core.models import MODELS, ListRanker
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import run_trial
-from rank_core.trial_result import Progress, TrialResult
+from rank_core.trial.trial import run_trial
+from rank_core.trial.trial_result import Progress, TrialResult
 from sweeps.suited import suited
 
 MEASURE = "nDCG@10"

@@ -9,10 +9,10 @@ _PUBLIC = {
     "MODELS": "rank_core.models",
     "BadInput": "rank_core.errors",
     "TrialConfig": "rank_core.settings.config",
-    "TrialResult": "rank_core.trial",
+    "TrialResult": "rank_core.trial.trial",
     "compare": "rank_core.stats.compare",
     "load_collection": "rank_core.data",
-    "run_trial": "rank_core.trial",
+    "run_trial": "rank_core.trial.trial",
 }
 
 __all__ = sorted(_PUBLIC)

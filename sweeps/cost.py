@@ -12,7 +12,6 @@ import numpy as np
 from rank_core.chunking.batches import NUM_SPECIAL, tokenize_queries
 from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.inputs import Inputs
-from rank_core.cross_validation import parts_of
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import ListRanker, Ranker, model_class
 from rank_core.ranking.last_steps import ranks_by_score_alone
@@ -20,6 +19,7 @@ from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import Training, TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.train import num_training_steps, validation_interval
+from rank_core.trial.cross_validation import parts_of
 
 SAMPLE = 2000  # documents that tell how a model cuts them in its own way
 BACKWARD = 2.0  # a backward pass costs about two forward passes

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rank_core.cross_validation import parts_of
 from rank_core.data import Collection, Qrels
 from rank_core.data.trec import write_qrels
 from rank_core.models import model_class
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
+from rank_core.trial.cross_validation import parts_of
 from sweeps.estimate import Calibration, gpu_share, wall_seconds
 from sweeps.measure import Forecast
 from sweeps.monitor import duration

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from rank_core.cross_validation import parts_of
 from rank_core.errors import BadInput
 from rank_core.models import ListRanker, model_class
+from rank_core.trial.cross_validation import parts_of
 from sweeps.address import cluster_address
 from sweeps.command_line import Options
 from sweeps.cost import trial_reads

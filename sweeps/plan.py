@@ -9,7 +9,6 @@ from typing import Any
 
 from rank_core.checkpoints.weights import weights_file
 from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
-from rank_core.cross_validation import near_duplicates, parts_of
 from rank_core.encoders import tiny
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
@@ -17,6 +16,7 @@ from rank_core.models import Ranker, check_model, is_deterministic, model_class
 from rank_core.profiles import profile_settings, suited_to_model
 from rank_core.ranking.last_steps import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
+from rank_core.trial.cross_validation import near_duplicates, parts_of
 from sweeps.command_line import Options
 from sweeps.cost import ChunkStatistics, chunk_statistics, trial_cost
 from sweeps.experiment import Experiment, Settings

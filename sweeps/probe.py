@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.inputs import Inputs, load_inputs
-from rank_core.cross_validation import parts_of
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
@@ -35,6 +34,7 @@ from rank_core.training.examples import (
 from rank_core.training.optimise import autocast_type
 from rank_core.training.passage_training import TrainingReader
 from rank_core.training.train import Streams, train
+from rank_core.trial.cross_validation import parts_of
 
 BUCKETS = 3  # of document length, equally full
 SAMPLE = 240  # documents, and half as many training groups

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from rank_core.chunking.inputs import load_inputs
-from rank_core.cross_validation import parts_of
 from rank_core.machine import versions
 from rank_core.settings.config import TrialConfig
-from rank_core.trained_model import OneModel
-from rank_core.trial import trial_streams
-from rank_core.trial_result import Progress
+from rank_core.trial.cross_validation import parts_of
+from rank_core.trial.trained_model import OneModel
+from rank_core.trial.trial import trial_streams
+from rank_core.trial.trial_result import Progress
 from sweeps.resources import Resources
 from sweeps.speedup import Timing
 

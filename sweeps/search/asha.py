@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rank_core.trained_model import pause_step
+from rank_core.trial.trained_model import pause_step
 from sweeps.describe import say
 from sweeps.patience import patient_read
 from sweeps.plan import Plan, PlannedCell, Trial

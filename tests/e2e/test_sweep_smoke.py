@@ -167,7 +167,7 @@ import torch
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True, warn_only=True)
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 config = TrialConfig().override(json.loads(Path(sys.argv[1]).read_text()))
 for news in run_trial(config, Path(sys.argv[2])):
     pass

@@ -8,14 +8,20 @@ import pandas as pd
 import pytest
 
 from rank_core.chunking.inputs import Inputs, load_inputs
-from rank_core.cross_validation import check_folds, deal, load_folds, near_duplicates, parts_of
 from rank_core.data import Collection, Split, load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.training.train import CurvePoint
-from rank_core.trial import Progress, TrialResult, run_trial, trial_streams
+from rank_core.trial.cross_validation import (
+    check_folds,
+    deal,
+    load_folds,
+    near_duplicates,
+    parts_of,
+)
+from rank_core.trial.trial import Progress, TrialResult, run_trial, trial_streams
 
 FOLDS = 3
 SPLITS = ("train", "dev", "test")
@@ -250,7 +256,7 @@ def test_progress_counts_the_steps_of_all_folds(done):
 
 
 def test_a_model_never_trains_on_what_it_tests(config, tmp_path, monkeypatch):
-    from rank_core import trained_model
+    from rank_core.trial import trained_model
 
     trained, scored, run = [], [], trained_model.Scorer.run
     groups = trained_model.training_queries

@@ -11,7 +11,7 @@ from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.ranking.chunk_scores import CHUNK_SCORES, END
 from rank_core.ranking.derived import derived_config, derived_run, read_chunks
-from rank_core.trial import TrialResult, run_trial
+from rank_core.trial.trial import TrialResult, run_trial
 
 DEV, TEST = 3, 4  # queries
 KEEP = {"evaluation.keep_chunk_scores": True, "training.keep_weights": True}

@@ -11,7 +11,7 @@ import torch
 from rank_core import distributed
 from rank_core.data.trec import read_run
 from rank_core.ranking.derived import derived_run, read_chunks
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 
 ROOT = Path(__file__).parents[2]
 START = """
@@ -44,7 +44,7 @@ print(json.dumps({
 """
 TRIAL = """
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 config = TrialConfig().override(json.loads(sys.argv[3]))
 *progress, result = run_trial(config, folder / str(rank))
 losses = [point.loss for news in progress for point in news.curve]
@@ -148,7 +148,7 @@ RESUMED = """
 from itertools import islice
 from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 config = TrialConfig().override(json.loads(sys.argv[3]))
 work = folder / f"work{rank}"
 def attempt():

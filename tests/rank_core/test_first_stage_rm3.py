@@ -5,7 +5,7 @@ import pytest
 from rank_core.data.trec import read_run
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
 from rank_core.first_stage.rm3 import expanded, may_expand
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 
 
 def test_two_documents_by_hand():

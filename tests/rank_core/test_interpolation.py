@@ -21,7 +21,7 @@ from rank_core.ranking.interpolation import (
 from rank_core.ranking.last_steps import ranks_by_score_alone
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 
 CANDIDATES = {"q": {"a": 4.0, "b": 2.0, "c": 1.0}}
 BEST = {"q": {"a": (0.1, 0.1, 0.0), "b": (0.5, 0.5, 0.5), "c": (0.9, 0.0, 0.0)}}

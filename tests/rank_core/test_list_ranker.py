@@ -8,7 +8,7 @@ from rank_core.data.trec import read_run
 from rank_core.models import MODELS, ListRanker
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.settings.config import Evaluation
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 
 
 def finish(config, folder):

@@ -10,9 +10,9 @@ from rank_core.ranking.encode import Work
 from rank_core.ranking.out_of_memory import within_memory
 from rank_core.ranking.rerank import rerank
 from rank_core.ranking.scorer import Scorer
-from rank_core.trained_model import _examples
 from rank_core.training.micro_batch import is_checkpointing
 from rank_core.training.train import Streams, first_state, train
+from rank_core.trial.trained_model import _examples
 
 HOLDS = 1000  # encoder tokens; a row of the small collection has up to some 600
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)

@@ -9,7 +9,7 @@ from test_distributed import run_two
 TRAINED = """
 from rank_core import training_step
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 config = TrialConfig().override(json.loads(sys.argv[3]))
 losses, failures = {}, 0
 for small in (False, True):

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from rank_core import resume
 from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
 from rank_core.data import load_collection
 from rank_core.data.trec import write_run
-from rank_core.trial import TrialResult, run_trial
+from rank_core.trial import resume
+from rank_core.trial.trial import TrialResult, run_trial
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ("train_seconds", "eval_seconds", "peak_memory_bytes")
@@ -227,7 +227,7 @@ import json, os, signal, sys, torch
 from pathlib import Path
 from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 torch.set_num_threads(1)
 config, home = TrialConfig().override(json.loads(sys.argv[1])), Path(sys.argv[2])
 checkpoints = Checkpoints(str(home / "checkpoints"), Cadence(steps=1))

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 import torch
 
-from rank_core import trained_model
 from rank_core.data import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput, Diverged
 from rank_core.evaluate import per_query
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import Progress, TrialResult, run_trial, trial_streams
+from rank_core.trial import trained_model
+from rank_core.trial.trial import Progress, TrialResult, run_trial, trial_streams
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ("train_seconds", "eval_seconds", "peak_memory_bytes")
@@ -25,7 +25,7 @@ RUN_ONE = """
 import json, sys, torch
 from pathlib import Path
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 torch.set_num_threads(1)
 list(run_trial(TrialConfig().override(json.loads(sys.argv[1])), Path(sys.argv[2])))
 """

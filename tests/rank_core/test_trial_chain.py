@@ -13,7 +13,7 @@ from rank_core.data import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import TrialResult, run_trial, trial_streams
+from rank_core.trial.trial import TrialResult, run_trial, trial_streams
 
 ALMOST_NOTHING = {
     "training.max_steps": 1,

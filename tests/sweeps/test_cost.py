@@ -8,7 +8,7 @@ import pytest
 import sweeps.cost
 from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.inputs import load_inputs
-from rank_core.trial import TrialResult, run_trial
+from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.cost import Reads, chunk_statistics, mean_query_tokens, trial_cost, trial_reads
 
 

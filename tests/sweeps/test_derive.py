@@ -11,7 +11,7 @@ import pytest
 
 from rank_core.ranking.chunk_scores import CHUNK_SCORES
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import TrialResult, run_trial
+from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.__main__ import main
 from sweeps.derived_table import MARK
 

@@ -13,7 +13,7 @@ import torch
 from torch import distributed as dist
 
 from rank_core import distributed
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 from sweeps import scaling
 from sweeps.resources import Resources
 from sweeps.speedup import (

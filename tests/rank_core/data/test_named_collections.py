@@ -7,7 +7,7 @@ import pytest
 from rank_core.data import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 
 
 def first_and_last(mapping):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rank_core.cross_validation import load_folds
 from rank_core.data import load_collection
 from rank_core.data.folds import huston_croft
 from rank_core.errors import BadInput
+from rank_core.trial.cross_validation import load_folds
 
 
 def test_robust04_is_cross_validated_over_the_folds_of_huston_and_croft(written, backbone_folder):

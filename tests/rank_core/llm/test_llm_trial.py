@@ -6,7 +6,7 @@ from server import PLANTED_KEY, chat_server
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.models import check_model
-from rank_core.trial import run_trial
+from rank_core.trial.trial import run_trial
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from rank_core.machine import versions
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import measured
 from rank_core.settings.config import TrialConfig
-from rank_core.trained_model import OneModel
 from rank_core.training.train import CurvePoint, never
-from rank_core.trial_result import Measured, Progress
+from rank_core.trial.trained_model import OneModel
+from rank_core.trial.trial_result import Measured, Progress
 
 FORMAT = 1  # raised when an older checkpoint could not be read any more
 PLACE = ("device", "threads")  # versions that may change on the way: a trial may move

@@ -33,7 +33,7 @@ from rank_core.training.train import (
     step_after_epochs,
     train,
 )
-from rank_core.trial_result import Measured, Progress, constant
+from rank_core.trial.trial_result import Measured, Progress, constant
 
 
 @dataclass

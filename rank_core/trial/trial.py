@@ -7,7 +7,6 @@ from pathlib import Path
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of, content_hashes, load_inputs
-from rank_core.cross_validation import parts_of
 from rank_core.data.trec import in_rank_order
 from rank_core.evaluate import mean_values
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
@@ -16,12 +15,20 @@ from rank_core.models.lists import list_ranker
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import untied
 from rank_core.ranking.scorer import evaluated_queries, measured
-from rank_core.resume import SoFar
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
-from rank_core.trained_model import OneModel, planned_steps
 from rank_core.training.train import Streams
-from rank_core.trial_result import SPLITS, Measured, Progress, TrialResult, values_of, write_trial
+from rank_core.trial.cross_validation import parts_of
+from rank_core.trial.resume import SoFar
+from rank_core.trial.trained_model import OneModel, planned_steps
+from rank_core.trial.trial_result import (
+    SPLITS,
+    Measured,
+    Progress,
+    TrialResult,
+    values_of,
+    write_trial,
+)
 
 __all__ = ["Progress", "TrialResult", "run_trial", "trial_streams"]
 

@@ -1,0 +1,1 @@
+"""One trial from its settings to its result."""
