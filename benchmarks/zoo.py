@@ -19,7 +19,7 @@ from rank_core.models import MODELS, ListRanker
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 from rank_core.trial.trial_result import Progress, TrialResult
-from sweeps.suited import suited
+from sweeps.plan.suited import suited
 
 MEASURE = "nDCG@10"
 # What a system needs beside its windows to be trained at all.

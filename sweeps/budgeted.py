@@ -11,14 +11,14 @@ from statistics import fmean
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.budget import Budget
-from sweeps.command_line import Options
 from sweeps.describe import note
 from sweeps.estimate import Calibration, TrialEstimate, calibrate
 from sweeps.feed import Feed
 from sweeps.measure import Forecast, forecast
 from sweeps.monitor import duration
-from sweeps.plan import Trial
+from sweeps.plan.budget import Budget
+from sweeps.plan.command_line import Options
+from sweeps.plan.plan import Trial
 from sweeps.search.search import USED, Block, Search
 from sweeps.store import Store
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.tracking.redact import REDACTED, redact_text
+from sweeps.plan.secrets import REDACTED, redact_text
 from sweeps.tracking.sync import sync as send_pending
 from sweeps.tracking.ui import serve
 

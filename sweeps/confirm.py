@@ -15,10 +15,10 @@ import pandas as pd
 
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
-from sweeps.command_line import Options
 from sweeps.describe import write_json
-from sweeps.experiment import Experiment, Grid
-from sweeps.plan import Plan
+from sweeps.plan.command_line import Options
+from sweeps.plan.experiment import Experiment, Grid
+from sweeps.plan.plan import Plan
 from sweeps.report.load import FILES, USED, Sweep, load_sweep
 from sweeps.report.race import left_after
 from sweeps.store import Store

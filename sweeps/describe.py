@@ -20,9 +20,9 @@ from rank_core.trial.cross_validation import parts_of
 from sweeps.estimate import Calibration, gpu_share, wall_seconds
 from sweeps.measure import Forecast
 from sweeps.monitor import duration
-from sweeps.plan import Plan, Trial
+from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.secrets import redact_text
 from sweeps.search.text import search_lines
-from sweeps.tracking.redact import redact_text
 
 SPLITS = ("dev", "test")
 

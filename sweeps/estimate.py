@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sweeps.cost import Reads
+from sweeps.plan.trial_cost import Reads
 from sweeps.probe import Planned, Rate, Speed
 
 MODEL_SD = 0.1  # of the log of (real / estimated): what no probe of some seconds can see

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from sweeps.plan import Trial
+from sweeps.plan.plan import Trial
 
 
 class Feed(Protocol):

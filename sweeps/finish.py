@@ -7,7 +7,7 @@ from typing import Any
 from sweeps.describe import note, say
 from sweeps.ledger import Ledger, per_query_table
 from sweeps.patience import patient_read
-from sweeps.plan import Plan
+from sweeps.plan.plan import Plan
 from sweeps.report import Report, write_report
 from sweeps.report.access import ACCESS_FILE
 from sweeps.store import RESULT, Store

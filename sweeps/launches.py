@@ -10,7 +10,7 @@ from sweeps.failures import Failure, Failures, first_line, kind_of_error, kind_o
 from sweeps.feed import Feed
 from sweeps.monitor import Monitor
 from sweeps.nodes import able_nodes, hosts, node_of
-from sweeps.plan import Trial
+from sweeps.plan.plan import Trial
 
 STRANDED_SECONDS = 300  # without a node to go to, in which an autoscaler brings another one
 

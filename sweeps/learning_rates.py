@@ -12,8 +12,8 @@ import sys
 
 from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
-from sweeps.experiment import Experiment, Grid
-from sweeps.suited import suited
+from sweeps.plan.experiment import Experiment, Grid
+from sweeps.plan.suited import suited
 from sweeps.sweep import main
 
 FACTORS = (1 / 3, 1.0, 3.0)

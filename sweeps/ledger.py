@@ -15,7 +15,7 @@ import pandas as pd
 
 from sweeps.failures import Failure
 from sweeps.patience import patiently
-from sweeps.plan import Plan, Trial
+from sweeps.plan.plan import Plan, Trial
 from sweeps.store import RESULT, Store
 
 FILE, FAILURES = "trials.parquet", "failures.parquet"

@@ -19,11 +19,11 @@ import torch
 from rank_core.errors import BadInput
 from rank_core.models import ListRanker, model_class
 from rank_core.trial.cross_validation import parts_of
-from sweeps.address import cluster_address
-from sweeps.command_line import Options
-from sweeps.cost import trial_reads
 from sweeps.estimate import TrialEstimate, merged, same_speed, trial_estimate
-from sweeps.plan import Plan, PlannedCell, Trial
+from sweeps.plan.address import cluster_address
+from sweeps.plan.command_line import Options
+from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.trial_cost import trial_reads
 from sweeps.probe import Speed, draw, planned_tokens, probe
 from sweeps.store import RESULT, Store
 

@@ -13,7 +13,7 @@ from rank_core.encoders.backbones import Backbone, resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, ListRanker, Ranker, build_model, check_model
 from rank_core.settings.config import Chat, TrialConfig
-from sweeps.suited import suited
+from sweeps.plan.suited import suited
 
 QUERY_TOKENS = 32
 HEADINGS = ("model", "family", "paper", "parameters", "tokens/doc", "settings of its own")

@@ -11,9 +11,9 @@ from sweeps.failures import Failure
 from sweeps.feed import Feed
 from sweeps.ledger import Ledger
 from sweeps.patience import patiently
-from sweeps.plan import Trial
+from sweeps.plan.plan import Trial
+from sweeps.plan.secrets import redact_text
 from sweeps.recorder import Recorder
-from sweeps.tracking.redact import redact_text
 
 HEARTBEAT_SECONDS = 30.0
 ENOUGH_TO_TELL = 0.1  # share of the work after which the time left can be foretold

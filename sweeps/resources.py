@@ -11,8 +11,8 @@ import ray
 
 from rank_core.checkpoints.checkpoint import Cadence
 from rank_core.errors import BadInput
-from sweeps.address import BOOTSTRAP, cluster_address
-from sweeps.command_line import Options
+from sweeps.plan.address import BOOTSTRAP, cluster_address
+from sweeps.plan.command_line import Options
 from sweeps.store import Store
 
 GIBIBYTE = 2**30

@@ -18,7 +18,7 @@ from sweeps.feed import Feed
 from sweeps.launches import Launches
 from sweeps.monitor import Monitor
 from sweeps.nodes import elsewhere
-from sweeps.plan import Trial
+from sweeps.plan.plan import Trial
 from sweeps.resources import DRIVER_CPU, Resources
 from sweeps.store import Store
 from sweeps.trainable import run_in_train, run_in_tune

@@ -10,7 +10,6 @@ from pathlib import Path
 from rank_core.errors import BadInput
 from sweeps.adoption import adopt, adoptable
 from sweeps.budgeted import Budgeted, note_held_back, within_budget
-from sweeps.command_line import Options, parse
 from sweeps.confirm import Shortlist, find_shortlist, freeze
 from sweeps.describe import (
     forecast_text,
@@ -23,21 +22,22 @@ from sweeps.describe import (
 )
 from sweeps.driver_lock import only_driver
 from sweeps.estimate import calibrate
-from sweeps.experiment import Experiment
 from sweeps.finish import finish
 from sweeps.leaderboard import summary_rows
 from sweeps.ledger import Ledger
 from sweeps.measure import forecast, real_seconds
 from sweeps.monitor import Monitor
 from sweeps.patience import patient_read
-from sweeps.plan import Plan, Trial, make_plan
+from sweeps.plan.command_line import Options, parse
+from sweeps.plan.experiment import Experiment
+from sweeps.plan.plan import Plan, Trial, make_plan
+from sweeps.plan.secrets import redact_text, refuse_secrets
 from sweeps.recorder import Recorder
 from sweeps.search.ladder import dearest_trials
 from sweeps.search.make import make_search
 from sweeps.search.search import USED, Known, Search
 from sweeps.store import Store
 from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.redact import redact_text, refuse_secrets
 from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.uri import check_tracking_uri

@@ -13,8 +13,8 @@ import sys
 
 from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
-from sweeps.experiment import Experiment, Grid
-from sweeps.suited import model_and_windows
+from sweeps.plan.experiment import Experiment, Grid
+from sweeps.plan.suited import model_and_windows
 from sweeps.sweep import main
 
 PAPER_PAIRS = ((35, 25), (75, 50), (150, 50), (150, 75), (150, 100), (300, 200), (477, 477))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sweeps.address import cluster_address
 from sweeps.doctor.finding import Finding
 from sweeps.doctor.reach import unreachable
+from sweeps.plan.address import cluster_address
 
 PATIENCE_S = 30.0
 COMPARED = ("torch", "transformers", "tokenizers", "numpy", "ir-measures", "ray", "ranksweep")

@@ -24,8 +24,8 @@ from sweeps.doctor.similar import similar_queries
 from sweeps.doctor.storage import cache_findings, probed
 from sweeps.doctor.texts import texts
 from sweeps.doctor.tracking import tracking
+from sweeps.plan.suited import suited
 from sweeps.store import Store
-from sweeps.suited import suited
 from sweeps.sweep import default_tracking_uri
 from sweeps.tracking.uri import check_tracking_uri
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from sweeps.doctor.finding import Finding
 from sweeps.doctor.reach import unreachable
 from sweeps.doctor.storage import nearest_existing
+from sweeps.plan.secrets import redact_text
 from sweeps.tracking.client import connect, sqlite_file
-from sweeps.tracking.redact import redact_text
 from sweeps.tracking.uri import NONE, is_server
 
 LATER = "results are safe on disk, but MLflow shows nothing until they are sent again"

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rank_core.errors import BadInput
+from sweeps.plan.secrets import redact_text
 from sweeps.report.load import USED, Sweep
-from sweeps.tracking.redact import redact_text
 
 ACCESS_FILE = "test_access.jsonl"
 

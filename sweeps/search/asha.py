@@ -11,7 +11,7 @@ from typing import Any
 from rank_core.trial.trained_model import pause_step
 from sweeps.describe import say
 from sweeps.patience import patient_read
-from sweeps.plan import Plan, PlannedCell, Trial
+from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.search.halving import LOST, NOBODY, going_on
 from sweeps.search.ladder import ladder_of
 from sweeps.search.rungs import Rung, best_on_dev, read_rung

@@ -1,6 +1,6 @@
 """The search of a plan."""
 
-from sweeps.plan import Plan
+from sweeps.plan.plan import Plan
 from sweeps.search.asha import AshaSearch
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Known, Listed, Search

@@ -17,9 +17,9 @@ import numpy as np
 
 from rank_core.seeding import derive
 from sweeps.describe import described_cells, write_json
-from sweeps.experiment import Settings
 from sweeps.patience import patiently
-from sweeps.plan import DRAWS, Plan, PlannedCell, Removed, Trial, extended
+from sweeps.plan.experiment import Settings
+from sweeps.plan.plan import DRAWS, Plan, PlannedCell, Removed, Trial, extended
 from sweeps.search.sampler import Seen, propose
 from sweeps.search.search import USED, Block, Decision, Known, Search, dev_values
 from sweeps.store import Store

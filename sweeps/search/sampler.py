@@ -17,7 +17,7 @@ from optuna.distributions import (
 )
 from optuna.trial import TrialState, create_trial
 
-from sweeps.search.space import Range, Space
+from sweeps.plan.search_space import Range, Space
 
 Seen = tuple[Mapping[str, Any], float | None, bool]
 """Values of an earlier proposal, what it reached on dev, and whether it has ended."""

@@ -16,7 +16,7 @@ import pandas as pd
 from rank_core.stats.scopes import Floats
 from sweeps.describe import described_cells, write_json
 from sweeps.patience import patient_read, patiently
-from sweeps.plan import Plan, Trial
+from sweeps.plan.plan import Plan, Trial
 from sweeps.store import Store
 
 USED, LOST = ("done", "collapsed"), ("failed", "diverged", "stopped")

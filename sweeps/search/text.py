@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rank_core.stats.racing.rule import FIRST_LOOK
-from sweeps.plan import Plan
+from sweeps.plan.plan import Plan
 from sweeps.search.ladder import dearest_trials, ladder_of
 
 

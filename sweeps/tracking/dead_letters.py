@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sweeps.tracking.redact import redact_text
+from sweeps.plan.secrets import redact_text
 from sweeps.tracking.trial_file import Line, append
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from rank_core.errors import BadInput
 from sweeps.patience import patiently
-from sweeps.tracking.redact import redact
+from sweeps.plan.secrets import redact
 from sweeps.tracking.state import UploadState
 from sweeps.tracking.trial_file import append, file_name, read_lines, trial_files
 from sweeps.tracking.writer import this_writer

@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from sweeps.plan.secrets import redact_text
 from sweeps.tracking.answers import Answer, meaning
 from sweeps.tracking.columns import Columns
 from sweeps.tracking.dead_letters import bury
 from sweeps.tracking.projection import MAX_METRICS, Projection
-from sweeps.tracking.redact import redact_text
 from sweeps.tracking.state import UploadState
 from sweeps.tracking.trial_file import Line, read_header, read_lines, trial_files
 

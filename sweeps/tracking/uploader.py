@@ -7,12 +7,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from sweeps.plan.secrets import redact_text
 from sweeps.tracking.answers import Answer, meaning
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
 from sweeps.tracking.outbox import pending
 from sweeps.tracking.projection import Projection
 from sweeps.tracking.reconcile import reconcile
-from sweeps.tracking.redact import redact_text
 from sweeps.tracking.state import UploadState, target_of
 from sweeps.tracking.upload import Upload
 from sweeps.tracking.uri import NONE, check_tracking_uri

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from rank_core.errors import BadInput
-from sweeps.tracking.redact import redact_text
+from sweeps.plan.secrets import redact_text
 
 NONE = "none"
 """The tracking URI that keeps the outbox and uploads nothing."""

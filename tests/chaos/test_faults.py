@@ -11,7 +11,7 @@ import pytest
 from sweeps import launches
 from sweeps.failures import BAD_AFTER, SHUNNED_AFTER
 from sweeps.feed import Queue
-from sweeps.plan import Trial
+from sweeps.plan.plan import Trial
 from tests.chaos.pretend import kinds, once, statuses
 from tests.chaos.victims import Machines
 

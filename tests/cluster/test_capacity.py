@@ -7,7 +7,7 @@ import ray
 
 from rank_core.errors import BadInput
 from sweeps import resources
-from sweeps.command_line import parse
+from sweeps.plan.command_line import parse
 
 
 @pytest.fixture

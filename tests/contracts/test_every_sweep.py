@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.command_line import parse
-from sweeps.plan import make_plan
+from sweeps.plan.command_line import parse
+from sweeps.plan.plan import make_plan
 
 FOLDER = Path(__file__).parents[2] / "sweeps"
 SWEEPS = sorted(

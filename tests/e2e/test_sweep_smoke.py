@@ -233,7 +233,7 @@ def test_what_the_cluster_can_never_schedule_is_refused(run_sweep, tmp_path):
 DIVERGING = '''
 """Which learning rate?"""
 import sys
-from sweeps.experiment import Experiment, Grid
+from sweeps.plan.experiment import Experiment, Grid
 from sweeps.sweep import main
 
 NAME = "training.backbone_learning_rate"

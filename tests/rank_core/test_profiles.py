@@ -7,10 +7,10 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.models import MODELS, check_model
-from rank_core.profiles import PROFILES, QUIRKS, profile_quirks, profile_settings
 from rank_core.settings.config import Chunking, TrialConfig, setting_types
 from rank_core.training.optimise import Timetable, rate_factor
 from rank_core.training.train import num_training_steps
+from sweeps.plan.profiles import PROFILES, QUIRKS, profile_quirks, profile_settings
 
 every_profile = pytest.mark.parametrize("name", sorted(PROFILES))
 

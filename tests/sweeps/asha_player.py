@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rank_core.seeding import generator
-from sweeps.command_line import parse
 from sweeps.describe import manifest
-from sweeps.plan import Plan, Trial
+from sweeps.plan.command_line import parse
+from sweeps.plan.plan import Plan, Trial
 from sweeps.search.asha import AshaSearch
 from sweeps.search.make import make_search
 from sweeps.search.rungs import Rung, leave_rung
@@ -84,7 +84,7 @@ class Player:
 @pytest.fixture(scope="module")
 def wide(request, backbone_folder, collection_folder) -> Plan:
     """The baseline and 9 configurations of 9 epochs, 2 seeds."""
-    from sweeps.plan import make_plan
+    from sweeps.plan.plan import make_plan
     from sweeps.window_stride import EXPERIMENT
 
     words = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sweeps.command_line import parse
-from sweeps.plan import Plan, make_plan
+from sweeps.plan.command_line import parse
+from sweeps.plan.plan import Plan, make_plan
 from sweeps.store import Store
 from sweeps.window_stride import EXPERIMENT
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from rank_core.seeding import generator
 from sweeps.describe import manifest
-from sweeps.plan import Plan, Trial
+from sweeps.plan.plan import Plan, Trial
 from sweeps.search.make import make_search
 from sweeps.search.search import Search
 from sweeps.store import Store

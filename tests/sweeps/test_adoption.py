@@ -4,9 +4,9 @@ import pytest
 
 from sweeps import chunk_counts, window_stride
 from sweeps.adoption import adopt, adoptable
-from sweeps.command_line import parse
 from sweeps.ledger import Ledger
-from sweeps.plan import make_plan
+from sweeps.plan.command_line import parse
+from sweeps.plan.plan import make_plan
 from sweeps.store import Store
 
 SAME = ("chunking.stride=32", "chunking.max_document_tokens=120")

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.command_line import parse
 from sweeps.ledger import Ledger
-from sweeps.plan import Trial
+from sweeps.plan.command_line import parse
+from sweeps.plan.plan import Trial
 from sweeps.search.asha import AshaSearch
 from sweeps.search.halving import LOST, NOBODY, going_on, rung_epochs, rung_sizes
 from sweeps.search.ladder import dearest_trials, ladder_of

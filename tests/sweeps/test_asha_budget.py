@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.budget import Budget
 from sweeps.budgeted import Budgeted, note_held_back
 from sweeps.estimate import TrialEstimate
 from sweeps.measure import Forecast
+from sweeps.plan.budget import Budget
 from tests.sweeps.asha_player import EPOCHS, Player, wide
 
 __all__ = ["wide"]

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.budget import Budget, parse_budget
 from sweeps.budgeted import Budgeted, note_held_back
 from sweeps.describe import manifest
 from sweeps.estimate import TrialEstimate
 from sweeps.measure import Forecast
+from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed
 from sweeps.store import Store
 from tests.sweeps.player import SIX, Player, good_small_windows, leave

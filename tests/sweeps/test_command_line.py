@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.command_line import Options, parse
+from sweeps.plan.command_line import Options, parse
 
 
 def parsed(*words: str) -> Options:

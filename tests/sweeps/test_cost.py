@@ -5,11 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import sweeps.cost
+import sweeps.plan.trial_cost
 from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.inputs import load_inputs
 from rank_core.trial.trial import TrialResult, run_trial
-from sweeps.cost import Reads, chunk_statistics, mean_query_tokens, trial_cost, trial_reads
+from sweeps.plan.trial_cost import (
+    Reads,
+    chunk_statistics,
+    mean_query_tokens,
+    trial_cost,
+    trial_reads,
+)
 
 
 @pytest.fixture
@@ -71,7 +77,7 @@ def test_the_estimate_is_close_to_what_a_trial_really_reads(
 ):
     *_, result = run_trial(small_trial, tmp_path)
     assert isinstance(result, TrialResult)
-    monkeypatch.setattr(sweeps.cost, "BACKWARD", 0.0)
+    monkeypatch.setattr(sweeps.plan.trial_cost, "BACKWARD", 0.0)
     estimate = trial_cost(small_trial, inputs, chunk_statistics(small_trial, inputs))
     assert estimate == pytest.approx(result.encoder_tokens, rel=0.15)
 

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from sweeps.cost import Reads
 from sweeps.estimate import (
     MODEL_SD,
     TrialEstimate,
@@ -16,6 +15,7 @@ from sweeps.estimate import (
     trial_estimate,
     wall_seconds,
 )
+from sweeps.plan.trial_cost import Reads
 from sweeps.probe import Planned, Rate, Speed
 
 SPEED = Speed(

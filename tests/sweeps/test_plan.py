@@ -8,10 +8,10 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.models import model_class
-from sweeps.command_line import parse
-from sweeps.experiment import Experiment, Grid
-from sweeps.plan import make_plan
-from sweeps.search.points import search_space
+from sweeps.plan.command_line import parse
+from sweeps.plan.experiment import Experiment, Grid
+from sweeps.plan.grid import search_space
+from sweeps.plan.plan import make_plan
 from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS, SMALL_PAIRS
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.profiles import PROFILES
 from sweeps.describe import manifest
+from sweeps.plan.profiles import PROFILES
 
 WORDS = ("--profile", "boytsov2022", "chunking.max_query_tokens=32")
 

@@ -11,12 +11,12 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing.rule import FIRST_LOOK
-from sweeps.command_line import parse
-from sweeps.plan import Plan
+from sweeps.plan.command_line import parse
+from sweeps.plan.plan import Plan
+from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search.make import make_search
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Search
-from sweeps.search.space import Range, Space, parse_range
 from sweeps.search.text import search_lines
 from sweeps.store import Store
 from tests.sweeps.player import SIX, Player, good_small_windows, leave, window_of

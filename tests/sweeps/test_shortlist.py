@@ -11,11 +11,11 @@ import pytest
 from test_report_inputs import write_sweep
 
 from rank_core.errors import BadInput
-from sweeps.command_line import Options, parse
 from sweeps.confirm import FILE, Shortlist, choose, find_shortlist, freeze, read_shortlist
 from sweeps.describe import manifest
 from sweeps.ledger import Ledger
-from sweeps.plan import Plan, make_plan
+from sweeps.plan.command_line import Options, parse
+from sweeps.plan.plan import Plan, make_plan
 from sweeps.report.analysis import analyse
 from sweeps.report.conclusions import confirmation
 from sweeps.report.load import load_sweep

@@ -3,14 +3,14 @@ import re
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.tracking.names import metric_name, run_name
-from sweeps.tracking.redact import (
+from sweeps.plan.secrets import (
     REDACTED,
     is_secret_name,
     redact,
     redact_text,
     refuse_secrets,
 )
+from sweeps.tracking.names import metric_name, run_name
 from sweeps.tracking.uri import check_tracking_uri
 
 MEASURES = """

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sweeps.search.settings import SearchSettings
+from sweeps.plan.search_options import SearchSettings
 
 FEW = {
     "training.batch_size": 4,

@@ -12,7 +12,7 @@ import numpy as np
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.settings.config import setting_types
-from sweeps.experiment import Settings
+from sweeps.plan.experiment import Settings
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")

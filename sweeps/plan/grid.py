@@ -6,9 +6,9 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from rank_core.settings.config import setting_types
-from sweeps.command_line import Options
-from sweeps.experiment import Experiment, Settings
-from sweeps.search.space import Range, Space, parse_range
+from sweeps.plan.command_line import Options
+from sweeps.plan.experiment import Experiment, Settings
+from sweeps.plan.search_space import Range, Space, parse_range
 
 
 def search_space(points: tuple[Settings, ...], experiment: Experiment, options: Options) -> Space:

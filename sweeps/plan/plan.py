@@ -13,18 +13,18 @@ from rank_core.encoders import tiny
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.models import Ranker, check_model, is_deterministic, model_class
-from rank_core.profiles import profile_settings, suited_to_model
 from rank_core.ranking.last_steps import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import near_duplicates, parts_of
-from sweeps.command_line import Options
-from sweeps.cost import ChunkStatistics, chunk_statistics, trial_cost
-from sweeps.experiment import Experiment, Settings
-from sweeps.search.points import search_space
-from sweeps.search.settings import SearchSettings
-from sweeps.search.space import Space
-from sweeps.smoke import smoke_points, smoke_settings
-from sweeps.suited import suited
+from sweeps.plan.command_line import Options
+from sweeps.plan.experiment import Experiment, Settings
+from sweeps.plan.grid import search_space
+from sweeps.plan.profiles import profile_settings, suited_to_model
+from sweeps.plan.search_options import SearchSettings
+from sweeps.plan.search_space import Space
+from sweeps.plan.smoke import smoke_points, smoke_settings
+from sweeps.plan.suited import suited
+from sweeps.plan.trial_cost import ChunkStatistics, chunk_statistics, trial_cost
 
 DRAWS = 20
 """Points drawn at most for each that is asked for: some cannot run, some repeat others."""

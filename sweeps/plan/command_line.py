@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from rank_core.checkpoints.chain import cell_trials
 from rank_core.data.transforms import base_of, with_base
 from rank_core.errors import BadInput, unknown
-from rank_core.profiles import profile_settings
 from rank_core.settings.config import setting_types
-from sweeps.budget import Budget, parse_budget
-from sweeps.flags import sweep_parser
-from sweeps.search.settings import SearchSettings, search_settings
-from sweeps.search.space import is_range
+from sweeps.plan.budget import Budget, parse_budget
+from sweeps.plan.flags import sweep_parser
+from sweeps.plan.profiles import profile_settings
+from sweeps.plan.search_options import SearchSettings, search_settings
+from sweeps.plan.search_space import is_range
 
 DEFAULT_NUM_SEEDS = 3
 OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own

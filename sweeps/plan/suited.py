@@ -4,7 +4,7 @@ from rank_core.encoders.backbones import Backbone
 from rank_core.errors import BadInput
 from rank_core.models import ListRanker, check_model, model_class
 from rank_core.settings.config import TrialConfig
-from sweeps.experiment import Settings
+from sweeps.plan.experiment import Settings
 
 
 def suited(config: TrialConfig, backbone: Backbone) -> Settings:

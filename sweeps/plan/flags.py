@@ -5,8 +5,8 @@ from typing import Any, NoReturn
 
 from rank_core.checkpoints.checkpoint import Cadence
 from rank_core.errors import BadInput
-from rank_core.profiles import PROFILES
-from sweeps.search.settings import SEARCHES
+from sweeps.plan.profiles import PROFILES
+from sweeps.plan.search_options import SEARCHES
 
 
 class _Once(argparse.Action):
