@@ -20,7 +20,7 @@ from sweeps.plan.budget import Budget
 from sweeps.plan.command_line import Options
 from sweeps.plan.plan import Trial
 from sweeps.search.search import USED, Block, Search
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 _TIMES = ("seconds", "sd", "start", "end")
 LEAST = TrialEstimate(1e-3, 0.0, tokens=0.0, peak_bytes=0)

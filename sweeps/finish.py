@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.describe import note, say
-from sweeps.ledger import Ledger, per_query_table
-from sweeps.patience import patient_read
 from sweeps.plan.plan import Plan
 from sweeps.report import Report, write_report
 from sweeps.report.access import ACCESS_FILE
-from sweeps.store import RESULT, Store
+from sweeps.store.storage_retry import patient_read
+from sweeps.store.trial_store import RESULT, Store
+from sweeps.store.trial_table import Ledger, per_query_table
 
 
 def finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:

@@ -9,7 +9,7 @@ import traceback
 from typing import Any
 
 from rank_core.errors import BadInput, Diverged
-from sweeps.failures import Kind, first_line, kind_of_error, kind_of_reason
+from sweeps.store.failures import Kind, first_line, kind_of_error, kind_of_reason
 
 CAUSES: tuple[Kind, ...] = (
     "node lost",

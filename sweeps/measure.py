@@ -25,7 +25,7 @@ from sweeps.plan.command_line import Options
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import trial_reads
 from sweeps.probe import Speed, draw, planned_tokens, probe
-from sweeps.store import RESULT, Store
+from sweeps.store.trial_store import RESULT, Store
 
 SECONDS = 12.0  # of measuring, in all; every rate is measured a few times however long it takes
 RATES = 6  # of a configuration: scoring and training in three buckets

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from sweeps.failures import Failure
 from sweeps.feed import Feed
-from sweeps.ledger import Ledger
-from sweeps.patience import patiently
 from sweeps.plan.plan import Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.recorder import Recorder
+from sweeps.store.failures import Failure
+from sweeps.store.storage_retry import patiently
+from sweeps.store.trial_table import Ledger
 
 HEARTBEAT_SECONDS = 30.0
 ENOUGH_TO_TELL = 0.1  # share of the work after which the time left can be foretold

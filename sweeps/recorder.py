@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.models import model_class
-from sweeps.patience import StorageAway, patiently
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.store import HISTORY, RESULT, Store
+from sweeps.store.storage_retry import StorageAway, patiently
+from sweeps.store.trial_store import HISTORY, RESULT, Store
 from sweeps.tracking.names import metric_name, run_name
 from sweeps.tracking.outbox import Outbox
 

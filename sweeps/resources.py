@@ -13,7 +13,7 @@ from rank_core.checkpoints.checkpoint import Cadence
 from rank_core.errors import BadInput
 from sweeps.plan.address import BOOTSTRAP, cluster_address
 from sweeps.plan.command_line import Options
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 GIBIBYTE = 2**30
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects

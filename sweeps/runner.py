@@ -20,7 +20,7 @@ from sweeps.monitor import Monitor
 from sweeps.nodes import elsewhere
 from sweeps.plan.plan import Trial
 from sweeps.resources import DRIVER_CPU, Resources
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 from sweeps.trainable import run_in_train, run_in_tune
 
 BREAKDOWNS = 5  # of Tune itself, one after the other without a trial that ended in between

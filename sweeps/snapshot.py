@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from rank_core.errors import BadInput
-from sweeps.driver_lock import LOCK, Driver, lock_state
-from sweeps.ledger import FAILURES, FILE
-from sweeps.lost_attempts import lost_by_kind
-from sweeps.store import HISTORY, RESULT, Store
+from sweeps.store.driver_lock import LOCK, Driver, lock_state
+from sweeps.store.lost_attempts import lost_by_kind
+from sweeps.store.trial_store import HISTORY, RESULT, Store
+from sweeps.store.trial_table import FAILURES, FILE
 from sweeps.tracking.names import metric_name
 from sweeps.tracking.outbox import pending
 from sweeps.tracking.trial_file import file_name, read_lines, trial_files

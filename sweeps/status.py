@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from sweeps.lost_attempts import counted
 from sweeps.monitor import duration
 from sweeps.snapshot import Snapshot, TrialNow, take_snapshot
+from sweeps.store.lost_attempts import counted
 
 USED, LOST = ("done", "collapsed"), ("failed", "diverged")
 SETTLED = (*USED, "diverged", "stopped")  # the same command would not run them again

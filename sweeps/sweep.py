@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from rank_core.errors import BadInput
-from sweeps.adoption import adopt, adoptable
 from sweeps.budgeted import Budgeted, note_held_back, within_budget
 from sweeps.confirm import Shortlist, find_shortlist, freeze
 from sweeps.describe import (
@@ -20,14 +19,11 @@ from sweeps.describe import (
     terminal_columns,
     write_description,
 )
-from sweeps.driver_lock import only_driver
 from sweeps.estimate import calibrate
 from sweeps.finish import finish
 from sweeps.leaderboard import summary_rows
-from sweeps.ledger import Ledger
 from sweeps.measure import forecast, real_seconds
 from sweeps.monitor import Monitor
-from sweeps.patience import patient_read
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.plan import Plan, Trial, make_plan
@@ -36,7 +32,11 @@ from sweeps.recorder import Recorder
 from sweeps.search.ladder import dearest_trials
 from sweeps.search.make import make_search
 from sweeps.search.search import USED, Known, Search
-from sweeps.store import Store
+from sweeps.store.adoption import adopt, adoptable
+from sweeps.store.driver_lock import only_driver
+from sweeps.store.storage_retry import patient_read
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader

@@ -23,9 +23,9 @@ from rank_core.trial.trained_model import pause_step
 from rank_core.trial.trial import Progress, TrialResult, run_trial
 from sweeps.group_failure import WorkerFailed, end_of, end_of_group
 from sweeps.nodes import elsewhere
-from sweeps.patience import patient_read, publish_kept, publish_or_keep
-from sweeps.search.rungs import Rung, best_on_dev, leave_rung, read_rung
-from sweeps.store import HISTORY, Store
+from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
+from sweeps.store.storage_retry import patient_read, publish_kept, publish_or_keep
+from sweeps.store.trial_store import HISTORY, Store
 
 Report = Callable[[dict[str, Any]], None]
 

@@ -25,7 +25,7 @@ from sweeps.doctor.storage import cache_findings, probed
 from sweeps.doctor.texts import texts
 from sweeps.doctor.tracking import tracking
 from sweeps.plan.suited import suited
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 from sweeps.sweep import default_tracking_uri
 from sweeps.tracking.uri import check_tracking_uri
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rank_core.cache import cache_root
 from sweeps.doctor.finding import Finding
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 ROOM = 2 * 2**30
 """Bytes below which a sweep with checkpoints may run out of room."""

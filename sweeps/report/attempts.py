@@ -4,8 +4,8 @@ finished. Empty where every trial ended by its first attempt."""
 from collections.abc import Mapping
 from typing import Any
 
-from sweeps.lost_attempts import counted, in_words, lost_by_kind
 from sweeps.report.load import LOST, Sweep
+from sweeps.store.lost_attempts import counted, in_words, lost_by_kind
 
 _NAMED = 4
 """How many trials a sentence names before it says how many more there are."""

@@ -10,13 +10,13 @@ from typing import Any
 
 from rank_core.trial.trained_model import pause_step
 from sweeps.describe import say
-from sweeps.patience import patient_read
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.search.halving import LOST, NOBODY, going_on
 from sweeps.search.ladder import ladder_of
-from sweeps.search.rungs import Rung, best_on_dev, read_rung
 from sweeps.search.search import USED, Block, Decision, Known, Search
-from sweeps.store import HISTORY, Store
+from sweeps.store.rungs import Rung, best_on_dev, read_rung
+from sweeps.store.storage_retry import patient_read
+from sweeps.store.trial_store import HISTORY, Store
 
 Rungs = list[list[PlannedCell | None]]
 """For each rung its configurations in the order in which they came to it; None: all left were

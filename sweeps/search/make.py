@@ -4,7 +4,7 @@ from sweeps.plan.plan import Plan
 from sweeps.search.asha import AshaSearch
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Known, Listed, Search
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 
 def make_search(plan: Plan, known: Known, store: Store) -> Search:

@@ -17,12 +17,12 @@ import numpy as np
 
 from rank_core.seeding import derive
 from sweeps.describe import described_cells, write_json
-from sweeps.patience import patiently
 from sweeps.plan.experiment import Settings
 from sweeps.plan.plan import DRAWS, Plan, PlannedCell, Removed, Trial, extended
 from sweeps.search.sampler import Seen, propose
 from sweeps.search.search import USED, Block, Decision, Known, Search, dev_values
-from sweeps.store import Store
+from sweeps.store.storage_retry import patiently
+from sweeps.store.trial_store import Store
 
 AT_ONCE = 4
 """Configurations under way at a time: a proposal does not know what the three before it reach."""

@@ -15,7 +15,7 @@ from rank_core.stats.scopes import Floats
 from sweeps.describe import say
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.search.search import LOST, USED, Decision, Known, Search, dev_values
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 ALPHA = 0.05
 """The chance, at most, that the race drops the configuration that the whole grid would name."""

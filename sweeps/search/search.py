@@ -15,9 +15,9 @@ import pandas as pd
 
 from rank_core.stats.scopes import Floats
 from sweeps.describe import described_cells, write_json
-from sweeps.patience import patient_read, patiently
 from sweeps.plan.plan import Plan, Trial
-from sweeps.store import Store
+from sweeps.store.storage_retry import patient_read, patiently
+from sweeps.store.trial_store import Store
 
 USED, LOST = ("done", "collapsed"), ("failed", "diverged", "stopped")
 Known = Callable[[Trial], str | None]

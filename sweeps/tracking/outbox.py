@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rank_core.errors import BadInput
-from sweeps.patience import patiently
 from sweeps.plan.secrets import redact
+from sweeps.store.storage_retry import patiently
 from sweeps.tracking.state import UploadState
 from sweeps.tracking.trial_file import append, file_name, read_lines, trial_files
 from sweeps.tracking.writer import this_writer

@@ -5,11 +5,11 @@ import io
 import pytest
 
 from sweeps.feed import Queue
-from sweeps.ledger import Ledger
 from sweeps.monitor import Monitor
 from sweeps.recorder import Recorder
 from sweeps.resources import Resources
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
 from tests.chaos.pretend import END
 from tests.e2e.conftest import processes_below, read_mlflow, start_sweep

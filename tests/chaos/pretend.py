@@ -4,7 +4,7 @@ import os
 
 import pandas as pd
 
-from sweeps.ledger import Ledger
+from sweeps.store.trial_table import Ledger
 
 END = {"status": "diverged", "reason": "this stands for any end"}
 

@@ -11,8 +11,8 @@ from sweeps.plan.command_line import parse
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.asha import AshaSearch
 from sweeps.search.make import make_search
-from sweeps.search.rungs import Rung, leave_rung
-from sweeps.store import Store
+from sweeps.store.rungs import Rung, leave_rung
+from sweeps.store.trial_store import Store
 
 EPOCHS = 9
 NINE = ("chunking.window=16,24,32", "chunking.stride=8,12,16", f"training.num_epochs={EPOCHS}")

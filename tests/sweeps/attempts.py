@@ -8,10 +8,10 @@ from ray.exceptions import ActorDiedError
 from sweeps import launches as module
 from sweeps.feed import Queue
 from sweeps.launches import Launches
-from sweeps.ledger import Ledger
 from sweeps.monitor import Monitor
 from sweeps.recorder import Recorder
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds

@@ -11,7 +11,7 @@ import pytest
 
 from sweeps.plan.command_line import parse
 from sweeps.plan.plan import Plan, make_plan
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 from sweeps.window_stride import EXPERIMENT
 
 PlanOf = Callable[..., Plan]

@@ -11,7 +11,7 @@ from sweeps.describe import manifest
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.make import make_search
 from sweeps.search.search import Search
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 SIX = ("chunking.window=16,24,32", "chunking.stride=8,16")
 Value = Callable[[Trial], float]

@@ -3,11 +3,11 @@
 import pytest
 
 from sweeps import chunk_counts, window_stride
-from sweeps.adoption import adopt, adoptable
-from sweeps.ledger import Ledger
 from sweeps.plan.command_line import parse
 from sweeps.plan.plan import make_plan
-from sweeps.store import Store
+from sweeps.store.adoption import adopt, adoptable
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 
 SAME = ("chunking.stride=32", "chunking.max_document_tokens=120")
 

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.ledger import Ledger
 from sweeps.plan.command_line import parse
 from sweeps.plan.plan import Trial
 from sweeps.search.asha import AshaSearch
 from sweeps.search.halving import LOST, NOBODY, going_on, rung_epochs, rung_sizes
 from sweeps.search.ladder import dearest_trials, ladder_of
 from sweeps.search.make import make_search
-from sweeps.search.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.search.text import search_lines
-from sweeps.store import Store
+from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 from tests.sweeps.asha_player import ASHA, EPOCHS, FOUR, NINE, Player, curve, wide
 
 __all__ = ["wide"]
@@ -238,7 +238,7 @@ def test_what_rests_is_never_told_as_finished(wide, tmp_path):
 
 
 def ledger_costs() -> tuple[str, ...]:
-    from sweeps.ledger import COSTS
+    from sweeps.store.trial_table import COSTS
 
     return COSTS
 

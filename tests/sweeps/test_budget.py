@@ -11,7 +11,7 @@ from sweeps.estimate import TrialEstimate
 from sweeps.measure import Forecast
 from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 from tests.sweeps.player import SIX, Player, good_small_windows, leave
 
 NOW = 1_000_000.0

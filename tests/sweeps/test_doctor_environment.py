@@ -11,7 +11,7 @@ from sweeps.doctor.environment import accelerators, environment
 from sweeps.doctor.reach import unreachable
 from sweeps.doctor.storage import probed
 from sweeps.doctor.tracking import tracking
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from ray.exceptions import (
     RayTaskError,
 )
 
-from sweeps.failures import (
+from sweeps.store.failures import (
     BAD_AFTER,
     LIMITS,
     Failure,

@@ -13,8 +13,8 @@ from ray.train.v2._internal.exceptions import (
 from ray.train.v2.api.exceptions import WorkerGroupError
 
 from rank_core.errors import BadInput, Diverged, OutOfMemory
-from sweeps.failures import LIMITS
 from sweeps.group_failure import CAUSES, WorkerFailed, end_of, end_of_group
+from sweeps.store.failures import LIMITS
 
 
 def raised(error):

@@ -4,7 +4,7 @@ import pandas as pd
 from ray.exceptions import OutOfMemoryError
 
 from sweeps import launches as module
-from sweeps.failures import BAD_AFTER, LIMITS, SHUNNED_AFTER
+from sweeps.store.failures import BAD_AFTER, LIMITS, SHUNNED_AFTER
 from tests.sweeps.attempts import begin, launches, lost
 
 __all__ = ["launches"]

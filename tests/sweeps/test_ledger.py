@@ -6,8 +6,8 @@ import uuid
 import pandas as pd
 import pytest
 
-from sweeps.ledger import COSTS, Ledger, per_query_table
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import COSTS, Ledger, per_query_table
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 

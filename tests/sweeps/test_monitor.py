@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 import sweeps.monitor
-from sweeps.failures import Failure
 from sweeps.feed import Queue
-from sweeps.ledger import Ledger
 from sweeps.monitor import Monitor, duration
 from sweeps.recorder import Recorder
-from sweeps.store import Store
+from sweeps.store.failures import Failure
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")  # FirstP and MaxP

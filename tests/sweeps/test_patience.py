@@ -6,9 +6,15 @@ import uuid
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps import patience
-from sweeps.patience import StorageAway, kept_folder, patiently, publish_kept, publish_or_keep
-from sweeps.store import Store
+from sweeps.store import storage_retry as patience
+from sweeps.store.storage_retry import (
+    StorageAway,
+    kept_folder,
+    patiently,
+    publish_kept,
+    publish_or_keep,
+)
+from sweeps.store.trial_store import Store
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sweeps.recorder import Recorder
-from sweeps.store import HISTORY, Store
+from sweeps.store.trial_store import HISTORY, Store
 from sweeps.tracking.outbox import Outbox
 
 

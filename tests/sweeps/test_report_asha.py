@@ -16,7 +16,7 @@ from sweeps.report.load import load_sweep
 from sweeps.report.race import search_sentences, standings
 from sweeps.report.terminal import terminal_text
 from sweeps.report.trust import assess
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 NAMES = [
     f"{group.lower()}-w{window}-s{stride}-{position:012x}"

@@ -18,7 +18,7 @@ from sweeps.search.make import make_search
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Search
 from sweeps.search.text import search_lines
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 from tests.sweeps.player import SIX, Player, good_small_windows, leave, window_of
 
 

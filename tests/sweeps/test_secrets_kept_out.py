@@ -5,12 +5,12 @@ import io
 import pandas as pd
 import pytest
 
-from sweeps.failures import Failure
 from sweeps.feed import Queue
-from sweeps.ledger import Ledger
 from sweeps.monitor import Monitor
 from sweeps.recorder import Recorder
-from sweeps.store import Store
+from sweeps.store.failures import Failure
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 from sweeps.sweep import main
 from sweeps.tracking.outbox import Outbox
 from sweeps.window_stride import EXPERIMENT

@@ -13,7 +13,6 @@ from test_report_inputs import write_sweep
 from rank_core.errors import BadInput
 from sweeps.confirm import FILE, Shortlist, choose, find_shortlist, freeze, read_shortlist
 from sweeps.describe import manifest
-from sweeps.ledger import Ledger
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.report.analysis import analyse
@@ -21,7 +20,8 @@ from sweeps.report.conclusions import confirmation
 from sweeps.report.load import load_sweep
 from sweeps.report.trust import assess
 from sweeps.report.trust_words import trust_sentences
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 from sweeps.window_stride import EXPERIMENT
 
 BEST = "maxp-w64-s48-000000000002"

@@ -10,12 +10,12 @@ from filelock import FileLock
 from sweeps import status
 from sweeps.__main__ import main
 from sweeps.describe import manifest, note, write_description
-from sweeps.driver_lock import lock_state
-from sweeps.failures import Failure
-from sweeps.ledger import Ledger
 from sweeps.snapshot import take_snapshot
 from sweeps.status import status_text
-from sweeps.store import Store
+from sweeps.store.driver_lock import lock_state
+from sweeps.store.failures import Failure
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds

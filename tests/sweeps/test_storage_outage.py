@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from sweeps import patience
 from sweeps.describe import manifest
-from sweeps.ledger import Ledger
-from sweeps.patience import StorageAway
 from sweeps.search import proposing
 from sweeps.search.make import make_search
-from sweeps.search.rungs import Rung, leave_rung
-from sweeps.store import Store
+from sweeps.store import storage_retry as patience
+from sweeps.store.rungs import Rung, leave_rung
+from sweeps.store.storage_retry import StorageAway
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.trial_file import read_lines, trial_files
 

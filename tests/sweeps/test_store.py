@@ -8,7 +8,7 @@ import pytest
 
 from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
 from rank_core.errors import BadInput
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 
 @pytest.fixture(params=["folder", "memory"])

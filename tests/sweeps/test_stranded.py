@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from sweeps import launches as module
-from sweeps.failures import SHUNNED_AFTER
 from sweeps.launches import STRANDED_SECONDS, Stranded
+from sweeps.store.failures import SHUNNED_AFTER
 from tests.sweeps.attempts import begin, launches, lost
 
 __all__ = ["launches"]

@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.failures import Failure
-from sweeps.patience import patiently
 from sweeps.plan.plan import Plan, Trial
-from sweeps.store import RESULT, Store
+from sweeps.store.failures import Failure
+from sweeps.store.storage_retry import patiently
+from sweeps.store.trial_store import RESULT, Store
 
 FILE, FAILURES = "trials.parquet", "failures.parquet"
 COSTS = (

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sweeps.patience import patient_read, patiently
-from sweeps.store import Store
+from sweeps.store.storage_retry import patient_read, patiently
+from sweeps.store.trial_store import Store
 
 FOLDER = "rungs"
 

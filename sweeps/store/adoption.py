@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.ranking.chunk_scores import CHUNK_SCORES
 from sweeps.plan.plan import Trial
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 LEFT_FOR_OTHERS = {
     "training.keep_weights": WEIGHTS,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
-from sweeps.store import RESULT, Store
+from sweeps.store.trial_store import RESULT, Store
 
 WAIT_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0

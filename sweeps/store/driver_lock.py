@@ -10,7 +10,7 @@ from typing import Literal
 from filelock import FileLock, Timeout
 
 from rank_core.errors import BadInput
-from sweeps.store import Store
+from sweeps.store.trial_store import Store
 
 LOCK = ".driver.lock"
 Driver = Literal["alive", "gone", "elsewhere"]
