@@ -13,12 +13,12 @@ from typing import Any
 from rank_core.errors import BadInput
 from sweeps.describe import note
 from sweeps.estimate import Calibration, TrialEstimate, calibrate
-from sweeps.feed import Feed
 from sweeps.measure import Forecast, forecast
 from sweeps.monitor import duration
 from sweeps.plan.budget import Budget
 from sweeps.plan.command_line import Options
 from sweeps.plan.plan import Trial
+from sweeps.search.feed import Feed
 from sweeps.search.search import USED, Block, Search
 from sweeps.store.trial_store import Store
 

@@ -22,7 +22,7 @@ from sweeps.measure import Forecast
 from sweeps.monitor import duration
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.search.text import search_lines
+from sweeps.search.search_text import search_lines
 
 SPLITS = ("dev", "test")
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeps.feed import Feed
 from sweeps.monitor import Monitor
 from sweeps.nodes import able_nodes, hosts, node_of
 from sweeps.plan.plan import Trial
+from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure, Failures, first_line, kind_of_error, kind_of_reason
 
 STRANDED_SECONDS = 300  # without a node to go to, in which an autoscaler brings another one

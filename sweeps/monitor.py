@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from sweeps.feed import Feed
 from sweeps.plan.plan import Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.recorder import Recorder
+from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure
 from sweeps.store.storage_retry import patiently
 from sweeps.store.trial_table import Ledger

@@ -14,12 +14,12 @@ from ray.tune import Callback, PlacementGroupFactory, Stopper
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
-from sweeps.feed import Feed
 from sweeps.launches import Launches
 from sweeps.monitor import Monitor
 from sweeps.nodes import elsewhere
 from sweeps.plan.plan import Trial
 from sweeps.resources import DRIVER_CPU, Resources
+from sweeps.search.feed import Feed
 from sweeps.store.trial_store import Store
 from sweeps.trainable import run_in_train, run_in_tune
 

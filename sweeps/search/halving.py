@@ -1,55 +1,218 @@
-"""Successive halving in a fixed order: who goes on from a rung, whoever ends first.
+"""ASHA over the plan's configurations: `halving` decides, rungs are epochs of the first seed.
 
-Li et al. 2020 (ASHA) let a configuration go on as soon as it is among the best 1/eta of those that
-have ended by chance before. Here the n-th decision waits for the configurations that come first in
-an order drawn beforehand, and for no others: hardly anybody waits, and slots, nodes and kills have
-no say. No decision waits for a whole rung but the last, so a rung's best always goes on.
+A trial pauses at its rung, leaving a checkpoint and its value on dev; one that goes on is the same
+trial, from there. Who reaches the end runs all seeds, as the baseline does: only they are tested.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
-LOST = float("-inf")
-"""The value of a configuration that ended without one: it never goes on."""
-NOBODY = -1
+from rank_core.trial.trained_model import pause_step
+from sweeps.describe import say
+from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.search.halving_rule import LOST, NOBODY, going_on
+from sweeps.search.ladder import ladder_of
+from sweeps.search.search import USED, Block, Decision, Known, Search
+from sweeps.store.rungs import Rung, best_on_dev, read_rung
+from sweeps.store.storage_retry import patient_read
+from sweeps.store.trial_store import HISTORY, Store
 
-
-def rung_epochs(full: int, num_configs: int, *, eta: int, fewest: int) -> tuple[int, ...]:
-    """Epochs of the rungs, the last of which is `full`: each has an eta-th of the next one's, as
-    long as that is `fewest` or more and there are configurations to choose from; the first of two
-    may have `fewest` instead."""
-    rungs = [full]
-    while num_configs >= eta ** len(rungs):
-        epochs = rungs[0] // eta
-        if epochs < fewest and len(rungs) == 1:
-            epochs = fewest
-        if not fewest <= epochs < rungs[0]:
-            break
-        rungs.insert(0, epochs)
-    return tuple(rungs)
+Rungs = list[list[PlannedCell | None]]
+"""For each rung its configurations in the order in which they came to it; None: all left were
+lost."""
 
 
-def rung_sizes(num_configs: int, num_rungs: int, *, eta: int) -> tuple[int, ...]:
-    """How many configurations come to each rung."""
-    return tuple(num_configs // eta**number for number in range(num_rungs))
+class AshaSearch(Search):
+    """Runs rungs of the first seed, then all seeds of the finalists."""
 
+    def __init__(self, plan: Plan, known: Known, store: Store) -> None:
+        super().__init__(plan, known, store)
+        self.ladder = ladder_of(plan)
+        self._reached: dict[str, float] = {}
 
-def going_on(values: Sequence[float | None], *, eta: int) -> list[int]:
-    """The positions that go on, in the order of the decisions, as far as they are made.
-
-    `values` are what a rung's configurations have reached, in their order; None: not known yet.
-    The n-th of all len // eta decisions is made once all but the last eta x (those still to come)
-    are known; it is the best that has not gone on before, the earlier one on a tie, or `NOBODY`.
-    """
-    decisions = len(values) // eta
-    chosen: list[int] = []
-    for number in range(1, decisions + 1):
-        known = values[: len(values) - eta * (decisions - number)]
-        if any(value is None for value in known):
-            break
-        rest = [
-            (value, -position)
-            for position, value in enumerate(known)
-            if value is not None and value > LOST and position not in chosen
+    def decide(self) -> Decision:
+        """Whoever has come furthest first; further seeds last, which no decision waits for."""
+        rungs, (first, *more) = self._rungs(), self.plan.seeds
+        climbing = {cell.cell for cell in self.ladder.competitors}
+        others = [cell for cell in self.plan.cells if cell.cell not in climbing]
+        wanted = [self._trial(cell, first) for cell in others]
+        for number in reversed(range(len(rungs))):
+            wanted += [self._at(number, cell) for cell in rungs[number] if cell]
+        repeated = [
+            *(cell for cell in others if not cell.deterministic),
+            *(cell for cell in rungs[-1] if cell),
         ]
-        chosen.append(-max(rest)[1] if rest else NOBODY)
-    return chosen
+        wanted += [self._trial(cell, seed) for seed in more for cell in repeated]
+        return Decision(tuple(wanted), final=len(rungs[-1]) == self.ladder.sizes[-1])
+
+    def status(self, trial: Trial) -> str | None:
+        """Of a trial that pauses: `stopped` once it has."""
+        if trial.epochs and trial.job not in self._status:
+            ended = self._known(replace(trial, epochs=0))
+            rests = ended not in USED and read_rung(self.store, trial.name, trial.epochs)
+            self._status[trial.job] = "stopped" if rests else ended
+        return super().status(trial)
+
+    def launch(self, trial: Trial) -> None:
+        """Tells who goes on."""
+        super().launch(trial)
+        if number := self._rung_of(trial):
+            epochs = self.ladder.epochs
+            say(
+                f"asha: {trial.cell.label} goes on to epoch {epochs[number]}, with dev "
+                f"{self._value(self._at(number - 1, trial.cell)):.3f} after {epochs[number - 1]}"
+            )
+
+    def block(self, trial: Trial) -> Block | None:
+        """All of the first rung with the baseline; a configuration's next rung, which nobody takes
+        before those have begun; and further seeds when all finalists are known, who share them
+        with the baseline."""
+        first = self.plan.seeds[0]
+        ground = tuple(t for t in self.ahead if t.seed == first and not self._rung_of(t))
+        if number := self._rung_of(trial):
+            what = f"{trial.cell.label} to epoch {self.ladder.epochs[number]}"
+            return Block((*ground, trial), what)
+        if trial.seed == first:
+            return Block(ground, f"{len(ground)} trial(s) with seed {first}")
+        return super().block(trial) if self.decision.final else None
+
+    def left(self, trial: Trial) -> float:
+        """From the rung on which it stands, if its checkpoint is still there."""
+        number = self._rung_of(trial)
+        kept = number and patient_read(self.store, lambda: self.store.has_checkpoints(trial.name))
+        return trial.share - (self._at(number - 1, trial.cell).share if kept else 0.0)
+
+    def begun(self) -> Mapping[str, Any]:
+        """As in a grid; of the first seed there are the rungs, as far as they were climbed."""
+        first, seeds = self.plan.seeds[0], super().begun()["seeds"]
+        ahead = {trial.job for trial in self.ahead}
+        bottom, *higher = self._rungs()
+        climbed = [
+            [cell for cell in rung if cell is None or self._at(number, cell).job not in ahead]
+            for number, rung in enumerate(higher, start=1)
+        ]
+        search = self._described([bottom, *climbed], ahead)
+        return {"seeds": seeds if first in seeds else [first], "search": search}
+
+    def resting(self) -> dict[str, str]:
+        """{trial that has paused and is not wanted further as yet: what it has reached}."""
+        found = {}
+        for trial in self._furthest({trial.job for trial in self.ahead}):
+            if self.status(trial) == "stopped" and (rung := self._rung(trial)):
+                found[trial.name] = rung.text()
+        return found
+
+    def described(self) -> Mapping[str, Any]:
+        """The rungs, and how far each configuration came."""
+        return self._described(self._rungs(), set())
+
+    def _described(self, rungs: Rungs, ahead: set[str]) -> dict[str, Any]:
+        """The same where the jobs `ahead` are never begun."""
+        ladder, full = self.ladder, self.ladder.num_epochs
+        climbs = any(trial.seed == self.plan.seeds[0] for trial in self.ahead if trial.job in ahead)
+        return {
+            "name": "asha",
+            "eta": self.plan.search.eta,
+            "seed": self.plan.search.seed,
+            "num_seeds": len(self.plan.seeds),
+            "over": self.decision.final and not climbs,
+            "rungs": [
+                {"epochs": epochs, "configurations": sum(cell is not None for cell in entered)}
+                for epochs, entered in zip(ladder.epochs, rungs, strict=True)
+            ],
+            "standings": self._standings(rungs),
+            "epochs": round(full * sum(trial.share for trial in self._furthest(ahead))),
+            "whole_grid": full * self.plan.num_trials,
+        }
+
+    def _standings(self, rungs: Rungs) -> list[dict[str, Any]]:
+        """Who came furthest first, then by the last value on dev that decided anything."""
+        lines = []
+        for cell in self.ladder.competitors:
+            number = max(n for n, entered in enumerate(rungs) if cell in entered)
+            judged = min(number, len(rungs) - 2)
+            value = self._value(self._at(judged, cell))
+            lost = value == LOST
+            decided = judged == number and len(rungs[number + 1]) == self.ladder.sizes[number + 1]
+            stopped = lost or (decided and value is not None)
+            whole = [self._trial(cell, seed) for seed in self.plan.seeds]
+            lines.append(
+                {
+                    "cell": cell.cell,
+                    "epochs": self.ladder.epochs[number],
+                    "judged_after": self.ladder.epochs[judged],
+                    "dev_mean": None if lost else value,
+                    "num_seeds": sum(self.status(trial) in USED for trial in whole),
+                    "left_after": 0 if stopped else None,
+                    "reason": "a trial was lost" if lost else None,
+                }
+            )
+        return sorted(lines, key=_by_place)
+
+    def _rungs(self) -> Rungs:
+        """Who has come to each rung, as far as that is decided."""
+        rungs: Rungs = [list(self.ladder.competitors)]
+        for number, size in enumerate(self.ladder.sizes[:-1]):
+            here = rungs[-1]
+            values = [self._value(self._at(number, cell)) if cell else LOST for cell in here]
+            values += [None] * (size - len(here))
+            chosen = going_on(values, eta=self.plan.search.eta)
+            rungs.append([None if one == NOBODY else here[one] for one in chosen])
+        return rungs
+
+    def _furthest(self, ahead: Collection[str] = ()) -> Iterator[Trial]:
+        """Every trial that is wanted, until its last epoch that is; without the jobs `ahead`."""
+        share: dict[str, Trial] = {}
+        for trial in self.decision.wanted:
+            if trial.job in ahead:
+                continue
+            if trial.name not in share or share[trial.name].share < trial.share:
+                share[trial.name] = trial
+        yield from share.values()
+
+    def _value(self, trial: Trial) -> float | None:
+        """The best mean on dev until a pause; `LOST` without one, None as long as it runs."""
+        status = self.status(trial)
+        if status is not None and trial.job not in self._reached:
+            rung = self._rung(trial)
+            if rung is None and status in USED:
+                self._reached[trial.job] = self._on_the_way(trial)
+            else:
+                self._reached[trial.job] = rung.dev if rung else LOST
+        return self._reached.get(trial.job)
+
+    def _on_the_way(self, trial: Trial) -> float:
+        """What a finished trial had reached when it would have paused."""
+        path = self.store.folder / "runs" / trial.name / HISTORY
+
+        def read() -> list[str]:
+            self.store.pull({trial.name})
+            return path.read_text().splitlines()
+
+        history = patient_read(self.store, read)
+        step = pause_step(trial.config, trial.cell.inputs, trial.epochs)
+        measure = trial.config.evaluation.measures[0]
+        return best_on_dev(history, measure, step)
+
+    def _rung(self, trial: Trial) -> Rung | None:
+        return read_rung(self.store, trial.name, trial.epochs)
+
+    def _rung_of(self, trial: Trial) -> int:
+        """On which rung a trial ends; 0 too for one that climbs none."""
+        climbs = trial.seed == self.plan.seeds[0] and trial.cell in self.ladder.competitors
+        return self.ladder.epochs.index(trial.epochs or self.ladder.num_epochs) if climbs else 0
+
+    def _at(self, number: int, cell: PlannedCell) -> Trial:
+        """A configuration's first seed, until a rung."""
+        epochs = self.ladder.epochs
+        until = epochs[number] if number < len(epochs) - 1 else 0
+        return replace(self._trial(cell, self.plan.seeds[0]), epochs=until)
+
+    def _trial(self, cell: PlannedCell, seed: int) -> Trial:
+        return Trial(cell, seed, self.plan.experiment.swept)
+
+
+def _by_place(standing: Mapping[str, Any]) -> tuple[float, float]:
+    dev = standing["dev_mean"]
+    return -standing["epochs"], -(LOST if dev is None else dev)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from sweeps.plan.plan import Plan, PlannedCell, Trial
-from sweeps.search.halving import rung_epochs, rung_sizes
+from sweeps.search.halving_rule import rung_epochs, rung_sizes
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The search of a plan."""
 
 from sweeps.plan.plan import Plan
-from sweeps.search.asha import AshaSearch
+from sweeps.search.halving import AshaSearch
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Known, Listed, Search
 from sweeps.store.trial_store import Store

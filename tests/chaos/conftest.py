@@ -4,10 +4,10 @@ import io
 
 import pytest
 
-from sweeps.feed import Queue
 from sweeps.monitor import Monitor
 from sweeps.recorder import Recorder
 from sweeps.resources import Resources
+from sweeps.search.feed import Queue
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox

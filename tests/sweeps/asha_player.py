@@ -9,7 +9,7 @@ from rank_core.seeding import generator
 from sweeps.describe import manifest
 from sweeps.plan.command_line import parse
 from sweeps.plan.plan import Plan, Trial
-from sweeps.search.asha import AshaSearch
+from sweeps.search.halving import AshaSearch
 from sweeps.search.make import make_search
 from sweeps.store.rungs import Rung, leave_rung
 from sweeps.store.trial_store import Store

@@ -6,10 +6,10 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from sweeps import launches as module
-from sweeps.feed import Queue
 from sweeps.launches import Launches
 from sweeps.monitor import Monitor
 from sweeps.recorder import Recorder
+from sweeps.search.feed import Queue
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox

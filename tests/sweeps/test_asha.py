@@ -15,11 +15,11 @@ import pytest
 from rank_core.errors import BadInput
 from sweeps.plan.command_line import parse
 from sweeps.plan.plan import Trial
-from sweeps.search.asha import AshaSearch
-from sweeps.search.halving import LOST, NOBODY, going_on, rung_epochs, rung_sizes
+from sweeps.search.halving import AshaSearch
+from sweeps.search.halving_rule import LOST, NOBODY, going_on, rung_epochs, rung_sizes
 from sweeps.search.ladder import dearest_trials, ladder_of
 from sweeps.search.make import make_search
-from sweeps.search.text import search_lines
+from sweeps.search.search_text import search_lines
 from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger

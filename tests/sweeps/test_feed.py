@@ -1,6 +1,6 @@
 """A queue hands out each trial once, in its order, and is over with the last one."""
 
-from sweeps.feed import Queue
+from sweeps.search.feed import Queue
 
 
 def test_a_queue_is_over_once_everything_is_handed_out(plan_of):

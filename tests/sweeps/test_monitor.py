@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import sweeps.monitor
-from sweeps.feed import Queue
 from sweeps.monitor import Monitor, duration
 from sweeps.recorder import Recorder
+from sweeps.search.feed import Queue
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger

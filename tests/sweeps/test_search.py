@@ -17,7 +17,7 @@ from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search.make import make_search
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Search
-from sweeps.search.text import search_lines
+from sweeps.search.search_text import search_lines
 from sweeps.store.trial_store import Store
 from tests.sweeps.player import SIX, Player, good_small_windows, leave, window_of
 

@@ -5,9 +5,9 @@ import io
 import pandas as pd
 import pytest
 
-from sweeps.feed import Queue
 from sweeps.monitor import Monitor
 from sweeps.recorder import Recorder
+from sweeps.search.feed import Queue
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
