@@ -9,11 +9,11 @@ from typing import Any, TextIO
 
 from sweeps.plan.plan import Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.recorder import Recorder
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure
 from sweeps.store.storage_retry import patiently
 from sweeps.store.trial_table import Ledger
+from sweeps.tracking.recorder import Recorder
 
 HEARTBEAT_SECONDS = 30.0
 ENOUGH_TO_TELL = 0.1  # share of the work after which the time left can be foretold

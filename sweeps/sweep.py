@@ -28,7 +28,6 @@ from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.plan import Plan, Trial, make_plan
 from sweeps.plan.secrets import redact_text, refuse_secrets
-from sweeps.recorder import Recorder
 from sweeps.search.ladder import dearest_trials
 from sweeps.search.make import make_search
 from sweeps.search.search import USED, Known, Search
@@ -38,6 +37,7 @@ from sweeps.store.storage_retry import patient_read
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.recorder import Recorder
 from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.uri import check_tracking_uri

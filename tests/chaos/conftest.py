@@ -5,12 +5,12 @@ import io
 import pytest
 
 from sweeps.monitor import Monitor
-from sweeps.recorder import Recorder
 from sweeps.resources import Resources
 from sweeps.search.feed import Queue
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.recorder import Recorder
 from tests.chaos.pretend import END
 from tests.e2e.conftest import processes_below, read_mlflow, start_sweep
 from tests.sweeps.conftest import inputs_words, plan_of

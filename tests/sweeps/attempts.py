@@ -8,11 +8,11 @@ from ray.exceptions import ActorDiedError
 from sweeps import launches as module
 from sweeps.launches import Launches
 from sweeps.monitor import Monitor
-from sweeps.recorder import Recorder
 from sweeps.search.feed import Queue
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.recorder import Recorder
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 

@@ -9,12 +9,12 @@ import pytest
 
 import sweeps.monitor
 from sweeps.monitor import Monitor, duration
-from sweeps.recorder import Recorder
 from sweeps.search.feed import Queue
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.recorder import Recorder
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")  # FirstP and MaxP
 VALUES = {"nDCG@10": 0.25, "RR@10": 0.5}

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from sweeps.recorder import Recorder
 from sweeps.store.trial_store import HISTORY, Store
 from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.recorder import Recorder
 
 
 def news(step: int, dev: dict[str, float] | None = None) -> dict:

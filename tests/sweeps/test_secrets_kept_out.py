@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 
 from sweeps.monitor import Monitor
-from sweeps.recorder import Recorder
 from sweeps.search.feed import Queue
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.sweep import main
 from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.recorder import Recorder
 from sweeps.window_stride import EXPERIMENT
 
 REASON = "OSError: 403 for https://me:planted-one@host/x with key planted-two-in-the-environment"
