@@ -21,7 +21,7 @@ from rank_core.stats.design import (
 )
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.variance import Component, SweepComponents, sweep_components
-from sweeps.report.figure import BLUE, GREY, ORANGE, new_figure, style
+from sweeps.report.figures.figure import BLUE, GREY, ORANGE, new_figure, style
 from sweeps.report.load import USED, Sweep, load_sweep
 from sweeps.report.terminal import WIDTH
 

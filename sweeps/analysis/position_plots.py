@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from sweeps.analysis.judged_chunks import JudgedSummary
 from sweeps.analysis.positions import Histogram
 from sweeps.analysis.rsv import CurvePoint
-from sweeps.report.figure import (
+from sweeps.report.figures.figure import (
     BLUE,
     GREY,
     INK,

@@ -21,7 +21,7 @@ from sweeps.analysis.position_plots import (
 )
 from sweeps.analysis.positions import Histogram, Position, position_histogram
 from sweeps.analysis.rsv import ChunkScore, CurvePoint
-from sweeps.report.figure import Drawing
+from sweeps.report.figures.figure import Drawing
 
 PAGE = "index.html"
 

@@ -14,7 +14,7 @@ from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test
 from rank_core.stats.table import ResultCell, ResultRow, caption
 from sweeps.report.leaders import tied_with_best
 from sweeps.report.load import LOST, Sweep
-from sweeps.report.race import fate_word, left_after
+from sweeps.report.sections.race import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
 
 

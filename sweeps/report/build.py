@@ -9,14 +9,14 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.table import render_csv, render_latex, render_markdown
 from sweeps.report.access import Access, record_access
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.factors import grid_factors
-from sweeps.report.figure import Shown
-from sweeps.report.figures import figures
+from sweeps.report.figures.figure import Shown
+from sweeps.report.figures.figures import figures
 from sweeps.report.load import load_sweep
 from sweeps.report.page import page
 from sweeps.report.results import comparisons_csv, results_json
+from sweeps.report.sections.factors import grid_factors
+from sweeps.report.sections.reliability import assess
 from sweeps.report.terminal import terminal_text
-from sweeps.report.trust import assess
 
 PLOTS = "plots"
 

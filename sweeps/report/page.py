@@ -10,18 +10,18 @@ from markupsafe import Markup
 from rank_core.stats.table import ResultCell, ResultRow
 from sweeps.report.access import Access, access_sentence
 from sweeps.report.analysis import Analysis
-from sweeps.report.attempts import happened, lost_rows
-from sweeps.report.conclusions import conclusions
-from sweeps.report.factors import GridFactors, factor_sentences
-from sweeps.report.figure import Shown
+from sweeps.report.figures.figure import Shown
 from sweeps.report.notation import letters, p_text, signed
-from sweeps.report.query_sets import set_sizes
-from sweeps.report.race import fate_word, left_after, standings
-from sweeps.report.result_tables import gain_text, interval_text, own_rows, set_rows
-from sweeps.report.second_look_tables import folded_tables
-from sweeps.report.trust import Trust
-from sweeps.report.trust_tables import collapsed_rows, component_rows, limit_rows
-from sweeps.report.trust_words import correction_note, trust_sentences
+from sweeps.report.sections.attempts import happened, lost_rows
+from sweeps.report.sections.conclusions import conclusions
+from sweeps.report.sections.factors import GridFactors, factor_sentences
+from sweeps.report.sections.query_sets import set_sizes
+from sweeps.report.sections.race import fate_word, left_after, standings
+from sweeps.report.sections.reliability import Trust
+from sweeps.report.sections.reliability_tables import collapsed_rows, component_rows, limit_rows
+from sweeps.report.sections.reliability_text import correction_note, trust_sentences
+from sweeps.report.sections.result_tables import gain_text, interval_text, own_rows, set_rows
+from sweeps.report.sections.sensitivity_tables import folded_tables
 
 _TEMPLATES = Path(__file__).parent
 _UNDEFINED = "—"

@@ -13,12 +13,12 @@ import numpy as np
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from sweeps.report.analysis import Analysis
-from sweeps.report.conclusions import conclusions
-from sweeps.report.factors import GridFactors
-from sweeps.report.query_sets import set_means, set_sizes
+from sweeps.report.sections.conclusions import conclusions
+from sweeps.report.sections.factors import GridFactors
+from sweeps.report.sections.query_sets import set_means, set_sizes
+from sweeps.report.sections.reliability import Trust
+from sweeps.report.sections.reliability_text import trust_sentences
 from sweeps.report.summary import CellSummary
-from sweeps.report.trust import Trust
-from sweeps.report.trust_words import trust_sentences
 
 SCHEMA_VERSION = 3
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 
 from sweeps.report.load import USED, Cell, Sweep
-from sweeps.report.race import left_after
+from sweeps.report.sections.race import left_after
 
 
 @dataclass(frozen=True)

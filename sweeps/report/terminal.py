@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rank_core.stats.table import ResultCell, ResultRow
 from sweeps.report.analysis import Analysis
-from sweeps.report.conclusions import conclusions
 from sweeps.report.notation import (
     aligned,
     letters,
@@ -15,7 +14,8 @@ from sweeps.report.notation import (
     short_signed,
     shortened,
 )
-from sweeps.report.race import fate_word, left_after
+from sweeps.report.sections.conclusions import conclusions
+from sweeps.report.sections.race import fate_word, left_after
 
 WIDTH = 80
 _LABEL = 20

@@ -11,11 +11,11 @@ from sweeps.confirm import choose
 from sweeps.report import write_report
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import page
-from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
-from sweeps.report.race import search_sentences, standings
+from sweeps.report.sections.conclusions import conclusions
+from sweeps.report.sections.race import search_sentences, standings
+from sweeps.report.sections.reliability import assess
 from sweeps.report.terminal import terminal_text
-from sweeps.report.trust import assess
 from sweeps.store.trial_store import Store
 
 NAMES = [

@@ -11,8 +11,8 @@ import pytest
 from test_report_inputs import write_sweep
 
 from sweeps.report import write_report
-from sweeps.report.attempts import happened, lost_rows
 from sweeps.report.load import load_sweep
+from sweeps.report.sections.attempts import happened, lost_rows
 from sweeps.store.lost_attempts import lost_by_kind
 
 HEADING = "What happened on the way"

@@ -13,18 +13,18 @@ import pytest
 from test_report_inputs import EIGHTEEN, FIVE, write_sweep
 
 from sweeps.report import write_report
-from sweeps.report.aa_plot import aa_plot
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.chunk_plot import chunk_plot
-from sweeps.report.figure import Shown
+from sweeps.report.figures.aa_plot import aa_plot
+from sweeps.report.figures.chunk_plot import chunk_plot
+from sweeps.report.figures.figure import Shown
+from sweeps.report.figures.learning_plot import learning_plot
+from sweeps.report.figures.pareto import pareto_plot
+from sweeps.report.figures.power_plot import power_plot
+from sweeps.report.figures.query_bars import query_bars
+from sweeps.report.figures.search_plot import search_plot
 from sweeps.report.learning import learning_curves
-from sweeps.report.learning_plot import learning_plot
 from sweeps.report.load import load_sweep
-from sweeps.report.pareto import pareto_plot
-from sweeps.report.power_plot import power_plot
-from sweeps.report.query_bars import query_bars
-from sweeps.report.search_plot import search_plot
-from sweeps.report.trust import assess
+from sweeps.report.sections.reliability import assess
 
 
 def _analysis(folder: Path, **changes: Any) -> Analysis:

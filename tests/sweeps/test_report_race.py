@@ -9,11 +9,11 @@ from test_report_inputs import FIVE, write_sweep
 from sweeps.report import write_report
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import page
-from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
-from sweeps.report.race import search_sentences, standing_rows
+from sweeps.report.sections.conclusions import conclusions
+from sweeps.report.sections.race import search_sentences, standing_rows
+from sweeps.report.sections.reliability import assess
 from sweeps.report.terminal import terminal_text
-from sweeps.report.trust import assess
 
 NAMES = [
     f"{group.lower()}-w{window}-s{stride}-{position:012x}"

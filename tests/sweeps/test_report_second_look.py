@@ -16,8 +16,8 @@ from rank_core.errors import BadInput
 from sweeps.report import Report, write_report
 from sweeps.report.analysis import analyse
 from sweeps.report.load import load_sweep
-from sweeps.report.query_sets import set_means, set_sizes
-from sweeps.report.second_look import SecondLook, second_look
+from sweeps.report.sections.query_sets import set_means, set_sizes
+from sweeps.report.sections.sensitivity import SecondLook, second_look
 from sweeps.report.terminal import terminal_text
 
 

@@ -13,11 +13,11 @@ from test_report_inputs import EIGHTEEN, FIVE, write_sweep
 from rank_core.stats.scopes import scope_test
 from sweeps.report import write_report
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.conclusions import below_first_stage
-from sweeps.report.factors import factor_sentences, grid_factors
 from sweeps.report.load import load_sweep
-from sweeps.report.trust import Trust, assess
-from sweeps.report.trust_words import correction_note, trust_sentences
+from sweeps.report.sections.conclusions import below_first_stage
+from sweeps.report.sections.factors import factor_sentences, grid_factors
+from sweeps.report.sections.reliability import Trust, assess
+from sweeps.report.sections.reliability_text import correction_note, trust_sentences
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,7 @@ from torch import distributed as dist
 from rank_core import distributed
 from rank_core.trial.trial import run_trial
 from sweeps import scaling
-from sweeps.resources import Resources
-from sweeps.speedup import (
+from sweeps.report.speedup import (
     Timing,
     law_text,
     same_losses,
@@ -25,6 +24,7 @@ from sweeps.speedup import (
     table_text,
     write_scaling,
 )
+from sweeps.resources import Resources
 from sweeps.worker_group import GroupFailed, Timed
 
 ONE = Timing(1, (1.0, 0.5), (2.0, 1.0, 4.0), (100.0, 90.0, 300.0))

@@ -16,10 +16,10 @@ from sweeps.describe import manifest
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.report.analysis import analyse
-from sweeps.report.conclusions import confirmation
 from sweeps.report.load import load_sweep
-from sweeps.report.trust import assess
-from sweeps.report.trust_words import trust_sentences
+from sweeps.report.sections.conclusions import confirmation
+from sweeps.report.sections.reliability import assess
+from sweeps.report.sections.reliability_text import trust_sentences
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.window_stride import EXPERIMENT

@@ -2,7 +2,7 @@
 
 from rank_core.stats.search_curve import search_curve
 from sweeps.report.analysis import Analysis
-from sweeps.report.figure import BLUE, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.figures.figure import BLUE, WIDTH, Shown, draw, new_figure, style
 
 
 def search_plot(analysis: Analysis) -> Shown | None:

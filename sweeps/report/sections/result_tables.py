@@ -7,7 +7,7 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import p_text, signed
-from sweeps.report.query_sets import set_means, set_sizes
+from sweeps.report.sections.query_sets import set_means, set_sizes
 
 _UNDEFINED = "—"
 

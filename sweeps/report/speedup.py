@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from sweeps.report.figure import BLUE, GREY, ORANGE, WIDTH, Drawing, draw, new_figure, style
+from sweeps.report.figures.figure import BLUE, GREY, ORANGE, WIDTH, Drawing, draw, new_figure, style
 
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""

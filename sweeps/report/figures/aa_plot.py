@@ -4,7 +4,7 @@ import numpy as np
 
 from rank_core.stats.aa_values import aa_p_values
 from sweeps.report.analysis import Analysis
-from sweeps.report.figure import BLUE, GREY, INK, Shown, draw, new_figure, style
+from sweeps.report.figures.figure import BLUE, GREY, INK, Shown, draw, new_figure, style
 
 _LEAST = 5
 """With fewer splits the curve says nothing."""

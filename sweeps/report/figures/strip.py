@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps.report.figure import (
+from sweeps.report.figures.figure import (
     BLUE,
     GREY,
     INK,

@@ -1,7 +1,17 @@
 """How many chunks of a document pay: the measure against the limit on chunks."""
 
 from sweeps.report.analysis import Analysis
-from sweeps.report.figure import BLUE, GREY, INK, ORANGE, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.figures.figure import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    WIDTH,
+    Shown,
+    draw,
+    new_figure,
+    style,
+)
 from sweeps.report.summary import CellSummary
 
 MAX_CHUNKS = "chunking.max_chunks"

@@ -6,8 +6,8 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.variance import Component
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import p_text, signed
-from sweeps.report.trust import Trust
-from sweeps.report.trust_words import size
+from sweeps.report.sections.reliability import Trust
+from sweeps.report.sections.reliability_text import size
 
 _UNDEFINED = "—"
 

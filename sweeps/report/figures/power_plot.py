@@ -2,8 +2,8 @@
 
 from rank_core.stats.design import Variances, detectable_curve
 from sweeps.report.analysis import Analysis
-from sweeps.report.figure import BLUE, GREY, INK, WIDTH, Shown, draw, new_figure, style
-from sweeps.report.trust import POWER, Trust
+from sweeps.report.figures.figure import BLUE, GREY, INK, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.sections.reliability import POWER, Trust
 
 _MOST_SEEDS = 15
 

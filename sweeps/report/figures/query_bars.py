@@ -4,7 +4,7 @@ import numpy as np
 
 from rank_core.stats.compare import TIE
 from sweeps.report.analysis import Analysis
-from sweeps.report.figure import BLUE, INK, ORANGE, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.figures.figure import BLUE, INK, ORANGE, WIDTH, Shown, draw, new_figure, style
 from sweeps.report.notation import signed
 
 _NAMED = 3

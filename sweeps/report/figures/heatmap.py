@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from rank_core.stats.compare import Comparison
-from sweeps.report.figure import INK, WIDTH, Drawing, draw, new_figure, style
+from sweeps.report.figures.figure import INK, WIDTH, Drawing, draw, new_figure, style
 from sweeps.report.grid import Grid, grids_of, reads_one_chunk
 from sweeps.report.load import Sweep
 from sweeps.report.notation import shortened, signed

@@ -4,7 +4,17 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sweeps.report.analysis import Analysis
-from sweeps.report.figure import BLUE, GREY, INK, ORANGE, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.figures.figure import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    WIDTH,
+    Shown,
+    draw,
+    new_figure,
+    style,
+)
 from sweeps.report.learning import Curve, learning_curves
 from sweeps.report.load import LOST
 from sweeps.report.notation import shortened

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rank_core.stats.effect_size import MEANINGFUL, Superiority, runs_needed
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import p_text, percent, relation, signed
-from sweeps.report.trust import Trust
+from sweeps.report.sections.reliability import Trust
 
 _UNDEFINED = "—"
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeps.report.asha import asha_caption, asha_rows, asha_sentence
 from sweeps.report.load import Sweep
+from sweeps.report.sections.halving import asha_caption, asha_rows, asha_sentence
 
 _NAMED = 4
 """How many that left a sentence names before it says how many more there are."""

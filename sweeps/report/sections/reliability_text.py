@@ -6,7 +6,7 @@ import statistics
 from rank_core.stats.results import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import percent, relation, signed
-from sweeps.report.trust import POWER, Limits, Trust
+from sweeps.report.sections.reliability import POWER, Limits, Trust
 
 _ALIKE = 0.05
 """Below this p of Bartlett's test the cells scatter differently over seeds."""

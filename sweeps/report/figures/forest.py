@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from rank_core.stats.compare import Comparison
 from rank_core.stats.scopes import SCOPES, ScopeTest, confidence_interval
-from sweeps.report.figure import (
+from sweeps.report.figures.figure import (
     BLUE,
     GREY,
     INK,

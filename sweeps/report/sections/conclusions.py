@@ -5,8 +5,8 @@ import math
 from rank_core.stats.compare import Comparison
 from rank_core.stats.results import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
-from sweeps.report.attempts import attempts_sentences
-from sweeps.report.race import search_sentences
+from sweeps.report.sections.attempts import attempts_sentences
+from sweeps.report.sections.race import search_sentences
 from sweeps.report.summary import losses
 
 _NAMED = 3

@@ -19,8 +19,8 @@ from rank_core.stats.selection import SelectedGain, expected_luck, selected_gain
 from rank_core.stats.variance import SweepComponents, detectable_difference, sweep_components
 from sweeps.report.analysis import Analysis
 from sweeps.report.healthy import collapsed_trials, healthy_matrix
-from sweeps.report.race import left_after
-from sweeps.report.second_look import SecondLook, second_look
+from sweeps.report.sections.race import left_after
+from sweeps.report.sections.sensitivity import SecondLook, second_look
 
 POWER = 0.8
 """How surely a difference must be found to be called detectable."""

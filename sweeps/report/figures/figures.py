@@ -1,18 +1,18 @@
 """Which figures a report shows, in which order; a figure without data is left out."""
 
-from sweeps.report.aa_plot import aa_plot
 from sweeps.report.analysis import Analysis
-from sweeps.report.chunk_plot import chunk_plot
-from sweeps.report.figure import Shown
-from sweeps.report.forest import forest_plot
-from sweeps.report.heatmap import heat_map
-from sweeps.report.learning_plot import learning_plot
-from sweeps.report.pareto import pareto_plot
-from sweeps.report.power_plot import power_plot
-from sweeps.report.query_bars import query_bars
-from sweeps.report.search_plot import search_plot
-from sweeps.report.strip import strip_plot
-from sweeps.report.trust import Trust
+from sweeps.report.figures.aa_plot import aa_plot
+from sweeps.report.figures.chunk_plot import chunk_plot
+from sweeps.report.figures.figure import Shown
+from sweeps.report.figures.forest import forest_plot
+from sweeps.report.figures.heatmap import heat_map
+from sweeps.report.figures.learning_plot import learning_plot
+from sweeps.report.figures.pareto import pareto_plot
+from sweeps.report.figures.power_plot import power_plot
+from sweeps.report.figures.query_bars import query_bars
+from sweeps.report.figures.search_plot import search_plot
+from sweeps.report.figures.strip import strip_plot
+from sweeps.report.sections.reliability import Trust
 
 
 def figures(analysis: Analysis, trust: Trust) -> list[Shown]:

@@ -1,0 +1,1 @@
+"""The report's sections below the table; each module is one."""
