@@ -157,7 +157,7 @@ def _on_cluster(
 ) -> tuple[_Place, list[list[Speed]]]:
     import ray
 
-    from sweeps.resources import connect, trial_resources
+    from sweeps.ray_engine.cluster_resources import connect, trial_resources
 
     connect(options.num_workers)
     try:

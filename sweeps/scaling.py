@@ -32,9 +32,9 @@ from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.plan import base_config
 from sweeps.plan.suited import model_and_windows, suited
+from sweeps.ray_engine.cluster_resources import Resources, connect, trial_resources
+from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.report.speedup import law_text, same_losses, scaling_rows, table_text, write_scaling
-from sweeps.resources import Resources, connect, trial_resources
-from sweeps.worker_group import GroupFailed, Timed, timed
 
 CONFIGURATION = Experiment(
     name="scaling",

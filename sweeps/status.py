@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from sweeps.monitor import duration
+from sweeps.engine.progress import duration
 from sweeps.snapshot import Snapshot, TrialNow, take_snapshot
 from sweeps.store.lost_attempts import counted
 

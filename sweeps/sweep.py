@@ -19,11 +19,11 @@ from sweeps.describe import (
     terminal_columns,
     write_description,
 )
+from sweeps.engine.progress import Monitor
 from sweeps.estimate import calibrate
 from sweeps.finish import finish
 from sweeps.leaderboard import summary_rows
 from sweeps.measure import forecast, real_seconds
-from sweeps.monitor import Monitor
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.plan import Plan, Trial, make_plan
@@ -219,8 +219,8 @@ def _launch(
 ) -> None:
     import ray
 
-    from sweeps.resources import check_nodes, connect, trial_resources
-    from sweeps.runner import run_trials
+    from sweeps.ray_engine.cluster_resources import check_nodes, connect, trial_resources
+    from sweeps.ray_engine.runner import run_trials
 
     monitor = Monitor(ledger, recorder, feed, search.plan.base.evaluation.measures[0])
     try:

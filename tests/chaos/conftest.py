@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from sweeps.monitor import Monitor
-from sweeps.resources import Resources
+from sweeps.engine.progress import Monitor
+from sweeps.ray_engine.cluster_resources import Resources
 from sweeps.search.feed import Queue
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
@@ -23,7 +23,7 @@ EIGHT = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "4")  # 2 ce
 @pytest.fixture
 def run_pretended(tmp_path, plan_of, monkeypatch):
     """Runs eight trials whose processes call a function first; (ledger, what was said)."""
-    from sweeps import runner
+    from sweeps.ray_engine import runner
 
     plan = plan_of(*EIGHT)
     store = Store(str(tmp_path / "s"), "window_stride")

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from sweeps import launches
 from sweeps.plan.plan import Trial
+from sweeps.ray_engine import attempts as launches
 from sweeps.search.feed import Queue
 from sweeps.store.failures import BAD_AFTER, SHUNNED_AFTER
 from tests.chaos.pretend import kinds, once, statuses

@@ -6,8 +6,8 @@ import pytest
 import ray
 
 from rank_core.errors import BadInput
-from sweeps import resources
 from sweeps.plan.command_line import parse
+from sweeps.ray_engine import cluster_resources as resources
 
 
 @pytest.fixture

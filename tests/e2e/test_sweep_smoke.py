@@ -192,7 +192,7 @@ def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(smoke, tmp
 WORKER = """
 import json, sys
 from ray import tune
-from sweeps.trainable import _run
+from sweeps.ray_engine.trial_process import _run
 work, reports = json.loads(sys.argv[1]), []
 _run(work, reports.append)
 assert "traceback" not in reports[-1], reports[-1]["traceback"]

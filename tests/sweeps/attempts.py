@@ -5,9 +5,9 @@ import io
 import pytest
 from ray.exceptions import ActorDiedError
 
-from sweeps import launches as module
-from sweeps.launches import Launches
-from sweeps.monitor import Monitor
+from sweeps.engine.progress import Monitor
+from sweeps.ray_engine import attempts as module
+from sweeps.ray_engine.attempts import Launches
 from sweeps.search.feed import Queue
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger

@@ -13,7 +13,7 @@ from ray.train.v2._internal.exceptions import (
 from ray.train.v2.api.exceptions import WorkerGroupError
 
 from rank_core.errors import BadInput, Diverged, OutOfMemory
-from sweeps.group_failure import CAUSES, WorkerFailed, end_of, end_of_group
+from sweeps.ray_engine.group_failure import CAUSES, WorkerFailed, end_of, end_of_group
 from sweeps.store.failures import LIMITS
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 from ray.exceptions import OutOfMemoryError
 
-from sweeps import launches as module
+from sweeps.ray_engine import attempts as module
 from sweeps.store.failures import BAD_AFTER, LIMITS, SHUNNED_AFTER
 from tests.sweeps.attempts import begin, launches, lost
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-import sweeps.monitor
-from sweeps.monitor import Monitor, duration
+import sweeps.engine.progress
+from sweeps.engine.progress import Monitor, duration
 from sweeps.search.feed import Queue
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
@@ -200,7 +200,7 @@ def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, monitor, monkeyp
     monitor.started(trials[0])
     monitor.news(trials[0], running(3))
     assert monitor.out.getvalue() == ""
-    monkeypatch.setattr(sweeps.monitor, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(sweeps.engine.progress, "HEARTBEAT_SECONDS", 0.0)
     monitor.news(trials[0], running(4))
     assert monitor.out.getvalue() == "[0/2] running: FirstP 96 seed 1 step 4/9\n"
 

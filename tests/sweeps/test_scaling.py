@@ -15,6 +15,8 @@ from torch import distributed as dist
 from rank_core import distributed
 from rank_core.trial.trial import run_trial
 from sweeps import scaling
+from sweeps.ray_engine.cluster_resources import Resources
+from sweeps.ray_engine.train_group import GroupFailed, Timed
 from sweeps.report.speedup import (
     Timing,
     law_text,
@@ -24,8 +26,6 @@ from sweeps.report.speedup import (
     table_text,
     write_scaling,
 )
-from sweeps.resources import Resources
-from sweeps.worker_group import GroupFailed, Timed
 
 ONE = Timing(1, (1.0, 0.5), (2.0, 1.0, 4.0), (100.0, 90.0, 300.0))
 FOUR = Timing(4, (1.0, 0.50003), (5.0, 7.0, 1.0), (400.0, 500.0, 300.0))

@@ -5,7 +5,7 @@ import io
 import pandas as pd
 import pytest
 
-from sweeps.monitor import Monitor
+from sweeps.engine.progress import Monitor
 from sweeps.search.feed import Queue
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sweeps import launches as module
-from sweeps.launches import STRANDED_SECONDS, Stranded
+from sweeps.ray_engine import attempts as module
+from sweeps.ray_engine.attempts import STRANDED_SECONDS, Stranded
 from sweeps.store.failures import SHUNNED_AFTER
 from tests.sweeps.attempts import begin, launches, lost
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rank_core.checkpoints.checkpoint import Cadence
+from sweeps.ray_engine.trial_process import _run
 from sweeps.store import storage_retry as patience
 from sweeps.store.rungs import best_on_dev, read_rung
 from sweeps.store.trial_store import Store
-from sweeps.trainable import _run
 
 STEPS = 6
 

@@ -16,8 +16,8 @@ from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.trained_model import OneModel
 from rank_core.trial.trial import trial_streams
 from rank_core.trial.trial_result import Progress
+from sweeps.ray_engine.cluster_resources import Resources
 from sweeps.report.speedup import Timing
-from sweeps.resources import Resources
 
 
 @dataclass(frozen=True)

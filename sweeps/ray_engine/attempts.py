@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeps.monitor import Monitor
-from sweeps.nodes import able_nodes, hosts, node_of
+from sweeps.engine.progress import Monitor
 from sweeps.plan.plan import Trial
+from sweeps.ray_engine.nodes import able_nodes, hosts, node_of
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure, Failures, first_line, kind_of_error, kind_of_reason
 

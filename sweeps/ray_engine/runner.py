@@ -14,14 +14,14 @@ from ray.tune import Callback, PlacementGroupFactory, Stopper
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
-from sweeps.launches import Launches
-from sweeps.monitor import Monitor
-from sweeps.nodes import elsewhere
+from sweeps.engine.progress import Monitor
 from sweeps.plan.plan import Trial
-from sweeps.resources import DRIVER_CPU, Resources
+from sweeps.ray_engine.attempts import Launches
+from sweeps.ray_engine.cluster_resources import DRIVER_CPU, Resources
+from sweeps.ray_engine.nodes import elsewhere
+from sweeps.ray_engine.trial_process import run_in_train, run_in_tune
 from sweeps.search.feed import Feed
 from sweeps.store.trial_store import Store
-from sweeps.trainable import run_in_train, run_in_tune
 
 BREAKDOWNS = 5  # of Tune itself, one after the other without a trial that ended in between
 

@@ -21,8 +21,8 @@ from rank_core.errors import Diverged
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trained_model import pause_step
 from rank_core.trial.trial import Progress, TrialResult, run_trial
-from sweeps.group_failure import WorkerFailed, end_of, end_of_group
-from sweeps.nodes import elsewhere
+from sweeps.ray_engine.group_failure import WorkerFailed, end_of, end_of_group
+from sweeps.ray_engine.nodes import elsewhere
 from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store.storage_retry import patient_read, publish_kept, publish_or_keep
 from sweeps.store.trial_store import HISTORY, Store

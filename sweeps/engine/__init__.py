@@ -1,0 +1,1 @@
+"""What runs trials, apart from Ray: progress and decisions, the same for every engine."""

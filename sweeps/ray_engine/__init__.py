@@ -1,0 +1,1 @@
+"""The only room that knows Ray: Tune runs trials, Train runs their workers."""
