@@ -13,8 +13,8 @@ from typing import Any
 from rank_core.errors import BadInput
 from sweeps.describe import note
 from sweeps.engine.progress import duration
-from sweeps.estimate import Calibration, TrialEstimate, calibrate
-from sweeps.measure import Forecast, forecast
+from sweeps.forecast.estimate import Calibration, TrialEstimate, calibrate
+from sweeps.forecast.measure import Forecast, forecast
 from sweeps.plan.budget import Budget
 from sweeps.plan.command_line import Options
 from sweeps.plan.plan import Trial

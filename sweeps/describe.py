@@ -18,8 +18,8 @@ from rank_core.models import model_class
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.trial.cross_validation import parts_of
 from sweeps.engine.progress import duration
-from sweeps.estimate import Calibration, gpu_share, wall_seconds
-from sweeps.measure import Forecast
+from sweeps.forecast.estimate import Calibration, gpu_share, wall_seconds
+from sweeps.forecast.measure import Forecast
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.search.search_text import search_lines

@@ -20,10 +20,10 @@ from sweeps.describe import (
     write_description,
 )
 from sweeps.engine.progress import Monitor
-from sweeps.estimate import calibrate
 from sweeps.finish import finish
+from sweeps.forecast.estimate import calibrate
+from sweeps.forecast.measure import forecast, real_seconds
 from sweeps.leaderboard import summary_rows
-from sweeps.measure import forecast, real_seconds
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.plan import Plan, Trial, make_plan

@@ -10,8 +10,8 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.budgeted import Budgeted, note_held_back
-from sweeps.estimate import TrialEstimate
-from sweeps.measure import Forecast
+from sweeps.forecast.estimate import TrialEstimate
+from sweeps.forecast.measure import Forecast
 from sweeps.plan.budget import Budget
 from tests.sweeps.asha_player import EPOCHS, Player, wide
 

@@ -7,8 +7,8 @@ import pytest
 from rank_core.errors import BadInput
 from sweeps.budgeted import Budgeted, note_held_back
 from sweeps.describe import manifest
-from sweeps.estimate import TrialEstimate
-from sweeps.measure import Forecast
+from sweeps.forecast.estimate import TrialEstimate
+from sweeps.forecast.measure import Forecast
 from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed
 from sweeps.store.trial_store import Store

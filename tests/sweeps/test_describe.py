@@ -7,8 +7,8 @@ import pytest
 from rank_core.data.trec import read_qrels
 from rank_core.evaluate import mean_values, per_query
 from sweeps.describe import forecast_text, manifest, plan_text, write_description
-from sweeps.estimate import Calibration, TrialEstimate
-from sweeps.measure import Forecast
+from sweeps.forecast.estimate import Calibration, TrialEstimate
+from sweeps.forecast.measure import Forecast
 
 SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sweeps.estimate import (
+from sweeps.forecast.estimate import (
     MODEL_SD,
     TrialEstimate,
     calibrate,
@@ -15,8 +15,8 @@ from sweeps.estimate import (
     trial_estimate,
     wall_seconds,
 )
+from sweeps.forecast.microbenchmark import Planned, Rate, Speed
 from sweeps.plan.trial_cost import Reads
-from sweeps.probe import Planned, Rate, Speed
 
 SPEED = Speed(
     scoring=(Rate((0.01, 0.03), 1.0), Rate((0.01, 0.01), 1.0)),

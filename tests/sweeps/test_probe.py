@@ -6,7 +6,7 @@ import pytest
 
 from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.inputs import load_inputs
-from sweeps.probe import draw, planned_tokens, probe
+from sweeps.forecast.microbenchmark import draw, planned_tokens, probe
 
 
 @pytest.fixture

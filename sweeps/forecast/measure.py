@@ -19,12 +19,12 @@ import torch
 from rank_core.errors import BadInput
 from rank_core.models import ListRanker, model_class
 from rank_core.trial.cross_validation import parts_of
-from sweeps.estimate import TrialEstimate, merged, same_speed, trial_estimate
+from sweeps.forecast.estimate import TrialEstimate, merged, same_speed, trial_estimate
+from sweeps.forecast.microbenchmark import Speed, draw, planned_tokens, probe
 from sweeps.plan.address import cluster_address
 from sweeps.plan.command_line import Options
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import trial_reads
-from sweeps.probe import Speed, draw, planned_tokens, probe
 from sweeps.store.trial_store import RESULT, Store
 
 SECONDS = 12.0  # of measuring, in all; every rate is measured a few times however long it takes

@@ -1,6 +1,6 @@
 """What the trials of a plan will take: measured rates times what they read, with an interval.
 
-Pure arithmetic; `sweeps.measure` measures, `sweeps.describe` prints.
+Pure arithmetic; `sweeps.forecast.measure` measures, `sweeps.describe` prints.
 """
 
 import heapq
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sweeps.forecast.microbenchmark import Planned, Rate, Speed
 from sweeps.plan.trial_cost import Reads
-from sweeps.probe import Planned, Rate, Speed
 
 MODEL_SD = 0.1  # of the log of (real / estimated): what no probe of some seconds can see
 TRIAL_SD = 0.05  # at least, of the same from trial to trial

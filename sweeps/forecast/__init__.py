@@ -1,0 +1,1 @@
+"""How long a plan will take, measured on this machine."""
