@@ -12,9 +12,9 @@ import sys
 
 from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
+from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.suited import model_and_windows
-from sweeps.sweep import main
 
 PAPER_WINDOW = 477
 COUNTS = (1, 2, 3, 4, 5, 6)

@@ -14,9 +14,9 @@ import sys
 from rank_core.data.transforms import base_of
 from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
+from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.suited import model_and_windows
-from sweeps.sweep import main
 
 MODELS = ("maxp", "parade-attn")
 REORDERED = "|debias(seed=1)"

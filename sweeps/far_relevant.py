@@ -17,9 +17,9 @@ import sys
 from rank_core.encoders.backbones import Backbone
 from rank_core.models import ListRanker, model_class
 from rank_core.settings.config import TrialConfig
+from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.suited import model_and_windows
-from sweeps.sweep import main
 
 MODELS = ("firstp", "maxp", "parade-attn", "parade-transformer")
 

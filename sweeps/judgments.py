@@ -13,9 +13,9 @@ import sys
 from rank_core.data.transforms import base_of
 from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
+from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.suited import model_and_windows, suited
-from sweeps.sweep import main
 
 RATES = (0.1, 0.3, 0.5)
 

@@ -12,9 +12,9 @@ import sys
 
 from rank_core.encoders.backbones import Backbone
 from rank_core.settings.config import TrialConfig
+from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.suited import suited
-from sweeps.sweep import main
 
 FACTORS = (1 / 3, 1.0, 3.0)
 

@@ -27,7 +27,7 @@ from rank_core.errors import BadInput
 from rank_core.models import Ranker, check_model, model_class
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
-from sweeps.describe import say
+from sweeps.driver.plan_text import say
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.plan import base_config

@@ -24,9 +24,9 @@ from sweeps.doctor.similar import similar_queries
 from sweeps.doctor.storage import cache_findings, probed
 from sweeps.doctor.texts import texts
 from sweeps.doctor.tracking import tracking
+from sweeps.driver.sweep import default_tracking_uri
 from sweeps.plan.suited import suited
 from sweeps.store.trial_store import Store
-from sweeps.sweep import default_tracking_uri
 from sweeps.tracking.uri import check_tracking_uri
 
 WITHOUT_ERRORS, WITH_ERRORS = 0, 2

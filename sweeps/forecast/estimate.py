@@ -1,6 +1,6 @@
 """What the trials of a plan will take: measured rates times what they read, with an interval.
 
-Pure arithmetic; `sweeps.forecast.measure` measures, `sweeps.describe` prints.
+Pure arithmetic; `sweeps.forecast.measure` measures, `sweeps.driver.plan_text` prints.
 """
 
 import heapq

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rank_core.trial.trained_model import pause_step
-from sweeps.describe import say
+from sweeps.driver.plan_text import say
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.search.halving_rule import LOST, NOBODY, going_on
 from sweeps.search.ladder import ladder_of

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rank_core.seeding import derive
-from sweeps.describe import described_cells, write_json
+from sweeps.driver.plan_text import described_cells, write_json
 from sweeps.plan.experiment import Settings
 from sweeps.plan.plan import DRAWS, Plan, PlannedCell, Removed, Trial, extended
 from sweeps.search.sampler import Seen, propose

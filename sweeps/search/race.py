@@ -12,7 +12,7 @@ from rank_core.errors import BadInput
 from rank_core.stats.racing.race import Race, Verdict, race_so_far
 from rank_core.stats.racing.rule import FIRST_LOOK
 from rank_core.stats.scopes import Floats
-from sweeps.describe import say
+from sweeps.driver.plan_text import say
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.search.search import LOST, USED, Decision, Known, Search, dev_values
 from sweeps.store.trial_store import Store

@@ -24,10 +24,10 @@ WORDS = (
 
 IMPATIENT = """
 import sys
-import sweeps.sweep
+import sweeps.driver.sweep
 from sweeps.window_stride import EXPERIMENT
-sweeps.sweep.DRAIN_SECONDS = 2.0
-sys.exit(sweeps.sweep.main(EXPERIMENT, sys.argv[1:], doc=None))
+sweeps.driver.sweep.DRAIN_SECONDS = 2.0
+sys.exit(sweeps.driver.sweep.main(EXPERIMENT, sys.argv[1:], doc=None))
 """
 
 

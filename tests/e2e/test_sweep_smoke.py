@@ -234,7 +234,7 @@ DIVERGING = '''
 """Which learning rate?"""
 import sys
 from sweeps.plan.experiment import Experiment, Grid
-from sweeps.sweep import main
+from sweeps.driver.sweep import main
 
 NAME = "training.backbone_learning_rate"
 EXPERIMENT = Experiment(

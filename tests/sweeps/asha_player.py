@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.seeding import generator
-from sweeps.describe import manifest
+from sweeps.driver.plan_text import manifest
 from sweeps.plan.command_line import parse
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.halving import AshaSearch

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from rank_core.seeding import generator
-from sweeps.describe import manifest
+from sweeps.driver.plan_text import manifest
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.make import make_search
 from sweeps.search.search import Search

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.budgeted import Budgeted, note_held_back
+from sweeps.driver.budgeted import Budgeted, note_held_back
 from sweeps.forecast.estimate import TrialEstimate
 from sweeps.forecast.measure import Forecast
 from sweeps.plan.budget import Budget

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sweeps.sweep import main
+from sweeps.driver.sweep import main
 from sweeps.window_stride import EXPERIMENT
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.budgeted import Budgeted, note_held_back
-from sweeps.describe import manifest
+from sweeps.driver.budgeted import Budgeted, note_held_back
+from sweeps.driver.plan_text import manifest
 from sweeps.forecast.estimate import TrialEstimate
 from sweeps.forecast.measure import Forecast
 from sweeps.plan.budget import Budget, parse_budget

@@ -6,7 +6,7 @@ import pytest
 
 from rank_core.data.trec import read_qrels
 from rank_core.evaluate import mean_values, per_query
-from sweeps.describe import forecast_text, manifest, plan_text, write_description
+from sweeps.driver.plan_text import forecast_text, manifest, plan_text, write_description
 from sweeps.forecast.estimate import Calibration, TrialEstimate
 from sweeps.forecast.measure import Forecast
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from test_report_inputs import write_sweep
 
-from sweeps.leaderboard import summary_rows
+from sweeps.driver.leaderboard import summary_rows
 from sweeps.report import write_report
 from sweeps.tracking.client import connect
 from sweeps.tracking.names import metric_name

@@ -3,7 +3,7 @@
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.describe import manifest
+from sweeps.driver.plan_text import manifest
 from sweeps.plan.profiles import PROFILES
 
 WORDS = ("--profile", "boytsov2022", "chunking.max_query_tokens=32")

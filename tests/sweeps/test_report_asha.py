@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from test_report_inputs import FIVE, write_sweep
 
-from sweeps.confirm import choose
+from sweeps.driver.confirmation import choose
 from sweeps.report import write_report
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import page

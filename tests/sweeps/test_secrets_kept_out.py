@@ -5,12 +5,12 @@ import io
 import pandas as pd
 import pytest
 
+from sweeps.driver.sweep import main
 from sweeps.engine.progress import Monitor
 from sweeps.search.feed import Queue
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
-from sweeps.sweep import main
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.recorder import Recorder
 from sweeps.window_stride import EXPERIMENT

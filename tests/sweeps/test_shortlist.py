@@ -11,8 +11,15 @@ import pytest
 from test_report_inputs import write_sweep
 
 from rank_core.errors import BadInput
-from sweeps.confirm import FILE, Shortlist, choose, find_shortlist, freeze, read_shortlist
-from sweeps.describe import manifest
+from sweeps.driver.confirmation import (
+    FILE,
+    Shortlist,
+    choose,
+    find_shortlist,
+    freeze,
+    read_shortlist,
+)
+from sweeps.driver.plan_text import manifest
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.report.analysis import analyse

@@ -9,7 +9,7 @@ from filelock import FileLock
 
 from sweeps import status
 from sweeps.__main__ import main
-from sweeps.describe import manifest, note, write_description
+from sweeps.driver.plan_text import manifest, note, write_description
 from sweeps.snapshot import take_snapshot
 from sweeps.status import status_text
 from sweeps.store.driver_lock import lock_state

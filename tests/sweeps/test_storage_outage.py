@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sweeps.describe import manifest
+from sweeps.driver.plan_text import manifest
 from sweeps.search import proposing
 from sweeps.search.make import make_search
 from sweeps.store import storage_retry as patience

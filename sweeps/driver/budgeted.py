@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.describe import note
+from sweeps.driver.plan_text import note
 from sweeps.engine.progress import duration
 from sweeps.forecast.estimate import Calibration, TrialEstimate, calibrate
 from sweeps.forecast.measure import Forecast, forecast

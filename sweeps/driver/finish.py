@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sweeps.describe import note, say
+from sweeps.driver.plan_text import note, say
 from sweeps.plan.plan import Plan
 from sweeps.report import Report, write_report
 from sweeps.report.access import ACCESS_FILE

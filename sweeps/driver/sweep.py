@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from rank_core.errors import BadInput
-from sweeps.budgeted import Budgeted, note_held_back, within_budget
-from sweeps.confirm import Shortlist, find_shortlist, freeze
-from sweeps.describe import (
+from sweeps.driver.budgeted import Budgeted, note_held_back, within_budget
+from sweeps.driver.confirmation import Shortlist, find_shortlist, freeze
+from sweeps.driver.finish import finish
+from sweeps.driver.leaderboard import summary_rows
+from sweeps.driver.plan_text import (
     forecast_text,
     manifest,
     note,
@@ -20,10 +22,8 @@ from sweeps.describe import (
     write_description,
 )
 from sweeps.engine.progress import Monitor
-from sweeps.finish import finish
 from sweeps.forecast.estimate import calibrate
 from sweeps.forecast.measure import forecast, real_seconds
-from sweeps.leaderboard import summary_rows
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.plan import Plan, Trial, make_plan

@@ -15,7 +15,7 @@ import pandas as pd
 
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
-from sweeps.describe import write_json
+from sweeps.driver.plan_text import write_json
 from sweeps.plan.command_line import Options
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.plan import Plan

@@ -1,0 +1,1 @@
+"""One command from its options to its exit code."""
