@@ -4,8 +4,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rank_core.errors import BadInput, unknown
-from sweeps import check_table, compare_runs, derive, design, doctor, models, report, status
-from sweeps.commands import sync, ui
+from sweeps.commands import check_table, derive, design, doctor, models, report, status
+from sweeps.commands.compare import command as compare_runs
+from sweeps.commands.mlflow_commands import sync, ui
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "report": report.main,

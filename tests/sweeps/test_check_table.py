@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.check_table import main
+from sweeps.commands.check_table import main
 
 TABLE = {
     "name": "mine",

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.run_comparison import compare_runs
-from sweeps.run_comparison_inputs import query_sets_of, systems_of
-from sweeps.run_comparison_text import comparison_text
+from sweeps.commands.compare.comparison import compare_runs
+from sweeps.commands.compare.inputs import query_sets_of, systems_of
+from sweeps.commands.compare.text import comparison_text
 
 NUM_DOCUMENTS = 12
 

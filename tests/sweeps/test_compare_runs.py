@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
-from sweeps.compare_runs import main
-from sweeps.run_comparison import compare_runs
-from sweeps.run_comparison_inputs import systems_of
-from sweeps.run_comparison_text import comparison_text
+from sweeps.commands.compare.command import main
+from sweeps.commands.compare.comparison import compare_runs
+from sweeps.commands.compare.inputs import systems_of
+from sweeps.commands.compare.text import comparison_text
 
 NUM_QUERIES, NUM_DOCUMENTS = 40, 12
 

@@ -13,7 +13,7 @@ from rank_core.ranking.chunk_scores import CHUNK_SCORES
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.__main__ import main
-from sweeps.derived_table import MARK
+from sweeps.commands.derived_table import MARK
 
 MEASURES = ("nDCG@10", "RR@10")
 BASELINE = {"model.name": "firstp", "chunking.stride": 40}

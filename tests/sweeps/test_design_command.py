@@ -14,7 +14,7 @@ from test_report_inputs import write_sweep
 from rank_core.errors import BadInput
 from rank_core.stats.design import Goal, planned_power
 from rank_core.stats.variance import sweep_components
-from sweeps.design import SEEDS, Costs, DesignPlan, design_text, main, plan
+from sweeps.commands.design import SEEDS, Costs, DesignPlan, design_text, main, plan
 from sweeps.report.load import load_sweep
 
 COSTS = Costs(100.0, 0.5, measured=False)

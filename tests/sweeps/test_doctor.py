@@ -8,7 +8,7 @@ import pytest
 
 from rank_core.data import load_collection
 from sweeps.__main__ import main
-from sweeps.doctor.finding import LEVELS, Finding, section_text, verdict
+from sweeps.commands.doctor.finding import LEVELS, Finding, section_text, verdict
 
 SHARED = Path(
     os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data"

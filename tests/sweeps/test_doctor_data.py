@@ -11,12 +11,17 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig
-from sweeps.doctor.candidates import candidates, first_and_best, found_share, unjudged_share
-from sweeps.doctor.coverage import coverage, seen_tokens, unseen
-from sweeps.doctor.runs import count_ranks, run_files
-from sweeps.doctor.similar import alike_queries, similar_queries
-from sweeps.doctor.spans import Passage, relevant_passages, spans_file
-from sweeps.doctor.texts import equal_texts, unfair_copies
+from sweeps.commands.doctor.candidates import (
+    candidates,
+    first_and_best,
+    found_share,
+    unjudged_share,
+)
+from sweeps.commands.doctor.coverage import coverage, seen_tokens, unseen
+from sweeps.commands.doctor.runs import count_ranks, run_files
+from sweeps.commands.doctor.similar import alike_queries, similar_queries
+from sweeps.commands.doctor.spans import Passage, relevant_passages, spans_file
+from sweeps.commands.doctor.texts import equal_texts, unfair_copies
 
 
 def split(queries=None, qrels=None, candidates=None):
@@ -113,7 +118,7 @@ def test_queries_that_differ_in_their_rarest_words_alone_are_alike():
 
 
 def test_alike_queries_are_exactly_those_of_a_comparison_of_all_pairs():
-    from sweeps.doctor import similar
+    from sweeps.commands.doctor import similar
 
     rng = np.random.default_rng(4)
     words = [f"w{i}" for i in range(14)]

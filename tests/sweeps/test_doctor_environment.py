@@ -6,11 +6,11 @@ import sqlite3
 
 import pytest
 
-from sweeps.doctor.cluster import Node, cluster, judged, running_address
-from sweeps.doctor.environment import accelerators, environment
-from sweeps.doctor.reach import unreachable
-from sweeps.doctor.storage import probed
-from sweeps.doctor.tracking import tracking
+from sweeps.commands.doctor.cluster import Node, cluster, judged, running_address
+from sweeps.commands.doctor.environment import accelerators, environment
+from sweeps.commands.doctor.reach import unreachable
+from sweeps.commands.doctor.storage import probed
+from sweeps.commands.doctor.tracking import tracking
 from sweeps.store.trial_store import Store
 
 
@@ -159,7 +159,7 @@ def test_the_nodes_of_a_running_cluster_answer_for_themselves(tmp_path, monkeypa
     monkeypatch.setenv("RAY_ADDRESS", address)
     probe = tmp_path / "probe"
     probe.write_text("x")
-    from sweeps.doctor.cluster import asked
+    from sweeps.commands.doctor.cluster import asked
 
     try:
         [node] = asked(str(probe))

@@ -7,11 +7,11 @@ import uuid
 import pytest
 from filelock import FileLock
 
-from sweeps import status
 from sweeps.__main__ import main
+from sweeps.commands import status
+from sweeps.commands.snapshot import take_snapshot
+from sweeps.commands.status import status_text
 from sweeps.driver.plan_text import manifest, note, write_description
-from sweeps.snapshot import take_snapshot
-from sweeps.status import status_text
 from sweeps.store.driver_lock import lock_state
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot
-from sweeps.run_comparison_scores import RunFiles
-from sweeps.run_comparison_text import SYNTAX
+from sweeps.commands.compare.scores import RunFiles
+from sweeps.commands.compare.text import SYNTAX
 
 SET = "{set}"
 """Stands for the name of the query set in the path of a run."""

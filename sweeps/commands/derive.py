@@ -21,7 +21,13 @@ from rank_core.ranking.derived import derived_config, derived_run, read_chunks
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.matrix import score_matrix
-from sweeps.derived_table import Derived, DerivedRow, derived_label, derived_text, write_derived
+from sweeps.commands.derived_table import (
+    Derived,
+    DerivedRow,
+    derived_label,
+    derived_text,
+    write_derived,
+)
 from sweeps.report.load import USED, Sweep, load_sweep
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rank_core.data import Collection, Run, Split
 from rank_core.evaluate import mean_values, per_query
 from rank_core.settings.config import Evaluation
-from sweeps.doctor.finding import Finding
+from sweeps.commands.doctor.finding import Finding
 
 LOW_RECALL = 0.7
 TOP = 10

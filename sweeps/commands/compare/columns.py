@@ -11,7 +11,7 @@ from rank_core.stats.bootstrap import CrossedWeights, crossed_weights
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval, average_gains
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
-from sweeps.run_comparison_scores import Measured, pooled
+from sweeps.commands.compare.scores import Measured, pooled
 
 Columns = Mapping[str, Mapping[str, ScoreMatrix]]
 """{collection: {column: its scores}}; the columns of a collection share their queries."""

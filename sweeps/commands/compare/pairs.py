@@ -9,9 +9,9 @@ from itertools import combinations
 from rank_core.seeding import generator
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
+from sweeps.commands.compare.comparison import RunComparison
 from sweeps.report.notation import aligned, p_text, short_interval, short_signed, shortened
 from sweeps.report.terminal import WIDTH
-from sweeps.run_comparison import RunComparison
 
 _LABEL = 15
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.stats.table import caption, render_csv, render_html, render_latex, render_markdown
+from sweeps.commands.compare.comparison import RunComparison
+from sweeps.commands.compare.pairs import Pair, pairs_csv
+from sweeps.commands.compare.text import reservations, where
 from sweeps.report.results import comparisons_csv, json_text
-from sweeps.run_comparison import RunComparison
-from sweeps.run_comparison_pairs import Pair, pairs_csv
-from sweeps.run_comparison_text import reservations, where
 
 SCHEMA_VERSION = 1
 

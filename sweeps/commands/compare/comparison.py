@@ -13,13 +13,13 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.table import ResultCell, ResultRow
-from sweeps.run_comparison_columns import (
+from sweeps.commands.compare.columns import (
     collections_of,
     columns_of,
     gains_over_columns,
     measures_of,
 )
-from sweeps.run_comparison_scores import Measured, Systems, measure_runs
+from sweeps.commands.compare.scores import Measured, Systems, measure_runs
 
 MEASURES = ("nDCG@10", "RR@10")
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rank_core.data import Collection
-from sweeps.doctor.finding import Finding
-from sweeps.doctor.texts import normalised
+from sweeps.commands.doctor.finding import Finding
+from sweeps.commands.doctor.texts import normalised
 
 ALIKE = 0.8
 """Share of the words of two queries, by weight, that both have: alike from here on."""

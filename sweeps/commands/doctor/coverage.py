@@ -7,8 +7,8 @@ from rank_core.chunking.chunks import Span, document_spans
 from rank_core.chunking.inputs import Inputs
 from rank_core.models import ListRanker, model_class
 from rank_core.settings.config import Chunking, TrialConfig
-from sweeps.doctor.finding import Finding
-from sweeps.doctor.spans import FILE, Passage, relevant_passages, spans_file
+from sweeps.commands.doctor.finding import Finding
+from sweeps.commands.doctor.spans import FILE, Passage, relevant_passages, spans_file
 from sweeps.plan.trial_cost import chunk_statistics
 
 MUCH = 0.05

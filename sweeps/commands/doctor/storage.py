@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rank_core.cache import cache_root
-from sweeps.doctor.finding import Finding
+from sweeps.commands.doctor.finding import Finding
 from sweeps.store.trial_store import Store
 
 ROOM = 2 * 2**30

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rank_core.data.local import SPLITS
 from rank_core.data.trec import read_lines, read_run
-from sweeps.doctor.finding import Finding
+from sweeps.commands.doctor.finding import Finding
 
 
 class Ranks(NamedTuple):

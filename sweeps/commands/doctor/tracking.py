@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from sweeps.doctor.finding import Finding
-from sweeps.doctor.reach import unreachable
-from sweeps.doctor.storage import nearest_existing
+from sweeps.commands.doctor.finding import Finding
+from sweeps.commands.doctor.reach import unreachable
+from sweeps.commands.doctor.storage import nearest_existing
 from sweeps.plan.secrets import redact_text
 from sweeps.tracking.client import connect, sqlite_file
 from sweeps.tracking.uri import NONE, is_server

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+from sweeps.commands.snapshot import Snapshot, TrialNow, take_snapshot
 from sweeps.engine.progress import duration
-from sweeps.snapshot import Snapshot, TrialNow, take_snapshot
 from sweeps.store.lost_attempts import counted
 
 USED, LOST = ("done", "collapsed"), ("failed", "diverged")

@@ -10,7 +10,7 @@ from rank_core.chunking.inputs import Inputs
 from rank_core.data import Collection
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.settings.config import Chunking
-from sweeps.doctor.finding import Finding
+from sweeps.commands.doctor.finding import Finding
 
 FEW_QUERIES = 50
 

@@ -11,6 +11,7 @@ from rank_core.stats.results import TIE_POLICY
 from rank_core.stats.rounded import average_text
 from rank_core.stats.scopes import scope_test
 from rank_core.stats.variance import false_positive_sentence
+from sweeps.commands.compare.comparison import RunComparison
 from sweeps.report.notation import (
     aligned,
     letters,
@@ -21,7 +22,6 @@ from sweeps.report.notation import (
     shortened,
 )
 from sweeps.report.terminal import WIDTH
-from sweeps.run_comparison import RunComparison
 
 SYNTAX = "give several runs of one system as NAME=run1,run2,run3"
 _LABEL = 18

@@ -1,0 +1,1 @@
+"""`python -m sweeps compare`: the same tests for any TREC runs."""
