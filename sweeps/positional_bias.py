@@ -19,16 +19,16 @@ from rank_core.data import load_collection
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.seeding import generator
-from sweeps.analysis.findings import Settings, analyse
-from sweeps.analysis.judged_chunks import JudgedChunk, judge_chunks
-from sweeps.analysis.rsv import ChunkScorer, Pair, cosine_scorer, word_chunks
-from sweeps.analysis.sources import (
+from sweeps.positions.findings import Settings, analyse
+from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
+from sweeps.positions.rsv import ChunkScorer, Pair, cosine_scorer, word_chunks
+from sweeps.positions.sources import (
     known_passages,
     read_passages,
     relevant_pairs,
     split_of,
 )
-from sweeps.analysis.write import Described, write_analysis
+from sweeps.positions.write import Described, write_analysis
 
 DEFAULT_FOLDER = Path("results") / "positional_bias"
 
@@ -115,7 +115,7 @@ def _scorers(given: argparse.Namespace) -> dict[str, ChunkScorer]:
     if not given.backbone:
         return {}
     from rank_core.encoders.backbones import resolve_backbone
-    from sweeps.analysis.embeddings import mean_pooled
+    from sweeps.positions.embeddings import mean_pooled
 
     backbone = resolve_backbone(given.backbone)
     return {f"cosine, {backbone.name}": cosine_scorer(mean_pooled(backbone))}

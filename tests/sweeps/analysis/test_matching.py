@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sweeps.analysis.matching import (
+from sweeps.positions.matching import (
     SUBSEQUENCE,
     SUBSTRING,
     _masks,

@@ -11,11 +11,11 @@ from server import chat_server
 
 from rank_core.data import load_collection
 from sweeps import positional_bias
-from sweeps.analysis.findings import Findings, Settings
-from sweeps.analysis.judged_chunks import JudgedSummary
-from sweeps.analysis.position_plots import judged_plot
-from sweeps.analysis.positions import length_edges, length_histogram
-from sweeps.analysis.write import plots
+from sweeps.positions.findings import Findings, Settings
+from sweeps.positions.judged_chunks import JudgedSummary
+from sweeps.positions.position_plots import judged_plot
+from sweeps.positions.positions import length_edges, length_histogram
+from sweeps.positions.write import plots
 
 
 def run(*words):

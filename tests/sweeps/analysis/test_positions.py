@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rank_core.records import Split
-from sweeps.analysis.positions import (
+from sweeps.positions.positions import (
     Passage,
     Position,
     length_edges,

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from sweeps.analysis.embeddings import mean_pooled
-from sweeps.analysis.rsv import (
+from sweeps.positions.embeddings import mean_pooled
+from sweeps.positions.rsv import (
     Bm25Chunks,
     Pair,
     chunk_scores,

@@ -7,8 +7,8 @@ from itertools import islice
 import numpy as np
 
 from rank_core.records import Collection
-from sweeps.analysis.judged_chunks import JudgedChunk, JudgedSummary, summarise
-from sweeps.analysis.positions import (
+from sweeps.positions.judged_chunks import JudgedChunk, JudgedSummary, summarise
+from sweeps.positions.positions import (
     Histogram,
     Passage,
     Position,
@@ -17,7 +17,7 @@ from sweeps.analysis.positions import (
     relative_histogram,
     relevant_positions,
 )
-from sweeps.analysis.rsv import (
+from sweeps.positions.rsv import (
     Bm25Chunks,
     ChunkScore,
     ChunkScorer,

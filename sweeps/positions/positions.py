@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rank_core.records import Split
-from sweeps.analysis.matching import find_passage
+from sweeps.positions.matching import find_passage
 
 SIMILAR = 4
 """Documents are of similar length where the longest is at most this many medians long."""

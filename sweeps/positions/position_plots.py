@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter
 
-from sweeps.analysis.judged_chunks import JudgedSummary
-from sweeps.analysis.positions import Histogram
-from sweeps.analysis.rsv import CurvePoint
+from sweeps.positions.judged_chunks import JudgedSummary
+from sweeps.positions.positions import Histogram
+from sweeps.positions.rsv import CurvePoint
 from sweeps.report.figures.figure import (
     BLUE,
     GREY,

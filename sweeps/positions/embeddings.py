@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from rank_core.encoders.backbones import Backbone, load_encoder, load_tokenizer
-from sweeps.analysis.rsv import Embed
+from sweeps.positions.rsv import Embed
 
 TEXTS_AT_ONCE = 32
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from sweeps.analysis.findings import Findings, Settings, relative_of
-from sweeps.analysis.judged_chunks import RELEVANT, JudgedSummary
-from sweeps.analysis.position_plots import (
+from sweeps.positions.findings import Findings, Settings, relative_of
+from sweeps.positions.judged_chunks import RELEVANT, JudgedSummary
+from sweeps.positions.position_plots import (
     best_chunk_plot,
     judged_plot,
     length_plot,
@@ -19,8 +19,8 @@ from sweeps.analysis.position_plots import (
     relative_plot,
     rsv_plot,
 )
-from sweeps.analysis.positions import Histogram, Position, position_histogram
-from sweeps.analysis.rsv import ChunkScore, CurvePoint
+from sweeps.positions.positions import Histogram, Position, position_histogram
+from sweeps.positions.rsv import ChunkScore, CurvePoint
 from sweeps.report.figures.figure import Drawing
 
 PAGE = "index.html"

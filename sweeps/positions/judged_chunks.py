@@ -14,7 +14,7 @@ from rank_core.errors import BadInput
 from rank_core.llm import Message
 from rank_core.llm.chat import ChatClient
 from rank_core.llm.ledger import Ledger
-from sweeps.analysis.rsv import Pair, word_chunks
+from sweeps.positions.rsv import Pair, word_chunks
 
 GRADES = range(4)
 RELEVANT = 2

@@ -19,8 +19,8 @@ from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection
 from rank_core.seeding import generator
-from sweeps.analysis.positions import Passage, relevant_documents
-from sweeps.analysis.rsv import Pair
+from sweeps.positions.positions import Passage, relevant_documents
+from sweeps.positions.rsv import Pair
 
 
 def split_of(collection: Collection, name: str) -> str:
