@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from benchmarks.sweep_overhead import computed, pauses
+from tests.benchmarks.sweep_overhead import computed, pauses
 
 
 def test_a_pause_is_from_an_end_to_the_next_begin_on_the_same_slot():

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import racing
-from benchmarks.simulated_sweeps import DL, R04
 from rank_core.stats.racing.race import race_so_far
+from tests.benchmarks import racing
+from tests.benchmarks.simulated_sweeps import DL, R04
 
 
 def test_a_simulated_race_is_the_librarys_race():

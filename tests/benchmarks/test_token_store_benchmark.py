@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import token_store as benchmark
 from rank_core.chunking.token_store import open_token_store
+from tests.benchmarks import token_store as benchmark
 
 
 def test_made_documents_are_the_same_however_they_are_asked_for():

@@ -4,7 +4,7 @@ torch's fused kernel is slower there for inputs as short as chunks: on two AVX51
 rows of 185 tokens and 12 heads of 32, it takes 25 ms forward and 119 ms with its backward pass in
 bf16, where plain products take 15 ms and 31 ms; in fp32 it takes 27 ms against 18 ms forward, and
 only its fp32 backward pass is the faster one. On other devices, and for masks that are not plain,
-the fused kernel is used. `python -m benchmarks.attention` measures both.
+the fused kernel is used. `python -m tests.benchmarks.attention` measures both.
 """
 
 from typing import Any

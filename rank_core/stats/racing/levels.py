@@ -6,7 +6,7 @@ nominal level per look: among equal configurations, drawn many times over, exact
 the grid's winner. Equal configurations are the least favourable truth. For two of them that is a
 theorem: given how far the gap so far strays from the grid's, the verdict is wrong if the grid's gap
 lies in an interval around 0, where a normal gap is most often if its mean is 0 (Anderson, 1955).
-For more of them it is what `benchmarks.racing` finds. The share spent at a look, taken as its
+For more of them it is what `tests.benchmarks.racing` finds. The share spent at a look, taken as its
 level, would need no drawing (Dunnett and Bonferroni), but spends a tenth of the budget and costs
 more runs.
 """

@@ -2,7 +2,7 @@
 
 Each model starts from the embedded backbone, under the windows that suit it; figures are means over
 seeds. They show that it learns, not which one is best, which takes more seeds, a test and a sweep.
-Run: python -m benchmarks.zoo [--models maxp,parade-attn] [--epochs 2] [--seeds 1,2] [--json FILE]
+Run: python -m tests.benchmarks.zoo [--models maxp,parade-attn] [--epochs 2] [--seeds 1,2] [--json FILE]
 """
 
 import argparse
@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.workload import machine, print_table, save
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import tiny
 from rank_core.models import MODELS, ListRanker
@@ -20,6 +19,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 from rank_core.trial.trial_result import Progress, TrialResult
 from sweeps.plan.suited import suited
+from tests.benchmarks.workload import machine, print_table, save
 
 MEASURE = "nDCG@10"
 # What a system needs beside its windows to be trained at all.

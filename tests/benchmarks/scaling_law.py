@@ -2,7 +2,7 @@
 
 Times MaxP scoring of documents of 1 to 60 chunks and fits a line; then scores 10 to 300
 candidates and reads the peak memory of each.
-Run: python -m benchmarks.scaling_law [--size minilm] [--json FILE]
+Run: python -m tests.benchmarks.scaling_law [--size minilm] [--json FILE]
 """
 
 import time
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.workload import machine, median, parser, print_table, save, workload
 from rank_core.chunking.batches import PairEncoder
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
 from rank_core.models import Ranker, build_model
@@ -19,6 +18,7 @@ from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import rerank
 from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
+from tests.benchmarks.workload import machine, median, parser, print_table, save, workload
 
 WINDOW, STRIDE = 150, 75
 CHUNKS = (1, 2, 4, 8, 12, 16, 20, 30, 40, 50, 60)

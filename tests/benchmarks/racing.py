@@ -1,6 +1,6 @@
 """Whether a race names the winner of the whole grid, at what share of its cost.
 
-    python -m benchmarks.racing [--races 5000] [--seed 1] [--only SECTION] [--json FILE]
+    python -m tests.benchmarks.racing [--races 5000] [--seed 1] [--only SECTION] [--json FILE]
 
 18 configurations, some of them better by a planted amount, are raced by the shipped rule
 (`rank_core.stats.racing.rule`, `racing_levels`) and run as a whole grid on the same seeds and the
@@ -8,7 +8,7 @@ same dev queries. Every bar is printed with `ok` or `FAIL`; the exit code is 1 i
 
 A race sees nothing but run means, so only those are drawn: mean of the configuration on all
 queries + its luck with the dev queries + run, all normal (the kinds of collection and their
-deviations are those of `benchmarks.error_rates`). Two things can be "the best": the winner of the
+deviations are those of `tests.benchmarks.error_rates`). Two things can be "the best": the winner of the
 grid, and the configuration whose expected dev value over seeds is highest. Where several are better
 by the same amount they differ only by their luck with the dev queries, which is smaller than that
 of a seed: then the grid itself often misses the best. So the table shows how often each of them
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.bars import Bar, Draw, Section, simulate
-from benchmarks.simulated_sweeps import DL, MSM, R04, Kind
 from rank_core.stats.racing.levels import NUM_RACES, SPENDING, look_levels
 from rank_core.stats.racing.rule import FIRST_LOOK, Bools, look
 from rank_core.stats.scopes import Floats
+from tests.benchmarks.bars import Bar, Draw, Section, simulate
+from tests.benchmarks.simulated_sweeps import DL, MSM, R04, Kind
 
 ALPHA, CONFIGURATIONS, SEEDS, SEED_SD = 0.05, 18, 10, 0.005
 SAME, COST, LOST = 0.95, 0.40, 0.05

@@ -1,6 +1,6 @@
 """How often the tests of a results table are wrong, and how often they find what is there.
 
-    python -m benchmarks.error_rates [--simulations 2000] [--seed 1] [--only SECTION] [--json FILE]
+    python -m tests.benchmarks.error_rates [--simulations 2000] [--seed 1] [--only SECTION] [--json FILE]
 
 Two systems are equal by construction, or differ by a planted amount; the shipped tests
 (`rank_core.stats`) judge many such sweeps. Shown beside each other: the customary paired t-test on
@@ -22,8 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bars import Bar, Draw, Section, simulate
-from benchmarks.simulated_sweeps import (
+from rank_core.stats.design import Goal, Variances, planned_power
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.multiplicity import benjamini_hochberg, holm
+from rank_core.stats.scopes import infer, scope_test
+from rank_core.stats.selection import expected_luck, selected_gain
+from tests.benchmarks.bars import Bar, Draw, Section, simulate
+from tests.benchmarks.simulated_sweeps import (
     COLLAPSING,
     DL,
     MSM,
@@ -35,11 +40,6 @@ from benchmarks.simulated_sweeps import (
     null_and_planted,
     variance_error,
 )
-from rank_core.stats.design import Goal, Variances, planned_power
-from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.multiplicity import benjamini_hochberg, holm
-from rank_core.stats.scopes import infer, scope_test
-from rank_core.stats.selection import expected_luck, selected_gain
 
 ALPHA = 0.05
 SEEDS, SEED_SDS = (3, 5, 10), (0.0, 0.002, 0.005, 0.01)

@@ -3,7 +3,7 @@
 All train the same ranker (PARADE-Attn, 150/75) on the same groups with the same effective batch,
 turn by turn in one process; ratios are of medians. Then ours and the plain loop train side by side
 in fp32 without dropout, and their loss curves are compared.
-Run: python -m benchmarks.training [--collection DIR] [--size minilm] [--json FILE]
+Run: python -m tests.benchmarks.training [--collection DIR] [--size minilm] [--json FILE]
 """
 
 import copy
@@ -13,18 +13,6 @@ from itertools import islice
 
 import torch
 
-from benchmarks.papers_policy import padded_scores, untouched
-from benchmarks.workload import (
-    Workload,
-    encoder_flops,
-    machine,
-    matrix_rate,
-    median,
-    parser,
-    print_table,
-    save,
-    workload,
-)
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
@@ -39,6 +27,18 @@ from rank_core.training.examples import (
 )
 from rank_core.training.losses import pairwise_margin
 from rank_core.training.train import Streams, train
+from tests.benchmarks.papers_policy import padded_scores, untouched
+from tests.benchmarks.workload import (
+    Workload,
+    encoder_flops,
+    machine,
+    matrix_rate,
+    median,
+    parser,
+    print_table,
+    save,
+    workload,
+)
 
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
 NUM_QUERIES = 200

@@ -1,6 +1,6 @@
 """How long the statistics of a large sweep take, and how much memory.
 
-    python -m benchmarks.statistics_speed [--cells 100] [--permuted-cells 100] [--json FILE]
+    python -m tests.benchmarks.statistics_speed [--cells 100] [--permuted-cells 100] [--json FILE]
 
 All three scopes with Holm for 100 cells x 5 seeds on the 5,193 queries of MS MARCO document dev,
 then the step-down maxT permutation test with 10,000 permutations for the same cells on Robust04's
@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.bars import Bar, Section, report
 from rank_core.seeding import generator
 from rank_core.stats.compare import compare
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.permutation import max_t
+from tests.benchmarks.bars import Bar, Section, report
 
 MOST_GIB = 2.0
 

@@ -1,6 +1,6 @@
 """Attention alone: torch's fused kernel against plain matrix products, forward and with backward.
 
-Run: python -m benchmarks.attention [--threads 2] [--json FILE]
+Run: python -m tests.benchmarks.attention [--threads 2] [--json FILE]
 """
 
 import argparse
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from benchmarks.workload import machine, median, print_table, save
 from rank_core.encoders.cpu.attention import plain_attention
+from tests.benchmarks.workload import machine, median, print_table, save
 
 SHAPES = (
     (25, 12, 161, 32),

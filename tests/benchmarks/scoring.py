@@ -2,7 +2,7 @@
 
 First (query, chunk) pairs, then MaxP over the whole documents of a query's candidates. All score
 the same with the same weights, turn by turn in one process; ratios are of medians.
-Run: python -m benchmarks.scoring [--collection DIR] [--size minilm] [--json FILE]
+Run: python -m tests.benchmarks.scoring [--collection DIR] [--size minilm] [--json FILE]
 """
 
 import hashlib
@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
-from benchmarks.papers_policy import padded_scores, untouched
-from benchmarks.workload import (
+from rank_core.chunking.batches import PairEncoder, tokenize_queries
+from rank_core.chunking.token_store import open_token_store
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.models import Ranker, build_model
+from rank_core.ranking.encode import Work, score_documents
+from rank_core.ranking.rerank import rerank
+from rank_core.records import Run
+from rank_core.settings.config import TrialConfig
+from tests.benchmarks.papers_policy import padded_scores, untouched
+from tests.benchmarks.workload import (
     Workload,
     encoder_flops,
     machine,
@@ -27,14 +35,6 @@ from benchmarks.workload import (
     save,
     workload,
 )
-from rank_core.chunking.batches import PairEncoder, tokenize_queries
-from rank_core.chunking.token_store import open_token_store
-from rank_core.encoders.backbones import load_tokenizer
-from rank_core.models import Ranker, build_model
-from rank_core.ranking.encode import Work, score_documents
-from rank_core.ranking.rerank import rerank
-from rank_core.records import Run
-from rank_core.settings.config import TrialConfig
 
 NUM_QUERIES, DEPTH = 2, 10
 WINDOW, STRIDE = 150, 75

@@ -3,7 +3,7 @@
 Documents are made on the fly: words of a made lexicon (common ones far more often), about 300
 tokens each. With --tokens-only a stand-in for the tokenizer hands out made token ids, which leaves
 the store's own share of the work. Answers are compared with what was put in.
-Run: python -m benchmarks.token_store [--documents N] [--tokens-only] [--folder DIR] [--json FILE]
+Run: python -m tests.benchmarks.token_store [--documents N] [--tokens-only] [--folder DIR] [--json FILE]
 """
 
 import argparse
@@ -223,7 +223,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as cache:
         os.environ["RANKSWEEP_CACHE"] = cache  # the processes started here inherit it
         rows = measure(arguments.documents, arguments.tokens_only)
-    from benchmarks.workload import machine, print_table, save
+    from tests.benchmarks.workload import machine, print_table, save
 
     print(machine())
     print_table(rows)
