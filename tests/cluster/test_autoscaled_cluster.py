@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from machines import HOME, SHARED, machines, missing
+
+from tests.cluster.machines import HOME, SHARED, machines, missing
 
 pytestmark = [
     pytest.mark.cluster,

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from machines import HOME, ROOT, SHARED, Machine, machines, missing
+
+from tests.cluster.machines import HOME, ROOT, SHARED, Machine, machines, missing
 
 pytestmark = [
     pytest.mark.cluster,

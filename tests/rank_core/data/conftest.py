@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import real_formats
+
+from tests.rank_core.data import real_formats
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import real_formats
-from real_formats import forget_ir_datasets
 
 from rank_core.data import load_collection
 from rank_core.data.ir_datasets.documents import STORES
 from rank_core.errors import BadInput
+from tests.rank_core.data import real_formats
+from tests.rank_core.data.real_formats import forget_ir_datasets
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,7 +1,8 @@
 """What the tests of chat models share: a server on the loopback, a clock, a key."""
 
 import pytest
-from server import PLANTED_KEY, VARIABLE, Clock, chat_server
+
+from tests.rank_core.llm.server import PLANTED_KEY, VARIABLE, Clock, chat_server
 
 
 @pytest.fixture

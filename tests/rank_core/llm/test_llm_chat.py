@@ -2,12 +2,12 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from server import PROTOCOLS, STALL, VARIABLE, Fault, chat_server, client
 
 from rank_core.errors import BadInput
 from rank_core.llm.chat import LONGEST_RETRY_AFTER, ChatClient, ChatModel, Message, NoAnswer
 from rank_core.llm.ledger import AnswerCache
 from rank_core.llm.rankgpt import ranking_chat
+from tests.rank_core.llm.server import PROTOCOLS, STALL, VARIABLE, Fault, chat_server, client
 
 CHAT = ranking_chat("query", ["worth 1", "worth 3", "worth 2"])
 

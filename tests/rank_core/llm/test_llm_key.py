@@ -5,12 +5,12 @@ import pickle
 import traceback
 
 import pytest
-from server import PLANTED_KEY, PROTOCOLS, VARIABLE, Fault, client
 
 from rank_core.errors import BadInput
 from rank_core.llm.chat import ChatModel, NoAnswer
 from rank_core.llm.ledger import AnswerCache, Ledger
 from rank_core.llm.rankgpt import rank_list, ranking_chat
+from tests.rank_core.llm.server import PLANTED_KEY, PROTOCOLS, VARIABLE, Fault, client
 
 CHAT = ranking_chat("query", ["worth 1", "worth 3", "worth 2"])
 

@@ -2,7 +2,6 @@ import random
 from itertools import pairwise
 
 import pytest
-from server import ChatServer
 
 from rank_core.errors import BadInput
 from rank_core.llm.chat import ChatClient, ChatModel
@@ -18,6 +17,7 @@ from rank_core.llm.rankgpt import (
     rerank_with_llm,
     windows,
 )
+from tests.rank_core.llm.server import ChatServer
 
 
 def client(server: ChatServer, **settings) -> ChatClient:

@@ -1,12 +1,12 @@
 """A whole trial of `rankgpt` against the fake server."""
 
 import pytest
-from server import PLANTED_KEY, chat_server
 
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.models import check_model
 from rank_core.trial.trial import run_trial
+from tests.rank_core.llm.server import PLANTED_KEY, chat_server
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from sweeps.search.race import RaceSearch
 from sweeps.search.search import Search
 from sweeps.search.search_text import search_lines
 from sweeps.store.trial_store import Store
-from tests.sweeps.player import SIX, Player, good_small_windows, leave, window_of
+from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from rank_core import data
 from rank_core.data import COLLECTIONS, load_collection
 from rank_core.errors import BadInput
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_folder_is_loaded_by_its_path(tmp_path, monkeypatch):

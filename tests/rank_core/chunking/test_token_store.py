@@ -22,7 +22,7 @@ from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny_tokenizer import train_tokenizer
 from rank_core.errors import BadInput
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCUMENTS = {"a": "amber birch", "empty": " ", "b": "Cedar, DELTA! " * 400, "last": "zephyr"}
 
 

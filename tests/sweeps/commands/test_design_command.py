@@ -168,7 +168,7 @@ def test_the_command_is_known_and_bad_input_ends_with_2(tmp_path: Path) -> None:
         [sys.executable, "-m", "sweeps", "design", str(tmp_path), "--delta", ".01"],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error: a sweep folder holds sweep.json")

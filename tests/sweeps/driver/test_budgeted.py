@@ -12,7 +12,7 @@ from sweeps.forecast.measure import Forecast
 from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed
 from sweeps.store.trial_store import Store
-from tests.sweeps.player import SIX, Player, good_small_windows, leave
+from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
 
 NOW = 1_000_000.0
 

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from server import chat_server
 
 from rank_core.data import load_collection
 from sweeps import positional_bias
@@ -16,6 +15,7 @@ from sweeps.positions.judged_chunks import JudgedSummary
 from sweeps.positions.position_plots import judged_plot
 from sweeps.positions.positions import length_edges, length_histogram
 from sweeps.positions.write import plots
+from tests.rank_core.llm.server import chat_server
 
 
 def run(*words):

@@ -11,7 +11,7 @@ from rank_core.evaluate import mean_values, per_query
 from rank_core.first_stage import bm25_run
 
 SHARED = Path(
-    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data"
+    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[4] / "shared" / "data"
 )
 
 

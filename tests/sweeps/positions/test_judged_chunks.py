@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from server import chat_server
 
 from rank_core.errors import BadInput
 from rank_core.llm import ChatModel
@@ -11,6 +10,7 @@ from rank_core.llm.chat import ChatClient
 from rank_core.llm.ledger import Ledger
 from sweeps.positions.judged_chunks import grading_chat, judge_chunks, parse_grade, summarise
 from sweeps.positions.rsv import Pair
+from tests.rank_core.llm.server import chat_server
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from rank_core.data.trec import write_run
 from rank_core.trial import resume
 from rank_core.trial.trial import TrialResult, run_trial
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MEASURED = ("train_seconds", "eval_seconds", "peak_memory_bytes")
 EVERY_STEP = Cadence(steps=1)
 STEPS = 6  # of the small trial over three epochs

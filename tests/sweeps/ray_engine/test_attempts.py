@@ -5,7 +5,7 @@ from ray.exceptions import OutOfMemoryError
 
 from sweeps.ray_engine import attempts as module
 from sweeps.store.failures import BAD_AFTER, LIMITS, SHUNNED_AFTER
-from tests.sweeps.attempts import begin, launches, lost
+from tests.sweeps.ray_engine.attempts import begin, launches, lost
 
 __all__ = ["launches"]
 

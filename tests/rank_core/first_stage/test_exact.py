@@ -16,7 +16,7 @@ from rank_core.first_stage.index import byte_to_length, length_to_byte, without_
 from rank_core.first_stage.porter import stem
 
 SHARED = Path(
-    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data"
+    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[4] / "shared" / "data"
 )
 
 

@@ -28,7 +28,7 @@ from rank_core.encoders.tiny_tokenizer import SPECIAL, train_tokenizer
 from rank_core.models import build_model, check_model
 from rank_core.settings.config import Chunking, TrialConfig, setting_types
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TEXTS = ["The heron waits by the harbour.", "Lanterns, lanterns at the harbour!", "a slate roof"]
 VOCABULARY = """
 import json, sys

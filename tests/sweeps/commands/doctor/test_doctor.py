@@ -11,7 +11,7 @@ from sweeps.__main__ import main
 from sweeps.commands.doctor.finding import LEVELS, Finding, section_text, verdict
 
 SHARED = Path(
-    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data"
+    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[5] / "shared" / "data"
 )
 
 

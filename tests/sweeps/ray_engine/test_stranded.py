@@ -8,7 +8,7 @@ import pytest
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine.attempts import STRANDED_SECONDS, Stranded
 from sweeps.store.failures import SHUNNED_AFTER
-from tests.sweeps.attempts import begin, launches, lost
+from tests.sweeps.ray_engine.attempts import begin, launches, lost
 
 __all__ = ["launches"]
 

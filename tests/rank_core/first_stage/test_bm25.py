@@ -13,7 +13,7 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.first_stage import bm25_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def written_out_bm25(documents, query, k1, b):

@@ -23,7 +23,7 @@ from sweeps.search.search_text import search_lines
 from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
-from tests.sweeps.asha_player import ASHA, EPOCHS, FOUR, NINE, Player, curve, wide
+from tests.sweeps.search.halving_player import ASHA, EPOCHS, FOUR, NINE, Player, curve, wide
 
 __all__ = ["wide"]
 

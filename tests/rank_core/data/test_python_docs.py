@@ -23,7 +23,7 @@ from rank_core.data.made.stdlib_docstrings import DocstringPair
 from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

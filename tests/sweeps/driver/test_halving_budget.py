@@ -13,7 +13,7 @@ from sweeps.driver.budgeted import Budgeted, note_held_back
 from sweeps.forecast.estimate import TrialEstimate
 from sweeps.forecast.measure import Forecast
 from sweeps.plan.budget import Budget
-from tests.sweeps.asha_player import EPOCHS, Player, wide
+from tests.sweeps.search.halving_player import EPOCHS, Player, wide
 
 __all__ = ["wide"]
 

