@@ -1,0 +1,1 @@
+"""The questions a user can run, one a file; the rooms below them answer."""

@@ -27,11 +27,11 @@ from rank_core.errors import BadInput
 from rank_core.models import Ranker, check_model, model_class
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
-from sweeps.driver.plan_text import say
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.plan import base_config
 from sweeps.plan.suited import model_and_windows, suited
+from sweeps.plan.terminal import say
 from sweeps.ray_engine.cluster_resources import Resources, connect, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.report.speedup import law_text, same_losses, scaling_rows, table_text, write_scaling

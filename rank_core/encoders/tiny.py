@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from rank_core.cache import cached_directory
+from rank_core.data.made.python_docs import training_passages
 from rank_core.encoders.tiny_tokenizer import SPECIAL, train_tokenizer
 from rank_core.seeding import derive, generator
 
@@ -90,8 +91,6 @@ Passages = list[tuple[str, str]]
 
 def tiny_folder(name: str = "tiny") -> Path:
     """The folder of the tiny backbone, trained on first use and cached by recipe and passages."""
-    from rank_core.data.made.python_docs import training_passages
-
     recipe, passages = NAMES[name], training_passages()
     text = json.dumps([asdict(recipe), passages], sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from sweeps.commands.snapshot import Snapshot, TrialNow, take_snapshot
-from sweeps.engine.progress import duration
+from sweeps.plan.terminal import duration
 from sweeps.store.lost_attempts import counted
 
 USED, LOST = ("done", "collapsed"), ("failed", "diverged")

@@ -11,15 +11,15 @@ from statistics import fmean
 from typing import Any
 
 from rank_core.errors import BadInput
-from sweeps.driver.plan_text import note
-from sweeps.engine.progress import duration
 from sweeps.forecast.estimate import Calibration, TrialEstimate, calibrate
 from sweeps.forecast.measure import Forecast, forecast
 from sweeps.plan.budget import Budget
 from sweeps.plan.command_line import Options
 from sweeps.plan.plan import Trial
+from sweeps.plan.terminal import duration
 from sweeps.search.feed import Feed
 from sweeps.search.search import USED, Block, Search
+from sweeps.store.sweep_file import note
 from sweeps.store.trial_store import Store
 
 _TIMES = ("seconds", "sd", "start", "end")

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sweeps.driver.plan_text import note, say
 from sweeps.plan.plan import Plan
+from sweeps.plan.terminal import say
 from sweeps.report import Report, write_report
 from sweeps.report.access import ACCESS_FILE
 from sweeps.store.storage_retry import patient_read
+from sweeps.store.sweep_file import note
 from sweeps.store.trial_store import RESULT, Store
 from sweeps.store.trial_table import Ledger, per_query_table
 

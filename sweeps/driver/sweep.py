@@ -12,15 +12,7 @@ from sweeps.driver.budgeted import Budgeted, note_held_back, within_budget
 from sweeps.driver.confirmation import Shortlist, find_shortlist, freeze
 from sweeps.driver.finish import finish
 from sweeps.driver.leaderboard import summary_rows
-from sweeps.driver.plan_text import (
-    forecast_text,
-    manifest,
-    note,
-    plan_text,
-    say,
-    terminal_columns,
-    write_description,
-)
+from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.engine.progress import Monitor
 from sweeps.forecast.estimate import calibrate
 from sweeps.forecast.measure import forecast, real_seconds
@@ -28,12 +20,14 @@ from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.plan import Plan, Trial, make_plan
 from sweeps.plan.secrets import redact_text, refuse_secrets
+from sweeps.plan.terminal import say, terminal_columns
 from sweeps.search.ladder import dearest_trials
 from sweeps.search.make import make_search
 from sweeps.search.search import USED, Known, Search
 from sweeps.store.adoption import adopt, adoptable
 from sweeps.store.driver_lock import only_driver
 from sweeps.store.storage_retry import patient_read
+from sweeps.store.sweep_file import manifest, note, write_description
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox

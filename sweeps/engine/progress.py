@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from sweeps.plan.plan import Trial
 from sweeps.plan.secrets import redact_text
+from sweeps.plan.terminal import duration
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure
 from sweeps.store.storage_retry import patiently
@@ -165,15 +166,3 @@ class Monitor:
             return ""
         elapsed = time.monotonic() - self.start
         return f"  (about {duration(elapsed * to_do / done)} left)"
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from rank_core.trial.trained_model import pause_step
-from sweeps.driver.plan_text import say
 from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.terminal import say
 from sweeps.search.halving_rule import LOST, NOBODY, going_on
 from sweeps.search.ladder import ladder_of
 from sweeps.search.search import USED, Block, Decision, Known, Search

@@ -1,4 +1,4 @@
-"""A race of the plan's configurations on dev: `rank_core.stats.racing.race` decides, seeds are blocks.
+"""A race of the plan's configurations on dev: `rank_core.stats.racing` decides, seeds are blocks.
 
 The baseline is no competitor, as in a confirmation: all others are compared with it, so it runs
 every seed whatever it reaches. Nor is a configuration that no seed can change. Who is live when the
@@ -12,8 +12,8 @@ from rank_core.errors import BadInput
 from rank_core.stats.racing.race import Race, Verdict, race_so_far
 from rank_core.stats.racing.rule import FIRST_LOOK
 from rank_core.stats.scopes import Floats
-from sweeps.driver.plan_text import say
 from sweeps.plan.plan import Plan, PlannedCell, Trial
+from sweeps.plan.terminal import say
 from sweeps.search.search import LOST, USED, Decision, Known, Search, dev_values
 from sweeps.store.trial_store import Store
 

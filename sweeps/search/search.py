@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from rank_core.stats.scopes import Floats
-from sweeps.driver.plan_text import described_cells, write_json
 from sweeps.plan.plan import Plan, Trial
 from sweeps.store.storage_retry import patient_read, patiently
+from sweeps.store.sweep_file import described_cells, write_json
 from sweeps.store.trial_store import Store
 
 USED, LOST = ("done", "collapsed"), ("failed", "diverged", "stopped")

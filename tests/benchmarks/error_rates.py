@@ -1,6 +1,7 @@
 """How often the tests of a results table are wrong, and how often they find what is there.
 
-    python -m tests.benchmarks.error_rates [--simulations 2000] [--seed 1] [--only SECTION] [--json FILE]
+    python -m tests.benchmarks.error_rates [--simulations 2000] [--seed 1] [--only SECTION]
+        [--json FILE]
 
 Two systems are equal by construction, or differ by a planted amount; the shipped tests
 (`rank_core.stats`) judge many such sweeps. Shown beside each other: the customary paired t-test on

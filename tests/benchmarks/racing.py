@@ -8,7 +8,7 @@ same dev queries. Every bar is printed with `ok` or `FAIL`; the exit code is 1 i
 
 A race sees nothing but run means, so only those are drawn: mean of the configuration on all
 queries + its luck with the dev queries + run, all normal (the kinds of collection and their
-deviations are those of `tests.benchmarks.error_rates`). Two things can be "the best": the winner of the
+deviations are those of `error_rates`). Two things can be "the best": the winner of the
 grid, and the configuration whose expected dev value over seeds is highest. Where several are better
 by the same amount they differ only by their luck with the dev queries, which is smaller than that
 of a seed: then the grid itself often misses the best. So the table shows how often each of them

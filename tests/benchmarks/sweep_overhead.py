@@ -4,7 +4,7 @@ Sixteen trials of one size (four learning rates x four seeds) of the embedded co
 storage, with the backbone already made. Prints the wall time against the trials' compute, and how
 long a slot waits from the end of one trial's computing to the begin of the next one's: publishing,
 Ray, a new model; imports are part of a slot's first trial alone, which no pause counts.
-Run on idle cores: python -m tests.benchmarks.sweep_overhead [--json FILE] [-- section.setting=value ...]
+Run on idle cores: python -m tests.benchmarks.sweep_overhead [--json FILE] [-- name=value ...]
 """
 
 import argparse

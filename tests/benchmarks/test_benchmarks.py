@@ -14,7 +14,7 @@ from rank_core.stats.scopes import scope_test
 @pytest.fixture
 def load():
     """Imports a benchmark."""
-    return lambda name: importlib.import_module(f"benchmarks.{name}")
+    return lambda name: importlib.import_module(f"tests.benchmarks.{name}")
 
 
 def test_drawn_means_and_mean_squares_are_those_of_drawn_scores(load):

@@ -3,7 +3,8 @@
 Documents are made on the fly: words of a made lexicon (common ones far more often), about 300
 tokens each. With --tokens-only a stand-in for the tokenizer hands out made token ids, which leaves
 the store's own share of the work. Answers are compared with what was put in.
-Run: python -m tests.benchmarks.token_store [--documents N] [--tokens-only] [--folder DIR] [--json FILE]
+Run:
+python -m tests.benchmarks.token_store [--documents N] [--tokens-only] [--folder DIR] [--json FILE]
 """
 
 import argparse

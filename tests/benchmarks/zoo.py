@@ -2,7 +2,8 @@
 
 Each model starts from the embedded backbone, under the windows that suit it; figures are means over
 seeds. They show that it learns, not which one is best, which takes more seeds, a test and a sweep.
-Run: python -m tests.benchmarks.zoo [--models maxp,parade-attn] [--epochs 2] [--seeds 1,2] [--json FILE]
+Run:
+python -m tests.benchmarks.zoo [--models maxp,parade-attn] [--epochs 2] [--seeds 1,2] [--json FILE]
 """
 
 import argparse

@@ -14,15 +14,16 @@ pytestmark = [
 
 PLANTED = """
 import sys
-from sweeps import runner, sweep
+from sweeps.driver import sweep
+from sweeps.ray_engine import runner
 from sweeps.window_stride import EXPERIMENT
 flag = sys.argv.pop()
 
 def worker(work):
     import os, signal, torch
     from ray import train
-    from rank_core import training_step
-    from sweeps import trainable
+    from rank_core.training import training_step
+    from sweeps.ray_engine import trial_process as trainable
     if train.get_context().get_world_rank() == 1:
         score = training_step.score_documents
         def fails(*args, **kwargs):
@@ -36,7 +37,7 @@ def worker(work):
     trainable._train_worker(work)
 
 def run_in_train(config):
-    from sweeps import trainable
+    from sweeps.ray_engine import trial_process as trainable
     trainable._train_worker = worker
     trainable.run_in_train(config)
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from rank_core import first_stage
 from rank_core.cache import cached_directory
 from rank_core.data.disk.document_store import DocumentStore
 from rank_core.data.disk.run_store import RunStore
@@ -83,8 +84,6 @@ def load_recipe(name: str, recipe: Recipe, *, fold: str = "") -> Collection:
 
 def _key(name: str, recipe: Recipe) -> str:
     """What the layout of a recipe depends on: the recipe, the files behind it, how BM25 is done."""
-    from rank_core import first_stage
-
     documents = IrSource(recipe.parts[0].dataset_id)  # those of all parts
     documents.require("docs")
     states = file_states(documents.files("docs"))

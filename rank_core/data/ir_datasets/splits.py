@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rank_core import first_stage
 from rank_core.data.disk.document_store import DocumentStore, write_document_store
 from rank_core.data.disk.run_store import write_run_store
 from rank_core.data.ir_datasets.documents import require_unchanged
@@ -126,8 +127,6 @@ def _bm25_runs(
     """BM25 over all documents for the splits that nobody ranked, with one index for all."""
     if not queries:
         return {}
-    from rank_core import first_stage
-
     together = {
         f"{split} {query_id}": text
         for split, texts in queries.items()

@@ -8,7 +8,7 @@ and in training.
 In scoring with 16-bit products, [CLS] itself is computed in fp32 in every layer: one token of
 hundreds. What rounding does to the other tokens reaches it through averages over all of them only.
 
-In scoring on CPUs the layers are packed (`rank_core.encoders.cpu.packed_layers`); what is here is the path of
+In scoring on CPUs the layers are packed (`packed_layers`); what is here is the path of
 training, of other devices, and what the packed layers must equal.
 """
 

@@ -51,7 +51,7 @@ class Lengths:
 # Says what it does; without checkpoints it waits, with checkpoints it dies in its third batch.
 OPENER = """
 import os, signal, sys, time
-from rank_core import token_build
+from rank_core.chunking import token_build
 from rank_core.chunking.token_store import open_token_store
 number, die = int(sys.argv[1]), len(sys.argv) > 2
 class Loud(Lengths):

@@ -78,8 +78,9 @@ for module in sys.argv[1:]:
 
 def test_each_module_can_be_imported_first_and_without_heavy_packages():
     modules = (
-        "data data.trec data.named data.any_dataset data.document_store data.ir_collection "
-        "data.long_embed data.local data.python_docs data.stdlib_docstrings first_stage"
+        "data data.trec data.named data.disk.document_store data.ir_datasets.collection "
+        "data.made.long_embed data.local data.made.python_docs data.ir_datasets.any_dataset "
+        "first_stage data.transforms"
     ).split()
     command = [sys.executable, "-c", FIRST, *modules]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

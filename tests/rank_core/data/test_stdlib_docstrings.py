@@ -1,8 +1,8 @@
 """Pairs from the standard library: the cut of one docstring, and the collection as a whole."""
 
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_collecting_imports_nothing_into_the_calling_process():
         "import sys; from rank_core.data.made.stdlib_docstrings import collect_pairs; "
         "before = set(sys.modules); collect_pairs(); print(len(set(sys.modules) - before))"
     )
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
     )

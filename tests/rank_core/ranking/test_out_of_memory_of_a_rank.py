@@ -4,10 +4,11 @@ for its gradients as ever, and the numbers are those of two workers with room en
 import json
 
 import pytest
-from test_distributed import run_two
+
+from tests.rank_core.test_distributed import run_two
 
 TRAINED = """
-from rank_core import training_step
+from rank_core.training import training_step
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 config = TrialConfig().override(json.loads(sys.argv[3]))

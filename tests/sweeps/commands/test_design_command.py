@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from test_report_inputs import write_sweep
 
 from rank_core.errors import BadInput
 from rank_core.stats.design import Goal, planned_power
 from rank_core.stats.variance import sweep_components
 from sweeps.commands.design import SEEDS, Costs, DesignPlan, design_text, main, plan
 from sweeps.report.load import load_sweep
+from tests.sweeps.report.test_load import write_sweep
 
 COSTS = Costs(100.0, 0.5, measured=False)
 

@@ -11,9 +11,9 @@ from sweeps.__main__ import main
 from sweeps.commands import status
 from sweeps.commands.snapshot import take_snapshot
 from sweeps.commands.status import status_text
-from sweeps.driver.plan_text import manifest, note, write_description
 from sweeps.store.driver_lock import lock_state
 from sweeps.store.failures import Failure
+from sweeps.store.sweep_file import manifest, note, write_description
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox

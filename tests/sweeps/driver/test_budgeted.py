@@ -6,11 +6,11 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.driver.budgeted import Budgeted, note_held_back
-from sweeps.driver.plan_text import manifest
 from sweeps.forecast.estimate import TrialEstimate
 from sweeps.forecast.measure import Forecast
 from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed
+from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_store import Store
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
 

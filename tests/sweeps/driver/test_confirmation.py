@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from test_report_inputs import write_sweep
 
 from rank_core.errors import BadInput
 from sweeps.driver.confirmation import (
@@ -19,7 +18,6 @@ from sweeps.driver.confirmation import (
     freeze,
     read_shortlist,
 )
-from sweeps.driver.plan_text import manifest
 from sweeps.plan.command_line import Options, parse
 from sweeps.plan.plan import Plan, make_plan
 from sweeps.report.analysis import analyse
@@ -27,9 +25,11 @@ from sweeps.report.load import load_sweep
 from sweeps.report.sections.conclusions import confirmation
 from sweeps.report.sections.reliability import assess
 from sweeps.report.sections.reliability_text import trust_sentences
+from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.window_stride import EXPERIMENT
+from tests.sweeps.report.test_load import write_sweep
 
 BEST = "maxp-w64-s48-000000000002"
 BASELINE = "firstp-w64-s64-000000000000"

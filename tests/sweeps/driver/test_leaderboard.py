@@ -6,7 +6,6 @@ import statistics
 
 import pandas as pd
 import pytest
-from test_report_inputs import write_sweep
 
 from sweeps.driver.leaderboard import summary_rows
 from sweeps.report import write_report
@@ -14,6 +13,7 @@ from sweeps.tracking.client import connect
 from sweeps.tracking.names import metric_name
 from sweeps.tracking.query_table import query_table
 from sweeps.tracking.summary import log_summary
+from tests.sweeps.report.test_load import write_sweep
 
 
 @pytest.fixture

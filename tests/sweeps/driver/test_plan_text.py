@@ -6,9 +6,10 @@ import pytest
 
 from rank_core.data.trec import read_qrels
 from rank_core.evaluate import mean_values, per_query
-from sweeps.driver.plan_text import forecast_text, manifest, plan_text, write_description
+from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.forecast.estimate import Calibration, TrialEstimate
 from sweeps.forecast.measure import Forecast
+from sweeps.store.sweep_file import manifest, write_description
 
 SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.driver.plan_text import manifest
 from sweeps.plan.profiles import PROFILES
+from sweeps.store.sweep_file import manifest
 
 WORDS = ("--profile", "boytsov2022", "chunking.max_query_tokens=32")
 

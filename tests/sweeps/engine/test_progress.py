@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import sweeps.engine.progress
-from sweeps.engine.progress import Monitor, duration
+from sweeps.engine.progress import Monitor
+from sweeps.plan.terminal import duration
 from sweeps.search.feed import Queue
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store

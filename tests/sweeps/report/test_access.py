@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from test_report_inputs import write_sweep
 
 from rank_core.errors import BadInput
-from sweeps.report import main, write_report
+from sweeps.commands.report import main
+from sweeps.report import write_report
 from sweeps.report.access import ACCESS_FILE, access_sentence, read_accesses
+from tests.sweeps.report.test_load import write_sweep
 
 
 @pytest.fixture(autouse=True)

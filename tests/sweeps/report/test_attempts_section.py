@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from test_report_inputs import write_sweep
 
 from sweeps.report import write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.attempts import happened, lost_rows
 from sweeps.store.lost_attempts import lost_by_kind
+from tests.sweeps.report.test_load import write_sweep
 
 HEADING = "What happened on the way"
 

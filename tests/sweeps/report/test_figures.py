@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from test_report_inputs import EIGHTEEN, FIVE, write_sweep
 
 from sweeps.report import write_report
 from sweeps.report.analysis import Analysis, analyse
@@ -25,6 +24,7 @@ from sweeps.report.figures.search_plot import search_plot
 from sweeps.report.learning import learning_curves
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.reliability import assess
+from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
 
 def _analysis(folder: Path, **changes: Any) -> Analysis:

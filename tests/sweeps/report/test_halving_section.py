@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report_inputs import FIVE, write_sweep
 
 from sweeps.driver.confirmation import choose
 from sweeps.report import write_report
@@ -17,6 +16,7 @@ from sweeps.report.sections.race import search_sentences, standings
 from sweeps.report.sections.reliability import assess
 from sweeps.report.terminal import terminal_text
 from sweeps.store.trial_store import Store
+from tests.sweeps.report.test_load import FIVE, write_sweep
 
 NAMES = [
     f"{group.lower()}-w{window}-s{stride}-{position:012x}"

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report_inputs import FIVE, write_sweep
 
 from sweeps.report import write_report
 from sweeps.report.analysis import Analysis, analyse
@@ -14,6 +13,7 @@ from sweeps.report.sections.conclusions import conclusions
 from sweeps.report.sections.race import search_sentences, standing_rows
 from sweeps.report.sections.reliability import assess
 from sweeps.report.terminal import terminal_text
+from tests.sweeps.report.test_load import FIVE, write_sweep
 
 NAMES = [
     f"{group.lower()}-w{window}-s{stride}-{position:012x}"

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from test_report_inputs import EIGHTEEN, FIVE, write_sweep
 
 from rank_core.stats.scopes import scope_test
 from sweeps.report import write_report
@@ -18,6 +17,7 @@ from sweeps.report.sections.conclusions import below_first_stage
 from sweeps.report.sections.factors import factor_sentences, grid_factors
 from sweeps.report.sections.reliability import Trust, assess
 from sweeps.report.sections.reliability_text import correction_note, trust_sentences
+from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
 
 @pytest.fixture(autouse=True)

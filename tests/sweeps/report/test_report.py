@@ -11,15 +11,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from test_report_inputs import EIGHTEEN, FIVE, write_sweep
 
 from rank_core.errors import BadInput
 from rank_core.stats.compare import compare
 from rank_core.stats.matrix import score_matrix
-from sweeps.report import Report, main, write_report
+from sweeps.commands.report import main
+from sweeps.report import Report, write_report
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.load import load_sweep
 from sweeps.report.terminal import terminal_text
+from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
 COLUMNS = (
     "measure, system, baseline, delta, relative_gain, p_queries, p_seeds, p_both, "

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from test_report_inputs import write_sweep
 
 from rank_core.errors import BadInput
 from sweeps.report import Report, write_report
@@ -19,6 +18,7 @@ from sweeps.report.load import load_sweep
 from sweeps.report.sections.query_sets import set_means, set_sizes
 from sweeps.report.sections.sensitivity import SecondLook, second_look
 from sweeps.report.terminal import terminal_text
+from tests.sweeps.report.test_load import write_sweep
 
 
 @pytest.fixture(autouse=True)

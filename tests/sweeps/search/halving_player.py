@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from rank_core.seeding import generator
-from sweeps.driver.plan_text import manifest
 from sweeps.plan.command_line import parse
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.halving import AshaSearch
 from sweeps.search.make import make_search
 from sweeps.store.rungs import Rung, leave_rung
+from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_store import Store
 
 EPOCHS = 9

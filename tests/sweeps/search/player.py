@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from rank_core.seeding import generator
-from sweeps.driver.plan_text import manifest
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.make import make_search
 from sweeps.search.search import Search
+from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_store import Store
 
 SIX = ("chunking.window=16,24,32", "chunking.stride=8,16")

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from sweeps.driver.plan_text import manifest
 from sweeps.search import proposing
 from sweeps.search.make import make_search
 from sweeps.store import storage_retry as patience
 from sweeps.store.rungs import Rung, leave_rung
 from sweeps.store.storage_retry import StorageAway
+from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
 from sweeps.tracking.outbox import Outbox

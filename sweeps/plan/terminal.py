@@ -1,0 +1,54 @@
+"""Paragraphs, durations and counts as a terminal shows them."""
+
+import shutil
+import sys
+import textwrap
+
+
+def say(text: str) -> None:
+    """A paragraph on standard output, at once."""
+    print(text, file=sys.stdout, flush=True)
+
+
+def terminal_columns() -> int:
+    """The terminal's width; a wide one where the output goes to a file."""
+    return shutil.get_terminal_size((160, 24)).columns
+
+
+def wrapped(line: str) -> str:
+    """A line within the terminal, its further lines below its text."""
+    return textwrap.fill(
+        line,
+        max(60, terminal_columns()),
+        subsequent_indent=" " * 12 if line[10:12] == "  " else "",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def clock(seconds: float) -> str:
+    """`0:40`, `1h05`."""
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02}"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}"
+
+
+def count(number: float) -> str:
+    """`950 K`, `12.3 M`, `4.1 G`."""
+    for unit, size in (("G", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:,.1f} {unit}"
+    return f"{number / 1e3:,.0f} K"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"

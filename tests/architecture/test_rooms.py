@@ -1,0 +1,244 @@
+"""The floors of the house: which room may import which, and what every file must have."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(path for top in ("rank_core", "sweeps") for path in (ROOT / top).rglob("*.py"))
+
+# Ground first. A room imports from its row and from itself, nothing else; a row names only rooms
+# above it. "rank_core" and "sweeps" are the modules at the top of the two packages.
+CORE = {
+    "rank_core": "",
+    "rank_core.settings": "rank_core",
+    "rank_core.stats": "rank_core",
+    "rank_core.checkpoints": "rank_core",
+    "rank_core.llm": "rank_core",
+    "rank_core.first_stage": "rank_core",
+    "rank_core.data": "rank_core settings first_stage",
+    "rank_core.encoders": "rank_core data",
+    "rank_core.chunking": "rank_core settings checkpoints data encoders",
+    "rank_core.models": "rank_core settings llm first_stage encoders chunking",
+    "rank_core.ranking": "rank_core settings first_stage data encoders chunking models",
+    "rank_core.training": "rank_core settings data chunking models ranking",
+    "rank_core.trial": "rank_core settings checkpoints data chunking models ranking training",
+}
+SWEEPS = {
+    "sweeps.plan": "",
+    "sweeps.store": "plan",
+    "sweeps.tracking": "plan store",
+    "sweeps.search": "plan store",
+    "sweeps.report": "plan store tracking",
+    "sweeps.engine": "plan store tracking search",
+    "sweeps.positions": "report",
+    "sweeps.ray_engine": "plan store search report engine",
+    "sweeps.forecast": "plan store ray_engine",
+    "sweeps.driver": "plan store tracking search report engine ray_engine forecast",
+    "sweeps.commands": "plan store tracking report driver",
+    "sweeps": "plan report positions ray_engine driver commands",
+}
+FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps"}
+"""What `rank_core` never names."""
+
+LATE = {
+    ("rank_core.data", "rank_core.data.transforms"): "transforms read collections themselves",
+    ("rank_core.encoders.backbones", "rank_core.encoders.big_bird"): "brings in its encoder",
+    ("rank_core.encoders.backbones", "rank_core.encoders.longformer"): "brings in its encoder",
+    ("sweeps.driver.sweep", "sweeps.ray_engine.cluster_resources"): "brings in Ray",
+    ("sweeps.driver.sweep", "sweeps.ray_engine.runner"): "brings in Ray",
+    ("sweeps.forecast.measure", "sweeps.ray_engine.cluster_resources"): "brings in Ray",
+    ("sweeps.positional_bias", "rank_core.encoders.backbones"): "brings in torch",
+    ("sweeps.positional_bias", "rank_core.llm"): "only with --judge",
+    ("sweeps.positional_bias", "rank_core.llm.chat"): "only with --judge",
+    ("sweeps.positional_bias", "rank_core.llm.ledger"): "only with --judge",
+    ("sweeps.positional_bias", "sweeps.positions.embeddings"): "brings in torch",
+    ("sweeps.store.trial_store", "rank_core.checkpoints.checkpoint"): "brings in torch",
+    ("sweeps.search.make", "sweeps.search.proposing"): "brings in Optuna",
+}
+"""(module, what it imports inside a function): the heavy library that would come with it."""
+
+MAX_FUNCTION_LINES = 60
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def module_name(path: Path) -> str:
+    """`rank_core.errors` of its file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in FILES}
+
+
+def room_of(module: str) -> str:
+    """The folder just below the package, or the package itself."""
+    top, _, rest = module.partition(".")
+    room = rest.partition(".")[0]
+    return f"{top}.{room}" if (ROOT / top / room).is_dir() and room else top
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """(module, whether it is imported inside a function) of every import of a file."""
+
+    def walk(node: ast.AST, late: bool) -> Iterator[tuple[str, bool]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from ((alias.name, late) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{path}: imports are absolute"
+                for alias in child.names:
+                    full = f"{child.module}.{alias.name}"
+                    yield (full if full in MODULES else str(child.module)), late
+            yield from walk(child, late or isinstance(child, (*FUNCTIONS, ast.Lambda)))
+
+    yield from walk(tree_of(path), False)
+
+
+def own_imports(late: bool) -> Iterator[tuple[str, str]]:
+    """(module, imported module) within the two packages, at the top of files or inside functions"""
+    for module, path in MODULES.items():
+        for imported, inside in imports(path):
+            if inside == late and imported in MODULES and imported != module:
+                yield module, imported
+
+
+def allowed_rooms(room: str) -> set[str]:
+    if room in CORE:
+        names = CORE[room].split()
+        return {name if name == "rank_core" else f"rank_core.{name}" for name in names}
+    return {f"sweeps.{name}" for name in SWEEPS[room].split()} | set(CORE)
+
+
+def test_the_table_names_every_room_and_goes_down_only():
+    rooms = [*CORE, *SWEEPS]
+    assert set(rooms) == {room_of(module) for module in MODULES}
+    for row, room in enumerate(rooms):
+        above = [name for name in allowed_rooms(room) if name not in rooms[:row]]
+        assert above == [], f"{room} may not import from a room above it"
+
+
+def test_every_room_imports_only_what_the_table_allows():
+    wrong = {
+        f"{module} imports {imported}"
+        for late in (False, True)
+        for module, imported in own_imports(late)
+        if room_of(imported) not in allowed_rooms(room_of(module)) | {room_of(module)}
+    }
+    assert wrong == set()
+
+
+def test_no_module_imports_itself_in_a_circle():
+    below: dict[str, set[str]] = {module: set() for module in MODULES}
+    for module, imported in own_imports(late=False):
+        if not module.startswith(f"{imported}."):  # a package's own name is there already
+            below[module].add(imported)
+    while ready := {module for module, others in below.items() if not others & below.keys()}:
+        for module in ready:
+            del below[module]
+    assert below == {}
+
+
+def test_an_import_inside_a_function_has_its_reason():
+    assert set(own_imports(late=True)) == set(LATE)
+
+
+def test_the_library_names_no_cluster():
+    named = {
+        f"{path.relative_to(ROOT)} imports {imported}"
+        for module, path in MODULES.items()
+        for imported, _ in imports(path)
+        if module.startswith("rank_core") and imported.partition(".")[0] in FORBIDDEN
+    }
+    assert named == set()
+
+
+def test_every_file_and_room_says_what_it_is_for():
+    silent = [
+        module
+        for module, path in MODULES.items()
+        if (tree_of(path).body or path.name == "__init__.py")
+        and not ast.get_docstring(tree_of(path))
+    ]
+    assert silent == []
+
+
+def public_functions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
+    """Functions of a module and methods of its public classes, by name."""
+    for node in body:
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and not node.name.startswith("_"):
+            if isinstance(node, ast.ClassDef):
+                yield from ((f"{node.name}.{name}", f) for name, f in public_functions(node.body))
+            else:
+                yield node.name, node
+
+
+def test_every_public_function_says_what_it_gives():
+    silent = [
+        f"{module}.{name}"
+        for module, path in MODULES.items()
+        for name, function in public_functions(tree_of(path).body)
+        if not ast.get_docstring(function)
+    ]
+    assert silent == []
+
+
+def test_a_function_fits_a_screen():
+    long = [
+        f"{module}.{node.name}"
+        for module, path in MODULES.items()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, FUNCTIONS) and node.end_lineno - node.lineno >= MAX_FUNCTION_LINES
+    ]
+    assert long == []
+
+
+def run_python(code: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+# Without scipy nobody has scikit-learn, which transformers would otherwise try to use.
+BLOCKED = "pandas scipy sklearn ir_measures ir_datasets bm25s matplotlib"
+IMPORT_MODELS = """
+import importlib, sys
+for name in "{BLOCKED}".split():
+    sys.modules[name] = None
+for name in ("chunking.chunks", "chunking.batches", "models", "training.train", "ranking.rerank"):
+    importlib.import_module(f"rank_core.{name}")
+from rank_core.models import MODELS
+print(len(MODELS))
+"""
+
+
+@pytest.mark.slow
+def test_models_and_training_import_where_tables_and_statistics_are_missing():
+    [count] = run_python(IMPORT_MODELS.replace("{BLOCKED}", BLOCKED))
+    assert int(count) >= 36
+
+
+# What builds encoders takes half of the seconds that a command would need to start; `import
+# transformers` brings in each part of itself when that is first named.
+IMPORT_COMMAND = """
+import sys
+import sweeps.window_stride
+print("transformers" in sys.modules, "transformers.modeling_utils" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_a_command_imports_what_builds_encoders_only_when_it_builds_one():
+    assert run_python(IMPORT_COMMAND) in (["True False"], ["False False"])
