@@ -5,28 +5,32 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# Four minutes that `make test` has no room for (40 in all): what the first kills, tests/chaos kills
-# too; the second waits for Ray to give up. `python -m pytest -m chaos` and `-m cluster` run them.
-LONG := --deselect tests/e2e/test_kill.py \
-	--deselect tests/cluster/test_loopback_cluster.py::test_after_ray_down_no_process_takes_work
-
-.PHONY: quickstart test quick lint clean
+.PHONY: quickstart test test-all quick lint clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
 
 # Each worker takes a run of neighbouring tests, so that what a file's tests share is made once; the
 # sweeps that Ray tests share take minutes, so a file stays with one worker there.
+PYTEST := $(BIN)/python -m pytest
 SPREAD := -n auto --dist worksteal
+BY_FILE := -n auto --dist loadfile
 
-test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(SPREAD)
-	$(BIN)/python -m pytest $(SPREAD) -m "slow and not ray and not cluster and not chaos and not gpu"
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "ray and not cluster and not chaos and not gpu"
-	$(BIN)/python -m pytest -m "(cluster or chaos) and not gpu" $(LONG)
-
+# Seconds: after every change.
 quick: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(SPREAD)
+	$(PYTEST) $(SPREAD)
+
+# Ten minutes: every law, and one of each kind of failure.
+test: quick
+	$(PYTEST) $(SPREAD) -m "slow and not (ray or cluster or chaos or long or gpu)"
+	$(PYTEST) $(BY_FILE) -m "ray and not (cluster or chaos or long or gpu)"
+	$(PYTEST) -m "(cluster or chaos) and not (long or gpu)"
+
+# An hour: also what is long and rare. With RANKSWEEP_LONG_UNTIL (in seconds since 1970) no long test
+# begins after that time.
+test-all: test
+	$(PYTEST) $(BY_FILE) -rs -m "long and not (ray or cluster or chaos or gpu)"
+	$(PYTEST) -rs -m "long and (ray or cluster or chaos) and not gpu"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

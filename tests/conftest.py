@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,12 @@ WORDS = (
     "amber birch cedar delta ember flint grove heron ivory jade kelp larch maple north otter "
     "pearl quartz raven slate thorn umber violet willow yarrow zephyr lantern harbour meadow"
 ).split()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    until = float(os.environ.get("RANKSWEEP_LONG_UNTIL", "inf"))
+    if time.time() > until and item.get_closest_marker("long"):
+        pytest.skip("no time left for long tests")
 
 
 @pytest.fixture(scope="session", autouse=True)

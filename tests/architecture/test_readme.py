@@ -47,7 +47,7 @@ def test_every_benchmark_exists(module):
 
 
 @pytest.mark.parametrize(
-    "target", sorted(set(re.findall(r"^make (\w+)|`make (\w+)`", README, re.M)))
+    "target", sorted(set(re.findall(r"^make ([\w-]+)|`make ([\w-]+)`", README, re.M)))
 )
 def test_every_make_target_exists(target):
     name = "".join(target)

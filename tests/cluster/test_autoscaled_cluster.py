@@ -14,6 +14,7 @@ from tests.cluster.machines import HOME, SHARED, machines, missing
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.long,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
 

@@ -222,6 +222,7 @@ def test_a_node_killed_in_mid_sweep_costs_time_and_no_trial(cluster: Cluster):
     assert page == (sweep / "report" / "index.html").read_bytes() and b"MaxP 48/32" in page
 
 
+@pytest.mark.long  # waits for Ray to give up
 def test_after_ray_down_no_process_takes_work(cluster: Cluster):
     cluster.run("ray", "down", "-y", CONFIG)
     assert _processes(cluster.head, "gcs_server", "dashboard", "monitor.py", *WORKING) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.long]
 
 STEPS = 30
 WORDS = (

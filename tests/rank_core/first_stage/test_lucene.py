@@ -53,7 +53,7 @@ def odd_collection(rng):
 
 
 @needs_lucene
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.2, 0.75), (2.0, 1.0), (0.0, 0.5)])
 def test_lucene_and_the_index_in_memory_rank_alike_to_the_last_document(k1, b):
     documents, queries = odd_collection(np.random.default_rng(5))
@@ -71,7 +71,7 @@ def test_lucene_and_the_index_in_memory_rank_alike_to_the_last_document(k1, b):
 
 
 @needs_lucene
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["medquad", "medquad-far"])
 def test_both_ways_agree_on_real_documents(name):
     if not (SHARED / name).is_dir():
@@ -89,7 +89,7 @@ def test_both_ways_agree_on_real_documents(name):
 
 
 @needs_lucene
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_analysis_is_that_of_lucene_on_random_text():
     index = LuceneIndex({"a": "starts Java"})
     index.run({"q": "starts"})
@@ -106,7 +106,7 @@ def test_the_analysis_is_that_of_lucene_on_random_text():
 
 
 @needs_lucene
-@pytest.mark.slow
+@pytest.mark.long
 def test_rm3_finds_documents_without_a_query_term_and_can_be_switched_off_again():
     # RM3 leaves out terms that occur in more than a tenth of the documents.
     documents = {f"both{number}": "apple orchard tree" for number in range(6)}
@@ -120,7 +120,7 @@ def test_rm3_finds_documents_without_a_query_term_and_can_be_switched_off_again(
 
 
 @needs_lucene
-@pytest.mark.slow
+@pytest.mark.long
 def test_rm3_in_memory_is_lucenes():
     rng = np.random.default_rng(3)
     words = [f"word{number}" for number in range(300)]
@@ -139,7 +139,7 @@ def test_rm3_in_memory_is_lucenes():
 
 
 @needs_lucene
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_index_is_built_once_per_content(tmp_path):
     LuceneIndex({"a": "apple", "b": "pear"})
     (folder,) = (tmp_path / "lucene-index").glob("*/index")
@@ -151,7 +151,7 @@ def test_the_index_is_built_once_per_content(tmp_path):
 
 
 @needs_lucene
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_query_with_too_many_terms_is_refused_by_name():
     long = " ".join(f"w{number}" for number in range(1100))
     with pytest.raises(BadInput, match=r"at most 1024 different terms in a query, .* 'long'"):
@@ -159,7 +159,7 @@ def test_a_query_with_too_many_terms_is_refused_by_name():
 
 
 @needs_lucene
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("documents", [{}, {"a": ""}, {"a": "the"}])
 def test_documents_without_any_term_give_empty_rankings(documents):
     index = LuceneIndex(documents)

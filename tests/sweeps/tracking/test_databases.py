@@ -21,7 +21,7 @@ from sweeps.tracking.outbox import Outbox, pending
 from sweeps.tracking.server import local_server
 from sweeps.tracking.uploader import Uploader
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 PASSWORD = "hunter2-hunter2"
 BINARIES = os.pathsep.join([os.environ["PATH"], *glob.glob("/usr/lib/postgresql/*/bin")])
