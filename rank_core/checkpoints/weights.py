@@ -1,6 +1,5 @@
 """The weights of a finished trial: left in its folder, taken up by another trial."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from rank_core.checkpoints.chain import cell_trials
 from rank_core.errors import BadInput
+from rank_core.files import atomic_write
 
 WEIGHTS = "weights.safetensors"
 ENCODER = "encoder."
@@ -42,11 +42,10 @@ def weights_file(init_from: str, seed: int) -> Path:
 def save_weights(folder: Path, weights: Mapping[str, Tensor]) -> None:
     """Writes `weights.safetensors` into a folder, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f"{WEIGHTS}.unfinished"
     tensors = {name: w.detach().cpu().contiguous() for name, w in weights.items()}
     # As bytes: the library's own writer leaves a file that nobody else may read.
-    unfinished.write_bytes(save(tensors))
-    os.replace(unfinished, folder / WEIGHTS)
+    with atomic_write(folder / WEIGHTS) as unfinished:
+        unfinished.write_bytes(save(tensors))
 
 
 def take_over(model: nn.Module, path: Path) -> tuple[str, ...]:

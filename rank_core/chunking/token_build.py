@@ -19,6 +19,7 @@ from numpy.typing import DTypeLike
 
 from rank_core.data.disk.id_index import id_bytes, write_id_index
 from rank_core.data.disk.rows import Rows, RowsWriter
+from rank_core.files import atomic_write
 
 STATE, IDS, TOKENS = "store.json", "ids", "tokens"
 DOCUMENTS_AT_ONCE = 512
@@ -85,12 +86,10 @@ def _checkpoint(
     for writer in writers:
         writer.flush()
     state = {"num_documents": num_documents, "dtype": np.dtype(dtype).name}
-    new = folder / f"{STATE}.new"
-    with new.open("w", encoding="ascii") as file:
+    with atomic_write(folder / STATE) as new, new.open("w", encoding="ascii") as file:
         json.dump(state, file)
         file.flush()
         os.fsync(file.fileno())
-    new.replace(folder / STATE)
 
 
 def _num_kept(folder: Path, documents: Mapping[str, str], dtype: DTypeLike) -> int:

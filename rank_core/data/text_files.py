@@ -2,14 +2,13 @@
 
 import gzip
 import io
-import os
 import re
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rank_core.errors import BadInput
+from rank_core.files import atomic_write
 
 MAX_NAME = 1000  # characters of an id; the longest in use are URLs
 _SHOWN = 80  # characters of what was found
@@ -104,10 +103,5 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         with gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0) as stream:
             stream.write(content)
         content = packed.getvalue()
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with atomic_write(path) as unfinished:
+        unfinished.write_bytes(content)

@@ -6,14 +6,13 @@ Neither the ledger nor the cache ever sees a key.
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rank_core.errors import BadInput
+from rank_core.files import write_json
 
 _log = logging.getLogger(__name__)
 
@@ -155,15 +154,7 @@ class AnswerCache:
             "output_tokens": answer.output_tokens,
             "metered": answer.metered,
         }
-        handle, name = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(kept, file)
-            os.replace(name, path)
-        except BaseException:
-            with suppress(FileNotFoundError):  # already renamed when the interrupt came
-                os.unlink(name)
-            raise
+        write_json(path, kept)
 
     def _path(self, digest: str) -> Path:
         return self.folder / digest[:2] / f"{digest}.json"

@@ -3,7 +3,6 @@
 A model that pools such scores can be aggregated otherwise without its weights; see `derived`.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.chunks import Span, coarser_ends
+from rank_core.files import atomic_write
 from rank_core.ranking.rerank import KeptScores
 
 if TYPE_CHECKING:
@@ -55,10 +55,9 @@ def write_chunk_scores(workdir: Path, scorer: "Scorer", read: Mapping[str, KeptS
         tables += [_table(split, pairs, kept), _table(split, ends, further[split], END)]
     table = pa.concat_tables(tables).unify_dictionaries()
     workdir.mkdir(parents=True, exist_ok=True)
-    unfinished = workdir / f"{CHUNK_SCORES}.unfinished"
     names = [name for name in table.column_names if name != "score"]
-    pq.write_table(table, unfinished, compression="zstd", use_dictionary=names)
-    os.replace(unfinished, workdir / CHUNK_SCORES)
+    with atomic_write(workdir / CHUNK_SCORES) as unfinished:
+        pq.write_table(table, unfinished, compression="zstd", use_dictionary=names)
 
 
 def _table(

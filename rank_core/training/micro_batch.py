@@ -3,9 +3,7 @@
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +11,7 @@ import torch
 
 from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
+from rank_core.files import write_json
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Document, Work, score_documents
 
@@ -105,9 +104,7 @@ def remembered(facts: Sequence[object], measure: Callable[[], int]) -> int:
         return int(json.loads(path.read_text())["tokens"])
     tokens = measure()
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(f"{path}.{os.getpid()}")
-    unfinished.write_text(json.dumps({"facts": list(facts), "tokens": tokens}))
-    os.replace(unfinished, path)
+    write_json(path, {"facts": list(facts), "tokens": tokens})
     return tokens
 
 

@@ -1,7 +1,5 @@
 """What a trial says while it runs and what it leaves in its folder."""
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rank_core.data import Run
 from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
+from rank_core.files import write_json
 from rank_core.ranking.encode import Work
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import CurvePoint
@@ -85,7 +84,7 @@ def write_trial(
     import pandas as pd
 
     workdir.mkdir(parents=True, exist_ok=True)
-    _write_json(workdir / "config.json", config.settings())
+    write_json(workdir / "config.json", config.settings())
     for split in SPLITS:
         run = {query_id: docs for model in models for query_id, docs in model.runs[split].items()}
         write_run(workdir / f"{split}.run.gz", run, tag=result.cell)
@@ -95,12 +94,10 @@ def write_trial(
     table[columns].to_parquet(workdir / "per_query.parquet", index=False)
     for name in dict.fromkeys(name for model in models for name in model.notes):
         notes = {f"fold{fold}": model.notes[name] for fold, model in enumerate(models, start=1)}
-        _write_json(workdir / name, notes if config.evaluation.folds else models[0].notes[name])
+        write_json(workdir / name, notes if config.evaluation.folds else models[0].notes[name])
     if config.evaluation.folds:
         _fold_table(models).to_parquet(workdir / "folds.parquet", index=False)
-    unfinished = workdir / "result.json.unfinished"
-    _write_json(unfinished, asdict(result))
-    os.replace(unfinished, workdir / "result.json")
+    write_json(workdir / "result.json", asdict(result))
 
 
 def constant(run: Run) -> bool:
@@ -129,7 +126,3 @@ def _fold_table(models: Sequence[Measured]) -> "pd.DataFrame":
     ]
     columns = ["fold", "split", "query_id", "measure", "value", "best_step"]
     return pd.concat(values, ignore_index=True)[columns]
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1))

@@ -2,12 +2,12 @@
 
 import csv
 import io
-import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rank_core.files import atomic_write
 from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison
@@ -107,9 +107,8 @@ def write_derived(found: Derived, folder: Path) -> tuple[Path, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     contents = {"derived.md": _markdown(found), "derived.csv": _csv(found)}
     for name, content in contents.items():
-        unfinished = folder / f"{name}.unfinished"
-        unfinished.write_text(content, encoding="utf-8")
-        os.replace(unfinished, folder / name)
+        with atomic_write(folder / name) as unfinished:
+            unfinished.write_text(content, encoding="utf-8")
     return folder / "derived.md", folder / "derived.csv"
 
 

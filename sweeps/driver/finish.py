@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rank_core.files import atomic_write
 from sweeps.plan.plan import Plan
 from sweeps.plan.terminal import say
 from sweeps.report import Report, write_report
@@ -28,10 +29,8 @@ def finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
         return None
     everything = sorted(finished & ledger.rows.keys())
     table = per_query_table(store.folder, everything)
-    path = store.folder / "per_query.parquet"
-    unfinished = path.with_suffix(".unfinished")
-    table.to_parquet(unfinished, index=False)
-    unfinished.replace(path)
+    with atomic_write(store.folder / "per_query.parquet") as unfinished:
+        table.to_parquet(unfinished, index=False)
     results = [json.loads((store.folder / "runs" / n / RESULT).read_text()) for n in names]
     _note_versions(store.folder, results)
     say(_padding_text(results))

@@ -1,10 +1,10 @@
 """From a sweep folder to its `report/`."""
 
-import shutil
-import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from rank_core.files import atomic_write
 from rank_core.stats.compare import Comparison
 from rank_core.stats.table import render_csv, render_latex, render_markdown
 from sweeps.report.access import Access, record_access
@@ -82,15 +82,9 @@ def _plots(shown: list[Shown]) -> dict[str, bytes]:
 
 def _write(folder: Path, files: dict[str, bytes]) -> None:
     (folder / PLOTS).mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=".report-", dir=folder.parent))
-    try:
-        (building / PLOTS).mkdir()
+    with ExitStack() as whole:  # none takes its place before all are written
         for name, data in files.items():
-            (building / name).write_bytes(data)
-        for name in files:
-            (building / name).replace(folder / name)
-    finally:
-        shutil.rmtree(building)
+            whole.enter_context(atomic_write(folder / name)).write_bytes(data)
     # A plot that an older report drew and this one could not would contradict the page.
     for path in sorted((folder / PLOTS).iterdir()):
         if f"{PLOTS}/{path.name}" not in files and path.suffix in (".svg", ".png"):

@@ -1,8 +1,6 @@
 """Speed-up and efficiency over numbers of workers: the arithmetic, the table, the files."""
 
 import csv
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from rank_core.files import atomic_write, write_json
 from sweeps.report.figures.figure import BLUE, GREY, ORANGE, WIDTH, Drawing, draw, new_figure, style
 
 ROUNDING = 1e-4
@@ -107,21 +106,21 @@ def write_scaling(
 ) -> None:
     """`scaling.csv`, `scaling.png` and, last, `scaling.json`, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / "scaling.unfinished"
-    with unfinished.open("w", newline="", encoding="utf-8") as file:
+    with (
+        atomic_write(folder / "scaling.csv") as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8") as file,
+    ):
         table = csv.DictWriter(file, [field.name for field in fields(Row)])
         table.writeheader()
         table.writerows(asdict(row) for row in rows)
-    os.replace(unfinished, folder / "scaling.csv")
-    unfinished.write_bytes(scaling_plot(timings, rows).png)
-    os.replace(unfinished, folder / "scaling.png")
+    with atomic_write(folder / "scaling.png") as unfinished:
+        unfinished.write_bytes(scaling_plot(timings, rows).png)
     content = {
         **facts,
         "rows": [asdict(row) for row in rows],
         "timings": [asdict(timing) for timing in timings],
     }
-    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(unfinished, folder / "scaling.json")
+    write_json(folder / "scaling.json", content)
 
 
 def scaling_plot(timings: Sequence[Timing], rows: Sequence[Row]) -> Drawing:

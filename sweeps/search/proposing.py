@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from rank_core.files import write_json
 from rank_core.seeding import derive
 from sweeps.plan.experiment import Settings
 from sweeps.plan.plan import DRAWS, Plan, PlannedCell, Removed, Trial, extended
 from sweeps.search.sampler import Seen, propose
 from sweeps.search.search import USED, Block, Decision, Known, Search, dev_values
 from sweeps.store.storage_retry import patiently
-from sweeps.store.sweep_file import described_cells, write_json
+from sweeps.store.sweep_file import described_cells
 from sweeps.store.trial_store import Store
 
 AT_ONCE = 4

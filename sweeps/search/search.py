@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rank_core.files import write_json
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, Trial
 from sweeps.store.storage_retry import patient_read, patiently
-from sweeps.store.sweep_file import described_cells, write_json
+from sweeps.store.sweep_file import described_cells
 from sweeps.store.trial_store import Store
 
 USED, LOST = ("done", "collapsed"), ("failed", "diverged", "stopped")

@@ -1,12 +1,11 @@
 """What a trial leaves in the store where it pauses, and what a finished one had reached there."""
 
 import json
-import os
-import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rank_core.files import atomic_write
 from sweeps.store.storage_retry import patient_read, patiently
 from sweeps.store.trial_store import Store
 
@@ -53,9 +52,8 @@ def leave_rung(store: Store, name: str, rung: Rung) -> None:
             return
         target = Path(f"{store.root}/{path}")
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
-        unfinished.write_bytes(content)
-        os.replace(unfinished, target)
+        with atomic_write(target) as unfinished:
+            unfinished.write_bytes(content)
 
     patiently(write, f"{store.storage} does not take {path}")
 

@@ -1,13 +1,13 @@
 """`sweep.json`: what the report and `status` need to know of a sweep beside its tables."""
 
 import json
-import os
 import shlex
 from pathlib import Path
 from typing import Any
 
 from rank_core.data import Collection, Qrels
 from rank_core.data.trec import write_qrels
+from rank_core.files import write_json
 from rank_core.models import model_class
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.trial.cross_validation import parts_of
@@ -113,10 +113,3 @@ def note(folder: Path, **facts: Any) -> None:
     """Adds to `sweep.json`, or replaces, what was not known before the trials ran."""
     path = folder / "sweep.json"
     write_json(path, json.loads(path.read_text()) | facts)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """`content` at `path`, whole or not at all."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(json.dumps(content, indent=1))
-    os.replace(unfinished, path)

@@ -5,7 +5,6 @@ The store decides what is finished; the ledger remembers attempts, reasons and c
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from rank_core.files import atomic_write
 from sweeps.plan.plan import Plan, Trial
 from sweeps.store.failures import Failure
 from sweeps.store.storage_retry import patiently
@@ -113,11 +113,10 @@ class Ledger:
 
     def _write(self, name: str, table: pd.DataFrame) -> None:
         path = self.store.folder / name
-        unfinished = path.with_suffix(".unfinished")
 
         def write() -> None:
-            table.to_parquet(unfinished, index=False)
-            os.replace(unfinished, path)
+            with atomic_write(path) as unfinished:
+                table.to_parquet(unfinished, index=False)
             self.store.push(name)
 
         patiently(write, f"{self.store.storage} does not take {name}")

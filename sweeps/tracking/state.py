@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from rank_core.files import write_json
 
 
 @dataclass
@@ -43,9 +44,7 @@ class UploadState:
         """Write atomically: a reader or a killed writer never leaves half a file."""
         stored = asdict(self)
         del stored["path"]
-        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(stored))
-        temporary.replace(self.path)
+        write_json(self.path, stored)
 
 
 def target_of(tracking_uri: str, experiment: str) -> str:

@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
+from rank_core.files import atomic_write
 
 # Without a network a missing file must cost seconds, not minutes of retries.
 ONE_SHORT_TRY = {
@@ -200,9 +201,8 @@ def _download(name: str, file: SourceFile) -> None:
         path = Path(file.download.path())
         if path != file.target:  # a file without a place of its own, kept in a temporary one
             file.target.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = file.target.with_name(f"{file.target.name}.unfinished")
-            shutil.copyfile(path, unfinished)
-            unfinished.replace(file.target)
+            with atomic_write(file.target) as unfinished:
+                shutil.copyfile(path, unfinished)
     except Exception as error:  # whatever the network, the disk or a checksum has to say
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise BadInput(

@@ -126,7 +126,7 @@ def test_the_description_has_what_the_report_reads(plan_of, tmp_path):
         "chunking.stride": 32,
     }
     assert 0 < first["coverage"] < second["coverage"] == 1
-    assert not (tmp_path / "sweep.json.unfinished").exists()
+    assert not list(tmp_path.rglob("*.unfinished"))
 
 
 def test_the_first_stage_is_measured_on_its_own_order(plan_of):

@@ -1,0 +1,37 @@
+"""A file is whole or not there."""
+
+import json
+
+import pytest
+
+from rank_core.files import atomic_write, write_json
+
+
+def test_a_file_takes_its_place_only_when_it_is_whole(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("old")
+    with atomic_write(path) as unfinished:
+        unfinished.write_text("new")
+        assert path.read_text() == "old" and unfinished.parent == tmp_path
+    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_what_fails_on_the_way_leaves_nothing_and_changes_nothing(tmp_path, error):
+    path = tmp_path / "table.csv"
+    path.write_text("old")
+    with pytest.raises(error), atomic_write(path) as unfinished:
+        unfinished.write_text("half")
+        raise error
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_away_is_not_made(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write_json(tmp_path / "mount" / "x.json", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_json_is_indented_for_people(tmp_path):
+    write_json(tmp_path / "x.json", {"a": [1]})
+    assert (tmp_path / "x.json").read_text() == json.dumps({"a": [1]}, indent=1)
