@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rank_core.errors import BadInput, unknown
-from sweeps.commands import check_table, derive, design, doctor, models, report, status
+from sweeps.commands import derive, design, doctor, models, report, status
 from sweeps.commands.compare import command as compare_runs
 from sweeps.commands.mlflow_commands import sync, ui
 
@@ -14,7 +14,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "design": design.main,
     "derive": derive.main,
     "compare": compare_runs.main,
-    "check-table": check_table.main,
     "doctor": doctor.main,
     "models": models.main,
     "ui": ui,
@@ -31,7 +30,6 @@ USAGE = """usage: python -m sweeps COMMAND ...
   compare RUN ...  the same tested table for any TREC runs (--qrels FILE)
   models           the zoo: every ranking system, its paper, size and settings (--backbone B)
   doctor           examine the environment and a collection (--collection X) before a sweep
-  check-table      recompute the derived numbers of published tables, or of your own (FILE)
 
 DIR is a sweep's folder, for example results/window_stride. COMMAND --help says more.
 """

@@ -2,8 +2,8 @@
 
 Queries and the seeds of every cell are resampled independently (the pigeonhole bootstrap, Owen
 2007): the mean of a cell is w_S' Y_SQ w_Q, so a replicate costs two matrix products and no copy of
-the data. Relative gains, average gains and best-of-k have no closed form and belong here; tests of
-a difference do not, because few seeds make the resampled seed variance too small by (S - 1) / S.
+the data. Relative and average gains have no closed form and belong here; tests of a difference do
+not, because few seeds make the resampled seed variance too small by (S - 1) / S.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,20 +14,9 @@ from numpy.typing import NDArray
 
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.power import check_probability
 from rank_core.stats.scopes import Floats
 
 NUM_REPLICATES = 2000
-
-
-@dataclass(frozen=True)
-class BootstrapInterval:
-    """An estimate on the data, its percentile interval, and the two-sided p of being 0."""
-
-    estimate: float
-    low: float
-    high: float
-    p: float
 
 
 @dataclass(frozen=True)
@@ -87,49 +76,13 @@ def crossed_weights(
     return CrossedWeights(_resampled(len(matrix.query_ids), num_replicates, rng), seeds)
 
 
-def seed_means(matrix: ScoreMatrix, cell: str, weights: CrossedWeights) -> Floats:
-    """The mean of every seed of `cell` under the query weights, (B, S)."""
-    return weights.queries_BQ @ matrix.scores[cell].T
-
-
 def replicated_means(matrix: ScoreMatrix, cell: str, weights: CrossedWeights) -> Floats:
     """The mean of `cell` in every replicate, (B,)."""
-    return (seed_means(matrix, cell, weights) * weights.seeds[cell]).sum(axis=1)
-
-
-def best_of(
-    matrix: ScoreMatrix, *, cell: str, k: int, weights: CrossedWeights, level: float = 0.95
-) -> BootstrapInterval:
-    """The expected best mean of k training runs of one cell; `p` is against 0 and of little use."""
-    S = len(matrix.scores[cell])
-    if k < 1:
-        raise BadInput(f"k >= 1 must hold, got k={k}")
-    if (weights.seeds[cell] < 0).any():
-        raise BadInput("best_of needs weights that are not stretched, got a negative weight")
-    own_S = matrix.scores[cell].mean(axis=1)
-    point = _expected_best(own_S[None], np.full((1, S), 1 / S), k)
-    values_B = _expected_best(seed_means(matrix, cell, weights), weights.seeds[cell], k)
-    return interval(float(point[0]), values_B, level=level)
-
-
-def interval(estimate: float, values_B: Floats, *, level: float = 0.95) -> BootstrapInterval:
-    """Percentile interval and two-sided p, which is never 0: (b + 1) / (B + 1)."""
-    check_probability("level", level)
-    low, high = np.quantile(values_B, [(1 - level) / 2, (1 + level) / 2])
-    fewer = min(int((values_B <= 0).sum()), int((values_B >= 0).sum()))
-    p = min(2 * (fewer + 1) / (len(values_B) + 1), 1.0)
-    return BootstrapInterval(estimate=estimate, low=float(low), high=float(high), p=p)
+    mean_BS = weights.queries_BQ @ matrix.scores[cell].T
+    return (mean_BS * weights.seeds[cell]).sum(axis=1)
 
 
 def _resampled(n: int, num_replicates: int, rng: np.random.Generator) -> Floats:
     """How often each of n is drawn in n draws, divided by n, (B, n)."""
     counts_BN: NDArray[np.int64] = rng.multinomial(n, np.full(n, 1 / n), size=num_replicates)
     return counts_BN / n
-
-
-def _expected_best(value_BS: Floats, weight_BS: Floats, k: int) -> Floats:
-    """The mean of the largest of k draws from each row's weighted values."""
-    order_BS = np.argsort(value_BS, axis=1)
-    below_BS = np.cumsum(np.take_along_axis(weight_BS, order_BS, axis=1), axis=1) ** k
-    chance_BS = np.diff(below_BS, axis=1, prepend=0)
-    return (np.take_along_axis(value_BS, order_BS, axis=1) * chance_BS).sum(axis=1)

@@ -1,81 +1,44 @@
-"""Permutation tests over queries: step-down maxT and the randomised Tukey HSD.
+"""The randomised Tukey HSD: all pairs of systems by permutation within queries.
 
-Their scope is `queries` only. Both exchange the systems' scores within a query, so queries stay
-blocked and the dependence of the comparisons is used instead of feared. A test over seeds needs
-more seeds than a sweep has: three against three cannot get below p = 0.1.
+Its scope is `queries` only. Systems exchange their scores within a query, so queries stay blocked
+and the dependence of the comparisons is used instead of feared. A test over seeds needs more seeds
+than a sweep has: three against three cannot get below p = 0.1.
+
+A large table is never held permuted: every permutation is drawn, summed over queries and forgotten
+in pieces that stay in a processor's cache.
 """
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.max_t import permuted_sums
 from rank_core.stats.scopes import Floats
 
 NUM_PERMUTATIONS = 10_000
 _CLOSE = 1e-9  # relative: a permutation that gives back the data must count as equal
+_PIECE = 1 << 16  # values permuted at once: 64 Ki make half a MiB of scores
+_MOST_THREADS = 8
+_WAITING = 64  # blocks per thread that may be finished before the caller has seen them
 
 
 @dataclass(frozen=True)
 class Permuted:
-    """One comparison: mean difference, the statistic of the test, and its adjusted p."""
+    """One pair: mean difference, and its p over all permutations."""
 
     system: str
     baseline: str
     delta: float
-    statistic: float  # |paired t| for maxT, |difference of means| for Tukey
-    p: float  # of this comparison alone
-    p_adjusted: float  # for the whole family
-
-
-def max_t(
-    matrix: ScoreMatrix,
-    *,
-    baseline: str,
-    rng: np.random.Generator,
-    num_permutations: int = NUM_PERMUTATIONS,
-    threads: int | None = None,
-) -> list[Permuted]:
-    """Every cell against the baseline, adjusted by the step-down maximum of |t|.
-
-    Westfall and Young's procedure with the studentised statistic and (b + 1) / (B + 1); for test
-    collections see Boytsov, Belova and Westfall (SIGIR 2013). Order is that of the matrix.
-    The number of threads, by default that of the processors, changes no value.
-    """
-    if baseline not in matrix.cells:
-        raise unknown("baseline", baseline, matrix.cells)
-    systems = [cell for cell in matrix.cells if cell != baseline]
-    score_QK = _mean_scores(matrix, [baseline, *systems])
-    Q = len(score_QK)
-    observed_K = _absolute_t(_delta_sums(score_QK[None]), Q)[0]
-    order_K = np.argsort(-observed_K, kind="stable")
-    alone_K = np.zeros(len(systems))
-    beaten_K = np.zeros(len(systems))
-    bar_K = observed_K * (1 - _CLOSE)
-    for sums_B2K in permuted_sums(
-        score_QK, _delta_sums, rng=rng, total=num_permutations, threads=threads
-    ):
-        t_BK = _absolute_t(sums_B2K, Q)
-        alone_K += (t_BK >= bar_K).sum(axis=0)
-        # The maximum over this hypothesis and all that come later in the observed order.
-        largest_BK = np.maximum.accumulate(t_BK[:, order_K][:, ::-1], axis=1)[:, ::-1]
-        beaten_K += (largest_BK >= bar_K[order_K]).sum(axis=0)
-    adjusted_K = np.empty(len(systems))
-    adjusted_K[order_K] = np.maximum.accumulate((beaten_K + 1) / (num_permutations + 1))
-    return [
-        Permuted(
-            system=system,
-            baseline=baseline,
-            delta=float((score_QK[:, k + 1] - score_QK[:, 0]).mean()),
-            statistic=float(observed_K[k]),
-            p=float((alone_K[k] + 1) / (num_permutations + 1)),
-            p_adjusted=float(adjusted_K[k]),
-        )
-        for k, system in enumerate(systems)
-    ]
+    statistic: float  # |difference of means|
+    p: float  # of this pair alone
+    p_adjusted: float  # for all pairs
 
 
 def randomised_tukey(
@@ -89,16 +52,16 @@ def randomised_tukey(
 
     Unlike `scipy.stats.tukey_hsd`, which takes the queries of two systems for unrelated samples.
     """
-    score_QK = _mean_scores(matrix, matrix.cells)
+    if len(matrix.cells) < 2:
+        raise BadInput(f"a permutation test needs two cells, got {', '.join(matrix.cells)}")
+    score_QK = np.stack([matrix.scores[cell].mean(axis=0) for cell in matrix.cells], axis=1)
     pairs = list(combinations(range(len(matrix.cells)), 2))
     first, second = np.array(pairs).T
     mean_K = score_QK.mean(axis=0)
     observed_P = np.abs(mean_K[first] - mean_K[second])
     bar_P = observed_P * (1 - _CLOSE)
     alone_P, beaten_P = np.zeros(len(pairs)), np.zeros(len(pairs))
-    for sum_BK in permuted_sums(
-        score_QK, _score_sums, rng=rng, total=num_permutations, threads=threads
-    ):
+    for sum_BK in permuted_sums(score_QK, rng=rng, total=num_permutations, threads=threads):
         mean_BK = sum_BK / len(score_QK)
         alone_P += (np.abs(mean_BK[:, first] - mean_BK[:, second]) >= bar_P).sum(axis=0)
         beaten_P += (np.ptp(mean_BK, axis=1)[:, None] >= bar_P).sum(axis=0)
@@ -115,32 +78,69 @@ def randomised_tukey(
     ]
 
 
-def _mean_scores(matrix: ScoreMatrix, cells: list[str] | tuple[str, ...]) -> Floats:
-    """Means over seeds, (Q, K)."""
-    if len(cells) < 2:
-        raise BadInput(f"a permutation test needs two cells or more, got {', '.join(cells)}")
-    return np.stack([matrix.scores[cell].mean(axis=0) for cell in cells], axis=1)
+def permuted_sums(
+    score_QK: Floats, *, rng: np.random.Generator, total: int, threads: int | None = None
+) -> Iterator[Floats]:
+    """Sums over queries of `total` permuted copies of the table, in blocks (B, K) of permutations.
+
+    A block has a seed of its own, so the number of threads, by default that of the processors,
+    changes no value.
+    """
+    if total < 1:
+        raise BadInput(f"num_permutations >= 1 must hold, got {total}")
+    if threads is not None and threads < 1:
+        raise BadInput(f"threads >= 1 must hold, got {threads}")
+    threads = min(_processors(), _MOST_THREADS) if threads is None else threads
+    size = max(1, _PIECE // score_QK.size)
+    sizes = [min(size, total - start) for start in range(0, total, size)]
+    entropy = rng.integers(0, 2**63, size=2).tolist()
+    seeds = np.random.SeedSequence(entropy).spawn(len(sizes))
+    blocks = list(zip(sizes, seeds, strict=True))
+    at_once = _WAITING * threads
+
+    def block(task: tuple[int, np.random.SeedSequence]) -> Floats:
+        return _block(score_QK, num=task[0], seed=task[1])
+
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, len(blocks), at_once):
+            yield from pool.map(block, blocks[start : start + at_once])
 
 
-def _score_sums(score_BQK: Floats) -> Floats:
-    """Sums over queries, (B, K)."""
-    total_BK: Floats = score_BQK.sum(axis=1)
-    return total_BK
+def _block(score_QK: Floats, *, num: int, seed: np.random.SeedSequence) -> Floats:
+    """The sums of `num` permuted tables, piece by piece over the queries."""
+    rng = np.random.Generator(np.random.SFC64(seed))
+    Q, K = score_QK.shape
+    rows = max(1, _PIECE // (num * K))
+    sum_BK = np.zeros((num, K))
+    for start in range(0, Q, rows):
+        sum_BK += permuted(score_QK[start : start + rows], rng, num).sum(axis=1)
+    return sum_BK
 
 
-def _delta_sums(score_BQK: Floats) -> Floats:
-    """Sums over queries of differences from the first system and of their squares, (B, 2, K)."""
-    delta_BQK = score_BQK[:, :, 1:] - score_BQK[:, :, :1]
-    square_BK = np.einsum("bqk,bqk->bk", delta_BQK, delta_BQK)
-    return np.stack([delta_BQK.sum(axis=1), square_BK], axis=1)
+def permuted(score_RK: Floats, rng: np.random.Generator, num: int) -> Floats:
+    """`num` copies (B, R, K), every row permuted on its own.
+
+    Sorting keys that carry the system's number in their lowest bits costs a third of `argsort`.
+    The random bits above it are 24 or more, so that hardly a row has two equal ones (which would
+    stand in the order of the table).
+    """
+    R, K = score_RK.shape
+    kind: Any = np.uint32 if K <= 256 else np.uint64
+    bits = (K - 1).bit_length()
+    mask = kind((1 << bits) - 1)
+    key_BRK: NDArray[Any] = rng.integers(
+        0, np.iinfo(kind).max, size=(num, R, K), dtype=kind, endpoint=True
+    )
+    key_BRK &= ~mask
+    key_BRK |= np.arange(K, dtype=kind)
+    key_BRK.sort(axis=2)
+    key_BRK &= mask
+    key_BRK += (np.arange(R, dtype=kind) * kind(K))[:, None]
+    return score_RK.ravel().take(key_BRK.astype(np.intp))
 
 
-def _absolute_t(sums_B2K: Floats, Q: int) -> Floats:
-    """|paired t| per comparison; 0 for a pair of equal systems, infinite for a constant gap."""
-    mean_BK, square_BK = sums_B2K[:, 0] / Q, sums_B2K[:, 1] / Q
-    variance_BK = np.maximum(square_BK - mean_BK**2, 0) / (Q - 1)
-    # A variance this small against the mean square is rounding.
-    variance_BK[variance_BK * (Q - 1) <= 1e-13 * square_BK] = 0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t_BK = np.abs(mean_BK) / np.sqrt(variance_BK)
-    return np.where(np.isnan(t_BK), 0.0, t_BK)
+def _processors() -> int:
+    """Processors this process may use, which on a shared machine are fewer than it has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

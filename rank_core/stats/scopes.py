@@ -51,11 +51,6 @@ class ScopeTest:
     variance_error_a: float
     variance_error_b: float
 
-    @property
-    def zero_variance(self) -> bool:
-        """Whether every query has the same difference, so that the p-value is 0 or 1 by decree."""
-        return self.se_queries == 0
-
 
 @dataclass(frozen=True)
 class Inference:

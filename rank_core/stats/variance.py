@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from rank_core.errors import unknown
+from rank_core.errors import BadInput, unknown
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.power import check_probability, detectable_effect
-from rank_core.stats.scopes import Floats, ScopeTest, scope_test, seed_variances
+from rank_core.stats.scopes import ScopeTest, scope_test, seed_variances
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,6 @@ def chi_square_factors(df: float, level: float = 0.95) -> tuple[float, float]:
     check_probability("level", level)
     low = math.sqrt(df / stats.chi2.ppf((1 + level) / 2, df))
     return low, math.sqrt(df / stats.chi2.ppf((1 - level) / 2, df))
-
-
-def cell_components(score_SQ: Floats, level: float = 0.95) -> tuple[Component, Component]:
-    """sigma_S and sigma_E of one cell."""
-    S, Q = score_SQ.shape
-    V_s, V_e = seed_variances(score_SQ)
-    return (
-        _component(S * V_s, df=S - 1, level=level, noise=S * V_e),
-        _component(Q * S * V_e, df=(S - 1) * (Q - 1), level=level),
-    )
 
 
 def sweep_components(matrix: ScoreMatrix, *, baseline: str, level: float = 0.95) -> SweepComponents:
@@ -101,6 +91,25 @@ def sweep_components(matrix: ScoreMatrix, *, baseline: str, level: float = 0.95)
         num_cells=len(matrix.cells),
         num_queries=Q,
     )
+
+
+def homogeneity(matrix: ScoreMatrix) -> float:
+    """Bartlett's p that all cells have the same variance of their seed means.
+
+    Cells with one seed are left out. A cell without any variance beside cells with some is not the
+    same (p = 0): it has collapsed or is deterministic.
+    """
+    seeded = [score_SQ for score_SQ in matrix.scores.values() if len(score_SQ) > 1]
+    if len(seeded) < 2:
+        raise BadInput(
+            f"comparing seed variances needs two cells with two seeds or more, got {len(seeded)}"
+        )
+    variances = np.array([len(score_SQ) * seed_variances(score_SQ)[0] for score_SQ in seeded])
+    if variances.max() == 0:
+        return 1.0
+    if variances.min() == 0:
+        return 0.0
+    return float(stats.bartlett(*(score_SQ.mean(axis=1) for score_SQ in seeded)).pvalue)
 
 
 def detectable_difference(

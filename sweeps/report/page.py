@@ -21,7 +21,6 @@ from sweeps.report.sections.reliability import Trust
 from sweeps.report.sections.reliability_tables import collapsed_rows, component_rows, limit_rows
 from sweeps.report.sections.reliability_text import correction_note, trust_sentences
 from sweeps.report.sections.result_tables import gain_text, interval_text, own_rows, set_rows
-from sweeps.report.sections.sensitivity_tables import folded_tables
 
 _TEMPLATES = Path(__file__).parent
 _UNDEFINED = "—"
@@ -58,7 +57,6 @@ def page(
         components=component_rows(analysis, trust),
         limits=limit_rows(analysis, trust),
         collapsed=collapsed_rows(analysis, trust),
-        folded=folded_tables(analysis, trust),
         own=own_rows(analysis),
         standings=standings(sweep),
         sets=set_rows(analysis),

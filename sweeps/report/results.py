@@ -20,7 +20,7 @@ from sweeps.report.sections.reliability import Trust
 from sweeps.report.sections.reliability_text import trust_sentences
 from sweeps.report.summary import CellSummary
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "

@@ -6,7 +6,6 @@ from string import ascii_lowercase
 
 from rank_core.stats.baselines import Slot
 from rank_core.stats.equivalence import equivalence_sentence
-from rank_core.stats.ranks import LEAST_COLLECTIONS, rank_test
 from rank_core.stats.results import TIE_POLICY
 from rank_core.stats.rounded import average_text
 from rank_core.stats.scopes import scope_test
@@ -16,7 +15,6 @@ from sweeps.report.notation import (
     aligned,
     letters,
     p_text,
-    relation,
     short_interval,
     short_signed,
     shortened,
@@ -40,7 +38,7 @@ def comparison_text(found: RunComparison, *, margin: float = 0.01) -> str:
     lines = textwrap.wrap(head, WIDTH, break_on_hyphens=False)
     for number, measure in enumerate(found.measures):
         lines += ["", measure, *_table(found, number)]
-    lines += [*_averages(found), *_ranks(found), ""]
+    lines += [*_averages(found), ""]
     sentences = (_legend(found), *declared(found), *reservations(found, margin=margin))
     for sentence in (*sentences, *found.measured.notes, *_ties(found)):
         lines += textwrap.wrap(sentence, WIDTH, break_on_hyphens=False)
@@ -101,26 +99,6 @@ def _averages(found: RunComparison) -> list[str]:
     over = baseline_words(found.baselines[:1]).removeprefix("baseline ")
     head = f"Average gain over {over}: mean of {len(found.measures)} columns"
     return ["", *textwrap.wrap(head, WIDTH), *aligned(lines, left=(0, 1))]
-
-
-def _ranks(found: RunComparison) -> list[str]:
-    """Mean ranks where there are collections enough to compare them, on the first measure."""
-    first: dict[str, int] = {}
-    for at, column in enumerate(found.measures):
-        first.setdefault(column.partition(" ")[0], at)
-    if len(found.collections) < LEAST_COLLECTIONS:
-        return []
-    means = {row.label: [row.cells[at].mean for at in first.values()] for row in found.rows}
-    test = rank_test(means, alpha=found.alpha)
-    ordered = sorted(test.mean_ranks.items(), key=lambda item: item[1])
-    lines = [["system", "mean rank"]]
-    lines += [[shortened(name, _LABEL), f"{rank:.2f}"] for name, rank in ordered]
-    words = (
-        f"Ranks over {test.num_collections} collections (first measure of each): Friedman p "
-        f"{relation(test.p)}; two systems differ where their mean ranks are "
-        f"{test.critical_difference:.2f} apart (Nemenyi, alpha = {found.alpha:g})."
-    )
-    return ["", *textwrap.wrap(words, WIDTH), *aligned(lines, left=(0,))]
 
 
 def declared(found: RunComparison) -> list[str]:

@@ -1,7 +1,6 @@
 """Which figures a report shows, in which order; a figure without data is left out."""
 
 from sweeps.report.analysis import Analysis
-from sweeps.report.figures.aa_plot import aa_plot
 from sweeps.report.figures.chunk_plot import chunk_plot
 from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.forest import forest_plot
@@ -10,7 +9,6 @@ from sweeps.report.figures.learning_plot import learning_plot
 from sweeps.report.figures.pareto import pareto_plot
 from sweeps.report.figures.power_plot import power_plot
 from sweeps.report.figures.query_bars import query_bars
-from sweeps.report.figures.search_plot import search_plot
 from sweeps.report.figures.strip import strip_plot
 from sweeps.report.sections.reliability import Trust
 
@@ -25,8 +23,6 @@ def figures(analysis: Analysis, trust: Trust) -> list[Shown]:
         pareto_plot(analysis),
         learning_plot(analysis),
         power_plot(analysis, trust),
-        aa_plot(analysis),
-        search_plot(analysis),
         query_bars(analysis),
     ]
     shown = [one for one in drawn if one is not None]

@@ -9,18 +9,20 @@ from dataclasses import dataclass
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
-from rank_core.stats.aa_check import AACheck, aa_check
 from rank_core.stats.compare import Comparison, compare
 from rank_core.stats.design import Variances, floor
 from rank_core.stats.equivalence import Rope, equivalence_p, rope, upper_limit
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.pooled import homogeneity
 from rank_core.stats.selection import SelectedGain, expected_luck, selected_gain
-from rank_core.stats.variance import SweepComponents, detectable_difference, sweep_components
+from rank_core.stats.variance import (
+    SweepComponents,
+    detectable_difference,
+    homogeneity,
+    sweep_components,
+)
 from sweeps.report.analysis import Analysis
 from sweeps.report.healthy import collapsed_trials, healthy_matrix
 from sweeps.report.sections.race import left_after
-from sweeps.report.sections.sensitivity import SecondLook, second_look
 
 POWER = 0.8
 """How surely a difference must be found to be called detectable."""
@@ -63,12 +65,10 @@ class Trust:
     floor: float | None  # smallest difference that any number of seeds could find
     homogeneity_p: float | None
     limits: list[Limits]
-    aa: AACheck | None
     luck: float | None
     chosen_on_dev: DevChoice | None
     corrected: SelectedGain | None
     collapsed: list[WithoutCollapsed]
-    second: SecondLook
 
 
 def assess(analysis: Analysis) -> Trust:
@@ -87,7 +87,6 @@ def assess(analysis: Analysis) -> Trust:
         floor=None if components is None else _floor(analysis, components),
         homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
         limits=[_limits(analysis, one) for one in known],
-        aa=aa_check(seeded, alpha=sweep.alpha) if seeded else None,
         luck=(
             expected_luck([one.se_both for one in known], num_candidates=len(analysis.primary))
             if len(known) > 1
@@ -96,7 +95,6 @@ def assess(analysis: Analysis) -> Trust:
         chosen_on_dev=_chosen_on_dev(analysis),
         corrected=_corrected(seeded, sweep.baseline) if components else None,
         collapsed=_without_collapsed(analysis),
-        second=second_look(analysis),
     )
 
 

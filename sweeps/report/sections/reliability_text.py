@@ -19,7 +19,6 @@ def trust_sentences(analysis: Analysis, trust: Trust) -> list[tuple[str, str]]:
     found = [
         ("Retraining", _retraining(analysis, trust)),
         ("Smallest visible difference", _detectable(analysis, trust)),
-        ("A/A check", _aa(analysis, trust)),
         ("Chosen on dev", _chosen_on_dev(analysis, trust)),
         ("Luck of the winner", _luck(analysis, trust)),
         ("Size of the best gain", _size(analysis, trust)),
@@ -94,24 +93,6 @@ def _detectable(analysis: Analysis, trust: Trust) -> str:
 def size(difference: float) -> str:
     """A difference of a measure; above 1 nothing on its scale would be seen."""
     return f"{difference:.3f}" if difference <= 1 else "more than 1"
-
-
-def _aa(analysis: Analysis, trust: Trust) -> str:
-    check = trust.aa
-    if check is None or not check.num_splits:
-        return ""
-    expected = f"{100 * check.alpha:g} %"
-    text = (
-        "Two halves of the seeds of one cell are the same method. Over "
-        f"{check.num_splits} such splits the customary test (queries random, runs fixed) calls "
-        f"{percent(check.rate_queries)} different; {expected} would be right."
-    )
-    if check.num_splits_both:
-        return (
-            f"{text} With queries and runs random it is {percent(check.rate_both)} of "
-            f"{check.num_splits_both}."
-        )
-    return f"{text} The test that decides here needs four seeds for this check."
 
 
 def _chosen_on_dev(analysis: Analysis, trust: Trust) -> str:

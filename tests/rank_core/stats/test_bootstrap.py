@@ -6,9 +6,7 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.stats.bootstrap import (
     CrossedWeights,
-    best_of,
     crossed_weights,
-    interval,
     replicated_means,
     seed_weights,
 )
@@ -86,42 +84,7 @@ def test_seeds_are_shared_by_the_cells_only_when_declared_paired():
         seed_weights({"a": (1, 2), "b": (1, 3)}, rng=rng(), paired_seeds=True)
 
 
-def test_the_same_generator_gives_the_same_interval():
-    first, second = (
-        best_of(
-            matrix,
-            cell="maxp",
-            k=2,
-            weights=crossed_weights(matrix, rng=rng(3), num_replicates=200),
-        )
-        for matrix in (sweep(), sweep())
-    )
-    assert first == second
-
-
-def test_the_best_of_k_starts_at_the_mean_and_ends_at_the_best_seed():
-    matrix = sweep()
-    weights = crossed_weights(matrix, rng=rng(), num_replicates=300)
-    own_S = matrix.scores["maxp"].mean(axis=1)
-    values = [best_of(matrix, cell="maxp", k=k, weights=weights).estimate for k in (1, 2, 3, 200)]
-    assert values[0] == pytest.approx(own_S.mean(), rel=1e-12)
-    assert values[-1] == pytest.approx(own_S.max(), rel=1e-9)
-    assert values == sorted(values)
-
-
-def test_a_bootstrap_p_is_two_sided_and_never_zero():
-    assert interval(1.0, np.ones(99)).p == pytest.approx(2 / 100)
-    assert interval(-1.0, -np.ones(99)).p == pytest.approx(2 / 100)
-    assert interval(0.0, np.linspace(-1, 1, 100)).p == 1
-
-
 def test_what_has_no_answer_is_refused():
     matrix = sweep()
-    weights = crossed_weights(matrix, rng=rng(), num_replicates=10)
-    with pytest.raises(BadInput, match="k >= 1"):
-        best_of(matrix, cell="maxp", k=0, weights=weights)
-    wide = crossed_weights(matrix, rng=rng(), num_replicates=100, stretched=True)
-    with pytest.raises(BadInput, match="not stretched"):
-        best_of(matrix, cell="maxp", k=2, weights=wide)
     with pytest.raises(BadInput, match="num_replicates >= 1"):
         crossed_weights(matrix, rng=rng(), num_replicates=0)

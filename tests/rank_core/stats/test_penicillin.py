@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rank_core.stats.scopes import scope_test
-from rank_core.stats.variance import cell_components
+from tests.rank_core.stats.test_variance import cell_components
 
 PLATES = """
 27 23 26 23 23 21  27 23 26 23 23 21  25 21 25 24 24 20  26 23 25 23 23 20  25 22 26 22 23 20

@@ -5,15 +5,16 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import scope_test
 from rank_core.stats.variance import (
-    cell_components,
     chi_square_factors,
     detectable_difference,
     false_positive_sentence,
+    homogeneity,
     sweep_components,
 )
 
@@ -52,6 +53,15 @@ def planted(seed, *, num_cells=8, S=5, Q=300):
         seeds={cell: tuple(range(S)) for cell in scores},
         scores=scores,
     )
+
+
+def cell_components(score_SQ):
+    """The components of a sweep of one cell: of its seeds and of the residual."""
+    S, Q = score_SQ.shape
+    query_ids, seeds = tuple(map(str, range(Q))), {"cell": tuple(range(S))}
+    matrix = ScoreMatrix("AP", ("cell",), query_ids, seeds, {"cell": score_SQ})
+    parts = sweep_components(matrix, baseline="cell")
+    return parts.seed, parts.residual
 
 
 @pytest.mark.parametrize(
@@ -137,3 +147,25 @@ def test_the_false_positive_sentence_has_the_median_and_leaves_single_seeds_out(
     assert "in 12.0% of cases instead of 5.0%" in text
     assert "median of 3 comparisons, 10.0% to 30.0%" in text
     assert "cannot be told from one seed" in false_positive_sentence([math.nan])
+
+
+def test_homogeneity_is_bartlett_s_test_on_the_seed_means():
+    matrix = planted(1)
+    means = [score_SQ.mean(axis=1) for score_SQ in matrix.scores.values()]
+    assert homogeneity(matrix) == pytest.approx(stats.bartlett(*means).pvalue)
+
+
+def test_a_deterministic_cell_is_not_like_the_others_and_a_sweep_of_them_is():
+    matrix = planted(3)
+    matrix.scores["cell0"][:] = matrix.scores["cell0"][:1]
+    assert homogeneity(matrix) == 0
+    for score_SQ in matrix.scores.values():
+        score_SQ[:] = score_SQ[:1]
+    assert homogeneity(matrix) == 1
+
+
+def test_homogeneity_needs_two_cells_with_two_seeds():
+    matrix = planted(9, num_cells=2)
+    matrix.scores["cell1"] = matrix.scores["cell1"][:1]
+    with pytest.raises(BadInput, match="two cells with two seeds or more, got 1"):
+        homogeneity(matrix)

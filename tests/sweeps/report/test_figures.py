@@ -13,14 +13,12 @@ import pytest
 
 from sweeps.report import write_report
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.figures.aa_plot import aa_plot
 from sweeps.report.figures.chunk_plot import chunk_plot
 from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.learning_plot import learning_plot
 from sweeps.report.figures.pareto import pareto_plot
 from sweeps.report.figures.power_plot import power_plot
 from sweeps.report.figures.query_bars import query_bars
-from sweeps.report.figures.search_plot import search_plot
 from sweeps.report.learning import learning_curves
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.reliability import assess
@@ -110,25 +108,13 @@ def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Pat
 def test_what_needs_several_seeds_is_not_drawn_from_one(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, seeds=(1,))
     assert power_plot(analysis, assess(analysis)) is None
-    assert aa_plot(analysis) is None
     shown = pareto_plot(analysis)
     assert shown is not None and "Bars" not in shown.caption
 
 
-def test_power_and_the_check_are_drawn_from_several_seeds(tmp_path: Path) -> None:
+def test_power_is_drawn_from_several_seeds(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, seeds=(1, 2, 3, 4))
     assert "seeds of this sweep" in _texts(power_plot(analysis, assess(analysis)))
-    assert "queries and runs random" in _texts(aa_plot(analysis))
-    assert "queries and runs random" not in _texts(aa_plot(_analysis(tmp_path / "three")))
-
-
-def test_the_best_of_n_counts_cells_with_a_development_score(tmp_path: Path) -> None:
-    fates = {(1, seed): "failed" for seed in (1, 2, 3)}
-    analysis = _analysis(tmp_path, fates=fates)
-    shown = search_plot(analysis)
-    assert shown is not None and "from the 4 that were tried" in shown.caption
-    assert "1 without a score left out." in shown.caption
-    assert search_plot(_analysis(tmp_path / "two", kinds=FIVE[:2])) is None
 
 
 def test_the_chunk_curve_appears_only_where_chunks_are_swept(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_winner_of_equals_is_told_its_luck(tmp_path: Path) -> None:
 def test_with_one_seed_only_what_one_seed_can_tell_is_said(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, seeds=(1,), num_queries=40)
     trust = assess(analysis)
-    assert (trust.components, trust.luck, trust.corrected, trust.aa) == (None, None, None, None)
+    assert (trust.components, trust.luck, trust.corrected) == (None, None, None)
     assert trust.limits == [] and grid_factors(analysis) == [] and analysis.gains == {}
     assert list(_words(analysis, trust)) == ["Retraining", "Chosen on dev"]
     page = (write_report(analysis.sweep.folder).folder / "index.html").read_text()
@@ -206,18 +206,6 @@ def test_the_first_stage_is_not_below_itself(tmp_path: Path) -> None:
     summed_otherwise = {"nDCG@10": math.nextafter(lowest, 1.0), "RR@10": 0.0}
     again = _analysis(tmp_path / "b", num_queries=40, first_stage=summed_otherwise)
     assert below_first_stage(again) == ""
-
-
-def test_the_predicted_rate_and_the_check_agree_that_the_customary_test_is_wrong(
-    tmp_path: Path,
-) -> None:
-    analysis = _analysis(tmp_path, seeds=(1, 2, 3, 4, 5), seed_deviation=0.03)
-    trust = assess(analysis)
-    check = trust.aa
-    assert check is not None and check.rate_queries > 0.2 and check.rate_both < 0.15
-    assert not math.isnan(check.rate_both)
-    words = _words(analysis, trust)["A/A check"]
-    assert "With queries and runs random it is" in words and "5 % would be right" in words
 
 
 def test_a_baseline_that_no_seed_changes_does_not_silence_the_rest(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ COLUMNS = (
 ).split(", ")
 FILES = ["comparisons.csv", "index.html", "results.json", "table.csv", "table.md", "table.tex"]
 
-PLOTS = {"aa", "forest", "heat", "learning", "pareto", "power", "queries", "search", "strip"}
+PLOTS = {"forest", "heat", "learning", "pareto", "power", "queries", "strip"}
 
 
 @pytest.fixture(scope="module")

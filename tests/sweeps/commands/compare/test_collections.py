@@ -1,6 +1,5 @@
 """Runs on several query sets: pooled by query, or apart with an average gain."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -138,17 +137,3 @@ def test_sets_with_different_numbers_of_runs_are_refused(years: Path, tmp_path: 
 def test_query_sets_without_names_of_their_own_are_refused(words: list[str], law: str) -> None:
     with pytest.raises(BadInput, match=law):
         query_sets_of(words)
-
-
-def test_eight_collections_have_ranks_and_fewer_have_none(years: Path, tmp_path: Path) -> None:
-    """Eight copies of one collection agree on every rank."""
-    for number in range(8):
-        shutil.copytree(years / "y19", tmp_path / f"c{number}")
-    sets = {f"c{number}": years / "y19.qrels" for number in range(8)}
-    names = ("firstp", "maxp", "sump")
-    words = [f"{one}={tmp_path}/{{set}}/{one}.*.run" for one in names]
-    found = compare_runs(systems_of(words, sets=list(sets)), sets, measures=["RR"], apart=True)
-    text = " ".join(comparison_text(found).split())
-    assert "Ranks over 8 collections (first measure of each): Friedman p <.001" in text
-    assert "maxp 1.00" in text and "are 1.17 apart" in text
-    assert "Ranks over" not in comparison_text(of_years(years, apart=True))

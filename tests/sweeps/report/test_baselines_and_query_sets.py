@@ -1,22 +1,18 @@
-"""Own baselines, pooled query sets and second looks, from the folder to the page."""
+"""Own baselines and pooled query sets, from the folder to the page."""
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from rank_core.errors import BadInput
 from sweeps.report import Report, write_report
 from sweeps.report.analysis import analyse
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.query_sets import set_means, set_sizes
-from sweeps.report.sections.sensitivity import SecondLook, second_look
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import write_sweep
 
@@ -144,70 +140,3 @@ def test_queries_without_a_set_are_one_set(tmp_path: Path) -> None:
     report = write_report(write_sweep(tmp_path, num_queries=60))
     assert "by query set" not in page_of(report)
     assert results_of(report)["query_sets"] == {"sizes": {}, "means": {}}
-
-
-def test_second_looks_agree_with_scipy_and_never_change_the_decision(tmp_path: Path) -> None:
-    analysis = analyse(load_sweep(write_sweep(tmp_path, effect=0.08)))
-    found, matrix = second_look(analysis), analysis.matrices["nDCG@10"]
-    mean_Q = {cell: score_SQ.mean(axis=0) for cell, score_SQ in matrix.scores.items()}
-    for one, effect, other in zip(analysis.primary, found.effects, found.tests, strict=True):
-        delta_Q = mean_Q[one.system] - mean_Q[one.baseline]
-        assert effect.standardised == pytest.approx(delta_Q.mean() / delta_Q.std(ddof=1))
-        assert effect.superiority.num_pairs == 9 and not effect.zero_variance
-        # Permutation and ranks answer the queries scope: near the t-test over queries.
-        assert abs(other.p_max_t - one.p_queries_adjusted) < 0.1
-        assert 0 < other.p_signed_rank <= 1
-    ranks = stats.wilcoxon(
-        np.round(mean_Q[found.tests[-1].system] - mean_Q[analysis.sweep.baseline], 9),
-        method="approx",
-        correction=True,
-    ).pvalue
-    assert found.tests[-1].p_signed_rank >= ranks
-    for one in found.cells:
-        values = matrix.scores[one.cell].mean(axis=1)
-        assert values.mean() < one.best.estimate <= values.max()
-        assert one.seed.low <= one.seed.sd <= one.seed.high
-
-
-def test_alike_cells_share_their_seed_variance_and_others_say_why_not(tmp_path: Path) -> None:
-    def look(name: str, **changes: Any) -> SecondLook:
-        folder = write_sweep(tmp_path / name, num_queries=60, **changes)
-        return second_look(analyse(load_sweep(folder)))
-
-    alike = look("a", seeds=(1, 2, 3, 4))
-    assert alike.pooled is not None and alike.not_pooled == ""
-    assert all(0 < one.p_pooled <= 1 for one in alike.tests)
-    fates = {(1, 2): "collapsed"}
-    damaged = look("b", fates=fates)
-    assert damaged.pooled is None and "collapsed seed" in damaged.not_pooled
-    assert all(math.isnan(one.p_pooled) for one in damaged.tests)
-    paired = look("c", paired_seeds=True)
-    assert paired.pooled is None and "paired" in paired.not_pooled
-
-
-def test_a_cell_with_one_seed_borrows_a_variance_and_its_page_says_so(tmp_path: Path) -> None:
-    fates = {(2, 2): "failed", (2, 3): "failed"}
-    folder = write_sweep(tmp_path, fates=fates, num_queries=60, seed_deviation=0.02)
-    report = write_report(folder)
-    (single,) = [one for one in report.comparisons if math.isnan(one.p_both)][:1]
-    tests = {one["system"]: one for one in results_of(report)["trust"]["second"]["tests"]}
-    assert 0 < tests[single.system]["p_pooled"] <= 1
-    assert "a cell with one seed borrows it" in page_of(report)
-
-
-def test_second_looks_stay_folded_and_say_that_they_do_not_decide(tmp_path: Path) -> None:
-    page = page_of(write_report(write_sweep(tmp_path, num_queries=60)))
-    for summary in (
-        "Effect sizes and practical equivalence",
-        "The same comparisons by other tests",
-        "Seeds of each system, and what reporting its best seed would add",
-    ):
-        assert f"<details>\n<summary>{summary}</summary>" in page
-    assert "both: t (decides)" in page and "29 runs of each side" in page
-
-
-def test_a_sweep_without_comparisons_has_no_second_looks(tmp_path: Path) -> None:
-    fates = {(0, seed): "failed" for seed in (1, 2, 3)}
-    report = write_report(write_sweep(tmp_path, fates=fates, num_queries=60))
-    assert results_of(report)["trust"]["second"]["effects"] == []
-    assert "Effect sizes" not in page_of(report)
