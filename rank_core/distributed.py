@@ -21,7 +21,7 @@ def world() -> tuple[int, int]:
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Adds up the workers' gradients in place, in one flat message per optimiser step.
+    """Adds up the workers' gradients in place, in one flat message per optimizer step.
 
     The loss is a sum over pairs, so the sum over workers is the gradient of the global batch.
     """

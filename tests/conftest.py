@@ -126,7 +126,7 @@ def small_trial(backbone_folder: Path, collection_folder: Path) -> "TrialConfig"
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seeds of the training steps that are really computed, as they are."""
-    from rank_core.training.training_step import TrainingStep
+    from rank_core.training.micro_batch import TrainingStep
 
     steps: list[int] = []
     backward = TrainingStep.backward

@@ -37,7 +37,7 @@ class Cadence:
     has them less often, so that they cost at most `COST_SHARE` of the time."""
 
     minutes: float = 1.0
-    steps: int = 0  # optimiser steps of a model between checkpoints, whatever the time; 0: by time
+    steps: int = 0  # optimizer steps of a model between checkpoints, whatever the time; 0: by time
     quota_bytes: int = 0  # of all trials that share the parent folder; 0: what the disk holds
 
 

@@ -1,5 +1,5 @@
 """Birch: a document by its best sentences (Yilmaz et al. 2019). Its interpolation with the first
-stage's score is in rank_core/ranking/interpolation.py."""
+stage's score is in rank_core/ranking/final_runs.py."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ Document = Sequence[Chunk]
 
 @dataclass
 class Work:
-    """What the encoder has read so far, and what it could not tell apart."""
+    """Counts of what the encoder has read, and of ties among the scores."""
 
     tokens: int = 0  # of real chunks, with query and special tokens
     padded_tokens: int = 0  # the same, padding included
@@ -36,7 +36,7 @@ class Work:
 
     @property
     def padding_share(self) -> float:
-        """Of the tokens that the encoder was given."""
+        """The share of padding among the tokens that the encoder was given."""
         return 1 - self.tokens / max(1, self.padded_tokens)
 
 
@@ -55,7 +55,7 @@ def score_documents(
     if not model.by_chunks:
         return _score_whole(model, pairs, documents, batch_tokens, autocast, work)
     if torch.is_grad_enabled() and model.chunks_that_learn and model.dropout.p == 0:
-        documents = _that_learn(model, pairs, documents, batch_tokens, autocast, work)
+        documents = _with_gradient(model, pairs, documents, batch_tokens, autocast, work)
     x_CH = encode_chunks(model, pairs, _flat(documents), batch_tokens, autocast, work)
     # The head and the aggregator are cheap: fp32, so that close scores do not become ties.
     x_BPH, mask_BP = pad_chunks(x_CH, [len(document) for document in documents])
@@ -76,7 +76,7 @@ def encode_chunks(
     lengths = [len(chunk) for chunk in chunks]
     parts, rows_of_parts = [], []
     # One context for all batches: it keeps the weights that it has rounded or packed.
-    with _numbers(model, autocast):
+    with _precision(model, autocast):
         for rows in token_budget_batches(lengths, batch_tokens):
             work.add([lengths[i] for i in rows])
             inputs = pairs.layout([chunks[i] for i in rows]).to(model.device)
@@ -88,7 +88,7 @@ def encode_chunks(
     return torch.cat(parts)[order.to(model.device, non_blocking=True)]
 
 
-def _that_learn(
+def _with_gradient(
     model: Ranker,
     pairs: PairEncoder,
     documents: Sequence[Document],
@@ -127,7 +127,7 @@ def _score_whole(
 ) -> Tensor:
     """score_B of a model that wants whole documents: batches of documents of similar chunks."""
     parts, order = [], []
-    with _numbers(model, autocast):
+    with _precision(model, autocast):
         for group in _groups(documents, batch_tokens):
             some = [documents[i] for i in group]
             work.add([len(chunk) for document in some for chunk in document])
@@ -140,8 +140,8 @@ def _score_whole(
 
 
 @contextlib.contextmanager
-def _numbers(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
-    """Products of this number type, over packed weights where that can be."""
+def _precision(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
+    """Matrix products in this number type, over packed weights where possible."""
     device = model.device.type
     with torch.autocast(device, dtype=autocast, enabled=autocast is not None):
         with packed(model, autocast):

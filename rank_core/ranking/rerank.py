@@ -1,7 +1,10 @@
-"""Scores the candidates of queries: chunks of many documents in length-sorted batches."""
+"""Scores of the candidates of queries: chunks of many documents in length-sorted batches, smaller
+ones where the GPU runs out of memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -9,11 +12,52 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rank_core.chunking.batches import PairEncoder
+from rank_core.errors import OutOfMemory
 from rank_core.first_stage.index import without_ties
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Document, Work, score_documents
-from rank_core.ranking.out_of_memory import within_memory
 from rank_core.records import Run
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def within_memory(
+    compute: Callable[[Sequence[Document], int], T],
+    documents: Sequence[Document],
+    batch_tokens: int,
+    *,
+    model: Ranker,
+    work: Work,
+) -> tuple[T, int]:
+    """`compute(documents, batch_tokens)`, and the batch size in tokens that the GPU held.
+
+    Raises `OutOfMemory` where it does not hold the least that the model reads at once, a chunk or a
+    whole document. `work` counts what led to the result only.
+    """
+    while True:
+        before = replace(work)
+        try:
+            return compute(documents, batch_tokens), batch_tokens
+        except torch.cuda.OutOfMemoryError:
+            pass  # what the failed pass holds is free only outside of this block
+        vars(work).update(vars(before))
+        if model.device.type == "cuda":
+            torch.cuda.empty_cache()
+        padded = [len(document) * max(map(len, document)) for document in documents]
+        longest = max(len(chunk) for document in documents for chunk in document)
+        least = longest if model.by_chunks else max(padded)
+        if batch_tokens <= least:
+            unit = "chunk" if model.by_chunks else "document"
+            raise OutOfMemory(
+                f"the GPU must hold the longest {unit} while scoring, {least} encoder tokens; "
+                "lower chunking.window, chunking.max_chunks or chunking.max_document_tokens, or "
+                "take a larger GPU"
+            )
+        batch_tokens = max(least, min(batch_tokens, sum(padded)) // 2)
+        logger.warning("out of GPU memory: at most %d tokens a batch from here", batch_tokens)
+
 
 KeptScores = dict[str, dict[str, NDArray[np.float32]]]
 """{query_id: {doc_id: score_P}}: a document's chunks, each with the score it would have alone."""

@@ -1,9 +1,8 @@
 """Runs and measures of one trial's model over the splits of its collection."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -12,27 +11,19 @@ from numpy.typing import NDArray
 from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.inputs import Inputs
-from rank_core.data import Collection, Run, Split
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query
 from rank_core.models import Ranker
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import KeptScores, rerank, untied
+from rank_core.records import Collection, Run, Split
 from rank_core.settings.config import Evaluation, TrialConfig
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class FinalRuns:
-    """The runs of dev and test that a model is measured by, and what led to them."""
-
-    runs: dict[str, Run]
-    notes: Mapping[str, Any] = field(default_factory=dict)  # {file name: its content as JSON}
 
 
 class Scorer:
@@ -59,7 +50,7 @@ class Scorer:
 
     def run(self, name: str, depth: int = 0) -> Run:
         """The model's run over a split's evaluated queries, the same on every worker; as deep as
-        the evaluation, or as said."""
+        the evaluation, or `depth`."""
         keeps = self.config.evaluation.keep_chunk_scores and name != "train"
         kept: KeptScores | None = {} if keeps else None
         own = rerank(
@@ -74,12 +65,12 @@ class Scorer:
             kept=kept,
         )
         if kept is not None:
-            self.kept[name] = self.together(name, kept)
-        return require_finite(self.together(name, own))
+            self.kept[name] = self.gathered(name, kept)
+        return require_finite(self.gathered(name, own))
 
     def chunk_scores(self, name: str, pairs: PairEncoder) -> KeptScores:
-        """The scores of what `pairs` reads of a split's candidates, the same on every worker;
-        documents of which it reads nothing are left out. No part of the trial's work."""
+        """The chunk scores of what `pairs` reads of a split's candidates, the same on every
+        worker; documents of which it reads nothing are left out. No part of the trial's work."""
         queries, depth = self.own_queries(name), self.config.evaluation.depth
         candidates, tokens = self.inputs.collection.splits[name].candidates, self.inputs.tokens
         read: Run = {}
@@ -97,7 +88,7 @@ class Scorer:
             autocast=self.autocast,
             kept=kept,
         )
-        return self.together(name, kept)
+        return self.gathered(name, kept)
 
     def own_queries(self, name: str) -> dict[str, NDArray[np.int32]]:
         """Token ids of this worker's share of a split's evaluated queries."""
@@ -106,15 +97,15 @@ class Scorer:
         split = self.inputs.collection.splits[name]
         return self.tokenize(split, query_ids[rank::world_size])
 
-    def together(self, name: str, own: dict[str, T]) -> dict[str, T]:
-        """What all workers found for their own queries, the same on every worker."""
+    def gathered(self, name: str, own: dict[str, T]) -> dict[str, T]:
+        """The values of all workers for their own queries, in one dictionary on every worker."""
         query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
         parts = distributed.gather(own)
         return {query_id: parts[i % len(parts)][query_id] for i, query_id in enumerate(query_ids)}
 
     def table(self, name: str, run: Run) -> "pd.DataFrame":
         """`query_id, measure, value` of a run over the evaluated queries of a split."""
-        return measured(self.inputs.collection, name, run, self.config.evaluation)
+        return per_query_table(self.inputs.collection, name, run, self.config.evaluation)
 
 
 def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation) -> list[str]:
@@ -137,7 +128,7 @@ def first_stage_means(
         candidates = collection.splits[split].candidates
         query_ids = evaluated_queries(collection, split, evaluation)
         run = {query_id: untied(candidates.get(query_id, {})) for query_id in query_ids}
-        tables.append(measured(collection, split, run, evaluation))
+        tables.append(per_query_table(collection, split, run, evaluation))
     return mean_values(pd.concat(tables))
 
 
@@ -149,7 +140,7 @@ def require_finite(run: Run) -> Run:
     return run
 
 
-def measured(
+def per_query_table(
     collection: Collection, split: str, run: Run, evaluation: Evaluation
 ) -> "pd.DataFrame":
     """`query_id, measure, value` of a run over the queries that it answers."""

@@ -28,7 +28,7 @@ class Training:
     num_epochs: int = 1
     epoch_steps: int = added(0)  # of one epoch; 0: one pass over the training queries
     max_steps: int = 0  # 0: no limit
-    batch_size: int = 16  # groups of one optimiser step, over all workers
+    batch_size: int = 16  # groups of one optimizer step, over all workers
     # Encoder tokens of one backward pass: a matter of memory, no part of the cell; 0: what suits
     # the device. Without dropout it changes no number but for rounding; with dropout it draws other
     # masks from the same stream.

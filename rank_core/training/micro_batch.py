@@ -1,19 +1,26 @@
-"""How many encoder tokens one backward pass may hold."""
+"""The gradient of one batch, micro-batch by micro-batch: how many encoder tokens one backward pass
+may hold, and smaller passes where the GPU is too small after all."""
 
 import hashlib
 import json
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
+from rank_core.errors import OutOfMemory
 from rank_core.files import write_json
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Document, Work, score_documents
+from rank_core.training.examples import Row, TrainingGroup, TrainingReader
+from rank_core.training.losses import Targets, loss_of
 
 ON_CPU = 8192  # beyond it nothing gets faster, and the working set leaves the caches
 FREE_SHARE = 0.6  # of the free memory; the rest is for longer rows, aggregators and fragments
@@ -31,24 +38,24 @@ class Peak(NamedTuple):
 def micro_batch_tokens(
     model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, *, group_size: int = 2
 ) -> int:
-    """What suits the device: a constant on a CPU, on a GPU what its memory holds.
+    """Encoder tokens of one micro-batch: a constant on a CPU, on a GPU as many as its memory holds.
 
-    The GPU's is measured once per model, backbone, window, device and precision and kept on disk,
+    On a GPU they are measured once per model, backbone, window, device and precision and cached,
     so that the same trial splits its batches in the same way tomorrow. Where it would not hold one
     group of `group_size` documents, the encoder recomputes its activations in the backward pass
     instead of keeping them (if it can).
     """
     if model.device.type == "cpu":
         return ON_CPU
-    plain = _measured_once(model, pairs, autocast, checkpointing=False)
+    plain = _tokens_on_gpu(model, pairs, autocast, checkpointing=False)
     if plain >= _group_tokens(pairs, group_size) or not can_checkpoint(model):
         return plain
     checkpoint(model)
-    return _measured_once(model, pairs, autocast, checkpointing=True)
+    return _tokens_on_gpu(model, pairs, autocast, checkpointing=True)
 
 
 def checkpoint(model: Ranker) -> None:
-    """Lets the encoder keep the inputs of its layers only and compute the rest twice."""
+    """Makes the encoder keep the inputs of its layers only and compute the rest twice."""
     encoder: Any = model.encoder
     encoder.gradient_checkpointing_enable({"use_reentrant": False})
 
@@ -63,12 +70,12 @@ def tokens_that_fit(small: Peak, large: Peak, free: int) -> int:
 
 
 def can_checkpoint(model: Ranker) -> bool:
-    """Whether the encoder knows how to compute its activations twice."""
+    """True where the encoder can compute its activations twice."""
     return bool(getattr(model.encoder, "supports_gradient_checkpointing", False))
 
 
 def is_checkpointing(model: Ranker) -> bool:
-    """Whether it does so."""
+    """True where it does so."""
     return bool(getattr(model.encoder, "is_gradient_checkpointing", False))
 
 
@@ -80,7 +87,7 @@ def _group_tokens(pairs: PairEncoder, group_size: int) -> int:
     return group_size * num * (chunking.window + chunking.max_query_tokens + 3)
 
 
-def _measured_once(
+def _tokens_on_gpu(
     model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, *, checkpointing: bool
 ) -> int:
     facts = [
@@ -93,11 +100,11 @@ def _measured_once(
         str(autocast),
         checkpointing,
     ]
-    return remembered(facts, lambda: _measure(model, pairs, autocast))
+    return cached_tokens(facts, lambda: _measure(model, pairs, autocast))
 
 
-def remembered(facts: Sequence[object], measure: Callable[[], int]) -> int:
-    """What was measured under these facts on this machine, now or before."""
+def cached_tokens(facts: Sequence[object], measure: Callable[[], int]) -> int:
+    """The tokens measured under these facts on this machine, now or before."""
     key = hashlib.sha256(json.dumps(list(facts)).encode()).hexdigest()[:16]
     path = cache_root() / "micro-batch" / f"{key}.json"
     if path.exists():
@@ -123,7 +130,7 @@ def _measure(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None) ->
 
 
 def _peak(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, chunks: int) -> Peak:
-    """Measured over documents of one chunk of full length, beside a full query."""
+    """ModelResult over documents of one chunk of full length, beside a full query."""
     chunking = pairs.chunking
     word = np.asarray([pairs.backbone.cls_id], dtype=np.int32)
     query, text = word.repeat(chunking.max_query_tokens), word.repeat(chunking.window)
@@ -142,3 +149,123 @@ def _peak(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, chunk
         loss, model.extra_loss = loss + model.extra_loss, None
     loss.backward()
     return Peak(tokens, torch.cuda.max_memory_allocated(model.device) - before)
+
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingStep:
+    """Computes gradients of whole batches. `tokens` is the budget of a micro-batch; it shrinks
+    where the GPU runs out of memory."""
+
+    def __init__(
+        self,
+        model: Ranker,
+        reader: TrainingReader,
+        scaler: torch.amp.GradScaler,
+        autocast: torch.dtype | None,
+        work: Work,
+        *,
+        tokens: int = 0,
+    ) -> None:
+        training, self.reader = reader.training, reader
+        self.model, self.pairs, self.training = model, reader.pairs, training
+        self.scaler, self.autocast, self.work = scaler, autocast, work
+        self.loss = loss_of(training)
+        # ModelResult also where the number is known: it decides what the encoder keeps in memory.
+        measured = training.micro_batch_tokens or micro_batch_tokens(
+            model, reader.pairs, autocast, group_size=1 + training.negatives
+        )
+        self.tokens = tokens or measured
+        self._current: list[Row] = []  # the micro-batch that is computed now
+
+    def backward(self, batch: list[TrainingGroup], seed: int) -> Tensor:
+        """Adds the batch's gradients to the parameters; returns the summed loss, detached.
+
+        Where the GPU runs out of memory the whole batch is computed again in micro-batches of half
+        the size, as if they had been so small from the start: the same `seed` for what is drawn,
+        the gradients from nothing. Where one row alone does not fit, its activations are computed
+        twice instead of kept. Raises `OutOfMemory` if that does not help.
+        """
+        while True:
+            # One stream per step: a resumed or reused process draws what a fresh one would.
+            torch.manual_seed(seed)
+            before = replace(self.work)
+            try:
+                return self._backward(batch)
+            except torch.cuda.OutOfMemoryError:
+                pass  # what the failed pass holds is free only outside of this block
+            self.model.zero_grad(set_to_none=True)
+            self.model.extra_loss = None
+            vars(self.work).update(vars(before))
+            if self.model.device.type == "cuda":
+                torch.cuda.empty_cache()
+            self._shrink()
+
+    def _backward(self, batch: list[TrainingGroup]) -> Tensor:
+        total = torch.zeros((), device=self.model.device)
+        for rows in self.micro_batches(batch):
+            self._current = rows
+            score_B = score_documents(
+                self.model,
+                self.pairs,
+                [document for row in rows for document in row.documents],
+                batch_tokens=self.tokens,
+                autocast=self.autocast,
+                work=self.work,
+            )
+            score_NG = score_B.view(len(rows), -1)
+            loss = self.loss(score_NG, self.training, _targets(rows, score_NG))
+            if self.model.extra_loss is not None:  # what a model learns beside the ranking
+                loss, self.model.extra_loss = loss + self.model.extra_loss, None
+            self.scaler.scale(loss).backward()
+            total += loss.detach()
+        return total
+
+    def micro_batches(self, batch: list[TrainingGroup]) -> Iterator[list[Row]]:
+        """The batch's rows in order, as many at once as the token budget holds, at least one."""
+        some: list[Row] = []
+        used = 0
+        for row in (row for group in batch for row in self.reader.rows(group)):
+            if some and used + row.tokens > self.tokens:
+                yield some
+                some, used = [], 0
+            some.append(row)
+            used += row.tokens
+        if some:
+            yield some
+
+    def _shrink(self) -> None:
+        """Halves the budget or computes activations twice. Raises `OutOfMemory` after both."""
+        rows, self._current = self._current, []
+        tokens = sum(row.tokens for row in rows)
+        longest = max(
+            len(chunk) for row in rows for document in row.documents for chunk in document
+        )
+        if len(rows) > 1:
+            self.tokens = tokens // 2
+        elif not is_checkpointing(self.model) and can_checkpoint(self.model):
+            checkpoint(self.model)
+            logger.warning("out of GPU memory: activations are computed twice from here")
+            return
+        elif is_checkpointing(self.model) and self.tokens > longest:
+            self.tokens = max(longest, min(self.tokens, tokens) // 2)
+        else:
+            raise OutOfMemory(
+                f"the GPU must hold one row of the loss, {1 + self.training.negatives} documents "
+                f"with {tokens} encoder tokens; lower chunking.max_document_tokens, "
+                "chunking.max_chunks or training.negatives, or take a larger GPU"
+            )
+        logger.warning("out of GPU memory: at most %d tokens a pass from here", self.tokens)
+
+
+def _targets(rows: list[Row], score_NG: Tensor) -> Targets:
+    """Grades and teacher scores of the rows' documents, on the device of the scores."""
+
+    def tensor(values: list[tuple[float, ...]]) -> Tensor:
+        return torch.tensor(values, dtype=score_NG.dtype).to(score_NG.device, non_blocking=True)
+
+    groups = [row.group for row in rows]
+    relevance = [(float(group.grade), *[0.0] * len(group.negatives)) for group in groups]
+    teacher = [group.teacher for group in groups if group.teacher is not None]
+    return Targets(tensor(relevance), tensor(teacher) if teacher else None)

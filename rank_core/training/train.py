@@ -1,9 +1,10 @@
-"""The training loop, as a generator: it yields at validation points and whenever it has news."""
+"""The training loop: a generator that yields at validation points and every few steps."""
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,11 @@ from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
 from rank_core.seeding import derive
 from rank_core.settings.config import Training
-from rank_core.training.examples import TrainingQuery, training_groups
-from rank_core.training.optimise import Timetable, build_optimizer, set_learning_rates
-from rank_core.training.passage_training import TrainingReader
-from rank_core.training.training_step import TrainingStep
+from rank_core.training.examples import TrainingQuery, TrainingReader, training_groups
+from rank_core.training.micro_batch import TrainingStep
+from rank_core.training.optimizer import Timetable, build_optimizer, set_learning_rates
 
-NEWS_EVERY = 20  # steps; losses stay on the device in between, so that no step waits for them
+RECORD_EVERY = 20  # steps; losses stay on the device in between, so that no step waits for them
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One optimiser step; `loss` is the mean over the global batch's groups."""
+    """One optimizer step; `loss` is the mean over the global batch's groups."""
 
     step: int
     seconds: float  # wall clock, Unix time
@@ -46,7 +46,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class TrainRecord:
-    """News from the loop: the steps since the last record, and whether to validate now."""
+    """A record of the loop: the steps since the last record, and whether to validate now."""
 
     step: int
     num_steps: int
@@ -54,7 +54,7 @@ class TrainRecord:
     validate: bool
 
 
-def never(step: int) -> bool:
+def no_pause(step: int) -> bool:
     """No pause after any step."""
     return False
 
@@ -65,7 +65,7 @@ def epoch_groups(training: Training, num_queries: int) -> int:
 
 
 def num_training_steps(training: Training, num_queries: int) -> int:
-    """Optimiser steps of a trial: whole batches only, at least one; none without epochs."""
+    """Optimizer steps of a trial: whole batches only, at least one; none without epochs."""
     if training.num_epochs == 0:
         return 0
     groups = training.num_epochs * epoch_groups(training, num_queries)
@@ -80,8 +80,8 @@ def validation_interval(training: Training, num_queries: int) -> int:
 
 
 def step_after_epochs(training: Training, num_queries: int, epochs: int) -> int:
-    """The validation that ends so many epochs: at their last step, or the first one after it. It
-    may lie beyond the trial's end."""
+    """The step of the validation that ends so many epochs: their last, or the first after it that
+    validates. It may lie beyond the trial's end."""
     epoch = max(1, epoch_groups(training, num_queries) // training.batch_size)
     interval = validation_interval(training, num_queries)
     return -(-epochs * epoch // interval) * interval
@@ -89,15 +89,15 @@ def step_after_epochs(training: Training, num_queries: int, epochs: int) -> int:
 
 @dataclass
 class LoopState:
-    """What the next step starts from, beside the model's weights, the settings and the seeds."""
+    """The state that the next step starts from, beside the weights, the settings and the seeds."""
 
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
-    step: int = 0  # optimiser steps that are done
+    step: int = 0  # optimizer steps that are done
     tokens: int = 0  # budget of this worker's micro-batches; 0: not known yet
 
 
-def first_state(model: Ranker, training: Training, autocast: torch.dtype | None) -> LoopState:
+def initial_state(model: Ranker, training: Training, autocast: torch.dtype | None) -> LoopState:
     """The state before the first step."""
     scaler = torch.amp.GradScaler(model.device.type, enabled=autocast == torch.float16)
     return LoopState(build_optimizer(model, training), scaler)
@@ -113,19 +113,20 @@ def train(
     autocast: torch.dtype | None,
     work: Work,
     state: LoopState | None = None,
-    pause: Callable[[int], bool] = never,
+    pause: Callable[[int], bool] = no_pause,
 ) -> Iterator[TrainRecord]:
     """Trains `model` in place; the same streams give the same numbers, whatever ran before.
 
-    Goes on from `state`, which it keeps up to date: whenever it yields, the model and the state are
-    those after the step it tells of. A single worker asks after every step whether to `pause`, that
-    is, to yield what it has; several would have to agree, and yield where all know it themselves.
+    It starts from `state` and updates it: whenever it yields, the model and the state are those
+    after the record's step. A single worker asks after every step whether to `pause`, that is, to
+    yield at once; several workers, which would have to agree, yield at the fixed points only.
+    Raises `Diverged` where the loss is no number.
     """
     num_steps = num_training_steps(training, len(queries))
     if num_steps == 0:  # the model as it was before: zero-shot
         yield TrainRecord(0, 0, (), validate=True)
         return
-    state = state or first_state(model, training, autocast)
+    state = state or initial_state(model, training, autocast)
     parameters = [parameter for _, parameter in model.trainable()]
     groups = epoch_groups(training, len(queries))
     timetable = Timetable(num_steps, training.batch_size, groups)
@@ -141,7 +142,7 @@ def train(
     step_of = TrainingStep(model, reader, state.scaler, autocast, work, tokens=state.tokens)
     validate_every = validation_interval(training, len(queries))
     rank, world_size = distributed.world()
-    news: list[tuple[int, float, Tensor, float, Tensor]] = []
+    steps: list[_Step] = []
     for step in range(state.step, num_steps):
         model.train()
         if training.reset_optimizer and timetable.starts(step):
@@ -152,16 +153,16 @@ def train(
         norm = _update(state, parameters, training)
         rate = float(state.optimizer.param_groups[0]["lr"])
         state.step, state.tokens = step + 1, step_of.tokens
-        news.append((step + 1, time.time(), loss, rate, norm))
+        steps.append(_Step(step + 1, time.time(), loss, rate, norm))
         validate = (step + 1) % validate_every == 0 or step + 1 == num_steps
         pauses = world_size == 1 and pause(step + 1)
-        if validate or pauses or len(news) == NEWS_EVERY:
-            yield TrainRecord(step + 1, num_steps, _curve(news, training.batch_size), validate)
-            news.clear()
+        if validate or pauses or len(steps) == RECORD_EVERY:
+            yield TrainRecord(step + 1, num_steps, _curve(steps, training.batch_size), validate)
+            steps.clear()
 
 
 def _update(state: LoopState, parameters: list[nn.Parameter], training: Training) -> Tensor:
-    """One optimiser step by the gradients of all workers; returns their norm before clipping."""
+    """One optimizer step by the gradients of all workers; returns their norm before clipping."""
     state.scaler.unscale_(state.optimizer)
     distributed.sum_gradients(parameters)
     norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip or float("inf"))
@@ -171,14 +172,28 @@ def _update(state: LoopState, parameters: list[nn.Parameter], training: Training
     return norm
 
 
-def _curve(
-    news: list[tuple[int, float, Tensor, float, Tensor]], batch_size: int
-) -> tuple[CurvePoint, ...]:
-    """The steps as numbers, losses added up over workers; refuses to go on without a number."""
-    sums = distributed.sum_numbers([float(loss) for _, _, loss, _, _ in news])
+class _Step(NamedTuple):
+    """A `CurvePoint` whose loss and norm are still on the device, the loss of this worker alone."""
+
+    step: int
+    seconds: float
+    loss: Tensor
+    learning_rate: float
+    gradient_norm: Tensor
+
+
+def _curve(steps: list[_Step], batch_size: int) -> tuple[CurvePoint, ...]:
+    """The steps as numbers, losses added up over workers. Raises `Diverged` without a number."""
+    sums = distributed.sum_numbers([float(step.loss) for step in steps])
     curve = tuple(
-        CurvePoint(step, seconds, total / batch_size, rate, float(norm))
-        for (step, seconds, _, rate, norm), total in zip(news, sums, strict=True)
+        CurvePoint(
+            step.step,
+            step.seconds,
+            total / batch_size,
+            step.learning_rate,
+            float(step.gradient_norm),
+        )
+        for step, total in zip(steps, sums, strict=True)
     )
     for point in curve:
         if not (abs(point.loss) < float("inf")):

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from rank_core.checkpoints.chain import cell_trials
 from rank_core.chunking.inputs import Inputs, inputs_of, load_inputs
-from rank_core.data import Collection, Qrels, Run, Split, load_collection
+from rank_core.data import load_collection
 from rank_core.data.folds import NUM_FOLDS, rotate
 from rank_core.data.named import NAMED
 from rank_core.data.transforms import apply_transforms, base_of, parse_collection_expression
 from rank_core.errors import BadInput
+from rank_core.records import Collection, Qrels, Run, Split
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
 
@@ -29,8 +30,7 @@ _WORD = re.compile(r"\w+")
 
 
 def parts_of(config: TrialConfig, inputs: Inputs) -> tuple[Inputs, ...]:
-    """What each model of a trial is trained and measured on: the collection's own splits, or those
-    of every fold in turn."""
+    """The inputs of each model of a trial: the collection's own splits, or those of every fold."""
     if not config.evaluation.folds:
         return (inputs,)
     check_folds(config)
@@ -38,8 +38,10 @@ def parts_of(config: TrialConfig, inputs: Inputs) -> tuple[Inputs, ...]:
 
 
 def check_folds(config: TrialConfig) -> None:
-    """Refuses what one model leaves or takes, where there are several, and what came from a trial
-    over the same queries: it may have learnt from those that are tested here."""
+    """Refuses, where a trial has several models, files that one model leaves or reads, and files of
+    a trial over the same queries: it may have learnt from those that are tested here.
+
+    Raises `BadInput` naming the setting."""
     training, tested = config.training, _queries_of(config.collection)
     starts = tuple(str(path) for path in cell_trials(training.init_from).values())
     for name in KEEPING:
@@ -92,7 +94,7 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
     dealt = []
     for name in folds:
         members = rotate(folds, name, list(pool.queries))
-        splits = {split: _some(pool, query_ids) for split, query_ids in members.items()}
+        splits = {split: _subset(pool, query_ids) for split, query_ids in members.items()}
         splits["train"] = _readable(splits["train"], collection)
         text = json.dumps([collection.content_hash, members])
         content_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -105,16 +107,16 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
 def near_duplicates(parts: Sequence[Inputs]) -> str:
     """A line about tested queries of different folds that consist of the same words, whatever their
     order, case and number; empty where there are none."""
-    found: dict[frozenset[str], list[tuple[int, str]]] = {}
+    queries_of: dict[frozenset[str], list[tuple[int, str]]] = {}
     for fold, part in enumerate(parts, start=1):
         for query_id, text in part.collection.splits["test"].queries.items():
             words = frozenset(_WORD.findall(text.casefold()))
-            found.setdefault(words, []).append((fold, query_id))
+            queries_of.setdefault(words, []).append((fold, query_id))
     pairs = [
-        (one, other)
-        for alike in found.values()
-        for one, other in combinations(alike, 2)
-        if one[0] != other[0]
+        (first, second)
+        for alike in queries_of.values()
+        for first, second in combinations(alike, 2)
+        if first[0] != second[0]
     ]
     if not pairs:
         return ""
@@ -127,7 +129,7 @@ def near_duplicates(parts: Sequence[Inputs]) -> str:
 
 
 def _queries_of(collection_name: str) -> str:
-    """Whose queries a collection has: its base, or of a fold the pool."""
+    """The collection that the queries come from: the base, or of a fold the pool."""
     base = base_of(collection_name)
     pool = re.split("[/@]", base)[0]
     return pool if pool in NAMED and NAMED[pool].is_pool else base
@@ -167,7 +169,7 @@ def _pool(collection: Collection) -> Split:
     return Split(queries, qrels, candidates)
 
 
-def _some(pool: Split, query_ids: Sequence[str]) -> Split:
+def _subset(pool: Split, query_ids: Sequence[str]) -> Split:
     return Split(
         {query_id: pool.queries[query_id] for query_id in query_ids},
         {query_id: pool.qrels[query_id] for query_id in query_ids},
@@ -186,10 +188,9 @@ def _readable(split: Split, collection: Collection) -> Split:
 
 
 def _collection_of_trial(path: Path) -> str:
-    """What the trial that left `path`, or is the folder `path`, was trained on."""
+    """The collection of the trial that left `path`, or is the folder `path`."""
     settings = (path if path.is_dir() else path.parent) / "config.json"
     if not settings.is_file():
         return ""
-    found = json.loads(settings.read_text())
     # Weights of a model folder lie beside a config.json as well, one of another kind.
-    return str(found.get("collection", ""))
+    return str(json.loads(settings.read_text()).get("collection", ""))

@@ -13,21 +13,21 @@ from rank_core.machine import peak_memory, reset_peak_memory, trial_device, vers
 from rank_core.models import ListRanker, check_model, list_ranker, model_class
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import untied
-from rank_core.ranking.scorer import evaluated_queries, measured
+from rank_core.ranking.scorer import evaluated_queries, per_query_table
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import Streams
 from rank_core.trial.cross_validation import parts_of
-from rank_core.trial.resume import SoFar
-from rank_core.trial.trained_model import OneModel, planned_steps
+from rank_core.trial.fold_model import FoldModel, planned_steps
 from rank_core.trial.trial_result import (
     SPLITS,
-    Measured,
+    ModelResult,
     Progress,
     TrialResult,
     values_of,
     write_trial,
 )
+from rank_core.trial.trial_state import TrialState
 
 __all__ = ["Progress", "TrialResult", "run_trial", "trial_streams"]
 
@@ -37,8 +37,8 @@ def run_trial(
 ) -> Iterator[Progress | TrialResult]:
     """Runs one trial and yields its progress; the last item is the `TrialResult`.
 
-    With `checkpoints`, a trial whose process died goes on from the last one: it says again what was
-    said, and ends as an undisturbed trial (on a CPU in fp32: bit for bit).
+    With `checkpoints`, a trial whose process died resumes from the last one: it yields the earlier
+    progress again and ends like an undisturbed trial (on a CPU in fp32: bit for bit).
 
     Writes `config.json`, `dev.run.gz`, `test.run.gz`, `per_query.parquet` and, last, `result.json`
     into `workdir`; with `evaluation.folds` also `folds.parquet`, with
@@ -50,40 +50,39 @@ def run_trial(
     check_model(config, inputs.backbone)
     lists = issubclass(model_class(config.model.name), ListRanker)
     parts = parts_of(config, inputs)
-    so_far = SoFar(config, parts, None if lists else checkpoints)
-    yield from so_far.said
-    yield from (_rank_lists if lists else _train_models)(config, parts, workdir, so_far)
-    result = _result(config, inputs, so_far.models)
+    state = TrialState(config, parts, None if lists else checkpoints)
+    yield from state.progress
+    yield from (_rank_lists if lists else _train_models)(config, parts, workdir, state)
+    result = _result(config, inputs, state.models)
     if distributed.world()[0] == 0:
-        write_trial(workdir, config, result, so_far.models)
+        write_trial(workdir, config, result, state.models)
     yield result
 
 
 def _train_models(
-    config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, so_far: SoFar
+    config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, state: TrialState
 ) -> Iterator[Progress]:
     """A model for each part that has none yet, one after the other; steps count over all."""
     several = len(parts) > 1
     steps = [planned_steps(config, part) for part in parts] if several else []
-    for number in range(len(so_far.models), len(parts)):
+    for number in range(len(state.models), len(parts)):
         part = parts[number]
         streams = trial_streams(config, part.backbone.content_hash, fold=several * (number + 1))
-        model = so_far.begin(OneModel(config, part, streams))
-        for news in model.run(workdir, so_far.pause):
-            if isinstance(news, Measured):
-                so_far.models.append(news)
+        model = state.restored(FoldModel(config, part, streams))
+        for item in model.run(workdir, state.pause):
+            if isinstance(item, ModelResult):
+                state.models.append(item)
                 continue
-            if several:
-                news = news.after(sum(steps[:number]), sum(steps))
-            so_far.said.append(news)
-            so_far.keep(model)
-            yield news
+            progress = item.after(sum(steps[:number]), sum(steps)) if several else item
+            state.progress.append(progress)
+            state.save(model)
+            yield progress
         if number + 1 < len(parts):
-            so_far.keep()
+            state.save()
 
 
 def _rank_lists(
-    config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, so_far: SoFar
+    config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, state: TrialState
 ) -> Iterator[Progress]:
     """A system without weights: dev, then test, of each part, nothing else."""
     ranker = list_ranker(config, workdir)
@@ -95,11 +94,11 @@ def _rank_lists(
                 queries[query_id] = split.queries[query_id]
             ranked = ranker.rank(queries, part.collection.documents, split.candidates)
             runs[name] = {query_id: untied(in_rank_order(scores)) for query_id, scores in ranked}
-            tables[name] = measured(part.collection, name, runs[name], config.evaluation)
+            tables[name] = per_query_table(part.collection, name, runs[name], config.evaluation)
             dev = mean_values(tables["dev"]) if name == "dev" else None
             yield Progress(step, 2 * len(parts), (), dev)
         seconds = time.perf_counter() - start
-        so_far.models.append(Measured(runs, tables, eval_seconds=seconds))
+        state.models.append(ModelResult(runs, tables, eval_seconds=seconds))
 
 
 def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> Streams:
@@ -119,7 +118,7 @@ def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> 
     )
 
 
-def _result(config: TrialConfig, inputs: Inputs, models: list[Measured]) -> TrialResult:
+def _result(config: TrialConfig, inputs: Inputs, models: list[ModelResult]) -> TrialResult:
     """The facts of a trial over all its models and workers."""
     training_tokens, training_padding = _encoder_tokens([model.training for model in models])
     tokens, padding = _encoder_tokens([model.evaluation for model in models])

@@ -1,15 +1,15 @@
-"""What a trial says while it runs and what it leaves in its folder."""
+"""The progress of a running trial, its result, and the files in its folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rank_core.data import Run
 from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
 from rank_core.files import write_json
 from rank_core.ranking.encode import Work
+from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import CurvePoint
 
@@ -21,7 +21,7 @@ SPLITS = ("dev", "test")
 
 @dataclass(frozen=True)
 class Progress:
-    """News of a running trial: curve points since the last news, dev measures when validated."""
+    """A report of a running trial: curve points since the last one, dev measures when validated."""
 
     step: int
     num_steps: int
@@ -29,14 +29,14 @@ class Progress:
     dev: dict[str, float] | None
 
     def after(self, steps: int, num_steps: int) -> "Progress":
-        """The same news as part of a trial of `num_steps` that had done `steps` before."""
+        """The same report within a trial of `num_steps` that had done `steps` before."""
         curve = tuple(replace(point, step=point.step + steps) for point in self.curve)
         return Progress(self.step + steps, num_steps, curve, self.dev)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one model, or system without weights, gave on dev and test."""
+class ModelResult:
+    """The runs and measures of one model, or system without weights, on dev and test."""
 
     runs: dict[str, Run]
     tables: "dict[str, pd.DataFrame]"  # query_id, measure, value
@@ -71,16 +71,16 @@ class TrialResult:
     versions: dict[str, str]
 
 
-def values_of(models: Sequence[Measured], split: str) -> dict[str, float]:
+def values_of(models: Sequence[ModelResult], split: str) -> dict[str, float]:
     """{measure: mean over the queries of all models}."""
     return mean_values(_table(models, split))
 
 
 def write_trial(
-    workdir: Path, config: TrialConfig, result: TrialResult, models: Sequence[Measured]
+    workdir: Path, config: TrialConfig, result: TrialResult, models: Sequence[ModelResult]
 ) -> None:
     """The trial's files, `result.json` last: where it is, the rest is whole. With folds there is
-    `folds.parquet`, which says what model each value is of."""
+    `folds.parquet`, which names the fold of each value."""
     import pandas as pd
 
     workdir.mkdir(parents=True, exist_ok=True)
@@ -100,22 +100,22 @@ def write_trial(
     write_json(workdir / "result.json", asdict(result))
 
 
-def constant(run: Run) -> bool:
-    """True where no query's scores tell its candidates apart (tie breaking aside)."""
+def is_constant(run: Run) -> bool:
+    """True where every query gives all its candidates the same score (tie breaking aside)."""
     spreads = [
         max(scores.values()) - min(scores.values()) for scores in run.values() if len(scores) > 1
     ]
     return bool(spreads) and max(spreads) < 1e-4
 
 
-def _table(models: Sequence[Measured], split: str) -> "pd.DataFrame":
+def _table(models: Sequence[ModelResult], split: str) -> "pd.DataFrame":
     import pandas as pd
 
     table = pd.concat([model.tables[split] for model in models])
     return table.sort_values(["measure", "query_id"], ignore_index=True)
 
 
-def _fold_table(models: Sequence[Measured]) -> "pd.DataFrame":
+def _fold_table(models: Sequence[ModelResult]) -> "pd.DataFrame":
     """`fold, split, query_id, measure, value, best_step`; folds count from 1."""
     import pandas as pd
 

@@ -28,11 +28,11 @@ from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import (
     TrainingGroup,
     TrainingQuery,
+    TrainingReader,
     training_groups,
     training_queries,
 )
-from rank_core.training.optimise import autocast_type
-from rank_core.training.passage_training import TrainingReader
+from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import Streams, train
 from rank_core.trial.cross_validation import parts_of
 

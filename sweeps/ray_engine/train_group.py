@@ -13,7 +13,7 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.machine import versions
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import parts_of
-from rank_core.trial.trained_model import OneModel
+from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial import trial_streams
 from rank_core.trial.trial_result import Progress
 from sweeps.ray_engine.cluster_resources import Resources
@@ -90,7 +90,7 @@ def _worker(work: dict[str, Any]) -> Timed:
     torch.use_deterministic_algorithms(True, warn_only=True)  # as in a trial
     config = TrialConfig().override(work["settings"])
     inputs = parts_of(config, load_inputs(config.collection, config.model.backbone))[0]
-    model = OneModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
+    model = FoldModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
     losses: list[float] = []
     marks: list[tuple[int, float, float]] = []  # steps and seconds, at the end of each epoch
     for news in model.run(Path()):

@@ -19,7 +19,7 @@ from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
 from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import Diverged
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.trained_model import pause_step
+from rank_core.trial.fold_model import pause_step
 from rank_core.trial.trial import Progress, TrialResult, run_trial
 from sweeps.ray_engine.group_failure import WorkerFailed, end_of, end_of_group
 from sweeps.ray_engine.nodes import elsewhere

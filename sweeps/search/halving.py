@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rank_core.trial.trained_model import pause_step
+from rank_core.trial.fold_model import pause_step
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.terminal import say
 from sweeps.search.halving_rule import LOST, NOBODY, going_on

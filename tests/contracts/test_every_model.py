@@ -16,7 +16,7 @@ from rank_core.models import Ranker, build_model
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
-from rank_core.training.optimise import build_optimizer
+from rank_core.training.optimizer import build_optimizer
 
 MODELS = {name: kind for name, kind in SYSTEMS.items() if issubclass(kind, Ranker)}
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)

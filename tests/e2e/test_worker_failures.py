@@ -22,10 +22,10 @@ flag = sys.argv.pop()
 def worker(work):
     import os, signal, torch
     from ray import train
-    from rank_core.training import training_step
+    from rank_core.training import micro_batch
     from sweeps.ray_engine import trial_process as trainable
     if train.get_context().get_world_rank() == 1:
-        score = training_step.score_documents
+        score = micro_batch.score_documents
         def fails(*args, **kwargs):
             if work["settings"]["model.name"] == "firstp":
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory (planted)")
@@ -33,7 +33,7 @@ def worker(work):
                 open(flag, "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
             return score(*args, **kwargs)
-        training_step.score_documents = fails
+        micro_batch.score_documents = fails
     trainable._train_worker(work)
 
 def run_in_train(config):

@@ -10,7 +10,7 @@ import torch
 
 from rank_core import distributed
 from rank_core.data.trec import read_run
-from rank_core.ranking.derived import derived_run, read_chunks
+from rank_core.ranking.chunk_scores import derived_run, read_chunks
 from rank_core.trial.trial import run_trial
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from rank_core.models import MODELS, build_model, check_model
 from rank_core.models.parade.vector_sequence import Part, pack, random_body, read_first
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
-from rank_core.training.optimise import build_optimizer
+from rank_core.training.optimizer import build_optimizer
 
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60, max_query_tokens=8)
 OVER_VECTORS = ("parade-transformer-pretrained", "parade-transformer-query")

@@ -9,8 +9,13 @@ from rank_core.chunking.chunks import coarser_ends, document_spans
 from rank_core.data import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
-from rank_core.ranking.chunk_scores import CHUNK_SCORES, END
-from rank_core.ranking.derived import derived_config, derived_run, read_chunks
+from rank_core.ranking.chunk_scores import (
+    CHUNK_SCORES,
+    END,
+    derived_config,
+    derived_run,
+    read_chunks,
+)
 from rank_core.trial.trial import TrialResult, run_trial
 
 DEV, TEST = 3, 4  # queries

@@ -12,13 +12,13 @@ from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
 from rank_core.models import MODELS, build_model
 from rank_core.models.birch import Birch
-from rank_core.ranking.interpolation import (
+from rank_core.ranking.final_runs import (
     Interpolation,
     best_sentences,
     interpolate,
+    ranks_by_score_alone,
     tune_interpolation,
 )
-from rank_core.ranking.last_steps import ranks_by_score_alone
 from rank_core.ranking.scorer import first_stage_means
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.trial.trial import run_trial

@@ -7,12 +7,11 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import OutOfMemory
 from rank_core.models import build_model
 from rank_core.ranking.encode import Work
-from rank_core.ranking.out_of_memory import within_memory
-from rank_core.ranking.rerank import rerank
+from rank_core.ranking.rerank import rerank, within_memory
 from rank_core.ranking.scorer import Scorer
 from rank_core.training.micro_batch import is_checkpointing
-from rank_core.training.train import Streams, first_state, train
-from rank_core.trial.trained_model import _examples
+from rank_core.training.train import Streams, initial_state, train
+from rank_core.trial.fold_model import _examples
 
 HOLDS = 1000  # encoder tokens; a row of the small collection has up to some 600
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
@@ -58,7 +57,7 @@ def limit_memory(model, holds):
 
 def trained(model, scorer, queries, training):
     """(curve, work, weights, the budget in the end) of a training."""
-    work, state = Work(), first_state(model, training, None)
+    work, state = Work(), initial_state(model, training, None)
     kinds = {"streams": STREAMS, "autocast": None, "work": work, "state": state}
     records = list(train(model, scorer.pairs, queries, training, **kinds))
     curve = [(point.step, point.loss, point.gradient_norm) for r in records for point in r.curve]

@@ -8,21 +8,21 @@ import pytest
 from tests.rank_core.test_distributed import run_two
 
 TRAINED = """
-from rank_core.training import training_step
+from rank_core.training import micro_batch
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 config = TrialConfig().override(json.loads(sys.argv[3]))
 losses, failures = {}, 0
 for small in (False, True):
     if small and rank == 1:
-        score = training_step.score_documents
+        score = micro_batch.score_documents
         def limited(model, pairs, documents, **kwargs):
             global failures
             if len(documents) > 2:  # more than one row of the loss
                 failures += 1
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory (made up)")
             return score(model, pairs, documents, **kwargs)
-        training_step.score_documents = limited
+        micro_batch.score_documents = limited
     *progress, result = run_trial(config, folder / f"{small}{rank}")
     losses[small] = [point.loss for news in progress for point in news.curve]
 print(json.dumps([losses[False], losses[True], failures]))

@@ -15,9 +15,9 @@ from rank_core.training.micro_batch import (
     Peak,
     _group_tokens,
     _peak,
+    cached_tokens,
     checkpoint,
     micro_batch_tokens,
-    remembered,
     tokens_that_fit,
 )
 
@@ -71,9 +71,9 @@ def test_a_cpu_has_one_number(parts):
 def test_a_measurement_is_taken_once_for_the_same_facts():
     numbers = iter([4096, 2048])
     facts = ["backbone", 150, 32, "some GPU", "torch.bfloat16", False]
-    assert remembered(facts, lambda: next(numbers)) == 4096
-    assert remembered(facts, lambda: next(numbers)) == 4096
-    assert remembered([*facts[:-1], True], lambda: next(numbers)) == 2048
+    assert cached_tokens(facts, lambda: next(numbers)) == 4096
+    assert cached_tokens(facts, lambda: next(numbers)) == 4096
+    assert cached_tokens([*facts[:-1], True], lambda: next(numbers)) == 2048
     [kept] = [
         path for path in (cache_root() / "micro-batch").glob("*") if "4096" in path.read_text()
     ]

@@ -6,7 +6,7 @@ import torch
 from rank_core.errors import BadInput
 from rank_core.models import build_model
 from rank_core.settings.config import Model, Training, TrialConfig
-from rank_core.training.optimise import (
+from rank_core.training.optimizer import (
     Timetable,
     autocast_type,
     build_optimizer,

@@ -7,8 +7,12 @@ import pytest
 
 from rank_core.chunking.batches import PairEncoder
 from rank_core.settings.config import Chunking, Training
-from rank_core.training.examples import TrainingGroup, TrainingQuery, training_groups
-from rank_core.training.passage_training import TrainingReader
+from rank_core.training.examples import (
+    TrainingGroup,
+    TrainingQuery,
+    TrainingReader,
+    training_groups,
+)
 
 DOCUMENTS = {name: np.arange(size, dtype=np.int32) for name, size in (("a", 100), ("b", 70))}
 QUERY = np.arange(3, dtype=np.int32)

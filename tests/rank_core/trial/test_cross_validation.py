@@ -256,10 +256,10 @@ def test_progress_counts_the_steps_of_all_folds(done):
 
 
 def test_a_model_never_trains_on_what_it_tests(config, tmp_path, monkeypatch):
-    from rank_core.trial import trained_model
+    from rank_core.trial import fold_model
 
-    trained, scored, run = [], [], trained_model.Scorer.run
-    groups = trained_model.training_queries
+    trained, scored, run = [], [], fold_model.Scorer.run
+    groups = fold_model.training_queries
 
     def queries_of(split, queries, *rest):
         trained.append(set(queries))
@@ -270,8 +270,8 @@ def test_a_model_never_trains_on_what_it_tests(config, tmp_path, monkeypatch):
         scored.append((name, set(found)))
         return found
 
-    monkeypatch.setattr(trained_model, "training_queries", queries_of)
-    monkeypatch.setattr(trained_model.Scorer, "run", spied)
+    monkeypatch.setattr(fold_model, "training_queries", queries_of)
+    monkeypatch.setattr(fold_model.Scorer, "run", spied)
     list(run_trial(config, tmp_path))
     tested = [ids for name, ids in scored if name == "test"]
     chosen_by = [ids for name, ids in scored if name == "dev"]

@@ -15,7 +15,7 @@ import torch
 from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
 from rank_core.data import load_collection
 from rank_core.data.trec import write_run
-from rank_core.trial import resume
+from rank_core.trial import trial_state
 from rank_core.trial.trial import TrialResult, run_trial
 
 ROOT = Path(__file__).parents[3]
@@ -201,7 +201,7 @@ def test_what_is_not_of_this_trial_or_broken_is_left_alone(
     if change == "another seed":
         config = config.override({"seed": 2})
     elif change == "another library":
-        monkeypatch.setattr(resume, "versions", lambda: {"torch": "0.1", "device": "abacus"})
+        monkeypatch.setattr(trial_state, "versions", lambda: {"torch": "0.1", "device": "abacus"})
     else:
         for path in folder.iterdir():
             path.write_bytes(b"x" + path.read_bytes()[1:])

@@ -16,7 +16,7 @@ from rank_core.data.trec import read_run
 from rank_core.errors import BadInput, Diverged
 from rank_core.evaluate import per_query
 from rank_core.settings.config import TrialConfig
-from rank_core.trial import trained_model
+from rank_core.trial import fold_model
 from rank_core.trial.trial import Progress, TrialResult, run_trial, trial_streams
 
 ROOT = Path(__file__).parents[3]
@@ -105,7 +105,7 @@ def test_the_table_is_what_the_runs_are_worth(done, collection_folder):
 
 def test_the_best_checkpoint_on_dev_is_the_one_that_is_tested(small_trial, tmp_path, monkeypatch):
     dev_values, weights, real = iter([0.2, 0.9, 0.9, 0.1]), defaultdict(list), []
-    score_split, mean = trained_model.Scorer.run, trained_model.mean_values
+    score_split, mean = fold_model.Scorer.run, fold_model.mean_values
 
     def run(self, name):
         weights[name].append(self.model.head.weight.detach().clone())
@@ -116,8 +116,8 @@ def test_the_best_checkpoint_on_dev_is_the_one_that_is_tested(small_trial, tmp_p
         value = next(dev_values)
         return {"nDCG@10": value, "RR@10": 1 - value}
 
-    monkeypatch.setattr(trained_model.Scorer, "run", run)
-    monkeypatch.setattr(trained_model, "mean_values", mean_values)
+    monkeypatch.setattr(fold_model.Scorer, "run", run)
+    monkeypatch.setattr(fold_model, "mean_values", mean_values)
     config = small_trial.override({"training.num_epochs": 2, "training.validate_every": 1})
     progress, result = finish(config, tmp_path)
     assert [news.dev["nDCG@10"] for news in progress] == [0.2, 0.9, 0.9, 0.1]

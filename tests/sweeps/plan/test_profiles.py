@@ -8,7 +8,7 @@ from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.models import MODELS, check_model
 from rank_core.settings.config import Chunking, TrialConfig, setting_types
-from rank_core.training.optimise import Timetable, rate_factor
+from rank_core.training.optimizer import Timetable, rate_factor
 from rank_core.training.train import num_training_steps
 from sweeps.plan.profiles import PROFILES, QUIRKS, profile_quirks, profile_settings
 

@@ -1,4 +1,5 @@
-"""One model of a trial: trained on train, its best checkpoint chosen on dev, tested once."""
+"""The model of one fold, or of a trial without folds: trained on train, its best checkpoint chosen
+on dev, tested once."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,28 +13,28 @@ import torch
 from rank_core import distributed
 from rank_core.checkpoints.weights import save_weights, take_over, weights_file
 from rank_core.chunking.inputs import Inputs
-from rank_core.data import Run
 from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
 from rank_core.machine import trial_device
 from rank_core.models import Ranker, build_model
 from rank_core.ranking.chunk_scores import write_chunk_scores
 from rank_core.ranking.encode import Work
-from rank_core.ranking.last_steps import last_step
+from rank_core.ranking.final_runs import final_runs
 from rank_core.ranking.rerank import KeptScores
 from rank_core.ranking.scorer import Scorer
+from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import TrainingQuery, training_queries
-from rank_core.training.optimise import autocast_type
+from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import (
     Streams,
-    first_state,
-    never,
+    initial_state,
+    no_pause,
     num_training_steps,
     step_after_epochs,
     train,
 )
-from rank_core.trial.trial_result import Measured, Progress, constant
+from rank_core.trial.trial_result import ModelResult, Progress, is_constant
 
 
 @dataclass
@@ -47,8 +48,8 @@ class _Best:
     kept: KeptScores | None = None  # of dev; in no checkpoint
 
 
-class OneModel:
-    """One model of a trial on its way from its first step to its last run."""
+class FoldModel:
+    """One model from its first training step to its final runs."""
 
     def __init__(self, config: TrialConfig, inputs: Inputs, streams: Streams) -> None:
         device = trial_device()
@@ -56,15 +57,15 @@ class OneModel:
         self.autocast = autocast_type(config.training.precision, device)
         self.model = _start(config, inputs, streams).to(device)
         self.scorer = Scorer(config, inputs, self.model, self.autocast)
-        self.loop = first_state(self.model, config.training, self.autocast)
+        self.loop = initial_state(self.model, config.training, self.autocast)
         self.best, self.work = _Best(), Work()
         self.train_seconds = self.eval_seconds = 0.0
 
     def run(
-        self, workdir: Path, pause: Callable[[int], bool] = never
-    ) -> Iterator[Progress | Measured]:
-        """Yields the progress and, last, what the model gave; also progress whenever training is to
-        `pause`. What later trials may start from goes to `workdir`, if the settings ask for it."""
+        self, workdir: Path, pause: Callable[[int], bool] = no_pause
+    ) -> Iterator[Progress | ModelResult]:
+        """Yields the progress and, last, the result; also progress whenever training is to `pause`.
+        Weights and runs for later trials go to `workdir`, if the settings ask for them."""
         before = time.perf_counter()
         for record in train(
             self.model,
@@ -83,23 +84,23 @@ class OneModel:
             self.eval_seconds += time.perf_counter() - trained
             yield Progress(record.step, record.num_steps, record.curve, dev)
             before = time.perf_counter()
-        yield self._last_step(workdir)
+        yield self._result(workdir)
 
-    def _last_step(self, workdir: Path) -> Measured:
+    def _result(self, workdir: Path) -> ModelResult:
         before, scorer, best = time.perf_counter(), self.scorer, self.best
         assert best.weights is not None and best.run is not None
         self.model.load_state_dict(best.weights)
-        _keep_for_others(workdir, scorer, best.weights)
+        _save_for_later(workdir, scorer, best.weights)
         ties_before = scorer.work.ties
-        final = last_step(scorer, best.run)
+        final = final_runs(scorer, best.run)
         if self.config.evaluation.keep_chunk_scores:
             # What a checkpoint did not hold is scored again, by the same weights.
             dev = best.kept or scorer.chunk_scores("dev", scorer.pairs)
             write_chunk_scores(workdir, scorer, {"dev": dev, "test": scorer.kept["test"]})
-        return Measured(
+        return ModelResult(
             runs=final.runs,
             tables={split: scorer.table(split, run) for split, run in final.runs.items()},
-            collapsed=constant(final.runs["test"]),
+            collapsed=is_constant(final.runs["test"]),
             best_step=best.step,
             train_seconds=self.train_seconds,
             eval_seconds=self.eval_seconds + time.perf_counter() - before,
@@ -110,8 +111,8 @@ class OneModel:
         )
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """All that `load` needs, between two steps: tensors and what torch keeps beside them; plain
-        values that all workers share; and this worker's own. Copies nothing."""
+        """The state that `load` reads, between two steps: tensors and what torch keeps beside them;
+        plain values that all workers share; and this worker's own. Copies nothing."""
         best, loop = self.best, self.loop
         tensors = {
             "weights": self.model.state_dict(),
@@ -128,8 +129,7 @@ class OneModel:
         return tensors, shared, counted | {"tokens": loop.tokens}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes back to what `state` gave: its tensors by name, and the others as `shared` and
-        `own`."""
+        """Restores a `state`: its tensors by name, and the other two as `shared` and `own`."""
         shared, own = state["shared"], state["own"]
         self.model.load_state_dict(state["weights"])
         self.loop.optimizer.load_state_dict(state["optimizer"])
@@ -142,7 +142,7 @@ class OneModel:
 
 
 def planned_steps(config: TrialConfig, inputs: Inputs) -> int:
-    """The optimiser steps that the model will take."""
+    """The optimizer steps that the model will take."""
     return num_training_steps(config.training, _num_examples(config, inputs))
 
 
@@ -186,8 +186,8 @@ def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
     return dev
 
 
-def _keep_for_others(workdir: Path, scorer: Scorer, weights: dict[str, torch.Tensor]) -> None:
-    """What later trials may start from."""
+def _save_for_later(workdir: Path, scorer: Scorer, weights: dict[str, torch.Tensor]) -> None:
+    """Writes the weights and the run on train that later trials may start from."""
     config = scorer.config
     run = scorer.run("train", config.training.depth) if config.training.keep_run else None
     if distributed.world()[0] != 0:

@@ -1,4 +1,5 @@
-"""A trial that goes on where a dead process left it: what is put into a checkpoint, and back.
+"""The state of a running trial: what it has reported and finished, written to checkpoints and read
+from them, so that it resumes where a dead process stopped.
 
 Seeds, order and dropout need no place in it: they are functions of (seed, step, worker).
 """
@@ -13,45 +14,45 @@ from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of
 from rank_core.machine import versions
 from rank_core.ranking.encode import Work
-from rank_core.ranking.scorer import measured
+from rank_core.ranking.scorer import per_query_table
 from rank_core.settings.config import TrialConfig
-from rank_core.training.train import CurvePoint, never
-from rank_core.trial.trained_model import OneModel
-from rank_core.trial.trial_result import Measured, Progress
+from rank_core.training.train import CurvePoint, no_pause
+from rank_core.trial.fold_model import FoldModel
+from rank_core.trial.trial_result import ModelResult, Progress
 
-FORMAT = 1  # raised when an older checkpoint could not be read any more
-PLACE = ("device", "threads")  # versions that may change on the way: a trial may move
+FORMAT = 2  # raised when an older checkpoint can no longer be read
+PLACE = ("device", "threads")  # versions that may change: a trial may move to another machine
 
 
-class SoFar:
-    """What a trial has said and finished, and where the model that is in training stands.
+class TrialState:
+    """The progress and the finished models of a trial, and the state of the model in training.
 
-    Without `checkpoints` it starts from nothing and keeps nothing. All workers of a trial call its
+    Without `checkpoints` it starts from nothing and saves nothing. All workers of a trial call its
     methods at the same points; rank 0 decides and writes.
     """
 
     def __init__(
         self, config: TrialConfig, parts: Sequence[Inputs], checkpoints: Checkpoints | None
     ) -> None:
-        self.said: list[Progress] = []
-        self.models: list[Measured] = []
+        self.progress: list[Progress] = []
+        self.models: list[ModelResult] = []
         self._in_training: dict[str, Any] | None = None
         self._checkpoints = checkpoints
         self._config, self._parts = config, parts
-        self.pause = never
+        self.pause = no_pause
         if checkpoints:
             self._identity = _identity(config, parts[0])
             self.pause = checkpoints.due
-            self._take_up(checkpoints)
+            self._restore(checkpoints)
 
-    def begin(self, model: OneModel) -> OneModel:
-        """The next model: as it is, or as the checkpoint left it."""
+    def restored(self, model: FoldModel) -> FoldModel:
+        """The next model: as it is, or with its state in the checkpoint."""
         if self._in_training is not None:
             model.load(self._in_training)
             self._in_training = None
         return model
 
-    def keep(self, model: OneModel | None = None) -> None:
+    def save(self, model: FoldModel | None = None) -> None:
         """Writes a checkpoint if one is due: of the model in training, or between two models."""
         step = model.loop.step if model else 0
         if self._checkpoints is None or (model and not step):
@@ -59,12 +60,12 @@ class SoFar:
         # One clock for all workers.
         if not distributed.gather(self._checkpoints.due(step))[0]:
             return
-        own: dict[str, Any] = {"models": [_own(done) for done in self.models]}
+        own: dict[str, Any] = {"models": [_own(result) for result in self.models]}
         content: dict[str, Any] = {}
         facts: dict[str, Any] = {
             "identity": self._identity,
-            "said": [asdict(progress) for progress in self.said],
-            "models": [_shared(done) for done in self.models],
+            "progress": [asdict(progress) for progress in self.progress],
+            "models": [_shared(result) for result in self.models],
         }
         if model:
             content, facts["model"], own["model"] = model.state()
@@ -74,8 +75,8 @@ class SoFar:
             content["facts"] = json.dumps(facts)
             self._checkpoints.save(content, (len(self.models), step))
 
-    def _take_up(self, checkpoints: Checkpoints) -> None:
-        """Goes back to the last checkpoint that every worker can read and that is of this trial."""
+    def _restore(self, checkpoints: Checkpoints) -> None:
+        """Reads the last checkpoint of this trial that every worker can read."""
         rank = distributed.world()[0]
         for name in distributed.gather(checkpoints.names())[0]:
             content = checkpoints.load(name)
@@ -84,22 +85,22 @@ class SoFar:
                 continue
             assert content is not None
             own = facts["workers"][rank]
-            self.said = [_progress(said) for said in facts["said"]]
+            self.progress = [_progress(saved) for saved in facts["progress"]]
             self.models = [
-                self._measured(number, shared, own["models"][number])
+                self._result(number, shared, own["models"][number])
                 for number, shared in enumerate(facts["models"])
             ]
             if "model" in facts:
                 self._in_training = content | {"shared": facts["model"], "own": own["model"]}
             return
 
-    def _measured(self, number: int, shared: dict[str, Any], own: dict[str, Any]) -> Measured:
+    def _result(self, number: int, shared: dict[str, Any], own: dict[str, Any]) -> ModelResult:
         collection, evaluation = self._parts[number].collection, self._config.evaluation
         tables = {
-            split: measured(collection, split, run, evaluation)
+            split: per_query_table(collection, split, run, evaluation)
             for split, run in shared["runs"].items()
         }
-        return Measured(
+        return ModelResult(
             tables=tables,
             training=Work(**own["training"]),
             evaluation=Work(**own["evaluation"]),
@@ -109,7 +110,7 @@ class SoFar:
 
 
 def _identity(config: TrialConfig, inputs: Inputs) -> dict[str, Any]:
-    """What must be equal for the end to be that of an undisturbed trial."""
+    """The facts that must be equal for a resumed trial to end like an undisturbed one."""
     return {
         "format": FORMAT,
         "cell": cell_of(config, inputs),
@@ -119,18 +120,18 @@ def _identity(config: TrialConfig, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _shared(done: Measured) -> dict[str, Any]:
-    """What is the same on all workers, without the tables: they follow from the runs."""
+def _shared(result: ModelResult) -> dict[str, Any]:
+    """The facts that are equal on all workers, without the tables: they follow from the runs."""
     names = ("runs", "collapsed", "best_step", "train_seconds", "eval_seconds", "notes")
-    return {name: getattr(done, name) for name in names}
+    return {name: getattr(result, name) for name in names}
 
 
-def _own(done: Measured) -> dict[str, Any]:
-    """What each worker has counted for itself."""
-    counted = {"training": asdict(done.training), "evaluation": asdict(done.evaluation)}
-    return counted | {"ties": done.ties}
+def _own(result: ModelResult) -> dict[str, Any]:
+    """The counts of this worker alone."""
+    counts = {"training": asdict(result.training), "evaluation": asdict(result.evaluation)}
+    return counts | {"ties": result.ties}
 
 
-def _progress(said: dict[str, Any]) -> Progress:
-    curve = tuple(CurvePoint(**point) for point in said["curve"])
-    return Progress(said["step"], said["num_steps"], curve, said["dev"])
+def _progress(saved: dict[str, Any]) -> Progress:
+    curve = tuple(CurvePoint(**point) for point in saved["curve"])
+    return Progress(saved["step"], saved["num_steps"], curve, saved["dev"])

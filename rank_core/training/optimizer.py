@@ -1,4 +1,4 @@
-"""Optimiser, learning-rate schedules and precision."""
+"""Optimizer, learning-rate schedules and precision."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ INVERSE_DECAY = 0.1  # of schedule inverse-epoch: the rate is divided by 1 + 0.1
 
 @dataclass(frozen=True)
 class Timetable:
-    """Which steps make which epoch. An epoch is a number of groups, not of steps: where batches do
+    """The steps of each epoch. An epoch is a number of groups, not of steps: where batches do
     not divide it, an epoch has now one step more, now one less."""
 
     num_steps: int
@@ -69,7 +69,7 @@ def rate_factor(
     training: Training, timetable: Timetable, step: int, *, warms_up: bool = True
 ) -> float:
     """The share of the peak rate at `step`: the schedule over all steps, or over the epoch's where
-    the optimiser starts anew in each, times the decay of the epochs before."""
+    the optimizer starts anew in each, times the decay of the epochs before."""
     epoch, schedule = timetable.epoch(step), training.schedule
     warmup = training.warmup if warms_up else 0.0
     first, size = timetable.span(epoch)

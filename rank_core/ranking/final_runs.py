@@ -1,13 +1,16 @@
-"""Birch's ranking: alpha S_doc + (1 - alpha) (S_1 + beta S_2 + gamma S_3), from the first stage's
-score of a document and the relevance of its three best sentences (Yilmaz et al. 2019).
+"""The runs that a trained model is measured by: dev and test as it ranks them.
 
-`interpolated` is the whole recipe after training: `best_sentences` on dev, `tune_interpolation`
-against dev's judgments, then `interpolate` what `best_sentences` gives for each split.
+Birch alone interpolates its score with that of the first stage (Yilmaz et al. 2019):
+alpha S_doc + (1 - alpha) (S_1 + beta S_2 + gamma S_3), from the first stage's score of a document
+and the relevance of its three best sentences. `interpolated_runs` is the whole recipe after
+training: `best_sentences` on dev, `tune_interpolation` against dev's judgments, then `interpolate`
+the `best_sentences` of each split.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +19,22 @@ from numpy.typing import NDArray
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
+from rank_core.models import ListRanker, Ranker
 from rank_core.models.birch import Birch
 from rank_core.models.ranker import pad_chunks
 from rank_core.ranking.encode import Work, encode_chunks
 from rank_core.ranking.rerank import ordered
-from rank_core.ranking.scorer import FinalRuns, Scorer, require_finite
+from rank_core.ranking.scorer import Scorer, require_finite
 from rank_core.records import Qrels, Run
+
+
+@dataclass(frozen=True)
+class FinalRuns:
+    """The runs of dev and test that a model is measured by, and what led to them."""
+
+    runs: dict[str, Run]
+    notes: Mapping[str, Any] = field(default_factory=dict)  # {file name: its content as JSON}
+
 
 BestSentences = dict[str, dict[str, tuple[float, ...]]]
 """{query_id: {doc_id: relevance of its best sentences, best first, missing ones 0}}."""
@@ -36,7 +49,7 @@ class Interpolation:
     gamma: float
 
 
-def interpolated(scorer: Scorer) -> FinalRuns:
+def interpolated_runs(scorer: Scorer) -> FinalRuns:
     """The interpolated runs of dev and test; the weights that dev chose are noted in
     `interpolation.json`."""
     model, evaluation = scorer.model, scorer.config.evaluation
@@ -54,7 +67,7 @@ def interpolated(scorer: Scorer) -> FinalRuns:
             autocast=scorer.autocast,
             work=scorer.work,
         )
-        best[name], own_test = scorer.together(name, own), own
+        best[name], own_test = scorer.gathered(name, own), own
     dev, test = splits["dev"], splits["test"]
     weights = tune_interpolation(best["dev"], dev.candidates, dev.qrels, evaluation.measures[0])
     for query_id, documents in own_test.items():
@@ -150,3 +163,21 @@ def _grid(step: float) -> Iterator[Interpolation]:
     for alpha, beta, gamma in product(values, repeat=3):
         if alpha < 1 or (beta, gamma) == (values[0], values[0]):
             yield Interpolation(alpha, beta, gamma)
+
+
+FinalStep = Callable[[Scorer], FinalRuns]
+"""The step from a scorer with the best checkpoint to the runs that count. It may choose by dev, and
+never sees the judgments of test."""
+
+FINAL_STEPS: dict[type[Ranker], FinalStep] = {Birch: interpolated_runs}
+
+
+def final_runs(scorer: Scorer, dev_run: Run) -> FinalRuns:
+    """The final runs of the scorer's model; `dev_run` is what it gave on dev when it was chosen."""
+    step = FINAL_STEPS.get(type(scorer.model))
+    return step(scorer) if step else FinalRuns({"dev": dev_run, "test": scorer.run("test")})
+
+
+def ranks_by_score_alone(kind: type[Ranker] | type[ListRanker]) -> bool:
+    """True where a model's order is that of its scores, without anything that dev chooses."""
+    return kind not in FINAL_STEPS
