@@ -11,7 +11,7 @@ tokens for differences within the luck of a seed.
 
 import sys
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid

@@ -14,8 +14,9 @@ by less than 279 test queries can tell from luck.
 
 import sys
 
-from rank_core.encoders.backbones import Backbone
-from rank_core.models import ListRanker, model_class
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.models import model_class
+from rank_core.models.lists.list_ranker import ListRanker
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid

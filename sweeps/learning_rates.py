@@ -10,7 +10,7 @@ Expected: a plateau around the middle; losses where the backbone's rate is three
 
 import sys
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid

@@ -11,7 +11,7 @@ above it; on the papers' collections gains of .01 to .04 in MRR over FirstP.
 
 import sys
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid

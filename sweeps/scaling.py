@@ -24,7 +24,8 @@ from typing import Any
 
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput
-from rank_core.models import Ranker, check_model, model_class
+from rank_core.models import check_model, model_class
+from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
 from sweeps.plan.command_line import Options, parse

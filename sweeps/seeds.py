@@ -10,7 +10,7 @@ the report's variance components and `python -m sweeps design` start from it.
 
 import sys
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from rank_core.encoders.backbones import Backbone
+    from rank_core.encoders.backbone_types import Backbone
     from rank_core.settings.config import TrialConfig
 
 # What takes seconds to import is imported where it is used: the process that only hands tests to

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rank_core.chunking.chunks import Span, document_spans
 from rank_core.chunking.token_store import TokenStore, tokenize
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import Chunking
 
 # C chunks of a batch, L tokens of its longest chunk, B documents.

@@ -5,6 +5,7 @@ instead of positions (ALiBi), whose checkpoints call themselves "bert".
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rank_core.errors import BadInput, unknown
@@ -17,6 +18,33 @@ NO_TABLE = 32_768
 
 MASKED = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """An encoder's files and the facts chunking needs."""
+
+    name: str
+    kind: str  # its row in the table of kinds
+    folder: Path
+    content_hash: str
+    max_input_tokens: int  # with query and special tokens
+    num_segments: int  # how many values token_type_ids may take; 0: the encoder has none
+    cls_id: int
+    sep_id: int
+    pad_id: int
+    pooling: str  # which vector stands for a row unless the model asks for another: POOLINGS
+
+    def max_window(self, max_query_tokens: int) -> int:
+        """The longest chunk that fits beside a full query: [CLS] query [SEP] chunk [SEP]."""
+        return self.max_input_tokens - max_query_tokens - 3
+
+    def row_pooling(self, asked: str) -> str:
+        """The row pooling that `model.pool` asks for; where it is empty, what suits the encoder."""
+        pooling = asked or self.pooling
+        if pooling not in POOLINGS:
+            raise unknown("model.pool", pooling, POOLINGS)
+        return pooling
 
 
 @dataclass(frozen=True)

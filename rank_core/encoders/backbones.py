@@ -7,7 +7,6 @@ import contextlib
 import copy
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,13 @@ from transformers import AutoConfig, AutoTokenizer
 
 from rank_core.encoders import tiny
 from rank_core.encoders.alibi import AlibiConfig, load_alibi
-from rank_core.encoders.backbone_types import backbone_type, kind_of, marks_of, max_input_tokens
+from rank_core.encoders.backbone_types import (
+    Backbone,
+    backbone_type,
+    kind_of,
+    marks_of,
+    max_input_tokens,
+)
 from rank_core.encoders.cpu.attention import use_plain_attention
 from rank_core.errors import BadInput
 
@@ -35,26 +40,6 @@ VOCABULARY_FILES = (
 HUB_TIMEOUT = 5  # seconds
 CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 PICKLED = "pytorch_model*.bin"
-
-
-@dataclass(frozen=True)
-class Backbone:
-    """An encoder's files and the facts chunking needs."""
-
-    name: str
-    kind: str  # its row in the table of kinds
-    folder: Path
-    content_hash: str
-    max_input_tokens: int  # with query and special tokens
-    num_segments: int  # how many values token_type_ids may take; 0: the encoder has none
-    cls_id: int
-    sep_id: int
-    pad_id: int
-    pooling: str  # which vector stands for a row unless the model asks for another: POOLINGS
-
-    def max_window(self, max_query_tokens: int) -> int:
-        """The longest chunk that fits beside a full query: [CLS] query [SEP] chunk [SEP]."""
-        return self.max_input_tokens - max_query_tokens - 3
 
 
 @lru_cache(maxsize=16)

@@ -1,102 +1,71 @@
-"""Every ranking system by name. Adding one: a file here and a line in `MODELS`."""
+"""Every ranking system by name, and the laws of its settings. Adding one: a file here and a line in
+`MODELS`."""
 
 import dataclasses
-from pathlib import Path
-
-import torch
-from safetensors.torch import load_file
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from rank_core.chunking.chunks import chunk_spans
-from rank_core.encoders.backbones import Backbone, load_encoder
-from rank_core.encoders.cpu.cls_only import only_cls
-from rank_core.encoders.tiny import RANKING_HEAD
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
-from rank_core.models.bi_encoder import BiEncoder
-from rank_core.models.birch import Birch
-from rank_core.models.interaction.cedr import CedrDrmm, CedrKnrm, CedrPacrr
-from rank_core.models.interaction.co_pacrr import CoPacrr
-from rank_core.models.interaction.deeprank import DeepRank
-from rank_core.models.interaction.neural_model1 import NeuralModel1
-from rank_core.models.interaction.tk import TK
-from rank_core.models.interaction.tkl import TKL
-from rank_core.models.interaction.word_vectors import WordVectorRanker
-from rank_core.models.key_blocks.idcm import Idcm
-from rank_core.models.key_blocks.keyb import KeyB, KeyBParade
-from rank_core.models.key_blocks.qds import QdsTransformer
-from rank_core.models.late_interaction import LateInteraction
-from rank_core.models.lists.bm25_rm3 import Bm25Rm3
-from rank_core.models.lists.list_ranker import FirstStage, ListRanker, RandomOrder
-from rank_core.models.lists.rankgpt import RankGPT
-from rank_core.models.longp import LongP
-from rank_core.models.mores import Mores
-from rank_core.models.parade.avg_cls import AvgCls
-from rank_core.models.parade.cnn import ParadeCnn
-from rank_core.models.parade.parade import ParadeAttn, ParadeAvg, ParadeMax
-from rank_core.models.parade.pretrained import ParadePretrained, ParadeWithQuery
-from rank_core.models.parade.transformer import ParadeTransformer, ParadeTransformerL3
-from rank_core.models.passage_scores import AvgP, FirstP, KMaxAvgP, MaxP, SumP, check_keeps
-from rank_core.models.randp import RandP
-from rank_core.models.ranker import Ranker
-from rank_core.models.row_vectors import pooling_of
+from rank_core.models.lists.list_ranker import ListRanker
 from rank_core.settings.config import Chat, Model, TrialConfig
 from rank_core.settings.training import check_training
 
-MODELS: dict[str, type[Ranker] | type[ListRanker]] = {
-    "bm25": FirstStage,
-    "bm25-rm3": Bm25Rm3,
-    "random": RandomOrder,
-    "rankgpt": RankGPT,
-    "firstp": FirstP,
-    "maxp": MaxP,
-    "sump": SumP,
-    "avgp": AvgP,
-    "avg-cls": AvgCls,
-    "kmax-avgp": KMaxAvgP,
-    "randp": RandP,
-    "birch": Birch,
-    "parade-avg": ParadeAvg,
-    "parade-max": ParadeMax,
-    "parade-attn": ParadeAttn,
-    "parade-cnn": ParadeCnn,
-    "parade-transformer": ParadeTransformer,
-    "parade-transformer-l3": ParadeTransformerL3,
-    "parade-transformer-pretrained": ParadePretrained,
-    "parade-transformer-query": ParadeWithQuery,
-    "parade-late-interaction": LateInteraction,
-    "longp": LongP,
-    "bi-encoder": BiEncoder,
-    "mores": Mores,
-    "cedr-knrm": CedrKnrm,
-    "cedr-drmm": CedrDrmm,
-    "cedr-pacrr": CedrPacrr,
-    "neural-model1": NeuralModel1,
-    "tk": TK,
-    "tkl": TKL,
-    "co-pacrr": CoPacrr,
-    "deeprank": DeepRank,
-    "keyb": KeyB,
-    "keyb-parade": KeyBParade,
-    "idcm": Idcm,
-    "qds": QdsTransformer,
+if TYPE_CHECKING:
+    from rank_core.models.ranker import Ranker
+
+MODELS: dict[str, str] = {
+    "bm25": "rank_core.models.lists.list_ranker:FirstStage",
+    "bm25-rm3": "rank_core.models.lists.bm25_rm3:Bm25Rm3",
+    "random": "rank_core.models.lists.list_ranker:RandomOrder",
+    "rankgpt": "rank_core.models.lists.rankgpt:RankGPT",
+    "firstp": "rank_core.models.passage_scores:FirstP",
+    "maxp": "rank_core.models.passage_scores:MaxP",
+    "sump": "rank_core.models.passage_scores:SumP",
+    "avgp": "rank_core.models.passage_scores:AvgP",
+    "avg-cls": "rank_core.models.parade.avg_cls:AvgCls",
+    "kmax-avgp": "rank_core.models.passage_scores:KMaxAvgP",
+    "randp": "rank_core.models.randp:RandP",
+    "birch": "rank_core.models.birch:Birch",
+    "parade-avg": "rank_core.models.parade.parade:ParadeAvg",
+    "parade-max": "rank_core.models.parade.parade:ParadeMax",
+    "parade-attn": "rank_core.models.parade.parade:ParadeAttn",
+    "parade-cnn": "rank_core.models.parade.cnn:ParadeCnn",
+    "parade-transformer": "rank_core.models.parade.transformer:ParadeTransformer",
+    "parade-transformer-l3": "rank_core.models.parade.transformer:ParadeTransformerL3",
+    "parade-transformer-pretrained": "rank_core.models.parade.pretrained:ParadePretrained",
+    "parade-transformer-query": "rank_core.models.parade.pretrained:ParadeWithQuery",
+    "parade-late-interaction": "rank_core.models.late_interaction:LateInteraction",
+    "longp": "rank_core.models.longp:LongP",
+    "bi-encoder": "rank_core.models.bi_encoder:BiEncoder",
+    "mores": "rank_core.models.mores:Mores",
+    "cedr-knrm": "rank_core.models.interaction.cedr:CedrKnrm",
+    "cedr-drmm": "rank_core.models.interaction.cedr:CedrDrmm",
+    "cedr-pacrr": "rank_core.models.interaction.cedr:CedrPacrr",
+    "neural-model1": "rank_core.models.interaction.neural_model1:NeuralModel1",
+    "tk": "rank_core.models.interaction.tk:TK",
+    "tkl": "rank_core.models.interaction.tkl:TKL",
+    "co-pacrr": "rank_core.models.interaction.co_pacrr:CoPacrr",
+    "deeprank": "rank_core.models.interaction.deeprank:DeepRank",
+    "keyb": "rank_core.models.key_blocks.keyb:KeyB",
+    "keyb-parade": "rank_core.models.key_blocks.keyb:KeyBParade",
+    "idcm": "rank_core.models.key_blocks.idcm:Idcm",
+    "qds": "rank_core.models.key_blocks.qds:QdsTransformer",
 }
+"""Module and class, imported on first use: a command that trains nothing loads no torch."""
 
-__all__ = [
-    "MODELS",
-    "ListRanker",
-    "Ranker",
-    "build_model",
-    "check_model",
-    "is_deterministic",
-    "list_ranker",
-    "model_class",
-]
+POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
+"""Models whose score is one of their chunks' scores, or a sum or mean of them."""
 
 
-def model_class(name: str) -> type[Ranker] | type[ListRanker]:
-    """The entry of `MODELS` called `name`."""
+def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
+    """The class of the model called `name`."""
     if name not in MODELS:
         raise unknown("model", name, MODELS)
-    return MODELS[name]
+    module, _, kind = MODELS[name].partition(":")
+    model: type[Ranker] | type[ListRanker] = getattr(import_module(module), kind)
+    return model
 
 
 def check_model(config: TrialConfig, backbone: Backbone) -> None:
@@ -105,14 +74,14 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     _check_options(config)
     if issubclass(model, ListRanker):
         return
-    check_keeps(config)
+    _check_keeps(config)
     check_training(
         config.training, config.model.name, one_chunk_is_firstp=model.one_chunk_is_firstp
     )
-    pooling_of(config.model, backbone)
+    backbone.row_pooling(config.model.pool)
     model.check(config, backbone)
     limit = backbone.max_window(chunking.max_query_tokens)
-    if chunking.window > limit and not issubclass(model, WordVectorRanker):
+    if chunking.window > limit and model.limited_window:
         raise BadInput(
             f"chunking.window <= {limit} must hold for backbone {backbone.name} "
             f"({backbone.max_input_tokens} positions less {chunking.max_query_tokens} query tokens "
@@ -159,41 +128,12 @@ def _check_options(config: TrialConfig) -> None:
             )
 
 
-def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> Ranker:
-    """The ranker of `config` on the CPU: pretrained encoder, new parts drawn from `init_seed`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(init_seed)
-        encoder = load_encoder(backbone, config.model.dropout)
-        kind = model_class(config.model.name)
-        assert issubclass(kind, Ranker)
-        if not kind.reads_tokens and pooling_of(config.model, backbone) == "cls":
-            only_cls(encoder)
-        model = kind(encoder, backbone, config.model)
-    # A backbone that was trained to rank passages brings its head along, as the papers continue
-    # from a whole ranker that was trained on MS MARCO.
-    # A head of another shape (over other features than a row's vector) starts afresh.
-    if (backbone.folder / RANKING_HEAD).exists():
-        trained = load_file(backbone.folder / RANKING_HEAD)
-        own = model.head.state_dict()
-        if {n: w.shape for n, w in own.items()} == {n: w.shape for n, w in trained.items()}:
-            model.head.load_state_dict(trained)
-    return model
-
-
-def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
-    """True where every seed gives the same run: no weights of ours, or none that are drawn and no
-    training."""
-    kind = model_class(config.model.name)
-    if issubclass(kind, ListRanker):
-        return kind.deterministic
-    if config.training.num_epochs or config.training.init_from:
-        return False
-    first, second = (build_model(config, backbone, init_seed=seed).state_dict() for seed in (1, 2))
-    return all(torch.equal(first[name], second[name]) for name in first)
-
-
-def list_ranker(config: TrialConfig, workdir: Path) -> ListRanker:
-    """The system without weights that the settings name; what it has to keep goes to `workdir`."""
-    kind = model_class(config.model.name)
-    assert issubclass(kind, ListRanker)
-    return kind(config, workdir)
+def _check_keeps(config: TrialConfig) -> None:
+    """Refuses to keep chunk scores of a model that pools none."""
+    name, quirks = config.model.name, config.model.quirks
+    if config.evaluation.keep_chunk_scores and (name not in POOLING or quirks):
+        raise BadInput(
+            "evaluation.keep_chunk_scores is for models that pool the scores of their chunks "
+            f"({', '.join(POOLING)}, without quirks), got {name}"
+            + (f" with quirk {', '.join(quirks)}" if quirks else "")
+        )

@@ -12,7 +12,8 @@ from torch import Tensor
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.chunks import Span, chunk_spans
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone, load_tokenizer
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import poolings
 from rank_core.models.own_cuts import OwnCuts, refuse_stride
 from rank_core.models.passage_scores import ChunkScores

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.chunks import Span, chunk_spans
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.own_cuts import OwnCuts, refuse_stride
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.apart_pairs import NUM_MARKS, ApartPairs
 from rank_core.models.parade.second_encoder import SecondEncoder

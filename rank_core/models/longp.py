@@ -9,7 +9,7 @@ from torch import nn
 
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models.passage_scores import FirstP
 from rank_core.settings.config import Model, TrialConfig

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.chunking.batches import ChunkBatch, PairEncoder
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.apart_pairs import ApartPairs
 from rank_core.models.interaction_block import interaction_blocks
 from rank_core.models.layer_states import layer_states

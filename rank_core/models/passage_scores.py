@@ -6,27 +6,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
-from rank_core.models.row_vectors import pooling_of
 from rank_core.models.unmasked_chunks import UNMASKED, check_quirks
 from rank_core.settings.config import Model, TrialConfig
-
-POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
-"""Models whose score is one of their chunks' scores, or a sum or mean of them."""
-
-
-def check_keeps(config: TrialConfig) -> None:
-    """Refuses to keep chunk scores of a model that pools none."""
-    name, quirks = config.model.name, config.model.quirks
-    if config.evaluation.keep_chunk_scores and (name not in POOLING or quirks):
-        raise BadInput(
-            "evaluation.keep_chunk_scores is for models that pool the scores of their chunks "
-            f"({', '.join(POOLING)}, without quirks), got {name}"
-            + (f" with quirk {', '.join(quirks)}" if quirks else "")
-        )
 
 
 class ChunkScores(Ranker):
@@ -59,7 +44,7 @@ class ComparedChunks(ChunkScores):
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """The one quirk is that padding competes."""
         super().check(config, backbone)
-        check_quirks(config, (UNMASKED,), pooling_of(config.model, backbone))
+        check_quirks(config, (UNMASKED,), backbone.row_pooling(config.model.pool))
 
 
 class MaxP(ComparedChunks):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models import poolings
 from rank_core.models.passage_scores import ChunkScores
 from rank_core.seeding import generator

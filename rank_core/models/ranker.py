@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone
-from rank_core.models.row_vectors import pooling_of, row_vectors
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.models.row_vectors import row_vectors
 from rank_core.models.unmasked_chunks import UNMASKED, UnmaskedChunks
 from rank_core.settings.config import Model, TrialConfig
 
@@ -31,6 +31,7 @@ class Ranker(nn.Module):
     by_chunks: ClassVar[bool] = True  # the score is aggregate(encode(chunks))
     reads_tokens: ClassVar[bool] = False  # it needs the last layer's vectors beside [CLS]
     first_chunk_only: ClassVar[bool] = False
+    limited_window: ClassVar[bool] = True  # a chunk must fit the backbone's positions
     one_chunk_is_firstp: ClassVar[bool] = True  # on one-chunk documents it is FirstP's function
     max_chunks: ClassVar[int | None] = None  # of one document; None: no limit
     # Only so many chunks of a document have a gradient, those of the highest scores; 0: all.
@@ -42,7 +43,7 @@ class Ranker(nn.Module):
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__()
         self.encoder = encoder
-        self.pooling = pooling_of(settings, backbone)
+        self.pooling = backbone.row_pooling(settings.pool)
         self.dropout = nn.Dropout(settings.dropout)
         self.head = nn.Linear(encoder.config.hidden_size, 1)  # type: ignore[union-attr,arg-type]
         nn.init.xavier_uniform_(self.head.weight)

@@ -3,19 +3,6 @@
 import torch
 from torch import Tensor
 
-from rank_core.encoders.backbone_types import POOLINGS
-from rank_core.encoders.backbones import Backbone
-from rank_core.errors import unknown
-from rank_core.settings.config import Model
-
-
-def pooling_of(settings: Model, backbone: Backbone) -> str:
-    """The row pooling of a model: what its settings ask for, or what suits the backbone."""
-    pooling = settings.pool or backbone.pooling
-    if pooling not in POOLINGS:
-        raise unknown("model.pool", pooling, POOLINGS)
-    return pooling
-
 
 def row_vectors(hidden_CLH: Tensor, attention_mask_CL: Tensor, pooling: str) -> Tensor:
     """x_CH: the first token's vector (cls), the mean of all real ones in fp32 (mean), or that of

@@ -14,7 +14,7 @@ from rank_core.chunking.inputs import Inputs
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query
-from rank_core.models import Ranker
+from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import KeptScores, rerank, untied
 from rank_core.records import Collection, Run, Split

@@ -16,7 +16,8 @@ from rank_core.chunking.inputs import Inputs
 from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
 from rank_core.machine import trial_device
-from rank_core.models import Ranker, build_model
+from rank_core.models.build import build_model
+from rank_core.models.ranker import Ranker
 from rank_core.ranking.chunk_scores import write_chunk_scores
 from rank_core.ranking.encode import Work
 from rank_core.ranking.final_runs import final_runs

@@ -9,9 +9,13 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from rank_core.chunking.batches import NUM_SPECIAL
-from rank_core.encoders.backbones import Backbone, resolve_backbone
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, ListRanker, Ranker, build_model, check_model
+from rank_core.models import MODELS, check_model, model_class
+from rank_core.models.build import build_model
+from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Chat, TrialConfig
 from sweeps.plan.suited import suited
 
@@ -54,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
 
 def entry(name: str, backbone: Backbone) -> Entry:
     """The system called `name` over a backbone, under the windows that suit it."""
-    kind = MODELS[name]
+    kind = model_class(name)
     if issubclass(kind, ListRanker):
         return Entry(name, kind.family, kind.paper, None, None, _options(name, kind), "")
     config = TrialConfig().override({"model.name": name, "model.backbone": backbone.name})

@@ -19,7 +19,9 @@ from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
-from rank_core.models import Ranker, build_model, model_class
+from rank_core.models import model_class
+from rank_core.models.build import build_model
+from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import ordered, rerank
 from rank_core.ranking.scorer import Scorer, evaluated_queries

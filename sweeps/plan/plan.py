@@ -12,7 +12,9 @@ from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.encoders import tiny
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
-from rank_core.models import Ranker, check_model, is_deterministic, model_class
+from rank_core.models import check_model, model_class
+from rank_core.models.build import is_deterministic
+from rank_core.models.ranker import Ranker
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import near_duplicates, parts_of

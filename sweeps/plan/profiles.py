@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rank_core.errors import unknown
-from rank_core.models import Ranker, model_class
+from rank_core.models import model_class
+from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
 
 # Boytsov et al. 2022 and its successor share one recipe, that of FlexNeuART's model files.

@@ -1,8 +1,9 @@
 """What a model needs of the settings to run over a backbone, and what it is then called."""
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
-from rank_core.models import ListRanker, check_model, model_class
+from rank_core.models import check_model, model_class
+from rank_core.models.lists.list_ranker import ListRanker
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Settings
 

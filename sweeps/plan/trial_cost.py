@@ -13,7 +13,9 @@ from rank_core.chunking.batches import NUM_SPECIAL, tokenize_queries
 from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.inputs import Inputs
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.models import ListRanker, Ranker, model_class
+from rank_core.models import model_class
+from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.ranker import Ranker
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import Training, TrialConfig

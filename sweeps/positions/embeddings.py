@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from rank_core.encoders.backbones import Backbone, load_encoder, load_tokenizer
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import load_encoder, load_tokenizer
 from sweeps.positions.rsv import Embed
 
 TEXTS_AT_ONCE = 32

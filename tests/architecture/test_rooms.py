@@ -219,8 +219,8 @@ for name in "{BLOCKED}".split():
     sys.modules[name] = None
 for name in ("chunking.chunks", "chunking.batches", "models", "training.train", "ranking.rerank"):
     importlib.import_module(f"rank_core.{name}")
-from rank_core.models import MODELS
-print(len(MODELS))
+from rank_core.models import MODELS, model_class
+print(len([model_class(name) for name in MODELS]))
 """
 
 

@@ -13,7 +13,7 @@ from transformers import BertModel
 
 from rank_core.chunking.batches import EncoderInput
 from rank_core.chunking.chunks import chunk_spans
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.settings.config import Chunking
 

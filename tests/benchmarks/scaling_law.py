@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
-from rank_core.models import Ranker, build_model
+from rank_core.models.build import build_model
+from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import rerank
 from rank_core.records import Run

@@ -18,7 +18,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.token_store import open_token_store
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.models import Ranker, build_model
+from rank_core.models.build import build_model
+from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.ranking.rerank import rerank
 from rank_core.records import Run

@@ -16,7 +16,8 @@ import torch
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
-from rank_core.models import Ranker, build_model
+from rank_core.models.build import build_model
+from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
 from rank_core.settings.config import TrialConfig
 from rank_core.training.examples import (

@@ -15,7 +15,8 @@ from typing import Any
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import tiny
-from rank_core.models import MODELS, ListRanker
+from rank_core.models import MODELS, model_class
+from rank_core.models.lists.list_ranker import ListRanker
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 from rank_core.trial.trial_result import Progress, TrialResult
@@ -39,7 +40,7 @@ def main() -> None:
     flags.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="of all trials")
     flags.add_argument("--json", type=Path, help="write the figures here")
     options = flags.parse_args()
-    trained = [name for name, kind in MODELS.items() if not issubclass(kind, ListRanker)]
+    trained = [name for name in MODELS if not issubclass(model_class(name), ListRanker)]
     names = options.models.split(",") if options.models else trained
     seeds = [int(seed) for seed in options.seeds.split(",")]
     settings = dict(setting.split("=", 1) for setting in options.settings)

@@ -25,7 +25,8 @@ from rank_core.encoders.alibi import AlibiConfig, AlibiEncoder
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import load_encoder, resolve_backbone
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, build_model, check_model
+from rank_core.models import check_model, model_class
+from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(46))]
@@ -192,7 +193,7 @@ def ranker(backbones):
         backbone = backbones(kind)
         config = config_of(name, backbone)
         model = built(config, backbone, 1)
-        return model, MODELS[name].reader(config, backbone, DOCUMENTS)
+        return model, model_class(name).reader(config, backbone, DOCUMENTS)
 
     return build
 

@@ -12,13 +12,15 @@ from transformers import AutoModel, BertConfig
 from rank_core.chunking.batches import Chunk, tokenize_queries
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import MODELS as SYSTEMS
-from rank_core.models import Ranker, build_model
+from rank_core.models import model_class
+from rank_core.models.build import build_model
+from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
 from rank_core.training.optimizer import build_optimizer
 
-MODELS = {name: kind for name, kind in SYSTEMS.items() if issubclass(kind, Ranker)}
+MODELS = {name: kind for name in SYSTEMS if issubclass(kind := model_class(name), Ranker)}
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)
 SHORT, LONG = 13, 55  # tokens: one chunk, and five of which the last is shorter
 # Those that read the windows of CHUNKING as they are; the others have laws of their own.

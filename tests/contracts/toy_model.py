@@ -21,4 +21,4 @@ class SmoothMaxP(Ranker):
         return torch.logsumexp(score_BP, dim=1)
 
 
-MODELS["toy-smooth-maxp"] = SmoothMaxP
+MODELS["toy-smooth-maxp"] = f"{__name__}:SmoothMaxP"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.chunking.batches import ChunkBatch
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.equal_chunks import EqualChunksRanker
 from rank_core.models.interaction.fixed_queries import (
     MAX_QUERY,

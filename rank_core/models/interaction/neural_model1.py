@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.chunking.batches import ChunkBatch
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.equal_chunks import EqualChunksRanker
 from rank_core.models.interaction.similarity import Terms, at_least_fp32, take, terms_of
 from rank_core.settings.config import Model

@@ -5,7 +5,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.interaction.contextualise import TEXT_START, Contextualiser
 from rank_core.models.interaction.kernels import GaussianKernels
 from rank_core.models.interaction.similarity import Terms, at_least_fp32, cosines

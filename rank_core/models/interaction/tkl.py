@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool1d, pad
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.interaction.contextualise import TEXT_START
 from rank_core.models.interaction.similarity import Terms, cosines
 from rank_core.models.interaction.tk import KernelScorer

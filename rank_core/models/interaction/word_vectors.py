@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rank_core.chunking.batches import ChunkBatch, PairEncoder
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.interaction.similarity import Terms, take, terms_of
 from rank_core.models.longp import WholeDocuments
@@ -25,6 +25,7 @@ class WordVectorRanker(Ranker):
     by_chunks = False
     one_chunk_is_firstp = False
     first_chunk_only = True
+    limited_window = False
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         # Not Ranker's: the encoder itself must not become dead weight.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.chunks import Span
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.key_blocks.idcm_student import ConvolutionalKernels, selection_loss

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.cogltx import BLOCK_TOKENS
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone, load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
 from rank_core.encoders.cpu.cls_only import only_cls
 from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from rank_core.chunking.batches import NUM_SPECIAL, Chunk, EncoderInput, PairEncoder
 from rank_core.chunking.cogltx import NO_MARK, mark_costs
 from rank_core.chunking.token_store import TokenStore
-from rank_core.encoders.backbones import Backbone, load_tokenizer
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.cpu.cls_only import SAME_LAYERS
 from rank_core.errors import BadInput, unknown
 from rank_core.models.poolings import first

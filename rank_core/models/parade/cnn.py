@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.parade.parade import Parade
 from rank_core.settings.config import Model
 

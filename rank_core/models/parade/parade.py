@@ -5,10 +5,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
-from rank_core.models.row_vectors import pooling_of
 from rank_core.models.unmasked_chunks import UNMASKED, check_quirks
 from rank_core.settings.config import Model, TrialConfig
 
@@ -29,7 +28,7 @@ class Parade(Ranker):
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Only quirks that the variant has."""
         super().check(config, backbone)
-        check_quirks(config, cls.QUIRKS, pooling_of(config.model, backbone))
+        check_quirks(config, cls.QUIRKS, backbone.row_pooling(config.model.pool))
 
 
 class ParadeAvg(Parade):

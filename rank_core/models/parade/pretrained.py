@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.chunking.chunks import document_spans
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.parade.second_encoder import SecondEncoder
 from rank_core.models.parade.vector_sequence import (
     Part,

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from rank_core.encoders.backbones import Backbone
+from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.parade.parade import Parade
 from rank_core.models.parade.vector_sequence import RANDOM_POSITIONS, Part, random_body, read_first
 from rank_core.settings.config import Model

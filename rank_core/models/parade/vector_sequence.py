@@ -8,8 +8,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from rank_core.encoders.backbone_types import kind_of
-from rank_core.encoders.backbones import Backbone, load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.backbone_types import Backbone, kind_of
+from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
 
 READERS = (

@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights, take_over, weights_file
 from rank_core.errors import BadInput
-from rank_core.models import build_model
+from rank_core.models.build import build_model
 from rank_core.settings.config import TrialConfig
 
 

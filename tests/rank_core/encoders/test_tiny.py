@@ -25,7 +25,8 @@ from rank_core.encoders.tiny import (
     tiny_folder,
 )
 from rank_core.encoders.tiny_tokenizer import SPECIAL, train_tokenizer
-from rank_core.models import build_model, check_model
+from rank_core.models import check_model
+from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, TrialConfig, setting_types
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from rank_core.chunking.batches import Chunk
-from rank_core.models import MODELS, build_model
+from rank_core.models import model_class
+from rank_core.models.build import build_model
 from rank_core.settings.config import Model, TrialConfig
 
 
@@ -30,7 +31,7 @@ def batch_of(config, backbone):
     """A function from the ids of a query and of documents to their batch."""
 
     def build(query, *documents):
-        pairs = MODELS[config.model.name].reader(config, backbone, {})
+        pairs = model_class(config.model.name).reader(config, backbone, {})
         chunks = [[Chunk(np.asarray(query, np.int32), np.asarray(d, np.int32))] for d in documents]
         return pairs.collate(chunks)
 

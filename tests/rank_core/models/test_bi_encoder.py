@@ -9,8 +9,8 @@ from transformers import BertConfig, BertModel
 
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
-from rank_core.models import build_model
 from rank_core.models.bi_encoder import BiEncoder
+from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 CHUNKING = Chunking(window=40, stride=40, max_document_tokens=80, max_query_tokens=32)

@@ -11,7 +11,8 @@ from transformers import AutoModel, BertConfig
 
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, build_model, check_model
+from rank_core.models import check_model, model_class
+from rank_core.models.build import build_model
 from rank_core.models.interaction.cedr import histogram
 from rank_core.models.interaction.kernels import GaussianKernels
 from rank_core.models.interaction.ngram_matches import NgramFilters, strongest
@@ -245,7 +246,7 @@ def test_every_chunk_and_the_query_change_the_score(name, backbone):
 @pytest.mark.parametrize("name", CEDR)
 def test_documents_are_cut_into_equal_chunks_that_do_not_overlap(name, backbone):
     config = config_of(name, backbone)
-    pairs = MODELS[name].reader(config, backbone, {"d": TEXT})
+    pairs = model_class(name).reader(config, backbone, {"d": TEXT})
     # 50 tokens at a window of 20: three chunks of at most ceil(50 / 3) = 17.
     assert [len(chunk.text) for chunk in pairs.chunks(QUERY, "d")] == [17, 17, 16]
     check_model(config, backbone)
@@ -272,6 +273,6 @@ PUBLISHED = {"cedr-knrm": 109_483_174, "cedr-drmm": 109_486_806, "cedr-pacrr": 1
 def test_over_bert_base_it_has_the_published_number_of_parameters(name, backbone):
     with torch.device("meta"):
         encoder = AutoModel.from_config(BertConfig(), add_pooling_layer=False)
-        model = MODELS[name](encoder, backbone, Model(name))
+        model = model_class(name)(encoder, backbone, Model(name))
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     assert num_parameters == PUBLISHED[name] - (768 * 768 + 768)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from rank_core.models import build_model
+from rank_core.models.build import build_model
 from rank_core.models.interaction.co_pacrr import surroundings
 from rank_core.models.interaction.similarity import Terms
 from rank_core.settings.config import Chunking

@@ -10,7 +10,8 @@ from torch.testing import assert_close
 
 from rank_core.chunking.batches import Chunk
 from rank_core.errors import BadInput
-from rank_core.models import build_model, check_model
+from rank_core.models import check_model
+from rank_core.models.build import build_model
 from rank_core.models.key_blocks.idcm import Idcm, overlapping_spans
 from rank_core.models.key_blocks.idcm_student import CENTRES, ConvolutionalKernels, selection_loss
 from rank_core.ranking.encode import Work, score_documents

@@ -14,7 +14,8 @@ from rank_core.chunking.batches import Chunk
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, build_model, check_model
+from rank_core.models import check_model, model_class
+from rank_core.models.build import build_model
 from rank_core.models.key_blocks.selectors import (
     FROM_TEXT,
     LEARNED,
@@ -59,7 +60,7 @@ def system(backbone):
     def build(name, selector="", documents=DOCUMENTS, **settings):
         config = config_of(name, backbone, selector, **settings)
         model = build_model(config, backbone, init_seed=1).eval()
-        return model, MODELS[name].reader(config, backbone, documents)
+        return model, model_class(name).reader(config, backbone, documents)
 
     return build
 

@@ -18,7 +18,8 @@ from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_b
 from rank_core.encoders.big_bird import RowwiseBigBird
 from rank_core.encoders.longformer import QueryGlobalLongformer
 from rank_core.errors import BadInput
-from rank_core.models import build_model, check_model
+from rank_core.models import check_model
+from rank_core.models.build import build_model
 from rank_core.models.longp import ZERO_BLOCKS, LongP
 from rank_core.settings.config import Chunking, Model, TrialConfig
 

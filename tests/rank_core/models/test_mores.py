@@ -8,7 +8,8 @@ import torch
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
-from rank_core.models import MODELS, build_model
+from rank_core.models import model_class
+from rank_core.models.build import build_model
 from rank_core.models.interaction_block import Attention, InteractionBlock
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
@@ -38,7 +39,7 @@ def score(config, backbone, model):
     """score_B of documents given as lists of chunks."""
 
     def scores(*documents):
-        pairs = MODELS["mores"].reader(config, backbone, {})
+        pairs = model_class("mores").reader(config, backbone, {})
         with torch.inference_mode():
             return model(pairs.collate([pairs.rows(QUERY, texts) for texts in documents]))
 
@@ -100,7 +101,7 @@ def test_every_token_of_every_chunk_is_seen_and_the_order_of_chunks_is_not(score
 
 
 def test_a_chunk_does_not_know_the_query(model, config, backbone):
-    pairs = MODELS["mores"].reader(config, backbone, {"d": tokens(3, 50)})
+    pairs = model_class("mores").reader(config, backbone, {"d": tokens(3, 50)})
     rows = [pairs.chunks(query, "d") for query in (QUERY, tokens(9, 4))]
     assert [len(chunks) for chunks in rows] == [4, 4]
     for first, second in zip(*(chunks[1:] for chunks in rows), strict=True):

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, check_model
+from rank_core.models import check_model, model_class
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 HIDDEN = 32
@@ -29,7 +29,7 @@ def build(backbone):
                     vocab_size=150,
                 )
             )
-            return MODELS[name](encoder, backbone, Model(name, dropout=0.0, **settings)).eval()
+            return model_class(name)(encoder, backbone, Model(name, dropout=0.0, **settings)).eval()
 
     return build
 
@@ -193,7 +193,7 @@ def over_mini_lm(kind, layers):
 )
 def test_a_model_has_the_published_parameters_but_for_those_nothing_reads(name, backbone):
     model_name, *rest = name.split()
-    kind, quirks = MODELS[model_name], tuple(word for word in rest if not word.isdigit())
+    kind, quirks = model_class(model_name), tuple(word for word in rest if not word.isdigit())
     layers = [int(word) for word in rest if word.isdigit()]
     if layers:
         settings = ("aggregator", "interaction")
@@ -210,7 +210,7 @@ def test_three_random_layers_are_one_more_than_two(backbone):
     for name in ("parade-transformer", "parade-transformer-l3"):
         with torch.device("meta"):
             encoder = AutoModel.from_config(BertConfig(), add_pooling_layer=False)
-            model = MODELS[name](encoder, backbone, Model(name))
+            model = model_class(name)(encoder, backbone, Model(name))
         sizes.append(sum(parameter.numel() for parameter in model.parameters()))
     # A layer: 4 square maps, 768 x 3072 there and back, and two normalisations. The 120,513,281 and
     # 126,027,265 parameters of the 2022 code are another encoder: blocks of 2048 in place of 3072

@@ -13,7 +13,8 @@ from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, Lla
 from rank_core.chunking.batches import Chunk
 from rank_core.encoders import backbones
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, build_model, check_model
+from rank_core.models import check_model, model_class
+from rank_core.models.build import build_model
 from rank_core.models.parade.vector_sequence import Part, pack, random_body, read_first
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
@@ -78,7 +79,7 @@ def pair(config, backbone):
             for part in ("aggregator", "interaction"):
                 for parameter in getattr(model, part, torch.nn.Module()).parameters():
                     parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
-        return model, MODELS[name].reader(trial, backbone, DOCUMENTS)
+        return model, model_class(name).reader(trial, backbone, DOCUMENTS)
 
     return build
 

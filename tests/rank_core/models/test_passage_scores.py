@@ -6,7 +6,8 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, build_model, check_model, poolings
+from rank_core.models import check_model, model_class, poolings
+from rank_core.models.build import build_model
 from rank_core.models.equal_chunks import EqualChunks
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
@@ -34,7 +35,7 @@ def reader(config, backbone):
     """The reader of such a trial over DOCUMENTS."""
 
     def build(name, *args, **settings):
-        return MODELS[name].reader(config(name, *args, **settings), backbone, DOCUMENTS)
+        return model_class(name).reader(config(name, *args, **settings), backbone, DOCUMENTS)
 
     return build
 
@@ -90,7 +91,7 @@ def test_kmax_is_maxp_at_one_and_avgp_where_k_is_large(model, reader):
 def test_only_the_k_best_chunks_learn(model):
     assert model("kmax-avgp").chunks_that_learn == 3
     assert model("kmax-avgp", k=5).chunks_that_learn == 5
-    assert MODELS["kmax-avgp"].chunks_that_learn == 0, "an instance's number is its own"
+    assert model_class("kmax-avgp").chunks_that_learn == 0, "an instance's number is its own"
 
 
 def test_a_mean_of_fewer_than_no_chunks_is_refused(config, backbone):

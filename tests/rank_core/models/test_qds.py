@@ -11,7 +11,8 @@ from transformers import DistilBertConfig, DistilBertModel, LongformerConfig
 from rank_core.chunking.batches import Chunk
 from rank_core.encoders.longformer import QueryGlobalLongformer
 from rank_core.errors import BadInput
-from rank_core.models import build_model, check_model
+from rank_core.models import check_model
+from rank_core.models.build import build_model
 from rank_core.models.key_blocks.qds import (
     PATTERNS,
     REACH,

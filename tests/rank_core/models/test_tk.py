@@ -9,7 +9,8 @@ from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
 from rank_core.errors import BadInput
-from rank_core.models import MODELS, build_model, check_model
+from rank_core.models import check_model, model_class
+from rank_core.models.build import build_model
 from rank_core.models.interaction.contextualise import (
     TEXT_START,
     Contextualiser,
@@ -105,7 +106,7 @@ def test_a_layer_is_torchs_own(model):
 def test_without_dropout_training_repeats_itself_and_with_it_does_not(backbone, config):
     for dropout in (0.0, 0.3):
         trained = build_model(config.override({"model.dropout": dropout}), backbone, init_seed=1)
-        pairs = MODELS["tk"].reader(config, backbone, {"d": np.arange(10, 40, dtype=np.int32)})
+        pairs = model_class("tk").reader(config, backbone, {"d": np.arange(10, 40, dtype=np.int32)})
         batch = pairs.collate([pairs.chunks(np.asarray([10, 50], np.int32), "d")])
         first, second = trained.train()(batch), trained(batch)
         assert (first == second).item() == (dropout == 0.0)
@@ -114,7 +115,7 @@ def test_without_dropout_training_repeats_itself_and_with_it_does_not(backbone, 
 def test_a_document_is_one_row_of_any_length_whatever_positions_the_backbone_has(backbone, config):
     check_model(config, backbone)
     assert backbone.max_input_tokens == 131
-    pairs = MODELS["tk"].reader(config, backbone, {"d": np.arange(300, dtype=np.int32)})
+    pairs = model_class("tk").reader(config, backbone, {"d": np.arange(300, dtype=np.int32)})
     [chunk] = pairs.chunks(np.asarray([10], np.int32), "d")
     assert len(chunk.text) == 200
     with pytest.raises(BadInput, match=r"chunking\.window"):
@@ -126,7 +127,7 @@ def test_a_document_is_one_row_of_any_length_whatever_positions_the_backbone_has
 def test_the_pretrained_layers_are_no_part_of_it(backbone):
     with torch.device("meta"):
         encoder = AutoModel.from_config(BertConfig(), add_pooling_layer=False)
-        model = MODELS["tk"](encoder, backbone, Model("tk"))
+        model = model_class("tk")(encoder, backbone, Model("tk"))
     # The word table; two layers of attention (3 * 768 and 768 numbers from 768), 768 -> 300 -> 768
     # and two norms; the mixing weight; one weight of each kernel.
     attention = 4 * (768 * 768 + 768)

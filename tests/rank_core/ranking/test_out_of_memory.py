@@ -5,7 +5,7 @@ import torch
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import OutOfMemory
-from rank_core.models import build_model
+from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import rerank, within_memory
 from rank_core.ranking.scorer import Scorer

@@ -7,7 +7,7 @@ import torch
 
 from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
-from rank_core.models import build_model
+from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, TrialConfig
 from rank_core.training.micro_batch import (

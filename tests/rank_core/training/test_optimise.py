@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rank_core.errors import BadInput
-from rank_core.models import build_model
+from rank_core.models.build import build_model
 from rank_core.settings.config import Model, Training, TrialConfig
 from rank_core.training.optimizer import (
     Timetable,

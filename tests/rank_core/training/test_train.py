@@ -10,7 +10,7 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.data import load_collection
 from rank_core.data.trec import write_run
 from rank_core.errors import Diverged
-from rank_core.models import build_model
+from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import Scorer
 from rank_core.settings.config import Training
