@@ -33,7 +33,7 @@ from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.plan import base_config
 from sweeps.plan.suited import model_and_windows, suited
 from sweeps.plan.terminal import say
-from sweeps.ray_engine.cluster_resources import Resources, connect, trial_resources
+from sweeps.ray_engine.cluster import Resources, connect, disconnect, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.report.speedup import law_text, same_losses, scaling_rows, table_text, write_scaling
 
@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--model", metavar="NAME", help="an entry of MODELS (default maxp)")
     add("--profile", metavar="NAME", help="settings of a paper")
     add("--seeds", metavar="N", default="1", help="the one seed of all trainings (default 1)")
+    add("--engine", metavar="NAME", default="ray", help="ray, which starts the workers")
     add("--cpus-per-worker", metavar="N", help="threads of a worker (default 1)")
     add("--gpus-per-worker", metavar="X", help="default 1 where there are GPUs, else 0")
     add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
@@ -83,8 +84,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _scale(given: argparse.Namespace) -> int:
-    import ray
-
     options = _options(given)
     numbers = _numbers(given.num_workers)
     config = _configuration(options, most=max(numbers, default=1))
@@ -93,7 +92,7 @@ def _scale(given: argparse.Namespace) -> int:
         groups = _groups(numbers, options, config.training.batch_size)
         found = list(_measured(config, groups))
     finally:
-        ray.shutdown()
+        disconnect()
     if not found:
         return 3
     timings = [one.timing for one in found]
@@ -117,6 +116,8 @@ def _unjudged(config: TrialConfig, precision: str) -> str:
 
 def _options(given: argparse.Namespace) -> Options:
     """The flags that this sweep shares with the others, by their laws."""
+    if given.engine != "ray":
+        raise BadInput(f"scaling compares numbers of Ray's workers, got --engine {given.engine}")
     names = "collection backbone model profile seeds cpus_per_worker gpus_per_worker".split()
     flags = {name.replace("_", "-"): getattr(given, name) for name in names}
     words = [f"--{flag}={value}" for flag, value in flags.items() if value is not None]

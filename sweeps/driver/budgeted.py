@@ -6,11 +6,11 @@ configuration. What has begun is finished, so that the trials there are can be c
 
 import heapq
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
 
 from rank_core.errors import BadInput
+from rank_core.trial.trial_result import Progress
 from sweeps.forecast.estimate import Calibration, TrialEstimate, calibrate
 from sweeps.forecast.measure import Forecast, forecast
 from sweeps.plan.budget import Budget
@@ -94,7 +94,7 @@ class Budgeted:
             return ahead
         return tuple(trial for trial in ahead if trial.job in self._admitted)
 
-    def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
+    def stop(self, trial: Trial, news: Progress) -> bool:
         """As the feed decides."""
         return self.search.stop(trial, news)
 

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from sweeps.driver.confirmation import Shortlist, find_shortlist, freeze
 from sweeps.driver.finish import finish
 from sweeps.driver.leaderboard import summary_rows
 from sweeps.driver.plan_text import forecast_text, plan_text
+from sweeps.engine import local
 from sweeps.engine.progress import Monitor
 from sweeps.forecast.estimate import calibrate
 from sweeps.forecast.measure import forecast, real_seconds
@@ -211,18 +212,9 @@ def _launch(
     recorder: Recorder,
     options: Options,
 ) -> None:
-    import ray
-
-    from sweeps.ray_engine.cluster_resources import check_nodes, connect, trial_resources
-    from sweeps.ray_engine.runner import run_trials
-
     monitor = Monitor(ledger, recorder, feed, search.plan.base.evaluation.measures[0])
     try:
-        connect(options.num_workers)
-        resources = trial_resources(options)
-        check_nodes(store)
-        say(f"{len(feed.ahead)} trials on {resources.slots} slot(s)")
-        run_trials(feed, store=store, resources=resources, monitor=monitor)
+        _engine(options)(feed, store=store, options=options, monitor=monitor)
     except KeyboardInterrupt:
         monitor.interrupted()
         _note_stopped(store, "interrupted (Ctrl-C or its like)")
@@ -230,8 +222,15 @@ def _launch(
     except Exception as error:
         _note_stopped(store, f"by an error: {type(error).__name__}: {error}")
         raise
-    finally:
-        ray.shutdown()
+
+
+def _engine(options: Options) -> Callable[..., None]:
+    """`run_trials` of the engine that was asked for."""
+    if options.engine == "local":
+        return local.run_trials
+    from sweeps.ray_engine.runner import run_trials
+
+    return run_trials
 
 
 def _note_stopped(store: Store, reason: str) -> None:

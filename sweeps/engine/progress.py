@@ -2,11 +2,13 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
+from rank_core.trial.trial import Progress
+from sweeps.engine.trial_task import End
 from sweeps.plan.plan import Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import duration
@@ -50,15 +52,11 @@ class Monitor:
         if attempt > 1:
             self._say(f"{self._title(trial)}: attempt {attempt}")
 
-    def news(self, trial: Trial, report: Mapping[str, Any]) -> None:
-        """A report of a running trial."""
-        if report["status"] == "running":
-            news = report["news"]
-            self.running[trial.name] = f"step {news['step']}/{news['num_steps']}"
-            self.recorder.news(trial, news)
-            self._heartbeat()
-        else:
-            self._ended(trial, report)
+    def news(self, trial: Trial, news: Progress) -> None:
+        """A trial tells how far it is."""
+        self.running[trial.name] = f"step {news.step}/{news.num_steps}"
+        self.recorder.news(trial, asdict(news))
+        self._heartbeat()
 
     def failed(
         self,
@@ -67,7 +65,7 @@ class Monitor:
         *,
         again: bool,
         excluded: Sequence[str] = (),
-        traceback: str | None = None,
+        traceback: str = "",
     ) -> None:
         """An attempt ended without a result; the trial with it, unless it is tried `again`. Nodes
         may be `excluded` from now on."""
@@ -77,8 +75,7 @@ class Monitor:
             self.running.pop(trial.name, None)
             self._say(f"{self._title(trial):<28} {failure.kind}, is run again: {failure.reason}")
         else:
-            report = {"status": "failed", "reason": failure.reason, "traceback": traceback}
-            self._ended(trial, report)
+            self.finished(trial, End("failed", reason=failure.reason, traceback=traceback))
         if excluded:
             names = ", ".join(excluded)
             self._say(f"no more trials go to {names}: different trials failed there")
@@ -104,25 +101,24 @@ class Monitor:
                 self.ledger.lost(trial, "planned", "interrupted")
                 self.recorder.lost(trial, "KILLED", "interrupted")
 
-    def _ended(self, trial: Trial, report: Mapping[str, Any]) -> None:
-        status = report["status"]
+    def finished(self, trial: Trial, end: End) -> None:
+        """A trial has come to its end, or to its rung."""
         self.running.pop(trial.name, None)
-        self.ended[trial.name] = status
-        if "result" in report:
+        self.ended[trial.name] = end.status
+        if result := end.result:
             self.ledger.finished(trial)
-            self.recorder.finished(trial, report["result"])
-            result = report["result"]
-            seconds = result["train_seconds"] + result["eval_seconds"]
-            value = f"dev {self.primary} {result['dev'][self.primary]:.3f}"
-            detail = f"{value}  {seconds:.0f} s" + ("  COLLAPSED" if status == "collapsed" else "")
+            self.recorder.finished(trial, asdict(result))
+            seconds = result.train_seconds + result.eval_seconds
+            detail = f"dev {self.primary} {result.dev[self.primary]:.3f}  {seconds:.0f} s"
+            detail += "  COLLAPSED" if end.status == "collapsed" else ""
         else:
-            reason = redact_text(report["reason"])
-            self.ledger.lost(trial, status, reason)
-            stopped = status == "stopped"  # by design, at a rung
+            reason = redact_text(end.reason)
+            self.ledger.lost(trial, end.status, reason)
+            stopped = end.status == "stopped"  # by design, at a rung
             self.recorder.lost(trial, "KILLED" if stopped else "FAILED", reason)
-            detail = f"{'rests' if stopped else f'{status.upper()}:'} {reason.splitlines()[0]}"
-            if report.get("traceback"):
-                self._keep_traceback(trial, report["traceback"])
+            detail = f"{'rests' if stopped else f'{end.status.upper()}:'} {reason.splitlines()[0]}"
+            if end.traceback:
+                self._keep_traceback(trial, end.traceback)
         self._say(f"{self._title(trial):<28} {detail}")
 
     def _keep_traceback(self, trial: Trial, text: str) -> None:

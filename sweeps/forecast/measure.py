@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -124,6 +125,9 @@ def _measure(settings: list[dict[str, Any]], options: Options) -> tuple[_Place, 
     """What a trial gets, and the speeds by process."""
     seconds = SECONDS / max(1, RATES * len(settings))
     threads = options.cpus_per_worker
+    if options.engine == "local":
+        place = replace(_here(options), slots=1)
+        return place, [probe(settings, threads, seconds)]
     if cluster_address():
         return _on_cluster(settings, options, seconds)
     place = _here(options)
@@ -156,22 +160,8 @@ def _here(options: Options) -> _Place:
 def _on_cluster(
     settings: list[dict[str, Any]], options: Options, seconds: float
 ) -> tuple[_Place, list[list[Speed]]]:
-    import ray
+    from sweeps.ray_engine.cluster import on_slots
 
-    from sweeps.ray_engine.cluster_resources import connect, trial_resources
-
-    connect(options.num_workers)
-    try:
-        found = trial_resources(options)
-        place = _Place(found.slots, found.cpus, found.num_workers * found.gpus)
-        number = 1 if found.gpus else min(SIDE_BY_SIDE, found.slots)
-        task = ray.remote(probe).options(num_cpus=found.cpus, num_gpus=found.gpus, max_retries=0)
-        waiting = [task.remote(settings, found.threads, seconds) for _ in range(number)]
-        return place, ray.get(waiting) if settings else []
-    except ray.exceptions.WorkerCrashedError:
-        raise BadInput(
-            "a trial must fit a node's memory; a task that measured one was killed. "
-            "Lower the sizes, or raise --cpus-per-worker so that fewer run side by side"
-        ) from None
-    finally:
-        ray.shutdown()
+    work = partial(probe, settings, options.cpus_per_worker, seconds)
+    found, speeds = on_slots(work, options, most=SIDE_BY_SIDE)
+    return _Place(found.slots, found.cpus, found.num_workers * found.gpus), speeds

@@ -12,7 +12,7 @@ from rank_core.data.transforms import base_of, with_base
 from rank_core.errors import BadInput, unknown
 from rank_core.settings.config import setting_types
 from sweeps.plan.budget import Budget, parse_budget
-from sweeps.plan.flags import sweep_parser
+from sweeps.plan.flags import ENGINES, sweep_parser
 from sweeps.plan.profiles import profile_settings
 from sweeps.plan.search_options import SearchSettings, search_settings
 from sweeps.plan.search_space import is_range
@@ -45,6 +45,7 @@ class Options:
     storage: str
     tracking_uri: str | None
     alpha: float
+    engine: str
     num_workers: int
     cpus_per_worker: int
     gpus_per_worker: float | None
@@ -92,6 +93,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         storage=arguments.storage,
         tracking_uri=arguments.tracking_uri,
         alpha=arguments.alpha,
+        engine=_engine(arguments),
         num_workers=arguments.num_workers,
         cpus_per_worker=arguments.cpus_per_worker,
         gpus_per_worker=gpus,
@@ -152,6 +154,18 @@ def _at_least_one(flag: str, value: int) -> None:
         raise BadInput(f"{flag} >= 1 must hold, got {value}")
 
 
+def _engine(arguments: argparse.Namespace) -> str:
+    name = str(arguments.engine)
+    if name not in ENGINES:
+        raise unknown("engine", name, ENGINES)
+    if name == "local" and arguments.num_workers > 1:
+        raise BadInput(
+            "--engine local runs a trial in this one process, got --num-workers "
+            f"{arguments.num_workers}; --engine ray starts several workers"
+        )
+    return name
+
+
 def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> None:
     """A confirmation trains two cells as they were; only how it runs is for the user to say."""
     flags = [
@@ -163,7 +177,7 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
     if found:
         raise BadInput(
             "--confirm takes all settings from the finished sweep; beside it stand only --storage, "
-            "--seeds, --num-seeds, --num-workers, --cpus-per-worker, --gpus-per-worker, "
+            "--seeds, --num-seeds, --engine, --num-workers, --cpus-per-worker, --gpus-per-worker, "
             "--checkpoint-minutes, --checkpoint-gib, --max-gpu-hours, --deadline, "
             f"--tracking-uri and --dry-run, got {', '.join(found)}"
         )

@@ -8,6 +8,8 @@ from rank_core.errors import BadInput
 from sweeps.plan.profiles import PROFILES
 from sweeps.plan.search_options import SEARCHES
 
+ENGINES = ("ray", "local")
+
 
 class _Once(argparse.Action):
     """A flag given twice contradicts itself, like a setting given twice."""
@@ -39,6 +41,17 @@ def sweep_parser(prog: str, description: str) -> argparse.ArgumentParser:
         prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.register("action", None, _Once)
+    _add_what_runs(parser)
+    _add_how_it_runs(parser)
+    add = parser.add_argument
+    add("--dry-run", action="store_true", help="print the plan and launch nothing")
+    add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
+    add("--confirm", action="store_true", help="train the winner on dev again, with fresh seeds")
+    add("settings", nargs="*", metavar="section.setting=value", help="swept settings take a,b,c")
+    return parser
+
+
+def _add_what_runs(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
     add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
@@ -58,11 +71,21 @@ def sweep_parser(prog: str, description: str) -> argparse.ArgumentParser:
     add("--race-delta", metavar="D", type=float, help="difference that a race ignores (default 0)")
     add("--asha-eta", metavar="N", type=int, help="one of N goes on from each rung (default 3)")
     add("--asha-min-epochs", metavar="N", type=int, help="of the first rung at least (default 1)")
+
+
+def _add_how_it_runs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--storage", metavar="DIR|URI", default="results", help="where results go (default results)"
     )
     add("--tracking-uri", metavar="URI", help="MLflow; default sqlite in the storage; none: off")
     add("--alpha", metavar="A", type=float, default=0.05, help="level of the tests (default .05)")
+    add(
+        "--engine",
+        metavar="NAME",
+        default=ENGINES[0],
+        help="ray, or local: in this process, one trial after the other, for a debugger",
+    )
     add("--num-workers", metavar="N", type=int, default=1, help="workers of one trial (default 1)")
     add(
         "--cpus-per-worker",
@@ -88,8 +111,3 @@ def sweep_parser(prog: str, description: str) -> argparse.ArgumentParser:
     add("--gpus-per-worker", metavar="X", type=float, help="default 1 where there are GPUs, else 0")
     add("--max-gpu-hours", metavar="H", type=float, help="of all trials; core-hours without a GPU")
     add("--deadline", metavar="WHEN", help="when to be done: 2h30m, or 2026-11-21T18:00")
-    add("--dry-run", action="store_true", help="print the plan and launch nothing")
-    add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
-    add("--confirm", action="store_true", help="train the winner on dev again, with fresh seeds")
-    add("settings", nargs="*", metavar="section.setting=value", help="swept settings take a,b,c")
-    return parser

@@ -2,15 +2,16 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from rank_core.trial.trial import Progress
 from sweeps.engine.progress import Monitor
+from sweeps.engine.trial_task import End, Report
 from sweeps.plan.plan import Trial
-from sweeps.ray_engine.nodes import able_nodes, hosts, node_of
+from sweeps.ray_engine.cluster import Resources, able_nodes, hosts, node_of
+from sweeps.ray_engine.trial_process import kind_of_error
 from sweeps.search.feed import Feed
-from sweeps.store.failures import Failure, Failures, first_line, kind_of_error, kind_of_reason
+from sweeps.store.failures import Failure, Failures, first_line
 
 STRANDED_SECONDS = 300  # without a node to go to, in which an autoscaler brings another one
 
@@ -25,27 +26,19 @@ class _Attempt:
 
     trial: Trial
     avoids: tuple[str, ...]  # Ray's ids of the nodes it must not go to
-    actor: str | None = None  # Ray's id of its process, once it has one
+    actor: str = ""  # Ray's id of its process, once it has one
     stopped: bool = False  # the feed gave it up
     settled: bool = False  # it has told its end
 
 
-class Launches:
+class Attempts:
     """What the runner knows by Tune's ids of the attempts. No method but `interrupt` asks Ray
     anything as long as nothing fails."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        monitor: Monitor,
-        slots: int,
-        needs: Mapping[str, float],
-        *,
-        alone: bool = True,
-    ) -> None:
-        self.feed, self.monitor, self.slots = feed, monitor, slots
-        self.needs = needs  # resources of a trial, or of each of its workers
-        self.alone = alone  # a trial is one process; several workers may need every good node
+    def __init__(self, feed: Feed, monitor: Monitor, resources: Resources) -> None:
+        self.feed, self.monitor, self.slots = feed, monitor, resources.slots
+        self.needs = {"CPU": resources.cpus, "GPU": resources.gpus}  # of each worker
+        self.alone = resources.num_workers == 1  # several workers may need every good node
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
         self.avoided: tuple[str, ...] = ()  # Ray's ids of bad nodes
@@ -88,7 +81,7 @@ class Launches:
         """Raises `Stranded` where nothing runs, and for some time every living node has been one
         that each waiting trial keeps away from: what they were to go to is gone."""
         attempts = self.live.values()
-        stands = attempts and all(one.avoids and one.actor is None for one in attempts)
+        stands = attempts and all(one.avoids and not one.actor for one in attempts)
         able = able_nodes(self.needs) if stands else set()
         if not able or any(able - set(one.avoids) for one in attempts):
             self._stranded_at = None
@@ -98,34 +91,33 @@ class Launches:
             self._stranded_at = None
             raise Stranded("no other node is left: trials go back to those they failed on")
 
-    def started(self, tune_id: str, actor: str | None) -> None:
+    def started(self, tune_id: str, actor: str) -> None:
         """Its process is there."""
         attempt = self.live[tune_id]
         attempt.actor = actor
         self.monitor.started(attempt.trial)
 
-    def stops(self, tune_id: str, report: Mapping[str, Any]) -> bool:
+    def stops(self, tune_id: str, report: Report | None) -> bool:
         """Whether the feed gives the trial up after this report."""
         attempt = self.live[tune_id]
-        if report.get("status") == "running":
-            attempt.stopped = self.feed.stop(attempt.trial, report["news"])
+        if isinstance(report, Progress):
+            attempt.stopped = self.feed.stop(attempt.trial, report)
         return attempt.stopped
 
-    def reported(self, tune_id: str, report: Mapping[str, Any]) -> None:
+    def reported(self, tune_id: str, report: Report) -> None:
         """News of a trial, or its end as its own process tells it."""
         attempt = self.live[tune_id]
         if attempt.settled:  # a group of workers that broke as it was sent home
             return
-        if report.get("status") == "failed":
-            kind = report.get("kind") or kind_of_reason(report["reason"])
-            where = _node(report.get("actor") or attempt.actor)  # the process that failed
-            failure = Failure(kind, report["reason"], *where)
-            self._fail(attempt, failure, report.get("traceback"))
-            if kind == "host memory":  # of a worker; that of a trial's own process ends Tune
-                self._fewer_slots()
-        elif "status" in report:
+        if isinstance(report, Progress):
             self.monitor.news(attempt.trial, report)
-            attempt.settled = report["status"] != "running"
+        elif report.status != "failed":
+            attempt.settled = True
+            self.monitor.finished(attempt.trial, report)
+        else:
+            self._fail(attempt, report)
+            if report.kind == "host memory":  # of a worker; that of a trial's process ends Tune
+                self._fewer_slots()
 
     def completed(self, tune_id: str) -> None:
         """Its process has come to its end, or was ended early."""
@@ -133,18 +125,17 @@ class Launches:
         if attempt.stopped:
             self.monitor.stopped(attempt.trial)
         elif not attempt.settled:
-            self._fail(attempt, Failure("error", "the trial ended without a result"))
+            self._fail(attempt, End("failed", reason="the trial ended without a result"))
         self._tell_end(attempt.trial)
 
     def failed(self, tune_id: str, error: Exception | None) -> None:
         """Its process or its node is gone."""
         attempt = self.live[tune_id]
-        if attempt.actor is None:  # it died before it began
-            self.started(tune_id, getattr(error, "actor_id", None))
+        if not attempt.actor:  # it died before it began
+            self.started(tune_id, getattr(error, "actor_id", None) or "")
         del self.live[tune_id]
         if not attempt.settled:
-            failure = Failure(kind_of_error(error), first_line(error), *_node(attempt.actor))
-            self._fail(attempt, failure)
+            self._fail(attempt, _death(error))
         self._tell_end(attempt.trial)
 
     def unlaunched(self, tune_id: str) -> None:
@@ -161,9 +152,7 @@ class Launches:
             if attempt.settled:
                 self._tell_end(attempt.trial)
             elif memory and attempt.actor and not node_of(attempt.actor)[1]:
-                self._fail(
-                    attempt, Failure("host memory", first_line(error), *_node(attempt.actor))
-                )
+                self._fail(attempt, _death(error))
                 self._tell_end(attempt.trial)
             else:
                 self._again.append(attempt.trial)
@@ -178,21 +167,24 @@ class Launches:
             self.slots -= 1
             self.monitor.tell(f"out of memory: {self.slots} trial(s) side by side from now on")
 
-    def _fail(self, attempt: _Attempt, failure: Failure, traceback: str | None = None) -> None:
+    def _fail(self, attempt: _Attempt, end: End) -> None:
         attempt.settled = True
+        node, _ = node_of(end.process or attempt.actor)
+        failure = Failure(end.kind, end.reason, node, hosts().get(node, "") if node else "")
         again = self.failures.count(attempt.trial.name, failure)
         if again:
             self._again.append(attempt.trial)
         before, self.avoided = self.avoided, tuple(self.failures.bad_nodes(able_nodes(self.needs)))
         new = [f"{hosts()[node]} ({node[:8]})" for node in self.avoided if node not in before]
-        self.monitor.failed(attempt.trial, failure, again=again, excluded=new, traceback=traceback)
+        self.monitor.failed(
+            attempt.trial, failure, again=again, excluded=new, traceback=end.traceback
+        )
 
     def _tell_end(self, trial: Trial) -> None:
         if trial.name in self.monitor.ended:
             self.feed.ended(trial, self.monitor.ended[trial.name])
 
 
-def _node(actor: str | None) -> tuple[str, str]:
-    """(Ray's id, host's name) of the node a process ran on; empty where it reached none."""
-    node, _ = node_of(actor)
-    return node, hosts().get(node, "") if node else ""
+def _death(error: Exception | None) -> End:
+    """The end of an attempt whose process cannot tell it any more."""
+    return End("failed", reason=first_line(error), kind=kind_of_error(error))

@@ -1,11 +1,10 @@
-"""The seam to Ray Tune: runs what a feed hands out and passes on what becomes of it."""
+"""The Ray engine: Ray Tune runs what a feed hands out, and tells what becomes of it."""
 
 import gc
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +14,54 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
 from sweeps.engine.progress import Monitor
-from sweeps.plan.plan import Trial
-from sweeps.ray_engine.attempts import Launches
-from sweeps.ray_engine.cluster_resources import DRIVER_CPU, Resources
-from sweeps.ray_engine.nodes import elsewhere
-from sweeps.ray_engine.trial_process import run_in_train, run_in_tune
+from sweeps.engine.trial_task import trial_task
+from sweeps.plan.command_line import Options
+from sweeps.plan.terminal import say
+from sweeps.ray_engine.attempts import Attempts
+from sweeps.ray_engine.cluster import (
+    DRIVER_CPU,
+    Resources,
+    check_nodes,
+    connect,
+    disconnect,
+    elsewhere,
+    trial_resources,
+)
+from sweeps.ray_engine.trial_process import PlacedTask, run_in_train, run_in_tune
 from sweeps.search.feed import Feed
 from sweeps.store.trial_store import Store
 
 BREAKDOWNS = 5  # of Tune itself, one after the other without a trial that ended in between
 
 
-def run_trials(feed: Feed, *, store: Store, resources: Resources, monitor: Monitor) -> None:
-    """Runs what the feed hands out until it is over, as many side by side as there are slots.
+def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) -> None:
+    """Runs what the feed hands out until it is over, on the cluster of this command or on this
+    machine; raises `BadInput` for what cannot run there."""
+    try:
+        connect(options.num_workers)
+        resources = trial_resources(options)
+        check_nodes(store)
+        say(f"{len(feed.ahead)} trials on {resources.slots} slot(s)")
+        run_on_slots(feed, store, options, resources, monitor)
+    finally:
+        disconnect()
+
+
+def run_on_slots(
+    feed: Feed, store: Store, options: Options, resources: Resources, monitor: Monitor
+) -> None:
+    """Runs as many trials side by side as there are slots of the connected cluster.
 
     An error of one trial's process never ends the sweep. What ends Tune itself (Ray's memory
     monitor does) ends only this one Tuner: the next one goes on with what is not finished.
     """
-    needs = {"CPU": resources.cpus, "GPU": resources.gpus}
-    alone = resources.num_workers == 1
-    launches = Launches(feed, monitor, resources.slots, needs, alone=alone)
+    attempts = Attempts(feed, monitor, resources)
     in_vain, ended = 0, 0
-    while not launches.over:
-        error = _run(launches, store, resources)
+    while not attempts.over:
+        error = _run(attempts, store, options, resources)
         if error is None:
             return
-        launches.interrupt(error)
+        attempts.interrupt(error)
         in_vain = in_vain + 1 if len(monitor.ended) == ended else 1
         ended = len(monitor.ended)
         if in_vain > BREAKDOWNS:
@@ -48,24 +69,25 @@ def run_trials(feed: Feed, *, store: Store, resources: Resources, monitor: Monit
         gc.collect()  # ends the processes that the broken Tuner still held
 
 
-def _run(launches: Launches, store: Store, resources: Resources) -> Exception | None:
+def _run(
+    attempts: Attempts, store: Store, options: Options, resources: Resources
+) -> Exception | None:
     """One Tuner, to its end; what it broke down by, if it did."""
     scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
     # Tune would start the processes of a searcher's trials one after the other.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(launches.slots)
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(attempts.slots)
     # Tune would take up the trial of a preempted node itself, and tell nobody.
     os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
     run = run_in_tune if resources.num_workers == 1 else run_in_train
+    search = _Search(attempts, store, options, resources)
     tuner = tune.Tuner(
         tune.with_resources(run, _request),
-        tune_config=tune.TuneConfig(
-            search_alg=_Search(launches, store, resources), num_samples=-1, reuse_actors=True
-        ),
+        tune_config=tune.TuneConfig(search_alg=search, num_samples=-1, reuse_actors=True),
         run_config=tune.RunConfig(
             name="tune",
             storage_path=scratch,
-            stop=_Stop(launches),
-            callbacks=[_Bridge(launches)],
+            stop=_Stop(attempts),
+            callbacks=[_Bridge(attempts)],
             verbose=0,
         ),
     )
@@ -87,31 +109,13 @@ def _cause(error: BaseException) -> Exception:
     return error.with_traceback(None)
 
 
-def _work(
-    trial: Trial, store: Store, resources: Resources, avoid: tuple[str, ...]
-) -> dict[str, Any]:
-    return {
-        "name": trial.name,
-        "epochs": trial.epochs,
-        "settings": trial.config.settings(),
-        "storage": store.storage,
-        "sweep": store.sweep,
-        "num_workers": resources.num_workers,
-        "cpus": resources.cpus,
-        "gpus": resources.gpus,
-        "threads": resources.threads,
-        "cadence": asdict(resources.cadence),
-        "avoid": avoid,
-    }
-
-
 def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
     """What Tune reserves for a trial, on any node but the bad ones."""
-    work = config["work"]
-    bundle = {"CPU": work["cpus"], "GPU": work["gpus"]}
-    if work["num_workers"] > 1:
+    placed: PlacedTask = config["placed"]
+    bundle = {"CPU": placed.resources.cpus, "GPU": placed.resources.gpus}
+    if placed.resources.num_workers > 1:
         bundle = {"CPU": DRIVER_CPU}
-    selector = elsewhere(work["avoid"])
+    selector = elsewhere(placed.avoid)
     return PlacementGroupFactory([bundle], bundle_label_selector=[selector] if selector else None)
 
 
@@ -127,8 +131,8 @@ def _error(trial: TuneTrial) -> Exception | None:
 class _Adapter:
     """Tune pickles what it is given; nothing of ours is ever unpickled."""
 
-    def __init__(self, launches: Launches) -> None:
-        self.launches = launches
+    def __init__(self, attempts: Attempts) -> None:
+        self.attempts = attempts
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -137,17 +141,20 @@ class _Adapter:
 class _Search(_Adapter, Searcher):
     """Asks for Tune's next trial."""
 
-    def __init__(self, launches: Launches, store: Store, resources: Resources) -> None:
-        _Adapter.__init__(self, launches)
+    def __init__(
+        self, attempts: Attempts, store: Store, options: Options, resources: Resources
+    ) -> None:
+        _Adapter.__init__(self, attempts)
         Searcher.__init__(self)
-        self.store, self.resources = store, resources
+        self.store, self.options, self.resources = store, options, resources
 
     def suggest(self, trial_id: str) -> Any:
-        trial = self.launches.next(trial_id)
+        trial = self.attempts.next(trial_id)
         if trial:
-            avoid = self.launches.live[trial_id].avoids
-            return {"work": _work(trial, self.store, self.resources, avoid)}
-        return Searcher.FINISHED if self.launches.over else None
+            task = trial_task(trial, self.store, self.options)
+            avoid = self.attempts.live[trial_id].avoids
+            return {"placed": PlacedTask(task, self.resources, avoid)}
+        return Searcher.FINISHED if self.attempts.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """The callback tells more."""
@@ -160,7 +167,7 @@ class _Stop(_Adapter, Stopper):
     """Ends the trials that the feed gives up."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return self.launches.stops(trial_id, result)
+        return self.attempts.stops(trial_id, result.get("report"))
 
     def stop_all(self) -> bool:
         return False
@@ -171,22 +178,23 @@ class _Bridge(_Adapter, Callback):
 
     def on_trial_start(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
         actor = trial.temporary_state.ray_actor
-        self.launches.started(trial.trial_id, actor._actor_id.hex() if actor else None)
+        self.attempts.started(trial.trial_id, actor._actor_id.hex() if actor else "")
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        self.launches.reported(trial.trial_id, result)
+        if report := result.get("report"):
+            self.attempts.reported(trial.trial_id, report)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.launches.completed(trial.trial_id)
+        self.attempts.completed(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
-        self.launches.failed(trial.trial_id, _error(trial))
+        self.attempts.failed(trial.trial_id, _error(trial))
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         # A process that could not be reused for the next trial ends that trial without a call.
         for trial in trials:
-            if trial.status == TuneTrial.ERROR and trial.trial_id in self.launches.live:
-                self.launches.unlaunched(trial.trial_id)
-        self.launches.check_stranded()
+            if trial.status == TuneTrial.ERROR and trial.trial_id in self.attempts.live:
+                self.attempts.unlaunched(trial.trial_id)
+        self.attempts.check_stranded()

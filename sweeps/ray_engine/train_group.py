@@ -1,13 +1,13 @@
 """The training and validation of a trial on a group of Ray Train's workers, with a stopwatch."""
 
-import shutil
-import tempfile
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
+from ray import train
+from ray.train.torch import get_device
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.machine import versions
@@ -16,7 +16,8 @@ from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial import trial_streams
 from rank_core.trial.trial_result import Progress
-from sweeps.ray_engine.cluster_resources import Resources
+from sweeps.ray_engine.cluster import Resources
+from sweeps.ray_engine.trial_process import run_group
 from sweeps.report.speedup import Timing
 
 
@@ -36,39 +37,11 @@ class GroupFailed(RuntimeError):
 def timed(config: TrialConfig, resources: Resources) -> Timed:
     """Trains and validates on as many workers as `resources` says; every epoch after the first is
     a repeat. Raises `GroupFailed` where a worker fails."""
-    from ray import train
-    from ray.train.torch import TorchConfig, TorchTrainer
-
-    per_worker = {"CPU": resources.cpus} | ({"GPU": resources.gpus} if resources.gpus else {})
-    scratch = tempfile.mkdtemp(prefix="ranksweep-train-")
+    work = {"config": config, "resources": resources}
     try:
-        result = TorchTrainer(
-            _worker,  # type: ignore[arg-type]
-            train_loop_config={
-                "settings": config.settings(),
-                "gpus": resources.gpus,
-                "threads": resources.threads,
-            },
-            torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
-            scaling_config=train.ScalingConfig(
-                num_workers=resources.num_workers,
-                use_gpu=bool(resources.gpus),
-                resources_per_worker=per_worker,
-            ),
-            run_config=train.RunConfig(
-                name=f"scaling-{resources.num_workers}",
-                storage_path=scratch,
-                failure_config=train.FailureConfig(
-                    max_failures=0,
-                    controller_failure_limit=3,  # type: ignore[call-arg]
-                ),
-            ),
-        ).fit()
+        found: Timed = run_group(_worker, work, resources, f"scaling-{resources.num_workers}")
     except train.TrainingFailedError as error:
         raise GroupFailed(_reason(error)) from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    found: Timed = result.return_value  # type: ignore[attr-defined]
     return found
 
 
@@ -81,14 +54,12 @@ def _reason(error: Exception) -> str:
 
 def _worker(work: dict[str, Any]) -> Timed:
     """One worker's part: the trial's own loop, stopped before it would score test."""
-    from ray import train
-    from ray.train.torch import get_device
-
-    if work["gpus"]:
+    config: TrialConfig = work["config"]
+    resources: Resources = work["resources"]
+    if resources.gpus:
         torch.cuda.set_device(get_device())
-    torch.set_num_threads(work["threads"])
+    torch.set_num_threads(resources.threads)
     torch.use_deterministic_algorithms(True, warn_only=True)  # as in a trial
-    config = TrialConfig().override(work["settings"])
     inputs = parts_of(config, load_inputs(config.collection, config.model.backbone))[0]
     model = FoldModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
     losses: list[float] = []

@@ -1,171 +1,183 @@
-"""What runs inside a trial's process. Imports neither mlflow nor optuna.
+"""A trial in Ray's processes, and what ended those that an error ended.
 
-One worker: a plain Tune function, its process reused by the next trial. Several: the same
-`run_trial` in every worker of a Ray Train group.
+One worker: a plain Tune function, its process reused by the next trial. Several: the same trial in
+every worker of a Ray Train group. A worker that fails must not report it and go: Ray Train's
+reports wait for all workers, and the others wait for this one in a sum of gradients. It raises,
+which ends the whole group at once. What only groups need is imported late: it takes half a second
+of every process.
 """
 
-import json
+import re
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import ray
 import torch
+from ray import train, tune
+from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
 
-from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
-from rank_core.chunking.inputs import load_inputs
-from rank_core.errors import Diverged
-from rank_core.settings.config import TrialConfig
-from rank_core.trial.fold_model import pause_step
-from rank_core.trial.trial import Progress, TrialResult, run_trial
-from sweeps.ray_engine.group_failure import WorkerFailed, end_of, end_of_group
-from sweeps.ray_engine.nodes import elsewhere
-from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
-from sweeps.store.storage_retry import patient_read, publish_kept, publish_or_keep
-from sweeps.store.trial_store import HISTORY, Store
+from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of
+from sweeps.ray_engine.cluster import Resources, elsewhere
+from sweeps.store.failures import Kind, first_line
 
-Report = Callable[[dict[str, Any]], None]
+CAUSES: tuple[Kind, ...] = (
+    "node lost",
+    "host memory",
+    "process died",
+    "device memory",
+    "storage",
+    "device",
+    "error",
+)
+"""What explains the others comes first: a worker's death breaks the connections of the rest."""
+_CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|ProcessGroup|NCCL")
+
+
+@dataclass(frozen=True)
+class PlacedTask:
+    """A trial, what it takes of the cluster, and the nodes it must not go to (Ray's ids)."""
+
+    task: TrialTask
+    resources: Resources
+    avoid: tuple[str, ...]
 
 
 def run_in_tune(config: dict[str, Any]) -> None:
-    """A Tune trial that computes in its own process."""
-    from ray import tune
-
-    _run(config["work"], tune.report)
+    """A Tune trial that computes in its own process. Its `config` holds the `PlacedTask`, and what
+    it reports to Tune a `Report`: both are dictionaries of one item."""
+    placed: PlacedTask = config["placed"]
+    for report in attempt(placed.task):
+        tune.report({"report": report})
 
 
 def run_in_train(config: dict[str, Any]) -> None:
     """A Tune trial that drives a Ray Train group and computes nothing itself."""
-    from ray import train, tune
-    from ray.train.torch import TorchConfig, TorchTrainer
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    work = config["work"]
-    trial_id = tune.get_context().get_trial_id()
-    scratch = tempfile.mkdtemp(prefix="ranksweep-train-")
-    resources = {"CPU": work["cpus"]}
-    if work["gpus"]:
-        resources["GPU"] = work["gpus"]
+    placed: PlacedTask = config["placed"]
+    name = f"train-{tune.get_context().get_trial_id()}"
+    callbacks = [TuneReportCallback()]
     try:
-        TorchTrainer(
-            _train_worker,
-            train_loop_config=work,
-            torch_config=TorchConfig(backend="nccl" if work["gpus"] else "gloo"),
-            scaling_config=train.ScalingConfig(
-                num_workers=work["num_workers"],
-                use_gpu=bool(work["gpus"]),
-                resources_per_worker=resources,
-                label_selector=elsewhere(work["avoid"]),  # type: ignore[call-arg]
-            ),
-            run_config=train.RunConfig(
-                name=f"train-{trial_id}",
-                storage_path=scratch,
-                callbacks=[TuneReportCallback()],  # type: ignore[list-item]
-                failure_config=train.FailureConfig(
-                    max_failures=0,
-                    controller_failure_limit=3,  # type: ignore[call-arg]
-                ),
-            ),
-        ).fit()
+        run_group(_train_worker, config, placed.resources, name, placed.avoid, callbacks)
     except Exception as error:  # Ray Train has a class for each way in which a group may end
-        tune.report(end_of_group(error))
+        tune.report({"report": end_of_group(error)})
+
+
+def run_group(
+    worker: Callable[[dict[str, Any]], Any],
+    config: dict[str, Any],
+    resources: Resources,
+    name: str,
+    avoid: Sequence[str] = (),
+    callbacks: Sequence[Any] = (),
+) -> Any:
+    """Runs `worker` in every process of a Ray Train group; what rank 0 returns. Raises Ray Train's
+    errors where a worker fails."""
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    scratch = tempfile.mkdtemp(prefix="ranksweep-train-")
+    per_worker = {"CPU": resources.cpus} | ({"GPU": resources.gpus} if resources.gpus else {})
+    trainer = TorchTrainer(
+        worker,
+        train_loop_config=config,
+        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
+        scaling_config=train.ScalingConfig(
+            num_workers=resources.num_workers,
+            use_gpu=bool(resources.gpus),
+            resources_per_worker=per_worker,
+            label_selector=elsewhere(avoid),  # type: ignore[call-arg]
+        ),
+        run_config=train.RunConfig(
+            name=name,
+            storage_path=scratch,
+            callbacks=list(callbacks),
+            failure_config=train.FailureConfig(
+                max_failures=0,
+                controller_failure_limit=3,  # type: ignore[call-arg]
+            ),
+        ),
+    )
+    try:
+        return trainer.fit().return_value  # type: ignore[attr-defined]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _train_worker(work: dict[str, Any]) -> None:
-    """One worker's part of a trial; an error of one ends them all (`group_failure`)."""
-    import ray
-    from ray import train
+def _train_worker(config: dict[str, Any]) -> None:
+    """One worker's part of a trial; an error of one ends them all."""
     from ray.train.torch import get_device
 
-    if work["gpus"]:
+    placed: PlacedTask = config["placed"]
+    if placed.resources.gpus:
         torch.cuda.set_device(get_device())
     try:
-        _compute(work, train.report, publishes=train.get_context().get_world_rank() == 0)
+        for report in compute(placed.task):
+            train.report({"report": report})
     except Exception as error:
-        actor = ray.get_runtime_context().get_actor_id()
-        raise WorkerFailed(end_of(error) | {"actor": actor}) from None
+        actor = ray.get_runtime_context().get_actor_id() or ""
+        raise WorkerFailed(replace(end_of(error), process=actor)) from None
 
 
-def _run(work: dict[str, Any], report: Report) -> None:
-    """Runs the trial and reports its progress; ends with a report that has a `status`.
+class WorkerFailed(Exception):
+    """Carries a worker's last report to whoever drives the group."""
 
-    A trial that cannot succeed (bad settings, a diverging loss, a bug) ends with a reason instead
-    of an exception, so that nothing tries it again. Only a dying process is tried again.
-    """
-    try:
-        _compute(work, report, publishes=True)
-    except Exception as error:
-        report(end_of(error))
+    def __init__(self, end: End) -> None:
+        super().__init__(end)
+        self.end = end
 
 
-def _compute(work: dict[str, Any], report: Report, *, publishes: bool) -> None:
-    """The trial itself, in a process that may be one of several workers."""
-    # Ray and `ray submit` set the thread count of a process by rules of their own.
-    torch.set_num_threads(max(1, int(work["threads"])))
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    workdir = Path(tempfile.mkdtemp(prefix="ranksweep-trial-"))
-    checkpoints: Checkpoints | None = None
-    try:
-        store = Store(work["storage"], work["sweep"])
-        if work["num_workers"] == 1 and (kept := publish_kept(store, work["name"])):
-            report({"status": kept["status"], "result": kept})
-            return
-        if work["epochs"] and (rung := read_rung(store, work["name"], work["epochs"])):
-            report({"status": "stopped", "reason": rung.text()})
-            return
-        config = TrialConfig().override(work["settings"])
-        history: list[str] = []
-        cadence = Cadence(**work["cadence"])
-        pause = _pause(config, work["epochs"])
-        if cadence.minutes:
-            folder = store.checkpoint_folder(work["name"])
-            wait = partial(patient_read, store)
-            checkpoints = Checkpoints(folder, cadence, pause=pause, wait=wait)
-        for news in run_trial(config, workdir, checkpoints=checkpoints):
-            if isinstance(news, TrialResult):
-                if publishes:
-                    (workdir / HISTORY).write_text("\n".join(history))
-                    publish_or_keep(store, workdir, work["name"])
-                    if checkpoints:
-                        checkpoints.clear()
-                # Store addresses are content: by now the trial is safe, whoever dies next.
-                report({"status": news.status, "result": asdict(news)})
-            else:
-                history.append(json.dumps(asdict(news)))
-                report({"status": "running", "news": asdict(news)})
-                if news.step == pause:
-                    rung = _rung(config, work["epochs"], news, history)
-                    if publishes:
-                        leave_rung(store, work["name"], rung)
-                    report({"status": "stopped", "reason": rung.text()})
-                    break
-    except Diverged:
-        if checkpoints and publishes:
-            checkpoints.clear()  # it would diverge again
-        raise
-    finally:
-        shutil.rmtree(workdir, ignore_errors=True)
+def end_of_group(error: Exception) -> End:
+    """The last report of a trial whose group ended by an error: that of the worker which began it,
+    with its rank, and with Ray's id of its process."""
+    failures: dict[int, Exception] = getattr(error, "worker_failures", {})
+    if not failures:
+        return _end_without_worker(error)
+    ends = [_end_of_worker(rank, failures[rank]) for rank in sorted(failures)]
+    return min(ends, key=_distance)
 
 
-def _pause(config: TrialConfig, epochs: int) -> int | None:
-    """The step after which the trial rests; None where it runs to its end."""
-    if not epochs:
-        return None
-    return pause_step(config, load_inputs(config.collection, config.model.backbone), epochs)
+def kind_of_error(error: BaseException | None) -> Kind:
+    """The kind of what Ray raises when an attempt's process does not answer any more; None is
+    a death that left no word."""
+    if isinstance(error, OutOfMemoryError):
+        return "host memory"
+    if isinstance(error, NodeDiedError | ActorUnavailableError):
+        return "node lost"
+    if isinstance(error, RayActorError):
+        # Ray has no class for it: the text is all that tells a node's death from a process's.
+        lost = error.preempted or "node has died" in str(error) or "node failure" in str(error)
+        return "node lost" if lost else "process died"
+    return "process died" if error is None else "error"
 
 
-def _rung(config: TrialConfig, epochs: int, news: Progress, history: list[str]) -> Rung:
-    measure = config.evaluation.measures[0]
-    return Rung(
-        epochs=epochs,
-        num_epochs=config.training.num_epochs,
-        step=news.step,
-        num_steps=news.num_steps,
-        measure=measure,
-        dev=best_on_dev(history, measure, news.step),
+def _end_of_worker(rank: int, error: Exception) -> End:
+    if isinstance(error, WorkerFailed):
+        return replace(error.end, reason=f"{error.end.reason} (rank {rank})")
+    cause = getattr(error, "health_check_failure", error)
+    return End(
+        "failed",
+        reason=f"{first_line(cause)} (rank {rank})",
+        kind=_kind(cause),
+        process=getattr(cause, "actor_id", None) or "",
     )
+
+
+def _end_without_worker(error: Exception) -> End:
+    """Of a group that never came about, or whose nodes were taken away."""
+    cause = getattr(error, "controller_failure", error)
+    lost = hasattr(error, "preemption_info")
+    return End("failed", reason=first_line(cause), kind="node lost" if lost else _kind(cause))
+
+
+def _kind(error: Exception) -> Kind:
+    """Ray's kinds, and Ray Train's own: a worker that does not answer or did not start."""
+    silent = type(error).__name__.startswith(("WorkerHealthCheck", "WorkerGroupStartup"))
+    return "process died" if silent else kind_of_error(error)
+
+
+def _distance(end: End) -> tuple[int, bool]:
+    """How far from the cause: a broken connection is what others see of it."""
+    return CAUSES.index(end.kind), bool(_CONNECTION.search(end.reason))

@@ -1,9 +1,9 @@
 """What runs next: the seam between the runner and whoever decides which trials are worth it."""
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
+from rank_core.trial.trial_result import Progress
 from sweeps.plan.plan import Trial
 
 
@@ -29,40 +29,11 @@ class Feed(Protocol):
         """Trials that may still come, as far as known now: what progress is measured against."""
         ...
 
-    def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
-        """Whether to stop a running trial early. `news` has `step`, `num_steps` and, where the
-        trial has just validated, `dev`: {measure: mean}. Such a trial ends as `stopped`."""
+    def stop(self, trial: Trial, news: Progress) -> bool:
+        """Whether to stop a running trial early. Such a trial ends as `stopped`."""
         ...
 
     def ended(self, trial: Trial, status: str) -> None:
         """A trial has ended for good: `done` or `collapsed` (its result is in the store's folder),
         `stopped`, `failed` or `diverged` (the reason is in the ledger)."""
         ...
-
-
-class Queue:
-    """Trials in the order given; none is stopped."""
-
-    def __init__(self, trials: Iterable[Trial]) -> None:
-        self._ahead = deque(trials)
-
-    def next(self) -> Trial | None:
-        """The first one that was not launched yet."""
-        return self._ahead.popleft() if self._ahead else None
-
-    @property
-    def over(self) -> bool:
-        """Whether all are launched."""
-        return not self._ahead
-
-    @property
-    def ahead(self) -> Sequence[Trial]:
-        """Those not launched yet."""
-        return tuple(self._ahead)
-
-    def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
-        """Never."""
-        return False
-
-    def ended(self, trial: Trial, status: str) -> None:
-        """Changes nothing: no trial depends on another."""

@@ -15,6 +15,7 @@ import pandas as pd
 
 from rank_core.files import write_json
 from rank_core.stats.scopes import Floats
+from rank_core.trial.trial_result import Progress
 from sweeps.plan.plan import Plan, Trial
 from sweeps.store.storage_retry import patient_read, patiently
 from sweeps.store.sweep_file import described_cells
@@ -119,7 +120,7 @@ class Search(ABC):
         begun -= {trial.seed for trial in self.ahead}
         return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
 
-    def stop(self, trial: Trial, news: Mapping[str, Any]) -> bool:
+    def stop(self, trial: Trial, news: Progress) -> bool:
         """Never: a trial cut short would bias what its seed says."""
         return False
 

@@ -42,22 +42,6 @@ class Failure:
         return f"{self.host} ({self.node[:8]})" if self.node else ""
 
 
-def kind_of_error(error: BaseException | None) -> Kind:
-    """Tells apart what Ray raises when an attempt's process does not answer any more; None is
-    a death that left no word."""
-    from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
-
-    if isinstance(error, OutOfMemoryError):
-        return "host memory"
-    if isinstance(error, NodeDiedError | ActorUnavailableError):
-        return "node lost"
-    if isinstance(error, RayActorError):
-        # Ray has no class for it: the text is all that tells a node's death from a process's.
-        lost = error.preempted or "node has died" in str(error) or "node failure" in str(error)
-        return "node lost" if lost else "process died"
-    return "process died" if error is None else "error"
-
-
 def kind_of_reason(reason: str) -> Kind:
     """Tells apart what a trial's own process caught, by the name of the exception."""
     if reason.startswith(("OutOfMemory", "CUDA out of memory")):

@@ -4,9 +4,10 @@ import os
 
 import pandas as pd
 
+from sweeps.engine.trial_task import End
 from sweeps.store.trial_table import Ledger
 
-END = {"status": "diverged", "reason": "this stands for any end"}
+END = End("diverged", reason="this stands for any end")
 
 
 def once(path: str) -> bool:

@@ -8,9 +8,10 @@ from contextlib import closing
 
 import pytest
 
+from rank_core.trial.trial import Progress
 from sweeps.plan.plan import Trial
-from sweeps.ray_engine import attempts as launches
-from sweeps.search.feed import Queue
+from sweeps.ray_engine import attempts as attempts
+from sweeps.search.search import Listed
 from sweeps.store.failures import BAD_AFTER, SHUNNED_AFTER
 from tests.chaos.pretend import kinds, once, statuses
 from tests.chaos.victims import Machines
@@ -103,7 +104,7 @@ def test_a_bad_node_is_left_out_and_the_others_finish_the_sweep(run, tmp_path, m
 def test_a_trial_goes_back_where_it_died_when_its_last_other_node_is_lost(
     run, tmp_path, machines, monkeypatch
 ):
-    monkeypatch.setattr(launches, "STRANDED_SECONDS", 3)
+    monkeypatch.setattr(attempts, "STRANDED_SECONDS", 3)
     raylet, node = machines.raylets()[0], machines.nodes[0].node_id
     done, dead, killed = tmp_path / "done", tmp_path / "dead", str(tmp_path / "killed")
     done.mkdir()
@@ -134,7 +135,7 @@ def test_a_trial_goes_back_where_it_died_when_its_last_other_node_is_lost(
     machines.nodes.append(machines.cluster.add_node(num_cpus=1))
 
 
-class Impatient(Queue):
+class Impatient(Listed):
     """Stops the first cell's trials at their first news."""
 
     def stop(self, trial: Trial, news):
@@ -145,9 +146,8 @@ def test_a_trial_given_up_by_the_feed_makes_room_at_once(run):
     def fault(name):
         from ray import tune
 
-        news = {"step": 1, "num_steps": 9, "curve": [], "dev": None}
-        tune.report({"status": "running", "news": news})
-        tune.report({"status": "running", "news": news | {"step": 2}})
+        for step in (1, 2):
+            tune.report({"report": Progress(step, 9, (), None)})
 
     ledger, text = run(fault, Impatient)
     assert statuses(ledger) == (["diverged"] * 4 + ["stopped"] * 4, [1] * 8)

@@ -7,7 +7,7 @@ import ray
 
 from rank_core.errors import BadInput
 from sweeps.plan.command_line import parse
-from sweeps.ray_engine import cluster_resources as resources
+from sweeps.ray_engine import cluster as resources
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import ir_measures
 import pandas as pd
 import pytest
 
-from rank_core.checkpoints.checkpoint import Cadence
 from rank_core.data.trec import read_qrels, read_run
 from sweeps.report.results import COMPARISON_COLUMNS, SCHEMA_VERSION
 from sweeps.tracking.client import connect
@@ -191,32 +189,26 @@ def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(smoke, tmp
 
 WORKER = """
 import json, sys
+from pathlib import Path
 from ray import tune
-from sweeps.ray_engine.trial_process import _run
-work, reports = json.loads(sys.argv[1]), []
-_run(work, reports.append)
-assert "traceback" not in reports[-1], reports[-1]["traceback"]
-print(json.dumps([reports[-1]["status"], sorted({"mlflow", "optuna"} & set(sys.modules))]))
+from rank_core.checkpoints.checkpoint import Cadence
+from rank_core.settings.config import TrialConfig
+from sweeps.engine.trial_task import TrialTask, attempt
+folder, storage = map(Path, sys.argv[1:])
+config = TrialConfig().override(json.loads((folder / "config.json").read_text()))
+task = TrialTask(folder.name, config, 0, str(storage), "window_stride", 1, Cadence())
+[*_, end] = attempt(task)
+print(json.dumps([end.status, end.traceback, sorted({"mlflow", "optuna"} & set(sys.modules))]))
 """
 
 
 def test_a_trials_process_imports_no_mlflow(smoke, tmp_path):
     folder = trial_folders(smoke.folder)[0]
-    work = {
-        "name": folder.name,
-        "settings": json.loads((folder / "config.json").read_text()),
-        "storage": str(tmp_path / "other"),
-        "sweep": "window_stride",
-        "num_workers": 1,
-        "epochs": 0,
-        "threads": 1,
-        "cadence": asdict(Cadence()),
-    }
     (tmp_path / "other" / "window_stride").mkdir(parents=True)  # as the driver has
-    command = [sys.executable, "-c", WORKER, json.dumps(work)]
+    command = [sys.executable, "-c", WORKER, str(folder), str(tmp_path / "other")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == ["done", []]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["done", "", []]
     assert (tmp_path / "other/window_stride/runs" / folder.name / "result.json").exists()
 
 

@@ -19,7 +19,7 @@ from sweeps.ray_engine import runner
 from sweeps.window_stride import EXPERIMENT
 flag = sys.argv.pop()
 
-def worker(work):
+def worker(config):
     import os, signal, torch
     from ray import train
     from rank_core.training import micro_batch
@@ -27,14 +27,14 @@ def worker(work):
     if train.get_context().get_world_rank() == 1:
         score = micro_batch.score_documents
         def fails(*args, **kwargs):
-            if work["settings"]["model.name"] == "firstp":
+            if config["placed"].task.config.model.name == "firstp":
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory (planted)")
             if not os.path.exists(flag):
                 open(flag, "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
             return score(*args, **kwargs)
         micro_batch.score_documents = fails
-    trainable._train_worker(work)
+    trainable._train_worker(config)
 
 def run_in_train(config):
     from sweeps.ray_engine import trial_process as trainable

@@ -1,5 +1,6 @@
 """Plans over the small collection, and what a trial leaves behind."""
 
+import io
 import json
 import subprocess
 import sys
@@ -9,9 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from sweeps.engine.progress import Monitor
 from sweeps.plan.command_line import parse
 from sweeps.plan.plan import Plan, make_plan
+from sweeps.search.search import Listed, Search
+from sweeps.store.sweep_file import manifest, write_json
 from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import Ledger
+from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.recorder import Recorder
 from sweeps.window_stride import EXPERIMENT
 
 PlanOf = Callable[..., Plan]
@@ -30,6 +37,17 @@ def plan_of(inputs_words: list[str]) -> PlanOf:
         return make_plan(EXPERIMENT, options)
 
     return plan
+
+
+def follow(store: Store, plan: Plan, feed: type[Search] = Listed) -> Monitor:
+    """Who follows a sweep that begins, with its feed; what is said goes to a string."""
+    store.open()
+    write_json(store.folder / "sweep.json", manifest(plan, []))
+    ledger = Ledger(store)
+    ledger.plan(plan, store.finished())
+    recorder = Recorder(Outbox(store.folder / "outbox", "window_stride-woods"), store, plan)
+    search = feed(plan, lambda trial: None, store)
+    return Monitor(ledger, recorder, search, "nDCG@10", out=io.StringIO())
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torch import distributed as dist
 from rank_core import distributed
 from rank_core.trial.trial import run_trial
 from sweeps import scaling
-from sweeps.ray_engine.cluster_resources import Resources
+from sweeps.ray_engine.cluster import Resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed
 from sweeps.report.speedup import (
     Timing,

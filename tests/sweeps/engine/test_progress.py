@@ -1,6 +1,5 @@
 """What a sweep says and keeps while it runs."""
 
-import io
 import json
 from dataclasses import replace
 
@@ -8,14 +7,13 @@ import pandas as pd
 import pytest
 
 import sweeps.engine.progress
-from sweeps.engine.progress import Monitor
+from rank_core.training.train import CurvePoint
+from rank_core.trial.trial import Progress, TrialResult
+from sweeps.engine.trial_task import End
 from sweeps.plan.terminal import duration
-from sweeps.search.feed import Queue
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import Ledger
-from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.recorder import Recorder
+from tests.sweeps.conftest import follow
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")  # FirstP and MaxP
 VALUES = {"nDCG@10": 0.25, "RR@10": 0.5}
@@ -29,25 +27,16 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def launch(store, plan_of):
-    """The two trials, of costs 100 and 200, and who follows them."""
-    plan, ledger = plan_of(*SMALL), Ledger(store)
-    trials = [
-        replace(trial, cell=replace(trial.cell, cost=100.0 * (1 + i)))
-        for i, trial in enumerate(ledger.plan(plan, store.finished()))
-    ]
-    recorder = Recorder(Outbox(store.folder / "outbox", "window_stride-woods"), store, plan)
-    return trials, Monitor(ledger, recorder, Queue(trials), "nDCG@10", out=io.StringIO())
+def monitor(store, plan_of):
+    """Who follows two trials, of costs 100 and 200."""
+    plan = plan_of(*SMALL)
+    cells = [replace(cell, cost=100.0 * (1 + i)) for i, cell in enumerate(plan.cells)]
+    return follow(store, replace(plan, cells=tuple(cells)))
 
 
 @pytest.fixture
-def trials(launch):
-    return launch[0]
-
-
-@pytest.fixture
-def monitor(launch):
-    return launch[1]
+def trials(monitor):
+    return monitor.feed.ahead
 
 
 @pytest.fixture
@@ -60,15 +49,14 @@ def ends(store, trials, monitor, leave_result):
             leave_result(store, name, status=status)
         result = json.loads((store.folder / "runs" / name / "result.json").read_text())
         result |= {"dev": VALUES, "test": VALUES, "best_step": 2, "versions": {"torch": "2"}}
-        monitor.news(trials[number], {"status": status, "result": result})
+        monitor.finished(trials[number], End(status, TrialResult(**result)))
 
     return end
 
 
 def running(step, dev=None):
-    point = {"step": step, "seconds": 0.0, "loss": 1.0, "learning_rate": 1e-3, "gradient_norm": 2}
-    news = {"step": step, "num_steps": 9, "curve": [point], "dev": dev}
-    return {"status": "running", "news": news}
+    point = CurvePoint(step, seconds=0.0, loss=1.0, learning_rate=1e-3, gradient_norm=2.0)
+    return Progress(step, 9, (point,), dev)
 
 
 def records(store):
@@ -117,8 +105,8 @@ def test_a_collapsed_trial_is_loud_but_no_failure(trials, monitor, ends):
 def test_a_lost_trial_is_named_with_the_first_line_of_its_reason(store, trials, monitor, status):
     trial = trials[1]
     monitor.started(trial)
-    report = {"status": status, "reason": "the reason\nmore", "traceback": "File x, line 1"}
-    monitor.news(trial, report)
+    end = End(status, reason="the reason\nmore", traceback="File x, line 1")
+    monitor.finished(trial, end)
     [line] = monitor.out.getvalue().splitlines()
     assert line.startswith("[1/2, 1 failed] MaxP 48/32 seed 1")
     assert f"{status.upper()}: the reason" in line
@@ -219,7 +207,7 @@ def test_a_trial_stopped_early_is_no_failure(store, trials, monitor):
 def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, monitor, ends):
     monitor.started(replace(trials[0], epochs=1))
     reason = "after 1 of 9 epochs, dev nDCG@10 0.250"
-    monitor.news(trials[0], {"status": "stopped", "reason": reason})
+    monitor.finished(trials[0], End("stopped", reason=reason))
     out = monitor.out.getvalue()
     assert out.startswith("[1/2] FirstP 96 seed 1") and f"rests {reason}" in out
     assert monitor.ended == {trials[0].name: "stopped"}

@@ -1,171 +1,143 @@
-"""A trial's own process: what it reports, leaves in the store, and takes up after a death."""
+"""Of a group of workers, the one that began its end is named, with the kind of its failure."""
 
-import json
-import threading
-from dataclasses import asdict
-from pathlib import Path
+import pickle
+from dataclasses import replace
 
 import pytest
+from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    NodeDiedError,
+    OutOfMemoryError,
+    RayTaskError,
+)
+from ray.train import ControllerError
+from ray.train.v2._internal.exceptions import (
+    WorkerGroupStartupFailedError,
+    WorkerHealthCheckFailedError,
+    WorkerHealthCheckTimeoutError,
+)
+from ray.train.v2.api.exceptions import WorkerGroupError
 
-from rank_core.checkpoints.checkpoint import Cadence
-from sweeps.ray_engine.trial_process import _run
-from sweeps.store import storage_retry as patience
-from sweeps.store.rungs import best_on_dev, read_rung
-from sweeps.store.trial_store import Store
-
-STEPS = 6
-
-
-class Killed(BaseException):
-    """Stands for the end of the process: nothing may catch it."""
-
-
-@pytest.fixture
-def work(small_trial, tmp_path):
-    few = {"evaluation.max_dev_queries": 2, "evaluation.max_test_queries": 2}
-    config = small_trial.override({"training.num_epochs": 3} | few)
-    return {
-        "name": "cell-seed1",
-        "settings": config.settings(),
-        "storage": str(tmp_path / "s"),
-        "sweep": "sweep",
-        "num_workers": 1,
-        "epochs": 0,
-        "threads": 1,
-        "cadence": asdict(Cadence(steps=1)),
-    }
+from rank_core.errors import BadInput, Diverged, OutOfMemory
+from sweeps.engine.trial_task import end_of
+from sweeps.ray_engine.trial_process import CAUSES, WorkerFailed, end_of_group, kind_of_error
+from sweeps.store.failures import LIMITS, first_line
 
 
-def attempt(work, dies_at=0):
-    """What an attempt reports; it dies with the report of a step."""
-    Store(work["storage"], work["sweep"]).open()  # as the driver has
-    reports = []
-
-    def report(what):
-        reports.append(what)
-        if dies_at and what["status"] == "running" and what["news"]["step"] == dies_at:
-            raise Killed
-
+def raised(error):
+    """What a worker says of an error, with its traceback."""
     try:
-        _run(work, report)
-    except Killed:
-        assert dies_at
-    return reports
+        raise error
+    except Exception as caught:
+        return WorkerFailed(replace(end_of(caught), process="ab12"))
 
 
-def run_folder(work):
-    return Path(work["storage"]) / "sweep" / "runs" / work["name"]
+def told(**failures):
+    """What is told of a group in which ranks failed so."""
+    ranks = {int(rank.removeprefix("rank")): error for rank, error in failures.items()}
+    return end_of_group(WorkerGroupError("text", ranks))
 
 
-def test_a_second_attempt_goes_on_and_leaves_what_one_alone_would_have(work, computed, tmp_path):
-    undisturbed = work | {"storage": str(tmp_path / "undisturbed"), "cadence": asdict(Cadence())}
-    [*_, expected] = attempt(undisturbed)
-    computed.clear()
-    first = attempt(work, dies_at=4)
-    assert len(computed) == 4 and [r["news"]["step"] for r in first] == [1, 2, 3, 4]
-    second = attempt(work)
-    assert len(computed) == STEPS
-    assert second[:4] == first, "what was said is said again, with its times"
-    history = [json.loads(line) for line in (run_folder(work) / "history.jsonl").open()]
-    points = [point["step"] for news in history for point in news["curve"]]
-    assert points == list(range(1, STEPS + 1))
-    assert [news["step"] for news in history if news["dev"]] == [2, 4, 6]
-    for split in ("dev", "test"):
-        assert second[-1]["result"][split] == expected["result"][split]
-    for name in ("per_query.parquet", "test.run.gz"):
-        assert (run_folder(work) / name).read_bytes() == (
-            run_folder(undisturbed) / name
-        ).read_bytes()
+LOST_PEER = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]")
+NCCL = RuntimeError("NCCL error: remote process exited or there was a network error")
 
 
-def test_a_trial_waits_for_a_storage_that_is_away_as_it_begins(
-    work, computed, tmp_path, monkeypatch
-):
-    attempt(work, dies_at=4)
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
-    storage, elsewhere = Path(work["storage"]), tmp_path / "elsewhere"
-    storage.rename(elsewhere)
-    back = threading.Timer(0.1, lambda: elsewhere.rename(storage))
-    back.start()
-    reports = []
-    _run(work, reports.append)
-    back.join()
-    assert [report["status"] for report in reports] == ["running"] * STEPS + ["done"]
-    assert len(computed) == STEPS, "it went on from its checkpoint"
-    assert (run_folder(work) / "result.json").exists()
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (Diverged("nan at step 3"), "diverged", "nan at step 3"),
+        (BadInput("x must be y"), "failed", "x must be y"),
+        (ValueError("x"), "failed", "ValueError: x"),
+    ],
+)
+def test_a_process_tells_how_it_ended(error, status, reason):
+    end = raised(error).end
+    assert (end.status, end.reason) == (status, reason)
+    assert bool(end.traceback) == reason.startswith("ValueError")
 
 
-def test_checkpoints_go_when_the_trial_is_published(work):
-    attempt(work, dies_at=2)
-    folder = Path(Store(work["storage"], "sweep").checkpoint_folder(work["name"]))
-    assert len(list(folder.iterdir())) == 2
-    attempt(work)
-    assert not folder.exists()
+def test_the_kinds_are_all_there_are():
+    assert sorted(CAUSES) == sorted(LIMITS)
 
 
-def test_a_short_trial_keeps_none_and_zero_minutes_keep_none(work, computed):
-    for cadence in (Cadence(), Cadence(minutes=0)):
-        attempt(work | {"cadence": asdict(cadence)}, dies_at=4)
-    assert not (Path(work["storage"]) / "sweep" / "checkpoints").exists()
+def test_the_rank_that_ran_out_of_memory_is_the_cause():
+    end = told(rank0=raised(LOST_PEER), rank1=raised(OutOfMemory("the GPU must hold one row")))
+    assert end.kind == "device memory" and end.process == "ab12"
+    assert end.reason == "OutOfMemory: the GPU must hold one row (rank 1)"
+    assert "OutOfMemory" in end.traceback
 
 
-def test_a_diverged_trial_leaves_no_checkpoint(work):
-    work["settings"] |= {"training.backbone_learning_rate": 1e30, "training.warmup": 0.0}
-    work["cadence"] = asdict(Cadence(steps=1))
-    [*_, last] = attempt(work)
-    assert last["status"] == "diverged"
-    assert not (Path(work["storage"]) / "sweep" / "checkpoints" / work["name"]).exists()
+@pytest.mark.parametrize("seen", [LOST_PEER, NCCL])
+@pytest.mark.parametrize(
+    ("death", "kind"),
+    [(ActorDiedError(), "process died"), (OutOfMemoryError("95 %"), "host memory")],
+)
+def test_a_death_explains_the_broken_connections(seen, death, kind):
+    unhealthy = WorkerHealthCheckFailedError("A worker health check failed.", death)
+    end = told(rank0=raised(seen), rank1=unhealthy)
+    assert end.kind == kind and end.reason.endswith("(rank 1)")
 
 
-def test_a_trial_pauses_at_its_rung_and_goes_on_as_if_it_never_had(work, computed, tmp_path):
-    work["cadence"] = asdict(Cadence())  # so short a trial has no other checkpoint
-    undisturbed = work | {"storage": str(tmp_path / "undisturbed")}
-    [*_, expected] = attempt(undisturbed)
-    history = (run_folder(undisturbed) / "history.jsonl").read_text().splitlines()
-    computed.clear()
-    first = attempt(work | {"epochs": 1})
-    store = Store(work["storage"], "sweep")
-    rung = read_rung(store, work["name"], 1)
-    assert len(computed) == 2 and rung.step == 2 and rung.num_steps == STEPS
-    assert rung.dev == best_on_dev(history, "nDCG@10", 2)
-    assert first[-1] == {"status": "stopped", "reason": rung.text()}
-    assert not run_folder(work).exists(), "a trial that has paused is not a finished one"
-    assert attempt(work | {"epochs": 1}) == [first[-1]], "asked again it only says where it stands"
-    attempt(work | {"epochs": 2})
-    assert len(computed) == 4 and read_rung(store, work["name"], 2).step == 4
-    [*_, last] = attempt(work)
-    assert len(computed) == STEPS
-    for split in ("dev", "test"):
-        assert last["result"][split] == expected["result"][split]
-    assert (run_folder(work) / "per_query.parquet").read_bytes() == (
-        run_folder(undisturbed) / "per_query.parquet"
-    ).read_bytes()
+def test_an_error_of_the_trial_explains_them_too():
+    end = told(rank0=raised(LOST_PEER), rank1=raised(ValueError("x")))
+    assert (end.kind, end.reason) == ("error", "ValueError: x (rank 1)")
 
 
-def test_without_checkpoints_it_starts_anew_and_ends_alike(work, computed, tmp_path):
-    work["cadence"] = asdict(Cadence(minutes=0))
-    [*_, expected] = attempt(work | {"storage": str(tmp_path / "undisturbed")})
-    attempt(work | {"epochs": 1})
-    [*_, last] = attempt(work)
-    assert len(computed) == STEPS + 2 + STEPS
-    assert last["result"]["test"] == expected["result"]["test"]
+def test_a_loss_that_is_no_number_is_told_as_such():
+    end = told(rank0=raised(Diverged("nan")), rank1=raised(Diverged("nan")))
+    assert (end.status, end.reason) == ("diverged", "nan (rank 0)")
 
 
-def test_a_process_that_dies_after_its_checkpoint_pauses_without_computing(work, computed):
-    work["epochs"] = 2
-    attempt(work, dies_at=4)
-    [*_, last] = attempt(work)
-    assert len(computed) == 4 and last["status"] == "stopped"
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ControllerError(WorkerGroupStartupFailedError("a node died")), "process died"),
+        (ControllerError(ActorDiedError()), "process died"),
+        (ControllerError(ValueError("x")), "error"),
+        (ValueError("x"), "error"),
+    ],
+)
+def test_a_group_that_never_came_about_has_a_kind_too(error, kind):
+    end = end_of_group(error)
+    assert (end.status, end.kind) == ("failed", kind) and end.reason
 
 
-def test_a_rung_at_the_end_of_training_is_the_end(work):
-    work["epochs"] = 3
-    [*_, last] = attempt(work)
-    assert last["status"] == "done"
+def test_a_worker_that_hangs_counts_as_dead():
+    assert told(rank0=WorkerHealthCheckTimeoutError("no answer")).kind == "process died"
 
 
-def test_a_rung_between_two_validations_is_at_the_later_one(work, computed):
-    work["settings"] |= {"training.validate_every": 3}
-    attempt(work | {"epochs": 1})  # 2 steps
-    assert len(computed) == 3
-    assert read_rung(Store(work["storage"], "sweep"), work["name"], 1).step == 3
+def test_what_a_worker_says_survives_the_way_to_the_driver():
+    failed = raised(ValueError("x"))
+    assert pickle.loads(pickle.dumps(failed)).end == failed.end
+
+
+def died(message, reason=None):
+    context = ActorDiedErrorContext(error_message=message, actor_id=b"\0" * 16, pid=7)
+    if reason is not None:
+        context.node_death_info.reason = reason
+    return ActorDiedError(context)
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        (died("Worker unexpectedly exits with a connection error code 2."), "process died"),
+        (died("The actor died because its node has died. Node Id: 0a"), "node lost"),
+        (died("gone", NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED), "node lost"),
+        (ActorUnavailableError("no answer", None), "node lost"),
+        (NodeDiedError("gone"), "node lost"),
+        (OutOfMemoryError("95 % of the node's memory"), "host memory"),
+        (RayTaskError("train", "Traceback", ValueError("x")), "error"),
+        (None, "process died"),
+    ],
+)
+def test_what_ray_raises_is_told_apart(error, kind):
+    assert kind_of_error(error) == kind
+
+
+def test_the_reason_names_the_cause_and_not_only_that_an_actor_died():
+    text = first_line(died("The actor died because its node has died."))
+    assert text.startswith("ActorDiedError: The actor died unexpectedly")
+    assert "its node has died" in text and "actor_id" not in text and "\n" not in text

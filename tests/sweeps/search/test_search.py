@@ -11,6 +11,7 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing.rule import FIRST_LOOK
+from rank_core.trial.trial import Progress
 from sweeps.plan.command_line import parse
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
@@ -144,7 +145,7 @@ def test_a_lost_trial_takes_its_configuration_out_of_the_race_and_stays_wanted(r
 
 
 def test_no_search_stops_a_trial_early(plan_of, race_plan, tmp_path):
-    news = {"step": 1, "num_steps": 10, "dev": {"nDCG@10": 0.0}}
+    news = Progress(1, 10, (), {"nDCG@10": 0.0})
     for plan in (plan_of(*SIX), race_plan):
         search = make_search(plan, lambda trial: None, Store(str(tmp_path), "window_stride"))
         assert not any(search.stop(trial, news) for trial in search.decision.wanted)

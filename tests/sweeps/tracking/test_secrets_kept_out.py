@@ -1,19 +1,14 @@
 """Secrets in what a failing trial says, and in what a user writes on the command line."""
 
-import io
-
 import pandas as pd
 import pytest
 
 from sweeps.driver.sweep import main
-from sweeps.engine.progress import Monitor
-from sweeps.search.feed import Queue
+from sweeps.engine.trial_task import End
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import Ledger
-from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.recorder import Recorder
 from sweeps.window_stride import EXPERIMENT
+from tests.sweeps.conftest import follow
 
 REASON = "OSError: 403 for https://me:planted-one@host/x with key planted-two-in-the-environment"
 
@@ -21,24 +16,19 @@ REASON = "OSError: 403 for https://me:planted-one@host/x with key planted-two-in
 def test_the_reason_of_a_failure_is_kept_without_its_secrets(plan_of, tmp_path, monkeypatch):
     monkeypatch.setenv("SERVICE_API_KEY", "planted-two-in-the-environment")
     store = Store(str(tmp_path / "s"), "window_stride")
-    store.open()
-    plan = plan_of("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")
-    ledger = Ledger(store)
-    first, second = ledger.plan(plan, store.finished())
-    recorder = Recorder(Outbox(store.folder / "outbox", "window_stride-woods"), store, plan)
-    said = io.StringIO()
-    monitor = Monitor(ledger, recorder, Queue([first, second]), "nDCG@10", out=said)
+    monitor = follow(store, plan_of("chunking.window=48", "chunking.stride=32", "--num-seeds", "1"))
+    first, second = monitor.feed.ahead
     monitor.started(first)
     monitor.failed(first, Failure("storage", REASON), again=True)
     monitor.started(first)
     monitor.failed(first, Failure("error", REASON), again=False, traceback=f"Traceback\n{REASON}")
     monitor.started(second)
-    monitor.news(second, {"status": "diverged", "reason": REASON})
+    monitor.finished(second, End("diverged", reason=REASON))
 
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     texts = [path.read_bytes() for path in files if path.suffix != ".parquet"]
     tables = [pd.read_parquet(path) for path in files if path.suffix == ".parquet"]
-    texts += [table.to_csv().encode() for table in tables] + [said.getvalue().encode()]
+    texts += [table.to_csv().encode() for table in tables] + [monitor.out.getvalue().encode()]
     assert sum(b"403 for https://[redacted]@host" in text for text in texts) >= 5
     assert [text for text in texts if b"planted" in text] == []
 

@@ -1,21 +1,22 @@
-"""The Ray cluster a sweep runs on, what a trial takes of it, and the refusal of what cannot run."""
+"""The Ray cluster a sweep runs on: its nodes, what a trial takes of them, and the refusal of what
+cannot run."""
 
 import json
 import logging
 import os
 import uuid
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import ray
 
-from rank_core.checkpoints.checkpoint import Cadence
 from rank_core.errors import BadInput
 from sweeps.plan.address import BOOTSTRAP, cluster_address
 from sweeps.plan.command_line import Options
 from sweeps.store.trial_store import Store
 
-GIBIBYTE = 2**30
+T = TypeVar("T")
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
 DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group
 
@@ -29,7 +30,6 @@ class Resources:
     gpus: float  # of a worker
     threads: int  # of a worker
     slots: int
-    cadence: Cadence = field(default_factory=Cadence)  # of its checkpoints
 
 
 def connect(num_workers: int) -> None:
@@ -52,6 +52,11 @@ def connect(num_workers: int) -> None:
         include_dashboard=num_workers > 1,
         **quiet,
     )
+
+
+def disconnect() -> None:
+    """Leaves the cluster; ends a Ray that this command has started."""
+    ray.shutdown()
 
 
 def trial_resources(options: Options) -> Resources:
@@ -79,12 +84,7 @@ def trial_resources(options: Options) -> Resources:
         gpus=gpus_per_worker,
         threads=options.cpus_per_worker,
         slots=slots,
-        cadence=_cadence(options),
     )
-
-
-def _cadence(options: Options) -> Cadence:
-    return Cadence(options.checkpoint_minutes, quota_bytes=int(options.checkpoint_gib * GIBIBYTE))
 
 
 def _capacity(resource: str) -> float:
@@ -142,3 +142,52 @@ def _answer(answer: Any) -> bool:
 @ray.remote(num_cpus=0)
 def _sees(path: str) -> bool:
     return os.path.exists(path)
+
+
+def on_slots(work: Callable[[], T], options: Options, most: int) -> tuple[Resources, list[T]]:
+    """What a trial takes on the cluster, and what `work` gives on each of its slots at the same
+    time, on `most` at most; of slots with GPUs, on one."""
+    connect(options.num_workers)
+    try:
+        resources = trial_resources(options)
+        number = 1 if resources.gpus else min(most, resources.slots)
+        task = ray.remote(work).options(
+            num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0
+        )
+        return resources, ray.get([task.remote() for _ in range(number)])
+    except ray.exceptions.WorkerCrashedError:
+        raise BadInput(
+            "a trial must fit a node's memory; a task that measured one was killed. "
+            "Lower the sizes, or raise --cpus-per-worker so that fewer run side by side"
+        ) from None
+    finally:
+        disconnect()
+
+
+def hosts() -> dict[str, str]:
+    """{Ray's id of a node, alive or dead: its host's name}."""
+    return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+
+
+def able_nodes(needs: Mapping[str, float]) -> set[str]:
+    """Ray's ids of the living nodes that can run a trial, which `needs` so much of resources."""
+    return {
+        node["NodeID"]
+        for node in ray.nodes()
+        if node["Alive"]
+        and all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
+    }
+
+
+def node_of(actor_id: str) -> tuple[str, bool]:
+    """(Ray's id of the node an actor is or was on, whether it lives); '' where none is known."""
+    # The public way to ask needs the dashboard.
+    from ray._private.state import actors
+
+    actor = actors(actor_id) if actor_id else {}
+    return actor.get("Address", {}).get("NodeID") or "", actor.get("State") == "ALIVE"
+
+
+def elsewhere(nodes: Sequence[str]) -> dict[str, str] | None:
+    """Ray's label selector for any node but these; None for any node at all."""
+    return {"ray.io/node-id": f"!in({','.join(nodes)})"} if nodes else None

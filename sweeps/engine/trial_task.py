@@ -1,0 +1,169 @@
+"""A trial as every engine computes it: what its process is given, what it reports, what it leaves.
+
+Imports neither ray, mlflow nor optuna.
+"""
+
+import json
+import shutil
+import tempfile
+import traceback
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from rank_core import distributed
+from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
+from rank_core.chunking.inputs import load_inputs
+from rank_core.errors import BadInput, Diverged
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.fold_model import pause_step
+from rank_core.trial.trial import Progress, TrialResult, run_trial
+from sweeps.plan.command_line import Options
+from sweeps.plan.plan import Trial
+from sweeps.store.failures import Kind, kind_of_reason
+from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
+from sweeps.store.storage_retry import patient_read, publish_kept, publish_or_keep
+from sweeps.store.trial_store import HISTORY, Store
+
+GIBIBYTE = 2**30
+
+
+@dataclass(frozen=True)
+class TrialTask:
+    """What the process of a trial is given; of several workers, each."""
+
+    name: str
+    config: TrialConfig
+    epochs: int  # after which it pauses; 0: it runs to its end
+    storage: str
+    sweep: str
+    threads: int
+    cadence: Cadence  # of its checkpoints
+
+
+@dataclass(frozen=True)
+class End:
+    """The last report of an attempt. A `stopped` trial pauses at a rung; of one that `failed` the
+    kind tells whether it is tried again."""
+
+    status: str  # done, collapsed, stopped, diverged, failed
+    result: TrialResult | None = None  # of one that is done or collapsed, else None
+    reason: str = ""
+    kind: Kind = "error"
+    traceback: str = ""
+    process: str = ""  # the engine's id of the process that failed; empty: the trial's own
+
+
+Report = Progress | End
+
+
+def trial_task(trial: Trial, store: Store, options: Options) -> TrialTask:
+    """The task of a trial of this command."""
+    quota = int(options.checkpoint_gib * GIBIBYTE)
+    return TrialTask(
+        name=trial.name,
+        config=trial.config,
+        epochs=trial.epochs,
+        storage=store.storage,
+        sweep=store.sweep,
+        threads=options.cpus_per_worker,
+        cadence=Cadence(options.checkpoint_minutes, quota_bytes=quota),
+    )
+
+
+def attempt(task: TrialTask) -> Generator[Report]:
+    """Computes a trial in this process; yields its progress, and its `End` last.
+
+    A trial that cannot succeed (bad settings, a diverging loss, a bug) ends with a reason instead
+    of an exception, so that nothing tries it again. Only a dying process is tried again.
+    """
+    try:
+        yield from compute(task)
+    except Exception as error:
+        yield end_of(error)
+
+
+def end_of(error: Exception) -> End:
+    """The last report of a process that an error ended."""
+    if isinstance(error, Diverged):
+        return End("diverged", reason=str(error))
+    if isinstance(error, BadInput):
+        return End("failed", reason=str(error))
+    reason = f"{type(error).__name__}: {error}"
+    text = "".join(traceback.format_exception(error))
+    return End("failed", reason=reason, kind=kind_of_reason(reason), traceback=text)
+
+
+def compute(task: TrialTask) -> Iterator[Report]:
+    """The same in a process that may be one of several workers, where errors are raised."""
+    # Ray and `ray submit` set the thread count of a process by rules of their own.
+    torch.set_num_threads(max(1, task.threads))
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    rank, num_workers = distributed.world()
+    store = Store(task.storage, task.sweep)
+    if num_workers == 1 and (kept := publish_kept(store, task.name)):
+        yield End(kept["status"], TrialResult(**kept))
+        return
+    if task.epochs and (rung := read_rung(store, task.name, task.epochs)):
+        yield End("stopped", reason=rung.text())
+        return
+    pause = _pause(task)
+    checkpoints = _checkpoints(task, store, pause)
+    history: list[str] = []
+    workdir = Path(tempfile.mkdtemp(prefix="ranksweep-trial-"))
+    try:
+        for news in run_trial(task.config, workdir, checkpoints=checkpoints):
+            if isinstance(news, TrialResult):
+                if rank == 0:
+                    (workdir / HISTORY).write_text("\n".join(history))
+                    publish_or_keep(store, workdir, task.name)
+                    if checkpoints:
+                        checkpoints.clear()
+                # Store addresses are content: by now the trial is safe, whoever dies next.
+                yield End(news.status, news)
+                continue
+            history.append(json.dumps(asdict(news)))
+            yield news
+            if news.step == pause:
+                reached = _rung(task, news, history)
+                if rank == 0:
+                    leave_rung(store, task.name, reached)
+                yield End("stopped", reason=reached.text())
+                break
+    except Diverged:
+        if checkpoints and rank == 0:
+            checkpoints.clear()  # it would diverge again
+        raise
+    finally:
+        shutil.rmtree(workdir, ignore_errors=True)
+
+
+def _checkpoints(task: TrialTask, store: Store, pause: int | None) -> Checkpoints | None:
+    if not task.cadence.minutes:
+        return None
+    wait = partial(patient_read, store)
+    folder = store.checkpoint_folder(task.name)
+    return Checkpoints(folder, task.cadence, pause=pause, wait=wait)
+
+
+def _pause(task: TrialTask) -> int | None:
+    """The step after which the trial rests; None where it runs to its end."""
+    if not task.epochs:
+        return None
+    inputs = load_inputs(task.config.collection, task.config.model.backbone)
+    return pause_step(task.config, inputs, task.epochs)
+
+
+def _rung(task: TrialTask, news: Progress, history: list[str]) -> Rung:
+    measure = task.config.evaluation.measures[0]
+    return Rung(
+        epochs=task.epochs,
+        num_epochs=task.config.training.num_epochs,
+        step=news.step,
+        num_steps=news.num_steps,
+        measure=measure,
+        dev=best_on_dev(history, measure, news.step),
+    )
