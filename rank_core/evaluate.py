@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rank_core.errors import BadInput
 from rank_core.records import Qrels, Run
 
@@ -53,3 +56,17 @@ def mean_values(table: "pd.DataFrame") -> dict[str, float]:
     return {
         str(name): float(value) for name, value in table.groupby("measure").value.mean().items()
     }
+
+
+def without_ties(scores_K: Sequence[float] | NDArray[np.float32]) -> list[float]:
+    """Scores in rank order, each lowered below the one before by as little as a float32 can be.
+
+    Programs break ties in their own ways (trec_eval by descending doc_id, Lucene by ascending):
+    without ties all of them measure the same ranking.
+    """
+    scores: list[float] = []
+    limit = np.float32(np.inf)
+    for score in scores_K:
+        limit = min(np.float32(score), np.nextafter(limit, np.float32(-np.inf)))
+        scores.append(float(limit))
+    return scores

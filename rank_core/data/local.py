@@ -223,7 +223,7 @@ def _bm25_runs(
         together = {
             query_id: text for split in queries.values() for query_id, text in split.items()
         }
-        run = first_stage.bm25_run(documents, together)
+        run = first_stage.Bm25Index(documents).run(together)
         for name, of_split in queries.items():
             (folder / name).mkdir()
             part = {query_id: run[query_id] for query_id in of_split}

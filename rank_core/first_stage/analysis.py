@@ -6,8 +6,10 @@ words by Unicode's rules, possessive 's off, lower case, 33 stop words out, Port
 
 import functools
 import re
+import string
 from collections.abc import Callable
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 from rank_core.first_stage.porter import stem
 
@@ -30,21 +32,46 @@ _PICTOGRAPHS_THEN = (
 
 # No word goes across it, except that the narrow no-break space joins as `_` does.
 _WHITE_SPACE = re.compile(r"[^\S\u202F]+")
+# At the ends of a piece of ASCII these belong to no word.
+_MARKS = string.punctuation.replace("_", "")
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Memo(dict[Key, Value]):
+    """What a function returned for each argument so far; an unknown argument calls it."""
+
+    def __init__(self, function: Callable[[Key], Value]) -> None:
+        self._function = function
+
+    def __missing__(self, key: Key) -> Value:
+        value = self[key] = self._function(key)
+        return value
 
 
 def lucene_analyser() -> Callable[[str], list[str]]:
     """A function from a text to its index terms; it remembers what stood between two spaces."""
-    known: dict[str, list[str]] = {}
+    known = Memo(terms_of)
+    return lambda text: list(chain.from_iterable(map(known.__getitem__, pieces_of(text))))
 
-    def analyse(text: str) -> list[str]:
-        terms: list[str] = []
-        for piece in _WHITE_SPACE.split(text):
-            if piece not in known:
-                known[piece] = [term for word in _words(piece) if (term := _term(word))]
-            terms += known[piece]
-        return terms
 
-    return analyse
+def pieces_of(text: str) -> list[str]:
+    """What stands between the white space of a text; `terms_of` takes each by itself."""
+    return text.split() if "\u202f" not in text else _WHITE_SPACE.split(text)
+
+
+def terms_of(piece: str) -> list[str]:
+    """The index terms of one piece of a text."""
+    if piece.isascii():
+        word = piece.strip(_MARKS)
+        words = [word] if word.isalnum() and len(word) <= MAX_WORD_LENGTH else _words(piece)
+    else:
+        words = _words(piece)
+    return [term for word in words if (term := _term(word))]
+
+
+_stem = functools.lru_cache(maxsize=1 << 16)(stem)  # a word stands in many pieces
 
 
 def _term(word: str) -> str | None:
@@ -53,7 +80,7 @@ def _term(word: str) -> str | None:
         word = word[:-2]
     # Letter by letter, as Java's Character.toLowerCase: no final sigma, no dot above after İ.
     word = word.lower() if word.isascii() else "".join(letter.lower()[0] for letter in word)
-    return None if word in STOP_WORDS else stem(word)
+    return None if word in STOP_WORDS else _stem(word)
 
 
 def _words(piece: str) -> list[str]:

@@ -1,101 +1,192 @@
-"""BM25 without Java in one call.
+"""BM25 and RM3 in memory, as Lucene computes them to the last digit, without Java.
 
-Analysis: lower case, words, Lucene's 33 English stop words, Porter stems. Lucene itself rounds
-document lengths to one byte and knows finer rules for words; this does so on demand only, so a few
-ranks differ by default from an index built by it.
+Lucene keeps the length of a document in one byte and computes in single precision; near-equal
+documents change places if one does otherwise. Source: BM25Similarity and SmallFloat of Lucene 9.
 """
 
-from __future__ import annotations
-
-import logging
-import re
-from collections.abc import Callable, Mapping
+from array import array
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rank_core.first_stage.analysis import STOP_WORDS
-from rank_core.first_stage.index import Bm25Index, best
-from rank_core.first_stage.settings import DEPTH, K1, B, Bm25Settings, require_depth
+from rank_core.evaluate import without_ties
+from rank_core.first_stage.analysis import Memo, lucene_analyser, pieces_of, terms_of
+from rank_core.first_stage.rm3 import expanded, may_expand
+from rank_core.first_stage.settings import DEPTH, Bm25Settings, Rm3, require_depth
+from rank_core.records import Run
 
-if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
-    from rank_core.records import Run
-
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
-_POSSESSIVE = re.compile(r"['’]s$")
-
-
-def recipe(*, exact_lucene: bool = False) -> str:
-    """What the scores depend on besides the texts; part of every cache key of a first stage."""
-    if exact_lucene:
-        return f"exact lucene 1, regex {version('regex')}"
-    return f"bm25s {version('bm25s')}, PyStemmer {version('PyStemmer')}, lucene analysis 1"
+_EXACT_LENGTHS = 24
+"""How many codes are plain numbers, before those of three bits behind a leading one begin."""
 
 
-def bm25_run(
-    documents: Mapping[str, str],
-    queries: Mapping[str, str],
-    *,
-    depth: int = DEPTH,
-    k1: float = K1,
-    b: float = B,
-    exact_lucene: bool = False,
-) -> Run:
-    """The `depth` best documents of each query; ties are broken by doc_id.
+def recipe() -> str:
+    """What the scores depend on besides texts and settings; part of every cache key of BM25."""
+    return f"exact lucene 1, regex {version('regex')}"
 
-    A document that shares no term with the query is not retrieved, so a query may get fewer than
-    `depth` documents or none. `exact_lucene` gives the ranking of a Lucene index (its one-byte
-    lengths, words, stems and arithmetic) in place of the plain formula.
+
+def length_to_byte(length: int) -> int:
+    """The code 0 to 255 of a length in terms: exact up to 39, then four significant bits."""
+    if length < _EXACT_LENGTHS:
+        return length
+    rest = length - _EXACT_LENGTHS
+    shift = max(rest.bit_length() - 4, -1)
+    if shift < 0:
+        return _EXACT_LENGTHS + rest
+    return _EXACT_LENGTHS + ((shift + 1) << 3 | rest >> shift & 0b111)
+
+
+def byte_to_length(code: int) -> int:
+    """The least length that has this code."""
+    rest = code - _EXACT_LENGTHS
+    if rest < 8:
+        return code
+    return _EXACT_LENGTHS + ((rest & 0b111 | 0b1000) << (rest >> 3) - 1)
+
+
+class Bm25Index:
+    """An inverted index in memory: analysed once, searched with any k1 and b.
+
+    The postings of term t are `_documents_P[starts[t]:starts[t + 1]]`, P over all terms.
     """
-    require_depth(depth)
-    if exact_lucene:
-        return Bm25Index(documents).run(queries, Bm25Settings(k1=k1, b=b), depth=depth)
-    analyse = _analyser()
-    doc_ids = sorted(documents)  # a document's number is then its place among ties
-    vocabulary: dict[str, int] = {}
-    term_ids = [
-        [vocabulary.setdefault(term, len(vocabulary)) for term in analyse(documents[doc_id])]
-        for doc_id in doc_ids
-    ]
-    if not vocabulary:
-        return {query_id: {} for query_id in queries}
-    index = _index(term_ids, vocabulary, k1=k1, b=b)
-    run: Run = {}
-    for query_id, text in queries.items():
-        known = [vocabulary[term] for term in analyse(text) if term in vocabulary]
-        scores_D = index.get_scores_from_ids(known) if known else np.zeros(len(doc_ids))
-        run[query_id] = {
-            doc_ids[number]: float(scores_D[number]) for number in best(scores_D, depth)
+
+    def __init__(self, documents: Mapping[str, str]) -> None:
+        self._doc_ids = sorted(documents)  # a document's number is then its place among ties
+        self._vocabulary: dict[str, int] = {}
+        terms_T, lengths_D = self._analysed(documents)
+        codes = [length_to_byte(int(length)) for length in lengths_D]
+        self._quantised_D = np.array([byte_to_length(code) for code in codes], dtype=np.float32)
+        self._num_with_terms = int(np.count_nonzero(lengths_D))
+        # The mean is that of the true lengths.
+        self._mean_length = np.float32(lengths_D.sum() / max(self._num_with_terms, 1))
+        # One number for each word in the text, equal for those of one term and document.
+        num_documents = max(len(lengths_D), 1)
+        keys = terms_T * np.int64(num_documents)
+        keys += np.repeat(np.arange(len(lengths_D)), lengths_D)
+        del terms_T
+        keys.sort()
+        is_first = np.ones(len(keys), dtype=bool)
+        is_first[1:] = keys[1:] != keys[:-1]
+        firsts = np.flatnonzero(is_first)
+        self._frequencies_P = np.diff(firsts, append=len(keys)).astype(np.float32)
+        keys = keys[firsts]
+        first_keys = np.arange(len(self._vocabulary) + 1) * num_documents
+        self._starts = np.searchsorted(keys, first_keys)
+        self._documents_P = (keys % num_documents).astype(np.int32)
+        self._analyse = lucene_analyser()
+
+    def _analysed(self, documents: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the terms of all documents, and how many each document has."""
+        numbers = self._vocabulary
+        known: Memo[str, list[int]] = Memo(
+            lambda piece: [numbers.setdefault(term, len(numbers)) for term in terms_of(piece)]
+        )
+        terms_T, ends = array("i"), [0]
+        for doc_id in self._doc_ids:
+            terms_T.extend(
+                chain.from_iterable(map(known.__getitem__, pieces_of(documents[doc_id])))
+            )
+            ends.append(len(terms_T))
+        return np.array(terms_T, dtype=np.int32), np.diff(ends)
+
+    def run(
+        self,
+        queries: Mapping[str, str],
+        settings: Bm25Settings = Bm25Settings(),  # noqa: B008 - frozen
+        *,
+        depth: int = DEPTH,
+    ) -> Run:
+        """The `depth` best documents of each query; ties are broken by doc_id, in the scores too.
+
+        A query gets fewer, or none, where fewer documents share a term with it.
+        """
+        require_depth(depth)
+        run: Run = {}
+        for query_id, text in queries.items():
+            scores_D = self.scores(text, settings)
+            hits = best(scores_D, depth)
+            scores = without_ties(scores_D[hits])
+            run[query_id] = {self._doc_ids[n]: score for n, score in zip(hits, scores, strict=True)}
+        return run
+
+    def scores(
+        self,
+        query: str,
+        settings: Bm25Settings = Bm25Settings(),  # noqa: B008 - frozen
+    ) -> NDArray[np.float32]:
+        """The score of each of D documents, in the order of their ids; 0 without a common term."""
+        weights: Mapping[str, float] = Counter(self._analyse(query))
+        inverse_norms_D = self._inverse_norms(settings)
+        scores_D = self._scores(weights, inverse_norms_D)
+        if settings.rm3 is None:
+            return scores_D
+        return self._scores(self._expanded(weights, scores_D, settings.rm3), inverse_norms_D)
+
+    def _inverse_norms(self, settings: Bm25Settings) -> np.ndarray:
+        """1 / (k1 (1 - b + b length / mean length)) of each document, infinite where k1 = 0."""
+        k1, b, one = np.float32(settings.k1), np.float32(settings.b), np.float32(1)
+        mean = self._mean_length if self._mean_length > 0 else one
+        with np.errstate(divide="ignore"):
+            return one / (k1 * ((one - b) + b * self._quantised_D / mean))
+
+    def _expanded(
+        self, query: Mapping[str, float], scores_D: np.ndarray, settings: Rm3
+    ) -> Mapping[str, float]:
+        """The query with terms of its best documents, by RM3."""
+        hits = best(scores_D, settings.fb_docs)
+        return expanded(
+            query, [self._counts(n) for n in hits], map(float, scores_D[hits]), settings
+        )
+
+    def _counts(self, document: int) -> dict[str, float]:
+        """How often a document has each of its terms that may expand a query."""
+        places_P, starts, names, num_with = self._by_document
+        places = places_P[starts[document] : starts[document + 1]]
+        terms = np.searchsorted(self._starts, places, side="right") - 1
+        return {
+            names[term]: float(self._frequencies_P[place])
+            for term, place in zip(terms, places, strict=True)
+            if may_expand(names[term], int(num_with[term]), len(self._doc_ids))
         }
-    return run
+
+    @cached_property
+    def _by_document(self) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
+        """Places of the postings in the order of documents, where each document's begin, the terms
+        and in how many documents each is."""
+        places_P = np.argsort(self._documents_P, kind="stable")
+        starts = np.searchsorted(self._documents_P[places_P], np.arange(len(self._doc_ids) + 1))
+        return places_P, starts, list(self._vocabulary), np.diff(self._starts)
+
+    def _scores(
+        self, query: Mapping[str, float], inverse_norms_D: np.ndarray
+    ) -> NDArray[np.float32]:
+        """Each term in single precision, their sum in double, the total in single."""
+        scores_D = np.zeros(len(self._doc_ids))
+        one = np.float32(1)
+        for term, count in query.items():
+            number = self._vocabulary.get(term)
+            if number is None:
+                continue
+            postings = slice(self._starts[number], self._starts[number + 1])
+            documents = self._documents_P[postings].astype(np.intp)  # the fastest to index with
+            num_with = len(documents)
+            idf = np.log(1 + (self._num_with_terms - num_with + 0.5) / (num_with + 0.5))
+            weight = np.float32(count) * np.float32(idf)
+            saturation = inverse_norms_D[documents]
+            saturation *= self._frequencies_P[postings]
+            saturation += one
+            scores_D[documents] += weight - weight / saturation
+        return scores_D.astype(np.float32)
 
 
-def _index(term_ids: list[list[int]], vocabulary: dict[str, int], *, k1: float, b: float) -> Any:
-    import bm25s
-
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it announces each index it builds
-    index = bm25s.BM25(method="lucene", k1=k1, b=b)
-    # Our own numbering of the terms: that of bm25s changes with the hash seed of the process.
-    corpus = bm25s.tokenization.Tokenized(ids=term_ids, vocab=vocabulary)
-    index.index(corpus, create_empty_token=False, show_progress=False)
-    return index
-
-
-def _analyser() -> Callable[[str], list[str]]:
-    """A function from a text to its index terms."""
-    import Stemmer
-
-    stemmer = Stemmer.Stemmer("porter")
-    stems: dict[str, str] = {}
-
-    def stem(word: str) -> str:
-        if word not in stems:
-            stems[word] = stemmer.stemWord(_POSSESSIVE.sub("", word))
-        return stems[word]
-
-    def analyse(text: str) -> list[str]:
-        words = _WORD.findall(text.lower())
-        return [stem(word) for word in words if word not in STOP_WORDS]
-
-    return analyse
+def best(scores_D: np.ndarray, depth: int) -> np.ndarray:
+    """The numbers of the `depth` highest positive scores, equal scores by number."""
+    hits = np.flatnonzero(scores_D > 0)
+    if len(hits) > depth:
+        least = np.partition(scores_D[hits], -depth)[-depth]
+        hits = hits[scores_D[hits] >= least]
+    return hits[np.argsort(-scores_D[hits], kind="stable")][:depth]

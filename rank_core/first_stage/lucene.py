@@ -4,8 +4,6 @@ It needs the extra `retrieval`, which brings its own Java. Pyserini's Python sid
 it takes seconds, and its way of starting Java asks for a module that this Java lacks.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.util
@@ -16,15 +14,13 @@ import subprocess
 from collections.abc import Mapping
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rank_core.cache import cached_directory
 from rank_core.errors import BadInput
-from rank_core.first_stage.index import without_ties
+from rank_core.evaluate import without_ties
 from rank_core.first_stage.settings import DEPTH, Bm25Settings, require_depth
-
-if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
-    from rank_core.records import Run
+from rank_core.records import Run
 
 HEAP = "-Xmx2g"  # else Java takes a quarter of the machine's memory in every process
 _INDEX_RECIPE = "contents, document vectors 1"

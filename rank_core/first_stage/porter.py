@@ -6,42 +6,48 @@ them (as in Snowball's `porter`) `psychology` and `psychological` have different
 becomes `u`.
 """
 
+from collections import defaultdict
+
 # Suffixes are tried in this order and the first that fits decides, even if it changes nothing.
-_STEP_2 = (
-    ("ational", "ate"),
-    ("tional", "tion"),
-    ("enci", "ence"),
-    ("anci", "ance"),
-    ("izer", "ize"),
-    ("bli", "ble"),
-    ("alli", "al"),
-    ("entli", "ent"),
-    ("eli", "e"),
-    ("ousli", "ous"),
-    ("ization", "ize"),
-    ("ation", "ate"),
-    ("ator", "ate"),
-    ("alism", "al"),
-    ("iveness", "ive"),
-    ("fulness", "ful"),
-    ("ousness", "ous"),
-    ("aliti", "al"),
-    ("iviti", "ive"),
-    ("biliti", "ble"),
-    ("logi", "log"),
-)
-_STEP_3 = (
-    ("icate", "ic"),
-    ("ative", ""),
-    ("alize", "al"),
-    ("iciti", "ic"),
-    ("ical", "ic"),
-    ("ful", ""),
-    ("ness", ""),
-)
-_STEP_4 = (
+_STEP_2 = {
+    "ational": "ate",
+    "tional": "tion",
+    "enci": "ence",
+    "anci": "ance",
+    "izer": "ize",
+    "bli": "ble",
+    "alli": "al",
+    "entli": "ent",
+    "eli": "e",
+    "ousli": "ous",
+    "ization": "ize",
+    "ation": "ate",
+    "ator": "ate",
+    "alism": "al",
+    "iveness": "ive",
+    "fulness": "ful",
+    "ousness": "ous",
+    "aliti": "al",
+    "iviti": "ive",
+    "biliti": "ble",
+    "logi": "log",
+}
+_STEP_3 = {
+    "icate": "ic",
+    "ative": "",
+    "alize": "al",
+    "iciti": "ic",
+    "ical": "ic",
+    "ful": "",
+    "ness": "",
+}
+_STEP_4 = tuple(
     "al ance ence er ic able ible ant ement ment ent sion tion ou ism ate iti ous ive ize".split()
 )
+# One call of endswith() with all suffixes is much faster than a call for each.
+_SUFFIXES_2, _SUFFIXES_3 = tuple(_STEP_2), tuple(_STEP_3)
+
+_SHAPES = defaultdict(lambda: "c", {ord(vowel): "v" for vowel in "aeiou"})
 
 
 def stem(word: str) -> str:
@@ -58,14 +64,16 @@ def stem(word: str) -> str:
     word = _without_past_or_gerund(word)
     if word.endswith("y") and "v" in _shape(word[:-1]):
         word = word[:-1] + "i"
-    word = _replaced(word, _STEP_2)
-    word = _replaced(word, _STEP_3)
+    word = _replaced(word, _STEP_2, _SUFFIXES_2)
+    word = _replaced(word, _STEP_3, _SUFFIXES_3)
     word = _without_last_suffix(word)
     return _tidied(word)
 
 
 def _shape(word: str) -> str:
     """`c` for each consonant and `v` for each vowel; y is a vowel after a consonant."""
+    if "y" not in word:
+        return word.translate(_SHAPES)
     shape = ""
     for letter in word:
         if letter in "aeiou" or (letter == "y" and shape.endswith("c")):
@@ -111,21 +119,21 @@ def _without_past_or_gerund(word: str) -> str:
     return word + "e" if _measure(word) == 1 and _ends_short(word) else word
 
 
-def _replaced(word: str, rules: tuple[tuple[str, str], ...]) -> str:
-    for suffix, other in rules:
-        if word.endswith(suffix):
-            rest = word.removesuffix(suffix)
-            return rest + other if _measure(rest) > 0 else word
-    return word
+def _replaced(word: str, rules: dict[str, str], suffixes: tuple[str, ...]) -> str:
+    if not word.endswith(suffixes):
+        return word
+    suffix = next(suffix for suffix in suffixes if word.endswith(suffix))
+    rest = word.removesuffix(suffix)
+    return rest + rules[suffix] if _measure(rest) > 0 else word
 
 
 def _without_last_suffix(word: str) -> str:
-    for suffix in _STEP_4:
-        if word.endswith(suffix):
-            # -ion goes only after s or t, and these stay.
-            rest = word[: -len(suffix)] if suffix[-3:] != "ion" else word[:-3]
-            return rest if _measure(rest) > 1 else word
-    return word
+    if not word.endswith(_STEP_4):
+        return word
+    suffix = next(suffix for suffix in _STEP_4 if word.endswith(suffix))
+    # -ion goes only after s or t, and these stay.
+    rest = word[: -len(suffix)] if suffix[-3:] != "ion" else word[:-3]
+    return rest if _measure(rest) > 1 else word
 
 
 def _tidied(word: str) -> str:

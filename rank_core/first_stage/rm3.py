@@ -1,8 +1,6 @@
 """RM3: a query and a relevance model of its best documents, mixed (Abdul-Jaleel et al., TREC 2004),
 step by step as Anserini does it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 

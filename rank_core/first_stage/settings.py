@@ -1,16 +1,12 @@
 """What a first stage can be tuned in."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rank_core.errors import BadInput
-
-if TYPE_CHECKING:  # rank_core.data uses this package, so a real import would be a circle
-    from rank_core.records import Run
+from rank_core.records import Run
 
 DEPTH = 100
 K1 = 0.9

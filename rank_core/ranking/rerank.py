@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import OutOfMemory
-from rank_core.first_stage.index import without_ties
+from rank_core.evaluate import without_ties
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Document, Work, score_documents
 from rank_core.records import Run

@@ -6,15 +6,13 @@ embeddings. Here a document is cut into chunks of equally many words, a chunk's 
 scale from 0 (the worst chunk of its document) to 1 (the best), and averaged over queries.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from rank_core.first_stage.analysis import lucene_analyser
-from rank_core.first_stage.settings import K1, B
+from rank_core.first_stage import Bm25Index
 
 ChunkScorer = Callable[[str, Sequence[str]], Sequence[float]]
 """A query and the chunks of one document to one number for each chunk."""
@@ -160,40 +158,17 @@ def _best_places(scores: Sequence[ChunkScore], share_CN: np.ndarray) -> np.ndarr
 
 class Bm25Chunks:
     """BM25 of a query and a chunk; document frequencies and the mean length are those of the chunks
-    it is built from."""
+    it is built from, and it scores no others."""
 
-    def __init__(self, chunks: Iterable[str], *, k1: float = K1, b: float = B) -> None:
-        self.k1, self.b = k1, b
-        self._analyse = lucene_analyser()
-        self._frequencies: Counter[str] = Counter()
-        self._num_chunks, total = 0, 0
-        for chunk in chunks:
-            terms = self._analyse(chunk)
-            self._frequencies.update(set(terms))
-            self._num_chunks += 1
-            total += len(terms)
-        self._mean_length = max(total, 1) / max(self._num_chunks, 1)
+    def __init__(self, chunks: Iterable[str]) -> None:
+        texts = list(chunks)
+        self._index = Bm25Index({f"{number:012d}": text for number, text in enumerate(texts)})
+        self._numbers = {text: number for number, text in enumerate(texts)}
 
     def __call__(self, query: str, chunks: Sequence[str]) -> list[float]:
         """The BM25 score of each chunk."""
-        weights = {term: count * self._idf(term) for term, count in self._terms(query).items()}
-        return [self._score(weights, self._terms(chunk)) for chunk in chunks]
-
-    def _terms(self, text: str) -> Counter[str]:
-        return Counter(self._analyse(text))
-
-    def _idf(self, term: str) -> float:
-        count = self._frequencies[term]
-        return float(np.log(1 + (self._num_chunks - count + 0.5) / (count + 0.5)))
-
-    def _score(self, weights: dict[str, float], terms: Counter[str]) -> float:
-        length = sum(terms.values()) / self._mean_length
-        norm = self.k1 * (1 - self.b + self.b * length)
-        return sum(
-            weight * terms[term] / (terms[term] + norm)
-            for term, weight in weights.items()
-            if terms[term]
-        )
+        scores: list[float] = self._index.scores(query)[[self._numbers[c] for c in chunks]].tolist()
+        return scores
 
 
 def cosine_scorer(embed: Embed) -> ChunkScorer:

@@ -25,7 +25,7 @@ CORE = {
     "rank_core.encoders": "rank_core data",
     "rank_core.chunking": "rank_core settings checkpoints data encoders",
     "rank_core.models": "rank_core settings llm first_stage encoders chunking",
-    "rank_core.ranking": "rank_core settings first_stage data encoders chunking models",
+    "rank_core.ranking": "rank_core settings data encoders chunking models",
     "rank_core.training": "rank_core settings data chunking models ranking",
     "rank_core.trial": "rank_core settings checkpoints data chunking models ranking training",
 }
@@ -211,7 +211,7 @@ def run_python(code: str) -> list[str]:
 
 
 # Without scipy nobody has scikit-learn, which transformers would otherwise try to use.
-BLOCKED = "pandas scipy sklearn ir_measures ir_datasets bm25s matplotlib"
+BLOCKED = "pandas scipy sklearn ir_measures ir_datasets matplotlib"
 IMPORT_MODELS = """
 import importlib, sys
 for name in "{BLOCKED}".split():

@@ -5,7 +5,7 @@ from math import log2
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.evaluate import mean_values, parse_measure, per_query
+from rank_core.evaluate import mean_values, parse_measure, per_query, without_ties
 from rank_core.ranking.rerank import ordered
 
 QRELS = {
@@ -94,3 +94,10 @@ def test_rows_come_in_the_same_order_whatever_the_order_of_the_run():
 def test_an_unknown_parameter_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match=r"AP has no relevance; known: cutoff, rel"):
         parse_measure("AP(relevance=2)")
+
+
+def test_scores_without_ties_fall_strictly_and_by_no_more_than_is_needed():
+    scores = without_ties([2.0, 2.0, 2.0, 1.5, 1.0])
+    step = 2.0**-23  # of a float32 between 1 and 2
+    assert scores == [2.0, 2.0 - step, 2.0 - 2 * step, 1.5, 1.0]
+    assert without_ties([]) == []

@@ -133,7 +133,7 @@ def _bm25_runs(
         for query_id, text in texts.items()
     }
     _say(f"BM25 of {len(together):,} queries over {len(documents):,} documents")
-    run = first_stage.bm25_run(documents, together, depth=DEPTH)
+    run = first_stage.Bm25Index(documents).run(together, depth=DEPTH)
     return {
         split: {query_id: run[f"{split} {query_id}"] for query_id in texts}
         for split, texts in queries.items()

@@ -192,7 +192,7 @@ def _passages(pool: Sequence[DocstringPair], queries: Sequence[Query]) -> list[d
 
 def _write_split(folder: Path, queries: Sequence[Query], documents: Mapping[str, str]) -> None:
     texts = {query.query_id: query.pair.summary for query in queries}
-    run = first_stage.bm25_run(documents, texts)
+    run = first_stage.Bm25Index(documents).run(texts)
     write_queries(folder / "queries.tsv", texts)
     write_qrels(folder / "qrels.trec", {query.query_id: {query.doc_id: 1} for query in queries})
     write_run(folder / f"bm25.top{first_stage.DEPTH}.run.gz", run, tag="bm25")

@@ -100,7 +100,7 @@ def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
     )
     write_lines(folder / _SPANS, (json.dumps(span) for span in spans))
     texts = {plan.query_id: collection.splits[plan.split].queries[plan.query_id] for plan in plans}
-    run = first_stage.bm25_run(store, texts)
+    run = first_stage.Bm25Index(store).run(texts)
     for split in collection.splits:
         own = [plan for plan in plans if plan.split == split]
         (folder / split).mkdir()

@@ -124,7 +124,7 @@ class FirstStage:
             return ""
         if self.by.startswith("lucene"):
             return lucene.recipe()
-        return first_stage.recipe(exact_lucene=True)
+        return first_stage.recipe()
 
     def _folder(self, collection: Collection) -> Path:
         key = derived_hash(collection, self, self._recipe())

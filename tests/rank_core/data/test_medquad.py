@@ -8,7 +8,7 @@ import pytest
 from rank_core.data import load_collection
 from rank_core.data.trec import read_lines
 from rank_core.evaluate import mean_values, per_query
-from rank_core.first_stage import bm25_run
+from rank_core.first_stage import Bm25Index
 
 SHARED = Path(
     os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[4] / "shared" / "data"
@@ -58,7 +58,7 @@ def test_equal_scores_of_a_supplied_run_stand_in_the_order_of_its_ranks():
 def test_our_bm25_agrees_with_lucene_on_real_documents():
     collection = load("medquad-far")
     test = collection.splits["test"]
-    run = bm25_run(collection.documents, test.queries)
+    run = Bm25Index(collection.documents).run(test.queries)
     overlaps = [
         len({*list(run[query_id])[:10]} & {*list(lucene)[:10]}) / 10
         for query_id, lucene in test.candidates.items()

@@ -67,7 +67,7 @@ def test_all_public_names_exist():
 
 FIRST = """
 import importlib, sys
-heavy = "ir_datasets requests bm25s Stemmer pandas scipy torch transformers ray".split()
+heavy = "ir_datasets requests pandas scipy torch transformers ray".split()
 for module in sys.argv[1:]:
     for name in [name for name in sys.modules if name.split(".")[0] == "rank_core"]:
         del sys.modules[name]

@@ -1,4 +1,4 @@
-"""BM25: parity with the formula written out, ties, depth, and independence of the process."""
+"""BM25 as Lucene computes it: the formula, words, stems, one-byte lengths and the real rankings."""
 
 import json
 import math
@@ -10,10 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rank_core.data import load_collection
+from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput
-from rank_core.first_stage import bm25_run
+from rank_core.evaluate import mean_values, per_query
+from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3
+from rank_core.first_stage.analysis import lucene_analyser
+from rank_core.first_stage.bm25 import byte_to_length, length_to_byte
+from rank_core.first_stage.porter import stem
 
 ROOT = Path(__file__).parents[3]
+SHARED = Path(os.environ.get("RANKSWEEP_SHARED_DATA") or ROOT.parent / "shared" / "data")
 
 
 def written_out_bm25(documents, query, k1, b):
@@ -50,7 +57,7 @@ def test_scores_are_those_of_the_formula(k1, b):
     queries = {
         f"q{number}": " ".join(rng.choice(["bkx", "clx", "dmx", "zzx"], 3)) for number in range(9)
     }
-    run = bm25_run(documents, queries, k1=k1, b=b)
+    run = Bm25Index(documents).run(queries, Bm25Settings(k1, b))
     for query_id, text in queries.items():
         assert run[query_id] == pytest.approx(written_out_bm25(documents, text, k1, b), rel=1e-5)
 
@@ -59,23 +66,25 @@ def test_a_smaller_depth_is_a_prefix_of_a_larger_one():
     rng = np.random.default_rng(4)
     documents = random_collection(rng, 60)
     queries = {"q": "bkx clx dmx"}
-    everything = list(bm25_run(documents, queries, depth=100)["q"].items())
+    everything = list(Bm25Index(documents).run(queries, depth=100)["q"].items())
     assert 20 < len(everything) < 60
     for depth in range(1, 20):
-        assert list(bm25_run(documents, queries, depth=depth)["q"].items()) == everything[:depth]
+        assert (
+            list(Bm25Index(documents).run(queries, depth=depth)["q"].items()) == everything[:depth]
+        )
 
 
 def test_equal_scores_are_ordered_by_doc_id_even_at_the_depth_limit():
     documents = {doc_id: "same words here" for doc_id in ("e", "b", "d", "a", "c")}
     documents["z"] = "same same words"
-    run = bm25_run(documents, {"q": "same"}, depth=4)
+    run = Bm25Index(documents).run({"q": "same"}, depth=4)
     assert list(run["q"]) == ["z", "a", "b", "c"]
 
 
 def test_only_documents_that_share_a_term_are_retrieved():
     documents = {"a": "reading files quickly", "b": "writing sockets", "c": ""}
     queries = {"hit": "Read a FILE!", "stop words": "the and of", "unknown": "zebra", "blank": " "}
-    run = bm25_run(documents, queries)
+    run = Bm25Index(documents).run(queries)
     assert {query_id: list(ranked) for query_id, ranked in run.items()} == {
         "hit": ["a"],
         "stop words": [],
@@ -86,7 +95,7 @@ def test_only_documents_that_share_a_term_are_retrieved():
 
 @pytest.mark.parametrize("documents", [{}, {"a": ""}, {"a": "the", "b": "?!"}])
 def test_documents_without_any_term_give_empty_rankings(documents):
-    assert bm25_run(documents, {"q": "the cat"}) == {"q": {}}
+    assert Bm25Index(documents).run({"q": "the cat"}) == {"q": {}}
 
 
 @pytest.mark.parametrize(
@@ -101,28 +110,24 @@ def test_documents_without_any_term_give_empty_rankings(documents):
     ],
 )
 def test_the_analysis_matches_words_as_lucene_does(text, query):
-    assert list(bm25_run({"a": text, "b": "other"}, {"q": query})["q"]) == ["a"]
+    assert list(Bm25Index({"a": text, "b": "other"}).run({"q": query})["q"]) == ["a"]
 
 
 def test_a_query_word_given_twice_counts_twice():
     documents = {"a": "apple pear", "b": "plum"}
     once, twice = (
-        bm25_run(documents, {"q": query})["q"]["a"] for query in ("apple", "apple apple")
+        Bm25Index(documents).run({"q": query})["q"]["a"] for query in ("apple", "apple apple")
     )
     assert twice == pytest.approx(2 * once)
-
-
-def test_a_depth_below_one_is_refused():
-    with pytest.raises(BadInput, match="depth >= 1 must hold, got depth=0"):
-        bm25_run({"a": "text"}, {"q": "text"}, depth=0)
 
 
 def test_the_run_does_not_depend_on_the_hash_seed_of_the_process():
     documents = random_collection(np.random.default_rng(6), 80)
     queries = {"q": "bkx clx dmx fnx gpx"}
     script = (
-        "import json, sys; from rank_core.first_stage import bm25_run; "
-        "print(json.dumps(list(bm25_run(*json.load(sys.stdin))['q'].items())))"
+        "import json, sys; from rank_core.first_stage import Bm25Index; "
+        "documents, queries = json.load(sys.stdin); "
+        "print(json.dumps(list(Bm25Index(documents).run(queries)['q'].items())))"
     )
     outputs = [
         subprocess.run(
@@ -137,5 +142,164 @@ def test_the_run_does_not_depend_on_the_hash_seed_of_the_process():
         for seed in ("1", "2")
     ]
     assert outputs[0] == outputs[1]
-    here = bm25_run(documents, queries)["q"]
+    here = Bm25Index(documents).run(queries)["q"]
     assert [list(item) for item in here.items()] == json.loads(outputs[0])
+
+
+def test_three_documents_by_hand():
+    # 3 documents, 6 terms, mean length 2; k1 = 0.9, b = 0.4.
+    # Norms k1 (1 - b + b length / 2): a (3 terms) 1.08, b (2) 0.9, c (1) 0.72.
+    # `apple` is in 2: idf = ln(1 + 1.5 / 2.5) = 0.470004.
+    #   a: twice,  0.470004 * 2 / 3.08 = 0.305197;  b: once, 0.470004 * 1 / 1.9 = 0.247370
+    # `plum` is in 2: b: 0.247370;  c: 0.470004 * 1 / 1.72 = 0.273258
+    # `pear` is in 1: idf = ln(1 + 2.5 / 1.5) = 0.980829;  a: 0.980829 * 1 / 2.08 = 0.471553
+    documents = {"a": "apple apple pear", "b": "apple plum", "c": "plum"}
+    queries = {"apple": "apple", "plum pear": "plum pear", "plum twice": "plum plum"}
+    run = Bm25Index(documents).run(queries)
+    assert [list(ranked) for ranked in run.values()] == [["a", "b"], ["a", "c", "b"], ["c", "b"]]
+    assert run["apple"] == pytest.approx({"a": 0.305197, "b": 0.247370}, abs=1e-6)
+    assert run["plum pear"] == pytest.approx(
+        {"a": 0.471553, "c": 0.273258, "b": 0.247370}, abs=1e-6
+    )
+    assert run["plum twice"] == pytest.approx({"c": 0.546516, "b": 0.494740}, abs=1e-6)
+
+
+def test_lengths_up_to_39_are_kept_and_longer_ones_rounded_down():
+    assert [length_to_byte(length) for length in range(40)] == list(range(40))
+    assert [byte_to_length(code) for code in range(40)] == list(range(40))
+    # From 40 on in steps of 2, from 56 of 4, from 88 of 8, from 152 of 16.
+    seen = {length: byte_to_length(length_to_byte(length)) for length in range(40, 170)}
+    assert sorted(set(seen.values())) == [
+        *range(40, 56, 2),
+        *range(56, 88, 4),
+        *range(88, 152, 8),
+        *(152, 168),
+    ]
+    assert [seen[length] for length in (41, 55, 59, 87, 95, 151, 167)] == [
+        *(40, 54, 56, 84, 88, 144, 152)
+    ]
+
+
+def test_every_length_code_goes_round_and_the_largest_integer_has_the_last():
+    lengths = [byte_to_length(code) for code in range(256)]
+    assert [length_to_byte(length) for length in lengths] == list(range(256))
+    assert lengths == sorted(lengths)
+    assert length_to_byte(2**31 - 1) == 255
+    assert lengths[255] == 24 + (0b1111 << 27)
+
+
+def test_documents_whose_lengths_share_a_byte_tie_and_keep_their_order_in_the_scores():
+    documents = {"y": "hit" + " pad" * 39, "x": "hit" + " pad" * 40, "z": "hit" + " pad" * 41}
+    ranked = Bm25Index(documents).run({"q": "hit"})["q"]  # 40, 41 and 42 terms
+    assert list(ranked) == ["x", "y", "z"]
+    assert ranked["x"] - ranked["y"] == pytest.approx(np.spacing(np.float32(ranked["y"])))
+    assert ranked["y"] - ranked["z"] > 1e-4
+
+
+# Recorded from Anserini 1.7.1 (Lucene 9.9.1), DefaultEnglishAnalyzer.newDefaultInstance().
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("It's the PARSER'S X's", ["parser", "x"]),  # the possessive goes before stop words
+        ("A_B_c _x __", ["a_b_c", "_x"]),
+        ("3.5 1,000 1.2.3a 5'2 ca. 3.", ["3.5", "1,000", "1.2.3a", "5'2", "ca", "3"]),
+        ("e.g. U.S.A. foo:bar wi-fi C++", ["e.g", "u.s.a", "foo:bar", "wi", "fi", "c"]),
+        ("O'Neil's rock'n'roll doesn’t", ["o'neil", "rock'n'rol", "doesn’t"]),
+        ("us is 1990s biology", ["us", "1990", "biologi"]),
+        ("ΣΟΦΟΣ İstanbul Größe naïve", ["σοφοσ", "istanbul", "größe", "naïv"]),
+        ("sa🏽e 👍🏽", ["sa🏽", "👍🏽"]),
+        ("中文字 カタカナ 100% ½", ["中", "文", "字", "カタカナ", "100"]),
+        ("x" * 300, ["x" * 255, "x" * 45]),
+        (" \n ", []),
+    ],
+)
+def test_the_index_terms_are_lucenes(text, terms):
+    assert lucene_analyser()(text) == terms
+
+
+# The paper's own examples, then the departures of Lucene's version from it.
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        *{"caresses": "caress", "ponies": "poni", "cats": "cat", "feed": "feed"}.items(),
+        *{"agreed": "agre", "plastered": "plaster", "bled": "bled", "sing": "sing"}.items(),
+        *{"conflated": "conflat", "hopping": "hop", "falling": "fall", "filing": "file"}.items(),
+        *{"happy": "happi", "sky": "sky", "relational": "relat", "rational": "ration"}.items(),
+        *{"triplicate": "triplic", "hopefulness": "hope", "adoption": "adopt"}.items(),
+        *{
+            "replacement": "replac",
+            "probate": "probat",
+            "rate": "rate",
+            "controll": "control",
+        }.items(),
+        *{
+            "us": "us",
+            "possibly": "possibl",
+            "psychology": "psycholog",
+            "neurological": "neurolog",
+        }.items(),
+    ],
+)
+def test_stems_are_lucenes(word, expected):
+    assert stem(word) == expected
+
+
+def test_an_index_searched_with_other_settings_equals_one_made_for_them():
+    documents = {"a": "apple " * 9 + "pear", "b": "apple plum " * 3, "c": "plum pear"}
+    queries = {"q": "apple pear"}
+    index = Bm25Index(documents)
+    first = index.run(queries)
+    other = index.run(queries, Bm25Settings(k1=2.0, b=0.9))
+    assert other == Bm25Index(documents).run(queries, Bm25Settings(k1=2.0, b=0.9))
+    assert other != first == index.run(queries)
+    assert list(index.run(queries, depth=1)["q"]) == list(first["q"])[:1]
+
+
+def test_settings_that_cannot_be_are_refused():
+    with pytest.raises(BadInput, match="k1 >= 0 and 0 <= b <= 1 must hold, got k1=-1"):
+        Bm25Settings(k1=-1)
+    with pytest.raises(BadInput, match=r"b=1\.5"):
+        Bm25Settings(b=1.5)
+    with pytest.raises(BadInput, match="fb_docs=0"):
+        Rm3(fb_docs=0)
+    with pytest.raises(BadInput, match="original_weight=2"):
+        Rm3(original_weight=2)
+    with pytest.raises(BadInput, match="depth >= 1 must hold, got depth=0"):
+        Bm25Index({"a": "text"}).run({"q": "text"}, depth=0)
+
+
+def supplied_run(path):
+    """The run in the order of its ranks: its scores have four decimals, so they tie."""
+    run = {}
+    for _, line in read_lines(path):
+        query_id, _, doc_id, rank, _, _ = line.split()
+        run.setdefault(query_id, {})[doc_id] = 1.0 / int(rank)
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "split", "published"),
+    [
+        pytest.param("medquad-far", "dev", {}, marks=pytest.mark.slow),
+        ("medquad-far", "test", {"nDCG@10": 0.340, "RR": 0.233, "R@100": 0.925}),
+        pytest.param("medquad", "dev", {"nDCG@10": 0.878}, marks=pytest.mark.slow),
+        pytest.param("medquad", "test", {"nDCG@10": 0.920}, marks=pytest.mark.slow),
+    ],
+)
+def test_all_rankings_are_those_of_a_real_lucene_index_to_the_last_rank(name, split, published):
+    if not (SHARED / name).is_dir():
+        pytest.skip(f"no collection {name} in {SHARED}; RANKSWEEP_SHARED_DATA may name its folder")
+    collection = load_collection(str(SHARED / name))
+    judged = collection.splits[split]
+    lucene = supplied_run(SHARED / name / split / "bm25.top100.run.gz")
+    ours = Bm25Index(collection.documents).run(judged.queries)
+    overlaps = [len({*list(ours[q])[:10]} & {*list(lucene[q])[:10]}) / 10 for q in lucene]
+    assert len(overlaps) == len(judged.queries) and min(overlaps) == 1.0
+    assert {q: list(ranked) for q, ranked in ours.items()} == {
+        q: list(ranked) for q, ranked in lucene.items()
+    }
+    measures = ["nDCG@10", "RR", "R@100"]
+    values, theirs = (mean_values(per_query(judged.qrels, run, measures)) for run in (ours, lucene))
+    assert values == pytest.approx(theirs, abs=1e-9)
+    assert {measure: round(values[measure], 3) for measure in published} == published

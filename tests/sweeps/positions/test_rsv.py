@@ -97,7 +97,7 @@ def test_scores_that_do_not_depend_on_position_give_a_flat_curve():
 
 def test_bm25_of_chunks_is_its_formula():
     chunks = ["cats chase mice", "dogs sleep", "mice eat cheese and mice run"]
-    score = Bm25Chunks(chunks, k1=0.9, b=0.4)
+    score = Bm25Chunks(chunks)
     # Terms without stop words: 3, 2 and 5, mean 10 / 3. Two chunks of three have mice, one cats.
     idf = {"mice": math.log(1 + 1.5 / 2.5), "cat": math.log(1 + 2.5 / 1.5)}
 

@@ -9,7 +9,7 @@ import pytest
 from rank_core.data.made.assembly import bury
 from rank_core.data.transforms import FarRelevant
 from rank_core.errors import BadInput
-from rank_core.first_stage import bm25_run
+from rank_core.first_stage import Bm25Index
 from rank_core.records import Collection, Split
 
 SMALL = {"first_position": 40, "max_length": 150}
@@ -193,7 +193,7 @@ def test_a_limit_on_queries_samples_each_split(passages):
 
 def test_the_candidates_are_bm25_over_the_new_documents(made):
     for split in made.splits.values():
-        assert split.candidates == bm25_run(made.documents, split.queries)
+        assert split.candidates == Bm25Index(made.documents).run(split.queries)
 
 
 def test_too_few_or_too_long_passages_are_refused_with_a_remedy(passages):
