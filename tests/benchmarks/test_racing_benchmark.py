@@ -42,9 +42,10 @@ def test_one_clear_winner_is_found_for_a_quarter_of_the_cost():
     assert found.same > 0.98 and found.cost < 0.3 and found.lost_better < 0.02
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_the_same_again_and_writes_json(tmp_path, capsys):
     file = tmp_path / "races.json"
-    arguments = ["--races", "50", "--only", "hard-runs", "--json", str(file)]
+    arguments = ["--races", "10", "--only", "hard-runs", "--json", str(file)]
     codes = {racing.main(arguments)}
     first, shown = json.loads(file.read_text()), capsys.readouterr().out
     codes.add(racing.main(arguments))

@@ -1,8 +1,8 @@
 """Laws that hold for every kind of backbone.
 
-They are the encoder's. LongP stands for the rankers that read its last layer, because its rows differ
-most in length; MORES+ for those that read all layers and sizes of the configuration. What reads chunks
-sees two kinds, one that looks ahead and one that does not.
+They are the encoder's. LongP stands for the rankers that read its last layer, because its rows
+differ most in length; MORES+ for those that read all layers and sizes of the configuration. What
+reads chunks sees two kinds, one that looks ahead and one that does not.
 """
 
 import copy

@@ -92,6 +92,7 @@ def test_a_single_process_is_a_world_of_its_own():
     assert distributed.gather("x") == ["x"]
 
 
+@pytest.mark.slow
 def test_workers_add_up_gradients_and_numbers_in_rank_order(tmp_path):
     first, second = run_two(COLLECTIVES, tmp_path)
     assert (first.pop("world"), second.pop("world")) == ([0, 2], [1, 2])

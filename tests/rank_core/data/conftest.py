@@ -1,6 +1,5 @@
 """A home for ir_datasets with small collections in real formats, and no way out to the network."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,8 @@ def ir_home(ir_environment, monkeypatch):
     """The home of this test run; every test starts with ir_datasets set up for it."""
     for name, value in ir_environment.items():
         monkeypatch.setenv(name, value)
-    loaded = sys.modules.get("ir_datasets")
     home = Path(ir_environment["IR_DATASETS_HOME"])
-    if loaded is None or getattr(loaded, "home_of_tests", None) != home:
-        real_formats.forget_ir_datasets()
-        import ir_datasets
-
-        ir_datasets.home_of_tests = home
+    real_formats.settle_ir_datasets(home)
     return home
 
 

@@ -1,6 +1,7 @@
 """Small collections in the formats, and at the places, in which the real ones are distributed."""
 
 import gzip
+import importlib
 import io
 import json
 import sys
@@ -11,10 +12,13 @@ ROBUST_FOLDERS = {"FBIS/FB": 492, "FR94/01/FR": 688, "FT/911/FT": 385, "LATIMES/
 NUM_ROBUST_FILES = 2295
 
 
-def forget_ir_datasets():
-    """Its objects hold the folder that was its home when it was first imported."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ir_datasets"]:
-        del sys.modules[name]
+def settle_ir_datasets(home):
+    """Imports ir_datasets anew, in half a second, unless it has lived in this home before: its
+    objects hold the folder that was its home when it was first imported."""
+    if getattr(sys.modules.get("ir_datasets"), "home_of_tests", None) != home:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "ir_datasets"]:
+            del sys.modules[name]
+        importlib.import_module("ir_datasets").home_of_tests = home
 
 
 def write(path, text):

@@ -26,6 +26,9 @@ from rank_core.errors import BadInput
 ROOT = Path(__file__).parents[3]
 
 
+whole = pytest.mark.slow  # builds the collection, in four seconds
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
@@ -49,6 +52,7 @@ def read_records(cache, name):
     return [json.loads(line) for _, line in read_lines(path)]
 
 
+@whole
 def test_the_collection_is_large_enough_to_measure_with(collection):
     assert collection.name == "python-docs"
     assert len(collection.splits["test"].queries) >= 250
@@ -58,6 +62,7 @@ def test_the_collection_is_large_enough_to_measure_with(collection):
     assert len(collection.documents) == num_queries
 
 
+@whole
 def test_every_query_has_one_relevant_document_of_its_own(collection):
     relevant = []
     for split in collection.splits.values():
@@ -67,6 +72,7 @@ def test_every_query_has_one_relevant_document_of_its_own(collection):
     assert sorted(relevant) == sorted(collection.documents)
 
 
+@whole
 def test_the_relevant_passage_starts_after_the_first_position_and_is_whole(
     collection, passages, cache
 ):
@@ -81,6 +87,7 @@ def test_the_relevant_passage_starts_after_the_first_position_and_is_whole(
         assert len(words) == max(MAX_LENGTH, end)
 
 
+@whole
 def test_no_document_holds_the_answer_of_another_query(collection, passages):
     answers = {row["doc_id"]: row["body"] for row in passages if row["split"] != "pool"}
     everything = "\n".join(collection.documents.values())
@@ -89,6 +96,7 @@ def test_no_document_holds_the_answer_of_another_query(collection, passages):
         assert body in collection.documents[doc_id]
 
 
+@whole
 def test_queries_are_the_summaries_of_their_split(collection, passages):
     for name, split in collection.splits.items():
         assert sorted(split.queries.values()) == sorted(
@@ -97,6 +105,7 @@ def test_queries_are_the_summaries_of_their_split(collection, passages):
     assert len({row["passage_id"] for row in passages}) == len(passages)
 
 
+@whole
 def test_training_passages_leave_dev_and_test_out(collection, passages):
     for_training = training_passages()
     kept_out = {row["body"] for row in passages if row["split"] in ("dev", "test")}
@@ -107,6 +116,7 @@ def test_training_passages_leave_dev_and_test_out(collection, passages):
     }
 
 
+@whole
 def test_the_first_stage_finds_much_and_leaves_room_above(collection):
     split = collection.splits["test"]
     assert max(map(len, split.candidates.values())) == 100
@@ -148,7 +158,7 @@ def test_roles_are_disjoint_complete_and_always_the_same():
     assert [query.query_id[1:] for query in queries] != [query.doc_id[1:] for query in queries]
 
 
-@pytest.mark.slow
+@whole
 def test_the_passages_are_a_collection_that_far_relevant_is_made_from(collection):
     passages = load_collection("python-docs-passages")
     assert [*passages.splits] == ["train", "dev", "test"]
@@ -174,7 +184,7 @@ def test_an_interpreter_without_docstrings_is_refused(tmp_path, monkeypatch):
     assert list(tmp_path.glob("collections/*/*")) == []
 
 
-@pytest.mark.slow
+@whole
 def test_two_processes_that_build_at_once_end_with_one_good_folder(collection, tmp_path):
     script = (
         "from rank_core.data import load_collection; "

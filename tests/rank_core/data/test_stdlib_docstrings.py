@@ -1,5 +1,6 @@
 """Pairs from the standard library: the cut of one docstring, and the collection as a whole."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.data.made import stdlib_docstrings
-from rank_core.data.made.stdlib_docstrings import collect_pairs, pair_of
+from rank_core.data.made.stdlib_docstrings import DocstringPair, collect_pairs, pair_of
 
 BODY = "one two three four five six seven eight nine ten eleven twelve"
 
@@ -31,9 +32,27 @@ def test_a_docstring_is_cut_after_its_first_sentence(docstring, pair):
     assert pair_of(docstring) == pair
 
 
+COLLECT = """
+import json, sys
+from rank_core.data.made.stdlib_docstrings import collect_pairs
+before = set(sys.modules)
+pairs = collect_pairs()
+print(json.dumps([len(set(sys.modules) - before), pairs]))
+"""
+
+
 @pytest.fixture(scope="module")
-def pairs():
-    return collect_pairs()
+def collected():
+    """(how many modules a fresh interpreter imports to collect the pairs, the pairs)."""
+    root, command = Path(__file__).parents[3], [sys.executable, "-c", COLLECT]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def pairs(collected):
+    return [DocstringPair(*pair) for pair in collected[1]]
 
 
 def test_the_standard_library_gives_many_distinct_pairs(pairs):
@@ -64,17 +83,8 @@ def test_the_pairs_do_not_depend_on_the_calling_process(pairs, monkeypatch, tmp_
     assert collect_pairs() == pairs
 
 
-def test_collecting_imports_nothing_into_the_calling_process():
-    script = (
-        "import sys; from rank_core.data.made.stdlib_docstrings import collect_pairs; "
-        "before = set(sys.modules); collect_pairs(); print(len(set(sys.modules) - before))"
-    )
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert int(done.stdout) < 20  # what subprocess itself needs
-    assert done.stderr == ""
+def test_collecting_imports_nothing_into_the_calling_process(collected):
+    assert collected[0] < 20  # what subprocess itself needs
 
 
 def test_a_collector_that_dies_is_reported_with_its_output(monkeypatch, tmp_path):

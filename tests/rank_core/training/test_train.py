@@ -144,7 +144,7 @@ def test_sixteen_micro_batches_of_one_pair_equal_one_batch_of_sixteen(start, nam
         "model.name": name,
         "model.dropout": 0.0,
         "training.batch_size": 16,
-        "training.num_epochs": 6,
+        "training.num_epochs": 4,
         "training.backbone_learning_rate": 1e-5,
         "training.head_learning_rate": 1e-4,
         "training.warmup": 0.0,
@@ -156,7 +156,7 @@ def test_sixteen_micro_batches_of_one_pair_equal_one_batch_of_sixteen(start, nam
         # double precision it is too small for that.
         ends.append(trained((model.double(), *others)))
     (whole, curve), (split, split_curve) = ends
-    assert len(curve) == 3
+    assert len(curve) == 2
     assert losses(split_curve) == pytest.approx(losses(curve), abs=1e-6)
     norms = [[point.gradient_norm for point in some] for some in (curve, split_curve)]
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)
