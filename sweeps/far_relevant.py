@@ -16,7 +16,7 @@ import sys
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.models import model_class
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.sweep import main
 from sweeps.plan.experiment import Experiment, Grid

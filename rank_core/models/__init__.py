@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rank_core.chunking.chunks import chunk_spans
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import Chat, Model, TrialConfig
 from rank_core.settings.training import check_training
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from rank_core.models.ranker import Ranker
 
 MODELS: dict[str, str] = {
-    "bm25": "rank_core.models.lists.list_ranker:FirstStage",
-    "bm25-rm3": "rank_core.models.lists.bm25_rm3:Bm25Rm3",
-    "random": "rank_core.models.lists.list_ranker:RandomOrder",
-    "rankgpt": "rank_core.models.lists.rankgpt:RankGPT",
+    "bm25": "rank_core.models.list_rankers:FirstStage",
+    "bm25-rm3": "rank_core.models.list_rankers:Bm25Rm3",
+    "random": "rank_core.models.list_rankers:RandomOrder",
+    "rankgpt": "rank_core.models.list_rankers:RankGPT",
     "firstp": "rank_core.models.passage_scores:FirstP",
     "maxp": "rank_core.models.passage_scores:MaxP",
     "sump": "rank_core.models.passage_scores:SumP",
     "avgp": "rank_core.models.passage_scores:AvgP",
-    "avg-cls": "rank_core.models.parade.avg_cls:AvgCls",
+    "avg-cls": "rank_core.models.parade:AvgCls",
     "kmax-avgp": "rank_core.models.passage_scores:KMaxAvgP",
-    "randp": "rank_core.models.randp:RandP",
+    "randp": "rank_core.models.passage_scores:RandP",
     "birch": "rank_core.models.birch:Birch",
-    "parade-avg": "rank_core.models.parade.parade:ParadeAvg",
-    "parade-max": "rank_core.models.parade.parade:ParadeMax",
-    "parade-attn": "rank_core.models.parade.parade:ParadeAttn",
-    "parade-cnn": "rank_core.models.parade.cnn:ParadeCnn",
-    "parade-transformer": "rank_core.models.parade.transformer:ParadeTransformer",
-    "parade-transformer-l3": "rank_core.models.parade.transformer:ParadeTransformerL3",
-    "parade-transformer-pretrained": "rank_core.models.parade.pretrained:ParadePretrained",
-    "parade-transformer-query": "rank_core.models.parade.pretrained:ParadeWithQuery",
+    "parade-avg": "rank_core.models.parade:ParadeAvg",
+    "parade-max": "rank_core.models.parade:ParadeMax",
+    "parade-attn": "rank_core.models.parade:ParadeAttn",
+    "parade-cnn": "rank_core.models.parade:ParadeCnn",
+    "parade-transformer": "rank_core.models.parade:ParadeTransformer",
+    "parade-transformer-l3": "rank_core.models.parade:ParadeTransformerL3",
+    "parade-transformer-pretrained": "rank_core.models.parade:ParadePretrained",
+    "parade-transformer-query": "rank_core.models.parade:ParadeWithQuery",
     "parade-late-interaction": "rank_core.models.late_interaction:LateInteraction",
     "longp": "rank_core.models.longp:LongP",
     "bi-encoder": "rank_core.models.bi_encoder:BiEncoder",
@@ -45,13 +45,13 @@ MODELS: dict[str, str] = {
     "cedr-pacrr": "rank_core.models.interaction.cedr:CedrPacrr",
     "neural-model1": "rank_core.models.interaction.neural_model1:NeuralModel1",
     "tk": "rank_core.models.interaction.tk:TK",
-    "tkl": "rank_core.models.interaction.tkl:TKL",
+    "tkl": "rank_core.models.interaction.tk:TKL",
     "co-pacrr": "rank_core.models.interaction.co_pacrr:CoPacrr",
     "deeprank": "rank_core.models.interaction.deeprank:DeepRank",
     "keyb": "rank_core.models.key_blocks.keyb:KeyB",
     "keyb-parade": "rank_core.models.key_blocks.keyb:KeyBParade",
     "idcm": "rank_core.models.key_blocks.idcm:Idcm",
-    "qds": "rank_core.models.key_blocks.qds:QdsTransformer",
+    "qds": "rank_core.models.qds:QdsTransformer",
 }
 """Module and class, imported on first use: a command that trains nothing loads no torch."""
 
@@ -80,6 +80,11 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     )
     backbone.row_pooling(config.model.pool)
     model.check(config, backbone)
+    if not model.overlapping_chunks and chunking.stride != chunking.window:
+        raise BadInput(
+            f"chunking.stride has no effect with model {config.model.name}, whose chunks do not "
+            f"overlap; set it to chunking.window={chunking.window}, got {chunking.stride}"
+        )
     limit = backbone.max_window(chunking.max_query_tokens)
     if chunking.window > limit and model.limited_window:
         raise BadInput(
@@ -109,22 +114,22 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
 
 
 def _check_options(config: TrialConfig) -> None:
-    """Refuses optional settings that the model does not heed."""
+    """Refuses optional settings that the model does not use."""
     if config.chat != Chat() and config.model.name != "rankgpt":
         raise BadInput(f"chat.* has no effect with model {config.model.name}, only with rankgpt")
-    heeded = model_class(config.model.name).options
-    if config.training.interaction_learning_rate and "interaction" not in heeded:
+    used = model_class(config.model.name).options
+    if config.training.interaction_learning_rate and "interaction" not in used:
         raise BadInput(
             f"training.interaction_learning_rate has no effect with model {config.model.name}, "
             "which has no encoder over query and chunk; leave it at 0"
         )
     for field in dataclasses.fields(Model):
         value = getattr(config.model, field.name)
-        if field.metadata.get("added") and value != field.default and field.name not in heeded:
-            known = ", ".join(f"model.{name}" for name in heeded) or "none"
+        if field.metadata.get("added") and value != field.default and field.name not in used:
+            known = ", ".join(f"model.{name}" for name in used) or "none"
             raise BadInput(
                 f"model.{field.name} has no effect with model {config.model.name}, got {value!r}; "
-                f"the optional settings it heeds: {known}"
+                f"the optional settings it uses: {known}"
             )
 
 

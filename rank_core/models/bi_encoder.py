@@ -11,9 +11,8 @@ from rank_core.chunking.batches import EncoderInput
 from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.models.poolings import masked_max
+from rank_core.models.poolings import masked_max, row_vectors
 from rank_core.models.ranker import Ranker
-from rank_core.models.row_vectors import row_vectors
 from rank_core.settings.config import Model
 
 

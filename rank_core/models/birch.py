@@ -15,8 +15,8 @@ from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import poolings
-from rank_core.models.own_cuts import OwnCuts, refuse_stride
 from rank_core.models.passage_scores import ChunkScores
+from rank_core.models.readers import OwnCuts
 from rank_core.settings.config import TrialConfig
 
 END_MARKS = (".", "?", "!")
@@ -56,6 +56,7 @@ class Birch(ChunkScores):
 
     label = "Birch"
     paper = "Yilmaz et al. 2019"
+    overlapping_chunks = False
     chunks_that_learn = 3
     WEIGHTS = (1.0, 0.5, 0.25)
 
@@ -71,12 +72,6 @@ class Birch(ChunkScores):
             backbone,
             end_ids=frozenset(vocabulary[mark] for mark in marks & vocabulary.keys()),
         )
-
-    @classmethod
-    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Sentences do not overlap."""
-        super().check(config, backbone)
-        refuse_stride(config)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """Scores, then the weighted mean over the best."""

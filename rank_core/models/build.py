@@ -10,7 +10,7 @@ from rank_core.encoders.backbones import load_encoder
 from rank_core.encoders.cpu.cls_only import only_cls
 from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.models import model_class
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
 

@@ -6,14 +6,14 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.batches import ChunkBatch, EncoderInput
 from rank_core.chunking.chunks import document_spans
-from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
-from rank_core.models.apart_pairs import NUM_MARKS, ApartPairs
-from rank_core.models.parade.second_encoder import SecondEncoder
-from rank_core.models.parade.vector_sequence import (
+from rank_core.models.parade import SecondEncoder
+from rank_core.models.ranker import pad_chunks
+from rank_core.models.readers import NUM_MARKS, ApartPairs
+from rank_core.models.vector_encoders import (
     Part,
     input_size,
     output_size,
@@ -22,7 +22,6 @@ from rank_core.models.parade.vector_sequence import (
     random_special,
     read_first,
 )
-from rank_core.models.ranker import pad_chunks
 from rank_core.settings.config import Model, TrialConfig
 
 OWN_SPECIAL = "own-special"
@@ -39,6 +38,7 @@ class LateInteraction(SecondEncoder):
     """
 
     label = "PARADE-LateInteraction"
+    pair_encoder = ApartPairs
     by_chunks = False
     reads_tokens = True
     options = ("aggregator", "interaction", "quirks")
@@ -59,11 +59,6 @@ class LateInteraction(SecondEncoder):
         )
         self.special_2H = random_special(self.aggregator)
         self.head = self.head_over(self.aggregator)
-
-    @classmethod
-    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Query and chunks as rows of their own."""
-        return ApartPairs(tokens, config.chunking, cls.first_chunk_only, backbone)
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:

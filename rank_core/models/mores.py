@@ -1,22 +1,108 @@
-"""MORES+: a query that looks at every token of every chunk (Gao & Callan 2022, of the modules of
+"""MORES+: a query that attends to every token of every chunk (Gao & Callan 2022, of the modules of
 MORES, Gao et al. 2020).
 
 Chunks are encoded without the query, so before any query is known; no vector per chunk stands
-between the query and what it looks for.
+between the query and the tokens it attends to.
 """
 
+from typing import Any
+
 import torch
+import transformers
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
-from rank_core.chunking.batches import ChunkBatch, PairEncoder
-from rank_core.chunking.token_store import TokenStore
+from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.models.apart_pairs import ApartPairs
-from rank_core.models.interaction_block import interaction_blocks
-from rank_core.models.layer_states import layer_states
-from rank_core.models.ranker import Ranker
-from rank_core.settings.config import Model, TrialConfig
+from rank_core.encoders.cpu.cls_only import SAME_LAYERS
+from rank_core.models.ranker import Ranker, layer_states
+from rank_core.models.readers import ApartPairs
+from rank_core.settings.config import Model
+
+
+class Attention(nn.Module):
+    """Attention of every place of one sequence to another, added to it and normalised."""
+
+    def __init__(self, hidden: int, num_heads: int, dropout: float, eps: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(hidden, hidden) for _ in range(4)
+        )
+        self.norm = nn.LayerNorm(hidden, eps=eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_BQH: Tensor, other_BTH: Tensor, mask_BT: Tensor) -> Tensor:
+        """out_BQH; places where the mask is false are not attended to."""
+        query, key, value = (
+            x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for x in (self.query(x_BQH), self.key(other_BTH), self.value(other_BTH))
+        )
+        seen_B11T = mask_BT[:, None, None, :]
+        context_BhQd = scaled_dot_product_attention(query, key, value, attn_mask=seen_B11T)
+        context_BQH = self.output(context_BhQd.transpose(1, 2).flatten(2))
+        out_BQH: Tensor = self.norm(x_BQH + self.dropout(context_BQH))
+        return out_BQH
+
+    def copy(self, attention: Any) -> None:
+        """Copies the weights of an attention of BERT."""
+        own = {name: getattr(attention.self, name) for name in ("query", "key", "value")}
+        own |= {"output": attention.output.dense, "norm": attention.output.LayerNorm}
+        for name, module in own.items():
+            getattr(self, name).load_state_dict(module.state_dict())
+
+
+class InteractionBlock(nn.Module):
+    """Attention of the query to itself, then to the document, then a feed-forward layer."""
+
+    def __init__(self, config: Any, dropout: float) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, getattr(config, "layer_norm_eps", 1e-12)
+        inner = getattr(config, "intermediate_size", 4 * hidden)
+        heads = config.num_attention_heads
+        self.to_itself = Attention(hidden, heads, dropout, eps)
+        self.to_document = Attention(hidden, heads, dropout, eps)
+        self.inner, self.outer = nn.Linear(hidden, inner), nn.Linear(inner, hidden)
+        activation = getattr(config, "hidden_act", "gelu")
+        self.activation = transformers.activations.ACT2FN[activation]
+        self.norm = nn.LayerNorm(hidden, eps=eps)
+        self.dropout = nn.Dropout(dropout)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    def forward(
+        self, query_BQH: Tensor, query_mask_BQ: Tensor, text_BTH: Tensor, text_mask_BT: Tensor
+    ) -> Tensor:
+        """out_BQH: the query after it has attended to the document."""
+        x_BQH = self.to_itself(query_BQH, query_BQH, query_mask_BQ)
+        x_BQH = self.to_document(x_BQH, text_BTH, text_mask_BT)
+        out_BQH: Tensor = self.norm(
+            x_BQH + self.dropout(self.outer(self.activation(self.inner(x_BQH))))
+        )
+        return out_BQH
+
+    def copy(self, layer: Any) -> None:
+        """Copies the weights of a layer of BERT, those of its attention twice."""
+        self.to_itself.copy(layer.attention)
+        self.to_document.copy(layer.attention)
+        self.inner.load_state_dict(layer.intermediate.dense.state_dict())
+        self.outer.load_state_dict(layer.output.dense.state_dict())
+        self.norm.load_state_dict(layer.output.LayerNorm.state_dict())
+
+
+def interaction_blocks(encoder: nn.Module, kind: str, number: int, dropout: float) -> nn.ModuleList:
+    """`number` blocks of an encoder's sizes: copies of its last layers where it is a BERT, random
+    elsewhere."""
+    body: Any = encoder
+    blocks = [InteractionBlock(body.config, dropout) for _ in range(number)]
+    if kind in SAME_LAYERS:
+        for block, layer in zip(blocks, body.encoder.layer[-number:], strict=True):
+            block.copy(layer)
+    return nn.ModuleList(blocks)
+
 
 NUM_BLOCKS = 2
 
@@ -32,6 +118,7 @@ class Mores(Ranker):
     label = "MORES+"
     paper = "Gao & Callan 2022"
     family = "long context"
+    pair_encoder = ApartPairs
     by_chunks = False
     reads_tokens = True
     one_chunk_is_firstp = False
@@ -41,11 +128,6 @@ class Mores(Ranker):
         num_layers = int(encoder.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
         number = max(1, min(NUM_BLOCKS, num_layers // 2))
         self.aggregator = interaction_blocks(encoder, backbone.kind, number, settings.dropout)
-
-    @classmethod
-    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Query and chunks as rows of their own."""
-        return ApartPairs(tokens, config.chunking, cls.first_chunk_only, backbone)
 
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B of a batch of documents, each a query row and chunk rows."""
@@ -58,7 +140,7 @@ class Mores(Ranker):
         longest = int(mask_BQ.sum(1).max())
         mask_BQ, x_BQH = mask_BQ[:, :longest], x_BQH[:, :longest]
         text_BTH, text_mask_BT = of_chunks(last_CLH, counts), of_chunks(mask_CL, counts)
-        # What is not seen is no number in some encoders.
+        # At padding some encoders give no number.
         text_BTH = text_BTH.masked_fill(~text_mask_BT[:, :, None], 0.0)
         for block in self.aggregator:
             x_BQH = block(x_BQH, mask_BQ, text_BTH, text_mask_BT)
@@ -67,7 +149,7 @@ class Mores(Ranker):
 
 
 def of_chunks(x_CL: Tensor, counts: list[int]) -> Tensor:
-    """x_BT: what a document's chunk rows have at their places, one row behind the other, with zeros
-    where there is no chunk; its first row is the query's."""
+    """x_BT: the values of a document's chunk rows, row after row, zeros where there is no chunk;
+    without the first row, which is the query's."""
     x_BPL = pad_sequence(x_CL.split(counts), batch_first=True)
     return x_BPL[:, 1:].flatten(1, 2)

@@ -1,16 +1,22 @@
-"""FirstP, MaxP, SumP, AvgP, KMaxAvgP: a score per chunk, pooled (Dai & Callan 2019; trained end to
-end as Boytsov et al. 2022 do, so MaxP's gradient reaches the best chunk only)."""
+"""FirstP, MaxP, SumP, AvgP, KMaxAvgP, RandP: a score per chunk, pooled (Dai & Callan 2019; trained
+end to end as Boytsov et al. 2022 do, so that the gradient of MaxP reaches the best chunk only)."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from numpy import int32
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rank_core.chunking.batches import Chunk, PairEncoder
+from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
-from rank_core.models.unmasked_chunks import UNMASKED, check_quirks
+from rank_core.models.readers import UNMASKED, check_quirks
+from rank_core.seeding import generator
 from rank_core.settings.config import Model, TrialConfig
 
 
@@ -126,3 +132,30 @@ class KMaxAvgP(ChunkScores):
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """Scores, then means over the best."""
         return poolings.masked_top_mean(self.score(cls_BPH), mask_BP, self.k)
+
+
+@dataclass(frozen=True)
+class OneRandomChunk(PairEncoder):
+    """One of a document's chunks, the same one whenever the document is read in a trial."""
+
+    seed: int
+
+    def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
+        """The chunk that (seed, document) draw among those that all chunks' models would read."""
+        chunks = super().chunks(query, doc_id)
+        return [chunks[generator(self.seed, "randp", doc_id).integers(len(chunks))]]
+
+
+class RandP(ChunkScores):
+    """The score of one chunk, drawn once per document and seed, for training and ranking alike."""
+
+    label = "RandP"
+    paper = "Li et al. 2023"  # their random baseline, with one block
+    pool_scores = staticmethod(poolings.first)
+
+    @classmethod
+    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
+        """One chunk of each document; another one in a trial of another seed."""
+        return OneRandomChunk(
+            tokens, config.chunking, cls.first_chunk_only, backbone, seed=config.seed
+        )

@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.models.row_vectors import row_vectors
-from rank_core.models.unmasked_chunks import UNMASKED, UnmaskedChunks
+from rank_core.models.poolings import row_vectors
+from rank_core.models.readers import UNMASKED, UnmaskedChunks
 from rank_core.settings.config import Model, TrialConfig
 
 
@@ -28,17 +28,19 @@ class Ranker(nn.Module):
     label: ClassVar[str]  # its name in tables
     paper: ClassVar[str]  # where it comes from
     family: ClassVar[str]  # what it is listed with
+    pair_encoder: ClassVar[type[PairEncoder]] = PairEncoder  # cuts its documents, lays them out
+    overlapping_chunks: ClassVar[bool] = True  # False: it cuts disjoint ones, whatever the stride
     by_chunks: ClassVar[bool] = True  # the score is aggregate(encode(chunks))
     reads_tokens: ClassVar[bool] = False  # it needs the last layer's vectors beside [CLS]
     first_chunk_only: ClassVar[bool] = False
-    limited_window: ClassVar[bool] = True  # a chunk must fit the backbone's positions
+    limited_window: ClassVar[bool] = True  # a chunk must fit the positions of the backbone
     one_chunk_is_firstp: ClassVar[bool] = True  # on one-chunk documents it is FirstP's function
     max_chunks: ClassVar[int | None] = None  # of one document; None: no limit
     # Only so many chunks of a document have a gradient, those of the highest scores; 0: all.
     # An instance may have its own number.
     chunks_that_learn: int = 0
     extra_loss: Tensor | None = None  # set by a forward pass in training, spent by the loop
-    options: ClassVar[tuple[str, ...]] = ()  # the optional settings of `Model` that it heeds
+    options: ClassVar[tuple[str, ...]] = ()  # the optional settings of `Model` that it uses
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__()
@@ -50,8 +52,8 @@ class Ranker(nn.Module):
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """How the model's documents are cut and laid out."""
-        kind = UnmaskedChunks if UNMASKED in config.model.quirks else PairEncoder
+        """The reader that cuts the model's documents and lays them out."""
+        kind = UnmaskedChunks if UNMASKED in config.model.quirks else cls.pair_encoder
         return kind(tokens, config.chunking, cls.first_chunk_only, backbone)
 
     @classmethod
@@ -89,7 +91,7 @@ class Ranker(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """The device of its parameters."""
         return next(self.parameters()).device
 
     def learning_rate_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -114,3 +116,17 @@ def pad_chunks(x_CH: Tensor, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
     count_B = torch.tensor(counts).to(x_CH.device, non_blocking=True)
     mask_BP = torch.arange(x_BPH.shape[1], device=x_CH.device) < count_B[:, None]
     return x_BPH, mask_BP
+
+
+def layer_states(encoder: nn.Module, inputs: EncoderInput) -> tuple[Tensor, ...]:
+    """hidden_CLH of the embeddings and of every layer of an encoder."""
+    segments = inputs.token_type_ids_CL
+    output = encoder(
+        input_ids=inputs.input_ids_CL,
+        attention_mask=inputs.attention_mask_CL,
+        output_hidden_states=True,
+        **({} if segments is None else {"token_type_ids": segments}),
+    )
+    # Some encoders normalise what leaves the last layer, and some pad rows to whole blocks.
+    states = (*output.hidden_states[:-1], output.last_hidden_state)
+    return tuple(hidden_CLH[:, : inputs.input_ids_CL.shape[1]] for hidden_CLH in states)

@@ -20,7 +20,7 @@ from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.models.birch import Birch
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.ranking.encode import Work, encode_chunks
 from rank_core.ranking.rerank import ordered

@@ -43,7 +43,7 @@ class Model:
     name: str = "maxp"
     backbone: str = "tiny"  # `tiny`, a Hugging Face id, or a local folder
     dropout: float = 0.1  # of the encoder and of the head
-    # Each of these is refused by a model that does not heed it (`Ranker.options`).
+    # Each of these is refused by a model that does not use it (`Ranker.options`).
     aggregator: str = added("")  # encoder over chunk vectors: a folder or id
     interaction: str = added("")  # encoder over query and chunk tokens: a folder or id
     selector: str = added("")  # how blocks are chosen

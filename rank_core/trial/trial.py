@@ -12,7 +12,7 @@ from rank_core.evaluate import mean_values
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
 from rank_core.models import check_model, model_class
 from rank_core.models.build import list_ranker
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import untied
 from rank_core.ranking.scorer import evaluated_queries, per_query_table

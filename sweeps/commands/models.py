@@ -14,7 +14,7 @@ from rank_core.encoders.backbones import resolve_backbone
 from rank_core.errors import BadInput
 from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.build import build_model
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Chat, TrialConfig
 from sweeps.plan.suited import suited

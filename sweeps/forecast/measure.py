@@ -19,7 +19,7 @@ import torch
 
 from rank_core.errors import BadInput
 from rank_core.models import model_class
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.trial.cross_validation import parts_of
 from sweeps.forecast.estimate import TrialEstimate, merged, same_speed, trial_estimate
 from sweeps.forecast.microbenchmark import Speed, draw, planned_tokens, probe

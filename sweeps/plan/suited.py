@@ -3,7 +3,7 @@
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Settings
 

@@ -14,7 +14,7 @@ from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.inputs import Inputs
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import model_class
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.ranking.scorer import evaluated_queries

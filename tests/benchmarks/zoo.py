@@ -16,7 +16,7 @@ from typing import Any
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import tiny
 from rank_core.models import MODELS, model_class
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 from rank_core.trial.trial_result import Progress, TrialResult

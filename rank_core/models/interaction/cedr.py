@@ -1,5 +1,6 @@
-"""CEDR: an encoder's [CLS] vector beside what a matching model finds in the similarities of all its
-hidden states (MacAvaney et al. 2019; combined with disjoint chunks as in Boytsov et al. 2022).
+"""CEDR: an encoder's [CLS] vector beside the features that a matching model takes from the
+similarities of all its hidden states (MacAvaney et al. 2019; combined with disjoint chunks as in
+Boytsov et al. 2022).
 
 Query vectors are those of a document's first chunk, text vectors those of all chunks, one after the
 other; the [CLS] part is the mean over the document's own chunks. Padding is masked exactly, where
@@ -15,34 +16,33 @@ from torch import Tensor, nn
 
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.models.equal_chunks import EqualChunksRanker
-from rank_core.models.interaction.fixed_queries import (
+from rank_core.models.interaction.similarities import (
     MAX_QUERY,
-    at_fixed_length,
-    check_query_length,
-)
-from rank_core.models.interaction.kernels import GaussianKernels
-from rank_core.models.interaction.ngram_matches import NgramFilters, strongest
-from rank_core.models.interaction.similarity import (
+    GaussianKernels,
+    NgramFilters,
     Terms,
+    at_fixed_length,
     at_least_fp32,
+    check_query_length,
     cosines,
     pair_mask,
+    strongest,
     take,
     terms_of,
 )
-from rank_core.models.layer_states import layer_states
-from rank_core.models.poolings import masked_mean
-from rank_core.models.ranker import pad_chunks
-from rank_core.models.row_vectors import row_vectors
+from rank_core.models.poolings import masked_mean, row_vectors
+from rank_core.models.ranker import Ranker, layer_states, pad_chunks
+from rank_core.models.readers import EqualChunks
 from rank_core.settings.config import Model, TrialConfig
 
 
-class Cedr(EqualChunksRanker):
-    """What CEDR's variants share: S similarity matrices, one of each hidden state."""
+class Cedr(Ranker):
+    """The base of the variants of CEDR: S similarity matrices, one of each hidden state."""
 
     paper = "MacAvaney et al. 2019"
     family = "CEDR"
+    pair_encoder = EqualChunks
+    overlapping_chunks = False
     by_chunks = False
     reads_tokens = True
     one_chunk_is_firstp = False
@@ -179,8 +179,11 @@ class CedrPacrr(Cedr):
         """Runs the network."""
         cos_BSQD = torch.stack(list(similarity), dim=1)
         mask_BQD = pair_mask(terms)
-        found = [strongest(f(cos_BSQD), mask_BQD, self.NUM_MATCHES) for f in self.filters]
-        match_BQF = torch.cat([matches.strength_BQk for matches in found], dim=2)
+        strengths = [
+            strongest(filters(cos_BSQD), mask_BQD, self.NUM_MATCHES).strength_BQk
+            for filters in self.filters
+        ]
+        match_BQF = torch.cat(strengths, dim=2)
         x_BF = torch.cat([at_fixed_length(match_BQF).flatten(1), cls_BH], dim=1)
         score_B: Tensor = self.head(self.hidden_layers(x_BF)).squeeze(1)
         return score_B

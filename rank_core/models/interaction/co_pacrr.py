@@ -1,4 +1,4 @@
-"""Co-PACRR: n-gram matches of word vectors, how they cascade through the document, and what is
+"""Co-PACRR: n-gram matches of word vectors, their cascade through the document, and the tokens
 around them (Hui, Yates, Berberich & de Melo 2018)."""
 
 import torch
@@ -6,25 +6,23 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.models.interaction.fixed_queries import (
+from rank_core.models.interaction.similarities import (
     MAX_QUERY,
+    NgramFilters,
+    Terms,
     at_fixed_length,
     check_query_length,
+    cosines,
+    pair_mask,
+    strongest,
 )
-from rank_core.models.interaction.ngram_matches import NgramFilters, strongest
-from rank_core.models.interaction.similarity import Terms, cosines, pair_mask
 from rank_core.models.interaction.word_vectors import WordVectorRanker
 from rank_core.settings.config import Model, TrialConfig
 
 NGRAMS = (2, 3)  # beside single tokens, whose similarity is taken as it is
 NUM_FILTERS = 32
 NUM_MATCHES = 2
-CASCADE = (
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-)  # shares of the document, from its start, with matches of their own
+CASCADE = (0.25, 0.5, 0.75, 1.0)  # shares of the document from its start, each with its matches
 CONTEXT = 4  # tokens on either side of a match that are compared with the whole query
 
 
@@ -82,9 +80,11 @@ class CoPacrr(WordVectorRanker):
         for strength_BQD in (cos_BQD, *(filters(cos_BQD[:, None]) for filters in self.filters)):
             for share in CASCADE:
                 seen_BD = place_D < (length_B1 * share).ceil()
-                found = strongest(strength_BQD, mask_BQD & seen_BD[:, None], NUM_MATCHES)
-                near_BQk = around_BQD.gather(2, found.place_BQk).masked_fill(~found.found_BQk, 0.0)
-                parts += [found.strength_BQk, near_BQk]
+                matches = strongest(strength_BQD, mask_BQD & seen_BD[:, None], NUM_MATCHES)
+                near_BQk = around_BQD.gather(2, matches.place_BQk).masked_fill(
+                    ~matches.real_BQk, 0.0
+                )
+                parts += [matches.strength_BQk, near_BQk]
         return torch.cat([*parts, self.weights(query_BQH, terms)], dim=2)
 
     def weights(self, query_BQH: Tensor, terms: Terms) -> Tensor:

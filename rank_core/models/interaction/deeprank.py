@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.models.interaction.similarity import Terms, cosines
+from rank_core.models.interaction.similarities import Terms, cosines
 from rank_core.models.interaction.word_vectors import WordVectorRanker
 from rank_core.settings.config import Model
 

@@ -12,20 +12,23 @@ from torch import Tensor, nn
 
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.models.equal_chunks import EqualChunksRanker
-from rank_core.models.interaction.similarity import Terms, at_least_fp32, take, terms_of
+from rank_core.models.interaction.similarities import Terms, at_least_fp32, take, terms_of
+from rank_core.models.ranker import Ranker
+from rank_core.models.readers import EqualChunks
 from rank_core.settings.config import Model
 
 EPSILON = 1e-4  # what a query token has that nothing in the document translates into
 NUM_HIDDEN = 32
 
 
-class NeuralModel1(EqualChunksRanker):
+class NeuralModel1(Ranker):
     """score = sum over query tokens of log(epsilon + mean over the document's tokens of T)."""
 
     label = "Neural Model 1"
     paper = "Boytsov & Kolter 2021 (reconstruction)"
     family = "CEDR"
+    pair_encoder = EqualChunks
+    overlapping_chunks = False
     by_chunks = False
     reads_tokens = True
     one_chunk_is_firstp = False

@@ -8,24 +8,23 @@ there are no positions to run out of, so a backbone's limit does not bind.
 
 from torch import Tensor, nn
 
-from rank_core.chunking.batches import ChunkBatch, PairEncoder
-from rank_core.chunking.token_store import TokenStore
+from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.errors import BadInput
-from rank_core.models.interaction.similarity import Terms, take, terms_of
-from rank_core.models.longp import WholeDocuments
+from rank_core.models.interaction.similarities import Terms, take, terms_of
 from rank_core.models.ranker import Ranker
+from rank_core.models.readers import WholeDocuments, require_whole_documents
 from rank_core.settings.config import Model, TrialConfig
 
 
 class WordVectorRanker(Ranker):
-    """What these rankers share; `encoder` is the word table and nothing else."""
+    """The base of these rankers; `encoder` is the word table and nothing else."""
 
     family = "word vectors"
+    pair_encoder = WholeDocuments
     by_chunks = False
+    limited_window = False
     one_chunk_is_firstp = False
     first_chunk_only = True
-    limited_window = False
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         # Not Ranker's: the encoder itself must not become dead weight.
@@ -40,21 +39,10 @@ class WordVectorRanker(Ranker):
         return self.encoder.embedding_dim  # type: ignore[return-value]
 
     @classmethod
-    def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Documents in one piece."""
-        return WholeDocuments(tokens, config.chunking, cls.first_chunk_only, backbone)
-
-    @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Refuses a window that is not the whole document."""
         super().check(config, backbone)
-        chunking = config.chunking
-        if chunking.window != chunking.max_document_tokens:
-            raise BadInput(
-                f"model {config.model.name} reads a document in one piece: chunking.window = "
-                f"chunking.max_document_tokens must hold, got {chunking.window} and "
-                f"{chunking.max_document_tokens}"
-            )
+        require_whole_documents(config)
 
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B from the word vectors of query and document."""
@@ -63,5 +51,5 @@ class WordVectorRanker(Ranker):
         return self.match(query_ids_BQ, text_ids_BD, terms)
 
     def match(self, query_ids_BQ: Tensor, text_ids_BD: Tensor, terms: Terms) -> Tensor:
-        """score_B of query and document ids; what stands at padding must not matter."""
+        """score_B of query and document ids, whatever the ids at padding."""
         raise TypeError(f"{type(self).__name__} does not say how it matches")

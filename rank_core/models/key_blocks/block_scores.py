@@ -1,4 +1,4 @@
-"""How well a query's words match each block of a document: TF-IDF and BM25 (Li et al. 2023).
+"""Scores of a query's words against each block of a document: TF-IDF and BM25 (Li et al. 2023).
 
 Documents are token ids, so a word is its word pieces put together again, lower-cased, and known by
 a hash of them. Punctuation is a token of its own and no word: `harbour.` matches `harbour`, which a
@@ -81,8 +81,8 @@ class DocumentFrequencies(NamedTuple):
 def document_frequencies(
     tokens: Mapping[str, NDArray[np.int32]], pieces: WordPieces
 ) -> DocumentFrequencies:
-    """Those of whole documents; kept on disk for a token store, whose folder names its contents
-    and its tokenizer."""
+    """Document frequencies of all words; kept on disk for a token store, whose folder names its
+    contents and its tokenizer."""
     if not isinstance(tokens, TokenStore):
         return count_documents(tokens.values(), pieces)
     key = f"{tokens.folder.name}-{STATISTICS_VERSION}"

@@ -17,15 +17,18 @@ from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_b
 from rank_core.encoders.cpu.cls_only import only_cls
 from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput
-from rank_core.models.key_blocks.block_batch import (
+from rank_core.models.key_blocks.blocks import (
+    TRUNCATE_LATEST,
     BlockBatch,
+    BlockReader,
+    by_score,
+    fitting,
     passages_of,
+    selector_of,
     some_rows,
     with_segments,
 )
-from rank_core.models.key_blocks.reader import BlockReader
-from rank_core.models.key_blocks.selectors import TRUNCATE_LATEST, by_score, fitting, selector_of
-from rank_core.models.parade.transformer import ParadeTransformer
+from rank_core.models.parade import ParadeTransformer
 from rank_core.models.passage_scores import FirstP
 from rank_core.models.poolings import first
 from rank_core.models.ranker import Ranker, pad_chunks

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rank_core.chunking.chunks import Span, document_spans
 from rank_core.chunking.inputs import Inputs
 from rank_core.models import model_class
-from rank_core.models.lists.list_ranker import ListRanker
+from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import Chunking, TrialConfig
 from sweeps.commands.doctor.finding import Finding
 from sweeps.commands.doctor.spans import FILE, Passage, relevant_passages, spans_file

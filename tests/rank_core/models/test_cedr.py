@@ -14,10 +14,15 @@ from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.models.interaction.cedr import histogram
-from rank_core.models.interaction.kernels import GaussianKernels
-from rank_core.models.interaction.ngram_matches import NgramFilters, strongest
-from rank_core.models.interaction.similarity import cosines, take, terms_of
-from rank_core.models.layer_states import layer_states
+from rank_core.models.interaction.similarities import (
+    GaussianKernels,
+    NgramFilters,
+    cosines,
+    strongest,
+    take,
+    terms_of,
+)
+from rank_core.models.ranker import layer_states
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 CEDR = ("cedr-knrm", "cedr-drmm", "cedr-pacrr")
@@ -189,7 +194,7 @@ def test_the_strongest_matches_are_real_and_the_earlier_of_equal_ones():
     mask = torch.tensor([[[True, True, True, False], [True, False, False, False]]])
     found = strongest(strength, mask, 2)
     assert_close(found.strength_BQk, torch.tensor([[[0.9, 0.9], [-0.5, 0.0]]]))
-    assert found.found_BQk.tolist() == [[[True, True], [True, False]]]
+    assert found.real_BQk.tolist() == [[[True, True], [True, False]]]
     assert found.place_BQk[0, 0].tolist() == [1, 2]
     assert found.place_BQk[0, 1, 0] == 0
 

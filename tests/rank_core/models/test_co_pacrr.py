@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from rank_core.models.build import build_model
 from rank_core.models.interaction.co_pacrr import surroundings
-from rank_core.models.interaction.similarity import Terms
+from rank_core.models.interaction.similarities import Terms
 from rank_core.settings.config import Chunking
 
 MODEL = "co-pacrr"

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from rank_core.models.interaction.deeprank import MAX_MATCHES, first_matches
-from rank_core.models.interaction.similarity import Terms
+from rank_core.models.interaction.similarities import Terms
 from rank_core.settings.config import Chunking
 
 MODEL = "deeprank"

@@ -12,8 +12,13 @@ from rank_core.chunking.batches import Chunk
 from rank_core.errors import BadInput
 from rank_core.models import check_model
 from rank_core.models.build import build_model
-from rank_core.models.key_blocks.idcm import Idcm, overlapping_spans
-from rank_core.models.key_blocks.idcm_student import CENTRES, ConvolutionalKernels, selection_loss
+from rank_core.models.key_blocks.idcm import (
+    CENTRES,
+    ConvolutionalKernels,
+    Idcm,
+    overlapping_spans,
+    selection_loss,
+)
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig

@@ -16,7 +16,7 @@ from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
-from rank_core.models.key_blocks.selectors import (
+from rank_core.models.key_blocks.blocks import (
     FROM_TEXT,
     LEARNED,
     Passages,

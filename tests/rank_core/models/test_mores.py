@@ -10,7 +10,7 @@ from transformers import BertConfig, BertModel
 
 from rank_core.models import model_class
 from rank_core.models.build import build_model
-from rank_core.models.interaction_block import Attention, InteractionBlock
+from rank_core.models.mores import Attention, InteractionBlock
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 CHUNKING = Chunking(window=20, stride=20, max_document_tokens=80, max_query_tokens=8)

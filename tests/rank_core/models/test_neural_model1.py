@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from rank_core.chunking.batches import Chunk, PairEncoder
 from rank_core.models.build import build_model
 from rank_core.models.interaction.neural_model1 import EPSILON, log_likelihood
-from rank_core.models.interaction.similarity import Terms, terms_of
+from rank_core.models.interaction.similarities import Terms, terms_of
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 QUERY = np.asarray([11, 12, 13], dtype=np.int32)

@@ -155,7 +155,7 @@ DEAD = {  # beside BERT-base's own pooler
 
 
 def mini_lm(layers):
-    from rank_core.models.parade.vector_sequence import without_words
+    from rank_core.models.vector_encoders import without_words
 
     config = BertConfig(
         hidden_size=384,

@@ -15,7 +15,7 @@ from rank_core.encoders import backbones
 from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
-from rank_core.models.parade.vector_sequence import Part, pack, random_body, read_first
+from rank_core.models.vector_encoders import Part, pack, random_body, read_first
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
 from rank_core.training.optimizer import build_optimizer

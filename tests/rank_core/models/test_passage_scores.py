@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class, poolings
 from rank_core.models.build import build_model
-from rank_core.models.equal_chunks import EqualChunks
+from rank_core.models.readers import EqualChunks
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 QUERY = np.arange(20, 26, dtype=np.int32)

@@ -13,7 +13,7 @@ from rank_core.encoders.longformer import QueryGlobalLongformer
 from rank_core.errors import BadInput
 from rank_core.models import check_model
 from rank_core.models.build import build_model
-from rank_core.models.key_blocks.qds import (
+from rank_core.models.qds import (
     PATTERNS,
     REACH,
     QdsTransformer,

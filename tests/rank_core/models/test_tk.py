@@ -11,13 +11,13 @@ from transformers import AutoModel, BertConfig
 from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
-from rank_core.models.interaction.contextualise import (
+from rank_core.models.interaction.tk import (
+    MU,
     TEXT_START,
     Contextualiser,
+    layer_output,
     sinusoids,
-    through,
 )
-from rank_core.models.interaction.tk import MU
 from rank_core.settings.config import Chunking, Model
 
 MODEL = "tk"
@@ -100,7 +100,7 @@ def test_a_layer_is_torchs_own(model):
     x = torch.randn(3, 17, 32, generator=torch.Generator().manual_seed(4))
     seen = torch.arange(17) < torch.tensor([17, 9, 3])[:, None]
     expected = whole(x, src_key_padding_mask=~seen)
-    assert_close(through(layer, x, seen), expected, atol=1e-6, rtol=0)
+    assert_close(layer_output(layer, x, seen), expected, atol=1e-6, rtol=0)
 
 
 def test_without_dropout_training_repeats_itself_and_with_it_does_not(backbone, config):

@@ -1,5 +1,5 @@
-"""Encoders that read vectors instead of words: [C, SEP, vectors, SEP, ...], of which C's output is
-used. What PARADE's transformers have in common."""
+"""Encoders that read vectors instead of words, [C, SEP, vectors, SEP, ...], of which the output at
+C is used: the transformers of PARADE."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -29,7 +29,7 @@ CLAUSE_COST = 2  # of a cut after a comma, which ends no sentence
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which tokens see all and are seen by all."""
+    """The global tokens, which attend to all and are attended to by all."""
 
     query: bool = False  # [CLS], the query's tokens and the [SEP] after them; else [CLS] alone
     sentences: bool = False  # the token before every sentence; else that before the first one
@@ -62,7 +62,7 @@ class SentenceReader(PairEncoder):
 
 
 def sentence_starts(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Where sentences begin: at the start, and after marks that end one; marks in a row end one."""
+    """Starts of sentences: the first token, and those after a run of end marks."""
     cost_T = cost_V[tokens]
     ends_T = (cost_T != NO_MARK) & (cost_T < CLAUSE_COST)
     later = np.flatnonzero(ends_T[:-1] & ~ends_T[1:]) + 1
@@ -164,7 +164,7 @@ def pattern_of(settings: Model) -> Pattern:
 
 
 def _narrow(longformer: Any) -> None:
-    """Gives every layer the reach of this model; its weights do not depend on it."""
+    """Sets the reach of this model in every layer; weights do not depend on it."""
     config = longformer.config
     config.attention_window = [2 * REACH] * config.num_hidden_layers
     for layer in longformer.encoder.layer:

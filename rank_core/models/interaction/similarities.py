@@ -1,0 +1,173 @@
+"""Similarities of query and document tokens: their places in a batch, cosines, kernels, n-grams.
+
+Shapes: B documents, C rows of the encoder, L places of a row, Q query tokens, D tokens of a whole
+document, H numbers of a vector.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, relu
+
+from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch
+from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
+
+
+class Terms(NamedTuple):
+    """Places of the query (in a document's first row) and of the document (in all its rows).
+
+    A place is a row times L plus a column. Padding has place 0 and a false mask; Q and D are at
+    least 1, so that nothing downstream meets an empty axis.
+    """
+
+    query_BQ: Tensor
+    query_mask_BQ: Tensor
+    text_BD: Tensor
+    text_mask_BD: Tensor
+
+
+def terms_of(batch: ChunkBatch) -> Terms:
+    """The places of a batch of documents."""
+    inputs, device = batch.inputs, batch.inputs.input_ids_CL.device
+    width = inputs.input_ids_CL.shape[1]
+    counts = torch.tensor(batch.counts, device=device)
+    first_B = counts.cumsum(0) - counts
+    query_length_B = inputs.query_length_C[first_B]
+    text_length_C = inputs.attention_mask_CL.sum(1) - inputs.query_length_C - NUM_SPECIAL
+
+    column_L = torch.arange(width, device=device)
+    start_C1 = (inputs.query_length_C + 2)[:, None]
+    text_mask_CL = (column_L >= start_C1) & (column_L < start_C1 + text_length_C[:, None])
+    owner_C = torch.arange(len(counts), device=device).repeat_interleave(counts)
+    text_length_B = torch.zeros_like(counts).index_add_(0, owner_C, text_length_C)
+
+    num_query, num_text = torch.stack([query_length_B.max(), text_length_B.max()]).tolist()
+    column_Q = torch.arange(max(1, num_query), device=device)
+    query_mask_BQ = column_Q < query_length_B[:, None]
+    query_BQ = (first_B[:, None] * width + 1 + column_Q).where(query_mask_BQ, 0)
+    text_mask_BD = torch.arange(max(1, num_text), device=device) < text_length_B[:, None]
+    # Rows of one document are neighbours, so its places in order are its tokens in order.
+    text_BD = torch.zeros_like(text_mask_BD, dtype=torch.long)
+    text_BD[text_mask_BD] = text_mask_CL.flatten().nonzero().squeeze(1)
+    return Terms(query_BQ, query_mask_BQ, text_BD, text_mask_BD)
+
+
+def take(x_CL: Tensor, place_BT: Tensor) -> Tensor:
+    """x_BT (or x_BTH of an x_CLH): the values at some places of a batch."""
+    return x_CL.flatten(0, 1)[place_BT]
+
+
+def at_least_fp32(x: Tensor) -> Tensor:
+    """`x` in fp32, or in its own type where that is wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def cosines(query_BQH: Tensor, text_BDH: Tensor) -> Tensor:
+    """cos_BQD, in fp32 also under autocast; a zero vector has similarity 0 to all (1e-9 is added to
+    each norm, as CEDR does)."""
+    with torch.autocast(query_BQH.device.type, enabled=False):
+        query, text = (at_least_fp32(x) for x in (query_BQH, text_BDH))
+        query = query / (query.norm(dim=-1, keepdim=True) + 1e-9)
+        text = text / (text.norm(dim=-1, keepdim=True) + 1e-9)
+        return query @ text.transpose(1, 2)
+
+
+def pair_mask(terms: Terms) -> Tensor:
+    """mask_BQD: a real query token beside a real token of the document."""
+    return terms.query_mask_BQ[:, :, None] & terms.text_mask_BD[:, None, :]
+
+
+SMALLEST_VARIANCE = 1e-8
+"""A trained width may shrink towards 0, where the kernel has no derivative."""
+
+
+class GaussianKernels(nn.Module):
+    """exp(-(x - mu_k)^2 / (2 sigma_k^2)) for kernels k = 1..K."""
+
+    mu_K: Tensor
+    sigma_K: Tensor
+
+    def __init__(self, mu: Sequence[float], sigma: Sequence[float], *, trainable: bool) -> None:
+        super().__init__()
+        for name, values in (("mu_K", mu), ("sigma_K", sigma)):
+            if trainable:
+                setattr(self, name, nn.Parameter(torch.tensor(values)))
+            else:
+                self.register_buffer(name, torch.tensor(values))
+
+    def activations(self, similarity: Tensor) -> Tensor:
+        """Activation of each kernel by each similarity; a last axis K is added."""
+        variance_K = self.sigma_K.square().clamp_min(SMALLEST_VARIANCE)
+        return torch.exp(-(similarity[..., None] - self.mu_K).square() / (2 * variance_K))
+
+    def forward(self, similarity_BQD: Tensor, text_mask_BD: Tensor) -> Tensor:
+        """count_BQK: each query token's activations, summed over the real tokens of the text."""
+        near_BQDK = self.activations(similarity_BQD)
+        return near_BQDK.masked_fill(~text_mask_BD[:, None, :, None], 0.0).sum(2)
+
+
+LATER_IS_LESS = 1e-6
+"""Discount per place of a later match where matches are compared: more than rounding errors, and
+too little to matter between matches that differ."""
+
+
+class Matches(NamedTuple):
+    """The k strongest matches of each query token, strongest first; 0 where there are fewer."""
+
+    strength_BQk: Tensor
+    place_BQk: Tensor  # in the text; any place where `real_BQk` is false
+    real_BQk: Tensor
+
+
+class NgramFilters(nn.Module):
+    """An n x n convolution that starts at each pair of tokens, then its strongest filter."""
+
+    def __init__(self, channels: int, filters: int, n: int) -> None:
+        super().__init__()
+        self.n = n
+        self.filters = nn.Conv2d(channels, filters, n)
+
+    def forward(self, similarity_BSQD: Tensor) -> Tensor:
+        """strength_BQD >= 0 of matrices with S channels that are 0 where there is padding."""
+        end = self.n - 1
+        # Zeros after the end are what padding holds as well, so no score knows how much there is.
+        strength_BFQD = self.filters(pad(similarity_BSQD, (0, end, 0, end)))
+        return relu(strength_BFQD).amax(1)
+
+
+def strongest(strength_BQD: Tensor, mask_BQD: Tensor, k: int) -> Matches:
+    """The k largest strengths of each query token where the mask is true; of equals the earlier.
+
+    A repeated word is equally similar everywhere: rounding, which depends on the batch, must not
+    choose its place.
+    """
+    length = strength_BQD.shape[2]
+    late_D = LATER_IS_LESS * torch.arange(length, device=strength_BQD.device)
+    rank_BQD = (strength_BQD.detach() - late_D).masked_fill(~mask_BQD, float("-inf"))
+    rank_BQk, place_BQk = pad(rank_BQD, (0, max(0, k - length)), value=-torch.inf).topk(k, dim=2)
+    real_BQk = rank_BQk > float("-inf")
+    place_BQk = place_BQk.clamp_max(length - 1)
+    strength_BQk = strength_BQD.gather(2, place_BQk).masked_fill(~real_BQk, 0.0)
+    return Matches(strength_BQk, place_BQk, real_BQk)
+
+
+MAX_QUERY = 32
+"""Query tokens with weights of their own, side by side in one layer; the papers' largest number."""
+
+
+def at_fixed_length(x_BQF: Tensor) -> Tensor:
+    """x_BQF of MAX_QUERY tokens; zeros after the end of a query."""
+    return pad(x_BQF, (0, 0, 0, MAX_QUERY - x_BQF.shape[1]))
+
+
+def check_query_length(config: TrialConfig) -> None:
+    """Raises `BadInput` where queries may have more tokens than there are weights for."""
+    if config.chunking.max_query_tokens > MAX_QUERY:
+        raise BadInput(
+            f"chunking.max_query_tokens <= {MAX_QUERY} must hold for model {config.model.name}, "
+            "which has weights of its own for each query token, got "
+            f"chunking.max_query_tokens={config.chunking.max_query_tokens}"
+        )

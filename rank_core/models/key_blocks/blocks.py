@@ -1,0 +1,323 @@
+"""Key blocks of a document: the selectors, the choice, and the encoder input, either chosen blocks
+as passages or all blocks, from which the model chooses.
+
+Shapes: C blocks of all documents, L tokens.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rank_core.chunking.batches import NUM_SPECIAL, Chunk, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.chunks import Span, chunk_spans
+from rank_core.chunking.cogltx import block_spans, mark_costs
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.errors import BadInput, unknown
+from rank_core.models.key_blocks.block_scores import (
+    BLOCK_SCORES,
+    BlockWords,
+    DocumentFrequencies,
+    WordPieces,
+    document_frequencies,
+)
+from rank_core.seeding import generator
+from rank_core.settings.config import Model
+
+FROM_TEXT = ("tfidf", "bm25", "random", "first-last-sampled")
+LEARNED = ("learned-shared", "learned-separate", "bm25-then-learned")
+DEFAULT = "bm25"
+CASCADE_SURPLUS = 2  # tokens that BM25 leaves to the learned choice, over those that can be read
+TRUNCATE_LATEST = "truncate-latest"
+"""Of chosen blocks that are too long together, the reference cuts the one that is latest in the
+document; the paper, and we without this quirk, the one that was chosen last."""
+
+
+class Passages(NamedTuple):
+    """The pieces in which the chosen text is read: size, distance of their starts, number."""
+
+    window: int
+    stride: int
+    number: int
+
+    @property
+    def budget(self) -> int:
+        """Tokens of text that they hold."""
+        return self.window + (self.number - 1) * self.stride
+
+    def spans(self, num_tokens: int) -> tuple[Span, ...]:
+        """The spans of the passages of a text of at most `budget` tokens."""
+        return chunk_spans(num_tokens, self.window, self.stride)
+
+
+def selector_of(settings: Model) -> str:
+    """The selector that the settings name, or BM25; refuses settings without an effect."""
+    selector = settings.selector or DEFAULT
+    if selector not in (*FROM_TEXT, *LEARNED):
+        raise unknown("model.selector", selector, (*FROM_TEXT, *LEARNED))
+    if settings.selector_backbone and selector != "learned-separate":
+        raise BadInput(
+            "model.selector_backbone has no effect with model.selector="
+            f"{selector}, got {settings.selector_backbone!r}; it is for learned-separate"
+        )
+    for quirk in settings.quirks:
+        if quirk != TRUNCATE_LATEST:
+            raise unknown(f"quirk of model {settings.name}", quirk, (TRUNCATE_LATEST,))
+    return selector
+
+
+def by_score(score_K: NDArray[np.float64]) -> list[int]:
+    """Blocks from the best to the worst; equals in document order."""
+    return np.argsort(-score_K, kind="stable").tolist()
+
+
+def by_chance(selector: str, num_blocks: int, query: NDArray[np.int32], doc_id: str) -> list[int]:
+    """The order of `random`, and of `first-last-sampled`: first, last, then chance. It depends on
+    the query and the document alone."""
+    rng = generator(0, "blocks", doc_id, np.asarray(query, np.int32).tobytes().hex())
+    if selector == "random" or num_blocks < 3:
+        return rng.permutation(num_blocks).tolist()
+    return [0, num_blocks - 1, *(rng.permutation(num_blocks - 2) + 1).tolist()]
+
+
+def within(order: Iterable[int], lengths: Sequence[int], budget: int) -> list[int]:
+    """The first blocks of an order, until `budget` tokens are reached; the last may exceed them."""
+    chosen = []
+    for block in order:
+        if budget <= 0:
+            break
+        chosen.append(block)
+        budget -= lengths[block]
+    return chosen
+
+
+def fitting(
+    order: Iterable[int], lengths: Sequence[int], budget: int, *, truncate_latest: bool
+) -> list[tuple[int, int]]:
+    """(block, tokens read from its start) of the chosen blocks in document order."""
+    chosen = within(order, lengths, budget)
+    read = {block: lengths[block] for block in chosen}
+    surplus = sum(read.values()) - budget
+    for block in sorted(chosen, reverse=True) if truncate_latest else chosen[::-1]:
+        cut = min(max(surplus, 0), read[block])
+        read[block] -= cut
+        surplus -= cut
+    return sorted((block, size) for block, size in read.items() if size)
+
+
+class BlockRow(NamedTuple):
+    """The sizes, known to the host, of one row [CLS] query [SEP] block [SEP]."""
+
+    num_query_tokens: int
+    num_tokens: int  # of the block
+
+    def __len__(self) -> int:
+        return self.num_query_tokens + self.num_tokens + 3
+
+
+class BlockBatch(ChunkBatch):
+    """A batch whose rows are blocks that a model has yet to choose from."""
+
+    rows: tuple[BlockRow, ...]
+    passages: tuple[Passages, ...]  # of each document
+
+    def __new__(
+        cls, batch: ChunkBatch, rows: tuple[BlockRow, ...], passages: tuple[Passages, ...]
+    ) -> "BlockBatch":
+        """A batch with the facts that the choice needs."""
+        self = super().__new__(cls, *batch)
+        self.rows, self.passages = rows, passages
+        return self
+
+    def to(self, device: torch.device) -> "BlockBatch":
+        """The batch on a device."""
+        return BlockBatch(super().to(device), self.rows, self.passages)
+
+
+def some_rows(inputs: EncoderInput, rows: Tensor, width: int) -> EncoderInput:
+    """Some rows of an input, of which the longest has `width` tokens."""
+    return EncoderInput(
+        inputs.input_ids_CL[rows, :width],
+        inputs.attention_mask_CL[rows, :width],
+        None if inputs.token_type_ids_CL is None else inputs.token_type_ids_CL[rows, :width],
+        inputs.query_length_C[rows],
+    )
+
+
+def with_segments(inputs: EncoderInput, wanted: bool) -> EncoderInput:
+    """The input with segments that tell query and text apart, or without, as the encoder needs."""
+    if wanted == (inputs.token_type_ids_CL is not None):
+        return inputs
+    place_L = torch.arange(inputs.input_ids_CL.shape[1], device=inputs.input_ids_CL.device)
+    of_text_CL = (place_L >= inputs.query_length_C[:, None] + 2) & (inputs.attention_mask_CL == 1)
+    return inputs._replace(token_type_ids_CL=of_text_CL.long() if wanted else None)
+
+
+def passages_of(
+    batch: BlockBatch, chosen: Sequence[Sequence[tuple[int, int]]], pad_id: int
+) -> ChunkBatch:
+    """Each document's passages, made of its `chosen` blocks: (block of the document, tokens)."""
+    width = batch.inputs.input_ids_CL.shape[1]
+    places: list[NDArray[np.int64]] = []
+    counts, sources, first = [], [], 0
+    for count, passages, blocks in zip(batch.counts, batch.passages, chosen, strict=True):
+        num_query_tokens, num_tokens = batch.rows[first]
+        start = num_query_tokens + 2
+        text = [np.arange(size) + (first + block) * width + start for block, size in blocks]
+        text_T = np.concatenate([np.zeros(0, dtype=np.int64), *text])
+        before = np.arange(start) + first * width
+        after = np.array([first * width + start + num_tokens])
+        spans = passages.spans(len(text_T))
+        places += [np.concatenate([before, text_T[s:e], after]) for s, e in spans]
+        counts.append(len(spans))
+        sources += [first] * len(spans)
+        first += count
+    return ChunkBatch(_gather(batch.inputs, places, sources, pad_id), tuple(counts))
+
+
+def _gather(
+    inputs: EncoderInput, places: Sequence[NDArray[np.int64]], sources: list[int], pad_id: int
+) -> EncoderInput:
+    """Rows of tokens at `places` of the flat input; other facts are those of the `sources` rows."""
+    place_CL = np.zeros((len(places), max(map(len, places))), dtype=np.int64)
+    real_CL = np.zeros(place_CL.shape, dtype=bool)
+    for row, place in enumerate(places):
+        place_CL[row, : len(place)] = place
+        real_CL[row, : len(place)] = True
+    device = inputs.input_ids_CL.device
+    at, real = torch.from_numpy(place_CL).to(device), torch.from_numpy(real_CL).to(device)
+    segments = inputs.token_type_ids_CL
+    return EncoderInput(
+        inputs.input_ids_CL.flatten()[at].masked_fill(~real, pad_id),
+        real.long(),
+        None if segments is None else segments.flatten()[at].masked_fill(~real, 0),
+        inputs.query_length_C[torch.tensor(sources, device=device)],
+    )
+
+
+DOCUMENTS_KEPT = 4096  # that stay segmented in memory: candidates come back epoch after epoch
+
+
+class Blocks(NamedTuple):
+    """A segmented document."""
+
+    tokens: NDArray[np.int32]
+    spans: tuple[Span, ...]  # at least one
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each block."""
+        return [end - start for start, end in self.spans]
+
+
+class DocumentBlocks:
+    """The documents of a collection as blocks, with the statistics of their words."""
+
+    def __init__(
+        self, tokens: Mapping[str, NDArray[np.int32]], tokenizer: Any, max_document_tokens: int
+    ) -> None:
+        self._tokens, self._tokenizer, self._limit = tokens, tokenizer, max_document_tokens
+        self._costs = mark_costs(tokenizer)
+        self.of = lru_cache(DOCUMENTS_KEPT)(self._segment)
+        self.words_of = lru_cache(DOCUMENTS_KEPT)(self._words_of)
+
+    @cached_property
+    def pieces(self) -> WordPieces:
+        """The words of the tokenizer's vocabulary."""
+        return WordPieces(self._tokenizer)
+
+    @cached_property
+    def frequencies(self) -> DocumentFrequencies:
+        """Document frequencies of the collection's words, counted on first use."""
+        return document_frequencies(self._tokens, self.pieces)
+
+    def _segment(self, doc_id: str) -> Blocks:
+        tokens = self._tokens[doc_id][: self._limit]
+        return Blocks(tokens, block_spans(tokens, self._costs) or (Span(0, 0),))
+
+    def _words_of(self, doc_id: str) -> BlockWords:
+        tokens, spans = self.of(doc_id)
+        words, start_W = self.pieces.words(tokens)
+        ends = [end for _, end in spans]
+        return BlockWords(words, np.searchsorted(ends, start_W, side="right"), len(spans))
+
+    def scores(self, name: str, query: NDArray[np.int32], doc_id: str) -> NDArray[np.float64]:
+        """score_K of a document's blocks by an entry of `BLOCK_SCORES`."""
+        words, _ = self.pieces.words(np.asarray(query, dtype=np.int32))
+        return BLOCK_SCORES[name](words, self.words_of(doc_id), self.frequencies)
+
+
+@dataclass(frozen=True)
+class BlockReader(PairEncoder):
+    """Chooses a document's blocks, or leaves the choice to the model."""
+
+    selector: str
+    num_passages: int  # of the chunking's window and stride; 0: one that fills the encoder
+    truncate_latest: bool
+    blocks: DocumentBlocks = field(compare=False)
+
+    @classmethod
+    def over(
+        cls, plain: PairEncoder, selector: str, *, num_passages: int, truncate_latest: bool
+    ) -> "BlockReader":
+        """A reader of the same documents."""
+        limit = plain.chunking.max_document_tokens
+        tokenizer = load_tokenizer(plain.backbone.folder)
+        return cls(
+            plain.tokens,
+            plain.chunking,
+            plain.first_chunk_only,
+            plain.backbone,
+            selector,
+            num_passages,
+            truncate_latest,
+            DocumentBlocks(plain.tokens, tokenizer, limit),
+        )
+
+    def passages(self, num_query_tokens: int) -> Passages:
+        """The passages that are read beside a query of so many tokens."""
+        if self.num_passages:
+            return Passages(self.chunking.window, self.chunking.stride, self.num_passages)
+        limit = self.backbone.max_input_tokens - num_query_tokens - NUM_SPECIAL
+        return Passages(limit, limit, 1)
+
+    def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
+        """The passages of the chosen blocks; where the model chooses, every block by itself."""
+        tokens, spans = document = self.blocks.of(doc_id)
+        passages = self.passages(len(query))
+        fits = len(tokens) <= passages.budget
+        if self.selector in LEARNED:
+            kept = list(range(len(spans)))
+            if self.selector == "bm25-then-learned" and not fits:
+                order = self._order("bm25", query, doc_id)
+                kept = sorted(within(order, document.lengths, CASCADE_SURPLUS * passages.budget))
+            return [Chunk(query, tokens[slice(*spans[i])]) for i in kept]
+        if not fits:
+            chosen = fitting(
+                self._order(self.selector, query, doc_id),
+                document.lengths,
+                passages.budget,
+                truncate_latest=self.truncate_latest,
+            )
+            starts = [(spans[i].start, size) for i, size in chosen]
+            tokens = np.concatenate([tokens[start : start + size] for start, size in starts])
+        return [Chunk(query, tokens[start:end]) for start, end in passages.spans(len(tokens))]
+
+    def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
+        """One batch, with what is needed to choose from it where that is left to the model."""
+        batch = super().collate(documents)
+        if self.selector not in LEARNED:
+            return batch
+        rows = [BlockRow(len(c.query), len(c.text)) for document in documents for c in document]
+        passages = [self.passages(len(document[0].query)) for document in documents]
+        return BlockBatch(batch, tuple(rows), tuple(passages))
+
+    def _order(self, selector: str, query: NDArray[np.int32], doc_id: str) -> list[int]:
+        if selector in BLOCK_SCORES:
+            return by_score(self.blocks.scores(selector, query, doc_id))
+        return by_chance(selector, len(self.blocks.of(doc_id).spans), query, doc_id)

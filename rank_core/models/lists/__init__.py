@@ -1,1 +1,0 @@
-"""Rankers that order a list of candidates at once: chat models, RM3."""

@@ -1,1 +1,0 @@
-"""Rankers that aggregate chunk vectors (PARADE and its relatives)."""
