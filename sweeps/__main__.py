@@ -1,52 +1,94 @@
 """`python -m sweeps`: what can be done with a sweep's folder after its command has ended."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 
 from rank_core.errors import BadInput, unknown
-from sweeps.commands import derive, design, doctor, models, report, status
-from sweeps.commands.compare import command as compare_runs
-from sweeps.commands.mlflow_commands import sync, ui
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "report": report.main,
-    "status": status.main,
-    "design": design.main,
-    "derive": derive.main,
-    "compare": compare_runs.main,
-    "doctor": doctor.main,
-    "models": models.main,
-    "ui": ui,
-    "sync": sync,
+COMMANDS = {
+    "report": (
+        "sweeps.commands.report:main",
+        "DIR",
+        "aggregate seeds, test differences, write DIR/report and print the table",
+    ),
+    "status": (
+        "sweeps.commands.status:main",
+        "DIR",
+        "how far a running, killed or finished sweep is (DIR may be a URI)",
+    ),
+    "design": (
+        "sweeps.commands.design:main",
+        "DIR",
+        "plan seeds and queries of the next comparison from a pilot (--delta .01)",
+    ),
+    "derive": (
+        "sweeps.commands.derive:main",
+        "DIR",
+        "other aggregations, fewer chunks, coarser strides from kept chunk scores",
+    ),
+    "ui": (
+        "sweeps.commands.mlflow_commands:ui",
+        "DIR",
+        "open the sweep's MLflow view on this machine (Ctrl-C ends it)",
+    ),
+    "sync": (
+        "sweeps.commands.mlflow_commands:sync",
+        "DIR",
+        "send what MLflow has not taken yet",
+    ),
+    "compare": (
+        "sweeps.commands.compare.command:main",
+        "RUN ...",
+        "the same tested table for any TREC runs (--qrels FILE)",
+    ),
+    "models": (
+        "sweeps.commands.models:main",
+        "",
+        "the zoo: every ranking system, its paper, size and settings (--backbone B)",
+    ),
+    "doctor": (
+        "sweeps.commands.doctor.command:main",
+        "",
+        "examine the environment and a collection (--collection X) before a sweep",
+    ),
+    "check-table": (
+        "sweeps.commands.check_table:main",
+        "",
+        "recompute the derived numbers of published tables, or of your own (FILE)",
+    ),
 }
-USAGE = """usage: python -m sweeps COMMAND ...
-
-  report DIR       aggregate seeds, test differences, write DIR/report and print the table
-  status DIR       how far a running, killed or finished sweep is (DIR may be a URI)
-  design DIR       plan seeds and queries of the next comparison from a pilot (--delta .01)
-  derive DIR       other aggregations, fewer chunks, coarser strides from kept chunk scores
-  ui DIR           open the sweep's MLflow view on this machine (Ctrl-C ends it)
-  sync DIR         send what MLflow has not taken yet
-  compare RUN ...  the same tested table for any TREC runs (--qrels FILE)
-  models           the zoo: every ranking system, its paper, size and settings (--backbone B)
-  doctor           examine the environment and a collection (--collection X) before a sweep
-
-DIR is a sweep's folder, for example results/window_stride. COMMAND --help says more.
-"""
+"""What a command runs, what it takes, and what it does. Its module is imported when it is asked
+for: none waits for the libraries of another."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs one command; returns the exit code."""
     if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE, end="")
+        print(usage())
         return 0 if argv else 2
     try:
         if argv[0] not in COMMANDS:
             raise unknown("command", argv[0], COMMANDS)
-        return COMMANDS[argv[0]](argv[1:])
+        module, _, function = COMMANDS[argv[0]][0].partition(":")
+        return int(getattr(import_module(module), function)(argv[1:]))
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def usage() -> str:
+    """The commands, a line each."""
+    lines = [f"  {f'{name} {takes}':<17}{does}" for name, (_, takes, does) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: python -m sweeps COMMAND ...",
+            "",
+            *lines,
+            "",
+            "DIR is a sweep's folder, for example results/window_stride. COMMAND --help says more.",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -28,10 +28,9 @@ from rank_core.models import check_model, model_class
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
-from sweeps.plan.command_line import Options, parse
-from sweeps.plan.experiment import Experiment, Grid
-from sweeps.plan.plan import base_config
-from sweeps.plan.suited import model_and_windows, suited
+from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
+from sweeps.plan.make_plan import base_config
+from sweeps.plan.options import Options, parse
 from sweeps.plan.terminal import say
 from sweeps.ray_engine.cluster import Resources, connect, disconnect, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed

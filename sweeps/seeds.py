@@ -12,9 +12,8 @@ import sys
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
-from sweeps.driver.sweep import main
-from sweeps.plan.experiment import Experiment, Grid
-from sweeps.plan.suited import model_and_windows
+from sweeps.driver.command import main
+from sweeps.plan.experiment import Experiment, Grid, model_and_windows
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:

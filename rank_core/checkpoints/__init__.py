@@ -1,1 +1,15 @@
-"""What a trial writes to resume from, and the weights another trial starts from."""
+"""What a trial writes to resume from, how often, and the weights another trial starts from."""
+
+from dataclasses import dataclass
+
+COST_SHARE = 0.02  # of a trial's time at most
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """How often. A trial shorter than `minutes` has no checkpoint; a large model, whose take long,
+    has them less often, so that they cost at most `COST_SHARE` of the time."""
+
+    minutes: float = 1.0
+    steps: int = 0  # optimizer steps of a model between checkpoints, whatever the time; 0: by time
+    quota_bytes: int = 0  # of all trials that share the parent folder; 0: what the disk holds

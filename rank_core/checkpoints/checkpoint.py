@@ -13,7 +13,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +20,15 @@ import fsspec
 import torch
 from fsspec.implementations.local import LocalFileSystem
 
+from rank_core.checkpoints import COST_SHARE, Cadence
+
 logger = logging.getLogger(__name__)
 
 SUFFIX = ".checkpoint"
 KEPT = 2  # the last one, and the one before in case the last cannot be read
-COST_SHARE = 0.02  # of a trial's time at most
 ABANDONED_SECONDS = 3600.0  # another trial's checkpoint is not refreshed: no process works on it
 Position = tuple[int, int]
 """(models that are done, steps of the next one)."""
-
-
-@dataclass(frozen=True)
-class Cadence:
-    """How often. A trial shorter than `minutes` has no checkpoint; a large model, whose take long,
-    has them less often, so that they cost at most `COST_SHARE` of the time."""
-
-    minutes: float = 1.0
-    steps: int = 0  # optimizer steps of a model between checkpoints, whatever the time; 0: by time
-    quota_bytes: int = 0  # of all trials that share the parent folder; 0: what the disk holds
 
 
 class Checkpoints:

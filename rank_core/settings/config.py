@@ -6,9 +6,11 @@ Those of training are in `training_settings`.
 import dataclasses
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, get_type_hints
 
 from rank_core.errors import BadInput, unknown
@@ -16,7 +18,16 @@ from rank_core.settings.chat import Chat
 from rank_core.settings.checks import added, choice, require
 from rank_core.settings.training import Training
 
-__all__ = ["Chat", "Chunking", "Evaluation", "Model", "Training", "TrialConfig", "setting_types"]
+__all__ = [
+    "Chat",
+    "Chunking",
+    "Evaluation",
+    "Model",
+    "Training",
+    "TrialConfig",
+    "parse_setting",
+    "setting_types",
+]
 
 NUMERICS_VERSION = 3
 """Raised when the same settings give other numbers on purpose (README, "numbers that changed")."""
@@ -137,19 +148,12 @@ class TrialConfig:
     seed: int = 1
 
     def override(self, settings: Mapping[str, Any]) -> "TrialConfig":
-        """A copy with dotted settings changed: `override({"chunking.window": 75})`.
-
-        Strings are parsed to the setting's type, so values may come from a command line.
-        """
+        """A copy with dotted settings changed: `override({"chunking.window": 75})`."""
         nested: dict[str, dict[str, Any]] = {}
         top: dict[str, Any] = {}
-        types = setting_types()
         for name, value in settings.items():
-            if name not in types:
-                raise unknown("setting", name, types)
             section, _, leaf = name.rpartition(".")
-            parsed = _parse(name, value, types[name])
-            (nested.setdefault(section, {}) if section else top)[leaf] = parsed
+            (nested.setdefault(section, {}) if section else top)[leaf] = _checked(name, value)
         sections = {
             name: dataclasses.replace(getattr(self, name), **changes)
             for name, changes in nested.items()
@@ -216,24 +220,43 @@ def setting_types() -> dict[str, Any]:
     return types
 
 
-def _parse(name: str, value: Any, kind: Any) -> Any:
-    """`value` as `kind`; strings come from a command line."""
+def setting_type(name: str) -> Any:
+    """The type of the setting called `name`."""
+    types = setting_types()
+    if name not in types:
+        raise unknown("setting", name, types)
+    return types[name]
+
+
+def parse_setting(name: str, text: str) -> Any:
+    """The value of a setting from its text on a command line, which is typed here and nowhere else;
+    `BadInput` where there is no such setting or the text is none of its type."""
+    kind = setting_type(name)
     if kind == tuple[str, ...]:
         # A comma inside brackets belongs to a measure: AP(rel=2,judged_only=True).
-        words = re.split(r",(?![^(]*\))", value) if isinstance(value, str) else value
-        return tuple(word for word in words if word)
-    if kind is bool and isinstance(value, str):
-        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        if value.lower() not in words:
-            raise BadInput(f"{name} must be true or false, got {value!r}")
-        return words[value.lower()]
+        return tuple(word for word in re.split(r",(?![^(]*\))", text) if word)
     try:
-        parsed = kind(value)
-    except (TypeError, ValueError):
-        raise BadInput(f"{name} must be {_ARTICLES[kind]}, got {value!r}") from None
-    if kind in (int, float) and (isinstance(value, bool) or parsed != float(value)):
-        raise BadInput(f"{name} must be {_ARTICLES[kind]}, got {value!r}")
-    return parsed
+        return _checked(name, _WORDS[text.lower()] if kind is bool else kind(text))
+    except (KeyError, ValueError):
+        raise _wrong_type(name, kind, text) from None
+
+
+def _checked(name: str, value: Any) -> Any:
+    """A value that is of its setting's type, or stands for one as in JSON: a list for a tuple, 16.0
+    for 16, 1 for 1.0."""
+    kind = setting_type(name)
+    if kind == tuple[str, ...] and isinstance(value, (list, tuple)):
+        return tuple(value)
+    if kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
+        if not math.isnan(value) and (kind is float or float(value).is_integer()):
+            return kind(value)
+    elif kind in (str, bool) and isinstance(value, kind):
+        return value
+    raise _wrong_type(name, kind, value)
+
+
+def _wrong_type(name: str, kind: Any, value: Any) -> BadInput:
+    return BadInput(f"{name} must be {_ARTICLES[kind]}, got {value!r}")
 
 
 _ADDED = {
@@ -243,4 +266,11 @@ _ADDED = {
     for leaf in dataclasses.fields(kind)
     if leaf.metadata.get("added")
 }
-_ARTICLES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+_ARTICLES = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    tuple[str, ...]: "a list of texts",
+}
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -12,7 +12,7 @@ from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison
 from rank_core.stats.results import CORRECTION_NAMES
-from sweeps.plan.suited import model_and_windows
+from sweeps.plan.experiment import model_and_windows
 from sweeps.report.load import Sweep
 from sweeps.report.notation import aligned, p_text, short_interval, short_signed, shortened
 from sweeps.report.terminal import WIDTH

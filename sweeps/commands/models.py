@@ -17,7 +17,7 @@ from rank_core.models.build import build_model
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Chat, TrialConfig
-from sweeps.plan.suited import suited
+from sweeps.plan.experiment import suited
 
 QUERY_TOKENS = 32
 HEADINGS = ("model", "family", "paper", "parameters", "tokens/doc", "settings of its own")

@@ -14,7 +14,7 @@ from rank_core.trial.trial_result import Progress
 from sweeps.forecast.estimate import Calibration, TrialEstimate, calibrate
 from sweeps.forecast.measure import Forecast, forecast
 from sweeps.plan.budget import Budget
-from sweeps.plan.command_line import Options
+from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration
 from sweeps.search.feed import Feed

@@ -16,8 +16,8 @@ import pandas as pd
 from rank_core.errors import BadInput
 from rank_core.files import write_json
 from rank_core.settings.config import TrialConfig
-from sweeps.plan.command_line import Options
 from sweeps.plan.experiment import Experiment, Grid
+from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
 from sweeps.report.load import FILES, USED, Sweep, load_sweep
 from sweeps.report.sections.race import left_after

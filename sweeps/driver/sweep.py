@@ -1,13 +1,10 @@
 """A sweep from the command line to the tested table."""
 
-import logging
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from rank_core.errors import BadInput
 from sweeps.driver.budgeted import Budgeted, note_held_back, within_budget
 from sweeps.driver.confirmation import Shortlist, find_shortlist, freeze
 from sweeps.driver.finish import finish
@@ -17,10 +14,11 @@ from sweeps.engine import local
 from sweeps.engine.progress import Monitor
 from sweeps.forecast.estimate import calibrate
 from sweeps.forecast.measure import forecast, real_seconds
-from sweeps.plan.command_line import Options, parse
 from sweeps.plan.experiment import Experiment
-from sweeps.plan.plan import Plan, Trial, make_plan
-from sweeps.plan.secrets import redact_text, refuse_secrets
+from sweeps.plan.make_plan import make_plan
+from sweeps.plan.options import Options
+from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import say, terminal_columns
 from sweeps.search.ladder import dearest_trials
 from sweeps.search.make import make_search
@@ -37,33 +35,18 @@ from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.uri import check_tracking_uri
 
-DONE, BAD_INPUT, FAILED_TRIALS, OUT_OF_BUDGET, INTERRUPTED = 0, 2, 3, 4, 130
+DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
 DRAIN_SECONDS = 60.0
 
 
-def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int:
-    """Runs one command line; returns the exit code."""
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # a first run waits for minutes
-    try:
-        options = parse(argv, prog=f"{experiment.name}.py", description=doc or "")
-        _check_no_secrets(options)
-        if options.confirm:
-            return _confirm(experiment, options, list(argv))
-        return _sweep(experiment, options, list(argv))
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        return INTERRUPTED
-
-
-def _confirm(first: Experiment, options: Options, argv: list[str]) -> int:
-    """A sweep over the frozen pair of a finished one."""
-    shortlist = find_shortlist(first, options)
+def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
+    """Plans and runs what the options ask for; returns the exit code. A confirmation is a sweep
+    over the frozen pair of a finished one."""
+    if not options.confirm:
+        return _sweep(experiment, options, argv)
+    shortlist = find_shortlist(experiment, options)
     options = replace(options, seeds=shortlist.seeds(options))
-    return _sweep(shortlist.experiment(first), options, argv, shortlist)
+    return _sweep(shortlist.experiment(experiment), options, argv, shortlist)
 
 
 def _sweep(
@@ -169,13 +152,6 @@ def _known(ledger: Ledger, finished: set[str], store: Store) -> Known:
         return status if status in (*USED, "diverged") else None
 
     return known
-
-
-def _check_no_secrets(options: Options) -> None:
-    flags = ("collection", "backbone", "model", "init_from", "storage")
-    texts = {f"--{name.replace('_', '-')}": getattr(options, name) or "" for name in flags}
-    grids = {name: ",".join(values) for name, values in options.grids.items()}
-    refuse_secrets(texts | options.settings | grids)
 
 
 def default_tracking_uri(store: Store) -> str:

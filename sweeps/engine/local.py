@@ -10,7 +10,7 @@ import torch
 from rank_core.errors import BadInput
 from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import End, TrialTask, attempt, trial_task
-from sweeps.plan.command_line import Options
+from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import say
 from sweeps.search.feed import Feed

@@ -15,13 +15,14 @@ from pathlib import Path
 import torch
 
 from rank_core import distributed
-from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
+from rank_core.checkpoints import Cadence
+from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import BadInput, Diverged
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.fold_model import pause_step
 from rank_core.trial.trial import Progress, TrialResult, run_trial
-from sweeps.plan.command_line import Options
+from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.store.failures import Kind, kind_of_reason
 from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung

@@ -23,8 +23,7 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.trial.cross_validation import parts_of
 from sweeps.forecast.estimate import TrialEstimate, merged, same_speed, trial_estimate
 from sweeps.forecast.microbenchmark import Speed, draw, planned_tokens, probe
-from sweeps.plan.address import cluster_address
-from sweeps.plan.command_line import Options
+from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import trial_reads
 from sweeps.store.trial_store import RESULT, Store

@@ -1,35 +1,17 @@
-"""From an experiment and the user's options to the trials that will run, and those that won't."""
+"""What will run: cells, trials and what they cost, as the other rooms know them."""
 
-import itertools
-import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rank_core.checkpoints.weights import weights_file
-from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
-from rank_core.encoders import tiny
-from rank_core.errors import BadInput
-from rank_core.evaluate import parse_measure
-from rank_core.models import check_model, model_class
-from rank_core.models.build import is_deterministic
-from rank_core.models.ranker import Ranker
-from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
-from rank_core.trial.cross_validation import near_duplicates, parts_of
-from sweeps.plan.command_line import Options
-from sweeps.plan.experiment import Experiment, Settings
-from sweeps.plan.grid import search_space
-from sweeps.plan.profiles import profile_settings, suited_to_model
+from sweeps.plan.experiment import Experiment
 from sweeps.plan.search_options import SearchSettings
 from sweeps.plan.search_space import Space
-from sweeps.plan.smoke import smoke_points, smoke_settings
-from sweeps.plan.suited import suited
-from sweeps.plan.trial_cost import ChunkStatistics, chunk_statistics, trial_cost
 
-DRAWS = 20
-"""Points drawn at most for each that is asked for: some cannot run, some repeat others."""
+if TYPE_CHECKING:  # they bring in torch, which who looks at a sweep does not need
+    from rank_core.chunking.inputs import Inputs
+    from sweeps.plan.trial_cost import ChunkStatistics
 
 
 @dataclass(frozen=True)
@@ -39,8 +21,8 @@ class PlannedCell:
     cell: str
     label: str
     config: TrialConfig  # its seed means nothing
-    inputs: Inputs
-    chunks: ChunkStatistics
+    inputs: "Inputs"
+    chunks: "ChunkStatistics"
     cost: float  # of one trial, see `trial_cost`
     deterministic: bool  # every seed would give the same run: it runs with the first one only
 
@@ -89,7 +71,7 @@ class Plan:
 
     experiment: Experiment
     base: TrialConfig
-    inputs: Inputs
+    inputs: "Inputs"
     cells: tuple[PlannedCell, ...]
     removed: tuple[Removed, ...]
     seeds: tuple[int, ...]
@@ -117,183 +99,3 @@ class Plan:
         return sum(1 for trial in self.trials() if trial.cell is self.cells[0]) + proposed * len(
             self.seeds
         )
-
-
-def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
-    """Everything that can be known before a launch; raises `BadInput` for what can never run.
-    Without `base` the options give the settings that all cells share."""
-    experiment = replace(experiment, profile=options.profile)
-    base = base or base_config(experiment, options)
-    for measure in base.evaluation.measures:
-        parse_measure(measure)
-    model_class(base.model.name)
-    inputs = load_inputs(base.collection, base.model.backbone)
-    _check_room(base, inputs, options.num_workers)
-    grid = experiment.grid(base, inputs.backbone)
-    space = search_space(grid.points, experiment, options)
-    search, points = options.search, space.points
-    if options.smoke_test:
-        enough = smoke_points(search)
-        few = min(search.num_configs or enough, enough)
-        search = replace(search, num_configs=few if search.num_configs else None)
-        points = points[:enough]
-    baseline = _cell(experiment, base, grid.baseline)
-    cells, removed = [baseline], list[Removed]()
-    if not search.proposes:
-        drawn = space.drawn(search.seed) if search.num_configs else points
-        cells, removed = _feasible(experiment, base, baseline, drawn, search.num_configs)
-    if base.evaluation.folds and (leak := near_duplicates(parts_of(base, inputs))):
-        print(f"warning: {leak}", file=sys.stderr, flush=True)
-    for start in {cell.config.training.init_from for cell in cells} - {""}:
-        for seed in options.seeds:
-            weights_file(start, seed)
-    cells = _told_apart(cells)
-    return Plan(
-        experiment, base, inputs, tuple(cells), tuple(removed), options.seeds, space, search
-    )
-
-
-def extended(plan: Plan, point: Settings) -> Plan | Removed:
-    """The plan with one more cell, or why the point cannot be one: by the law of every plan."""
-    found = _new_cell(plan.experiment, plan.base, list(plan.cells), point)
-    if isinstance(found, Removed):
-        return found
-    return replace(plan, cells=tuple(_told_apart([*plan.cells, found])))
-
-
-def base_config(experiment: Experiment, options: Options) -> TrialConfig:
-    """The settings that all cells share: defaults, then the backbone's, then those of the sweep and
-    of the profile, then the user's."""
-    named = {
-        "collection": options.collection,
-        "model.backbone": options.backbone,
-        "model.name": options.model,
-        "training.init_from": options.init_from,
-    }
-    chosen: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    for name in chosen.keys() & (
-        options.settings.keys() | options.grids.keys() | options.ranges.keys()
-    ):
-        flag = f"--{name.rpartition('.')[2]}".replace("--name", "--model").replace("_", "-")
-        raise BadInput(f"a setting is given once, got {flag} and {name}=")
-    for name in [*options.grids, *options.ranges]:
-        if name not in experiment.swept:
-            raise BadInput(
-                f"only swept settings take several values, got {name}; "
-                f"swept by {experiment.name}: {', '.join(experiment.swept)}"
-            )
-    # Swept settings are values of points; several points may share one.
-    chosen |= {k: v for k, v in options.settings.items() if k not in experiment.swept}
-    backbone = chosen.get("model.backbone", TrialConfig().model.backbone)
-    defaults = (tiny.SETTINGS if backbone in tiny.NAMES else {}) | dict(experiment.defaults)
-    defaults |= profile_settings(experiment.profile)
-    smoke = smoke_settings(options.search) if options.smoke_test else {}
-    return TrialConfig().override({**defaults, **smoke, **chosen})
-
-
-def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
-    """Refuses queries that leave no room for a document, and workers that would have no pair."""
-    backbone, asked = inputs.backbone, base.chunking.max_query_tokens
-    if backbone.max_window(asked) < 1:
-        raise BadInput(
-            f"chunking.max_query_tokens <= {asked + backbone.max_window(asked) - 1} must hold for "
-            f"backbone {backbone.name} ({backbone.max_input_tokens} positions less 3 special "
-            f"tokens and a chunk), got chunking.max_query_tokens={asked}"
-        )
-    if num_workers > base.training.batch_size:
-        raise BadInput(
-            "--num-workers <= training.batch_size must hold, because the workers share the pairs "
-            f"of a step; got {num_workers} workers and training.batch_size="
-            f"{base.training.batch_size}"
-        )
-
-
-def _feasible(
-    experiment: Experiment,
-    base: TrialConfig,
-    baseline: PlannedCell,
-    points: Iterable[Settings],
-    limit: int | None = None,
-) -> tuple[list[PlannedCell], list[Removed]]:
-    """The baseline and the points that can run and differ from each other, the first `limit` of
-    them; the others and why."""
-    cells, removed = [baseline], list[Removed]()
-    for point in itertools.islice(points, DRAWS * limit if limit else None):
-        found = _new_cell(experiment, base, cells, point)
-        if isinstance(found, Removed):
-            removed.append(found)
-        else:
-            cells.append(found)
-        if len(cells) - 1 == limit:
-            break
-    if len(cells) == 1:
-        reasons = "; ".join(dict.fromkeys(item.reason for item in removed))
-        raise BadInput(f"no point of the grid can run: {reasons}")
-    return cells, removed
-
-
-def _new_cell(
-    experiment: Experiment, base: TrialConfig, cells: list[PlannedCell], point: Settings
-) -> PlannedCell | Removed:
-    """The point as a cell beside those there are, or why it is none."""
-    name = ", ".join(f"{setting}={value}" for setting, value in point.items())
-    try:
-        cell = _cell(experiment, base, point)
-    except BadInput as error:
-        return Removed(name, str(error))
-    twin = next((other for other in cells if _equivalent(cell, other)), None)
-    if twin:
-        return Removed(name, f"cuts every document as {twin.label} does")
-    return cell
-
-
-def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
-    """True where both read the same chunks of every document with the same model, or where every
-    document is one chunk, so that FirstP and the chunked models are the same function; and where
-    they are trained and evaluated alike."""
-    if cell.cell == other.cell:
-        return True
-    ours, theirs = cell.config, other.config
-    chunking = replace(theirs.chunking, max_query_tokens=ours.chunking.max_query_tokens)
-    model = replace(ours.model, name=theirs.model.name)
-    if replace(ours, chunking=chunking, model=model) != theirs:
-        return False
-    if cell.chunks.signature != other.chunks.signature:
-        return False
-    if ours.model.name == theirs.model.name:
-        return True
-    models = (model_class(cell.config.model.name), model_class(other.config.model.name))
-    return cell.chunks.max_chunks == 1 and all(
-        issubclass(model, Ranker) and model.one_chunk_is_firstp and ranks_by_score_alone(model)
-        for model in models
-    )
-
-
-def _told_apart(cells: list[PlannedCell]) -> list[PlannedCell]:
-    """The cells under names that differ: the backbone is named where there are several."""
-    if len({cell.config.model.backbone for cell in cells}) == 1:
-        return cells
-    names = [Path(cell.config.model.backbone).name for cell in cells]
-    return [
-        replace(cell, label=f"{cell.label.removesuffix(f' {name}')} {name}")
-        for cell, name in zip(cells, names, strict=True)
-    ]
-
-
-def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> PlannedCell:
-    config = base.override(point)
-    config = config.override(suited_to_model(experiment.profile, config))
-    inputs = load_inputs(config.collection, config.model.backbone)
-    if "model.name" in point and "chunking.window" not in point:
-        config = config.override({**suited(config, inputs.backbone), **point})
-    check_model(config, inputs.backbone)
-    chunks = chunk_statistics(config, inputs)
-    return PlannedCell(
-        cell=cell_of(config, inputs),
-        label=experiment.label(config),
-        config=config,
-        inputs=inputs,
-        chunks=chunks,
-        cost=trial_cost(config, inputs, chunks),
-        deterministic=is_deterministic(config, inputs.backbone),
-    )

@@ -10,7 +10,6 @@ from typing import Any
 
 from rank_core.errors import unknown
 from rank_core.models import model_class
-from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
 
 # Boytsov et al. 2022 and its successor share one recipe, that of FlexNeuART's model files.
@@ -204,8 +203,7 @@ def suited_to_model(name: str, config: TrialConfig) -> Mapping[str, Any]:
     changes: dict[str, Any] = {}
     if not config.model.quirks:
         changes["model.quirks"] = profile_quirks(name, config.model.name)
-    model = model_class(config.model.name)
-    one_chunk = issubclass(model, Ranker) and model.first_chunk_only
+    one_chunk = model_class(config.model.name).first_chunk_only
     if one_chunk and config.training.unit == "document":
         set_here, settings = profile_settings(name), config.settings()
         for setting in ("chunking.max_chunks", "chunking.overflow"):

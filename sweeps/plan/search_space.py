@@ -11,7 +11,7 @@ import numpy as np
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
-from rank_core.settings.config import setting_types
+from rank_core.settings.config import parse_setting, setting_type
 from sweeps.plan.experiment import Settings
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -47,24 +47,20 @@ class Range:
         return bool(self.low <= number <= self.high)
 
 
-def is_range(value: str) -> bool:
-    """Whether a value of the command line is written `lo..hi` or `lo..hi:log`."""
-    return _RANGE.fullmatch(value) is not None
-
-
-def parse_range(name: str, value: str) -> Range:
-    """The range of a setting, which must be a number."""
-    kind, found = setting_types()[name], _RANGE.fullmatch(value)
-    if kind not in (int, float) or found is None:
-        raise BadInput(f"a range lo..hi is of a setting that is a number, got {name}={value}")
-    try:
-        low, high = kind(found[1]), kind(found[2])
-    except ValueError:
-        raise BadInput(f"{name} takes values of type {kind.__name__}, got {value}") from None
-    log = found[3] is not None
+def parse_range(name: str, text: str) -> Range | None:
+    """The range that is written `lo..hi` or `lo..hi:log`, of a setting that is a number; None for
+    other texts."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return None
+    kind = setting_type(name)
+    if kind not in (int, float):
+        raise BadInput(f"a range lo..hi is of a setting that is a number, got {name}={text}")
+    low, high = parse_setting(name, match[1]), parse_setting(name, match[2])
+    log = match[3] is not None
     if not low < high or (log and low <= 0):
         law = "0 < lo < hi" if log else "lo < hi"
-        raise BadInput(f"{law} must hold in a range lo..hi{':log' if log else ''}, got {value}")
+        raise BadInput(f"{law} must hold in a range lo..hi{':log' if log else ''}, got {text}")
     return Range(low, high, log, kind is int)
 
 

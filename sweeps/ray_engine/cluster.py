@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import ray
 
 from rank_core.errors import BadInput
-from sweeps.plan.address import BOOTSTRAP, cluster_address
-from sweeps.plan.command_line import Options
+from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
 from sweeps.store.trial_store import Store
 
 T = TypeVar("T")

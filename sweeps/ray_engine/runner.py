@@ -15,7 +15,7 @@ from ray.tune.search import Searcher
 
 from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import trial_task
-from sweeps.plan.command_line import Options
+from sweeps.plan.options import Options
 from sweeps.plan.terminal import say
 from sweeps.ray_engine.attempts import Attempts
 from sweeps.ray_engine.cluster import (

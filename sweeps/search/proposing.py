@@ -18,7 +18,8 @@ import numpy as np
 from rank_core.files import write_json
 from rank_core.seeding import derive
 from sweeps.plan.experiment import Settings
-from sweeps.plan.plan import DRAWS, Plan, PlannedCell, Removed, Trial, extended
+from sweeps.plan.make_plan import DRAWS, extended
+from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
 from sweeps.search.sampler import Seen, propose
 from sweeps.search.search import USED, Block, Decision, Known, Search, dev_values
 from sweeps.store.storage_retry import patiently

@@ -20,7 +20,7 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 from rank_core.trial.trial_result import Progress, TrialResult
-from sweeps.plan.suited import suited
+from sweeps.plan.experiment import suited
 from tests.benchmarks.workload import machine, print_table, save
 
 MEASURE = "nDCG@10"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweeps.plan.command_line import parse
+from sweeps.plan.options import parse
 from sweeps.ray_engine.cluster import Resources
 from sweeps.search.search import Listed
 from sweeps.store.trial_store import Store

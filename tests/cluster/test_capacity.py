@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from rank_core.errors import BadInput
-from sweeps.plan.command_line import parse
+from sweeps.plan.options import parse
 from sweeps.ray_engine import cluster as resources
 
 

@@ -196,7 +196,7 @@ def test_the_kuberay_manifest_is_a_job_with_a_cluster_of_its_own():
 
 
 def test_the_kuberay_job_runs_a_sweep_that_this_repository_has():
-    from sweeps.plan.command_line import parse
+    from sweeps.plan.options import parse
 
     words = shlex.split(manifest("RayJob")["spec"]["entrypoint"])
     assert words[:2] == ["python", "-m"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.plan.command_line import parse
-from sweeps.plan.plan import make_plan
+from sweeps.plan.make_plan import make_plan
+from sweeps.plan.options import parse
 
 FOLDER = Path(__file__).parents[2] / "sweeps"
 SWEEPS = sorted(

@@ -24,10 +24,11 @@ WORDS = (
 
 IMPATIENT = """
 import sys
+import sweeps.driver.command
 import sweeps.driver.sweep
 from sweeps.window_stride import EXPERIMENT
 sweeps.driver.sweep.DRAIN_SECONDS = 2.0
-sys.exit(sweeps.driver.sweep.main(EXPERIMENT, sys.argv[1:], doc=None))
+sys.exit(sweeps.driver.command.main(EXPERIMENT, sys.argv[1:], doc=None))
 """
 
 

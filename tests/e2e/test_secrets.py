@@ -25,10 +25,11 @@ PASSWORD = "planted-in-a-url"
 WORDS = "--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32".split()
 IMPATIENT = """
 import sys
+import sweeps.driver.command
 import sweeps.driver.sweep
 from sweeps.window_stride import EXPERIMENT
 sweeps.driver.sweep.DRAIN_SECONDS = 1.0
-sys.exit(sweeps.driver.sweep.main(EXPERIMENT, sys.argv[1:], doc=None))
+sys.exit(sweeps.driver.command.main(EXPERIMENT, sys.argv[1:], doc=None))
 """
 
 

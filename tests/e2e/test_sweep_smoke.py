@@ -191,7 +191,7 @@ WORKER = """
 import json, sys
 from pathlib import Path
 from ray import tune
-from rank_core.checkpoints.checkpoint import Cadence
+from rank_core.checkpoints import Cadence
 from rank_core.settings.config import TrialConfig
 from sweeps.engine.trial_task import TrialTask, attempt
 folder, storage = map(Path, sys.argv[1:])
@@ -226,7 +226,7 @@ DIVERGING = '''
 """Which learning rate?"""
 import sys
 from sweeps.plan.experiment import Experiment, Grid
-from sweeps.driver.sweep import main
+from sweeps.driver.command import main
 
 NAME = "training.backbone_learning_rate"
 EXPERIMENT = Experiment(

@@ -14,7 +14,7 @@ pytestmark = [
 
 PLANTED = """
 import sys
-from sweeps.driver import sweep
+from sweeps.driver import command
 from sweeps.ray_engine import runner
 from sweeps.window_stride import EXPERIMENT
 flag = sys.argv.pop()
@@ -42,7 +42,7 @@ def run_in_train(config):
     trainable.run_in_train(config)
 
 runner.run_in_train = run_in_train
-sys.exit(sweep.main(EXPERIMENT, sys.argv[1:], doc=None))
+sys.exit(command.main(EXPERIMENT, sys.argv[1:], doc=None))
 """
 
 

@@ -147,7 +147,8 @@ def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batc
 
 RESUMED = """
 from itertools import islice
-from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
+from rank_core.checkpoints import Cadence
+from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 config = TrialConfig().override(json.loads(sys.argv[3]))

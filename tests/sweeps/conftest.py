@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from sweeps.engine.progress import Monitor
-from sweeps.plan.command_line import parse
-from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.make_plan import make_plan
+from sweeps.plan.options import parse
+from sweeps.plan.plan import Plan
 from sweeps.search.search import Listed, Search
 from sweeps.store.sweep_file import manifest, write_json
 from sweeps.store.trial_store import Store

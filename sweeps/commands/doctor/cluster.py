@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from sweeps.commands.doctor.finding import Finding
 from sweeps.commands.doctor.reach import unreachable
-from sweeps.plan.address import cluster_address
+from sweeps.plan.options import cluster_address
 
 PATIENCE_S = 30.0
 COMPARED = ("torch", "transformers", "tokenizers", "numpy", "ir-measures", "ray", "ranksweep")

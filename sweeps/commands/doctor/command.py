@@ -8,12 +8,13 @@ import argparse
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.models import check_model
-from rank_core.settings.config import TrialConfig
+from rank_core.settings.config import TrialConfig, parse_setting
 from sweeps.commands.doctor.candidates import candidates
 from sweeps.commands.doctor.cluster import cluster
 from sweeps.commands.doctor.coverage import coverage
@@ -25,7 +26,7 @@ from sweeps.commands.doctor.storage import cache_findings, probed
 from sweeps.commands.doctor.texts import texts
 from sweeps.commands.doctor.tracking import tracking
 from sweeps.driver.sweep import default_tracking_uri
-from sweeps.plan.suited import suited
+from sweeps.plan.experiment import suited
 from sweeps.store.trial_store import Store
 from sweeps.tracking.uri import check_tracking_uri
 
@@ -64,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> TrialConfig:
-    settings: dict[str, str] = {}
+    settings: dict[str, Any] = {}
     if arguments.collection is not None:
         settings["collection"] = _folder(arguments.collection)
     if arguments.backbone is not None:
@@ -75,7 +76,7 @@ def _config(arguments: argparse.Namespace) -> TrialConfig:
             raise BadInput(f"a setting is written section.setting=value, got {word!r}")
         if name in settings:
             raise BadInput(f"a setting is given once, got {name} twice")
-        settings[name] = value
+        settings[name] = parse_setting(name, value)
     config = TrialConfig().override(settings)
     for measure in config.evaluation.measures:
         parse_measure(measure)

@@ -8,8 +8,8 @@ from collections import namedtuple
 import pytest
 import torch
 
-from rank_core.checkpoints import checkpoint
-from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
+from rank_core.checkpoints import Cadence, checkpoint
+from rank_core.checkpoints.checkpoint import Checkpoints
 
 EVERY_STEP = Cadence(steps=1)
 Usage = namedtuple("Usage", "total used free")

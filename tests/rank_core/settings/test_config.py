@@ -1,6 +1,7 @@
 """Settings: changed only by `override`, refused with the law, told apart by the fingerprint."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -12,6 +13,7 @@ from rank_core.settings.config import (
     Model,
     Training,
     TrialConfig,
+    parse_setting,
     setting_types,
 )
 from rank_core.settings.training import check_training
@@ -197,7 +199,7 @@ def test_what_decides_over_the_training_queries_is_told_apart_from_the_rest():
     [
         TrialConfig(training=Training(margin=1)),  # an int where a float is meant
         TrialConfig(evaluation=Evaluation(measures=["nDCG@10", "RR@10"])),  # type: ignore[arg-type]
-        TrialConfig().override({"training.margin": "1", "training.batch_size": 16.0}),
+        TrialConfig().override({"training.margin": 1, "training.batch_size": 16.0}),
         TrialConfig().override({}),
     ],
 )
@@ -230,13 +232,46 @@ def test_random_streams_move_with_what_shapes_the_model_and_nothing_else():
         ("training.paired_seeds", "0", False),
         ("model.name", "sump", "sump"),
         ("evaluation.measures", "AP,nDCG@20", ("AP", "nDCG@20")),
-        ("evaluation.measures", ["AP"], ("AP",)),
-        ("chunking.window", 200.0, 200),
+        (
+            "evaluation.measures",
+            "AP(rel=2,judged_only=True),RR",
+            ("AP(rel=2,judged_only=True)", "RR"),
+        ),
     ],
 )
-def test_a_value_is_parsed_to_the_type_of_its_setting(name, text, value):
-    parsed = TrialConfig().override({name: text}).settings()[name]
+def test_a_text_is_parsed_to_the_type_of_its_setting(name, text, value):
+    parsed = parse_setting(name, text)
     assert parsed == value and type(parsed) is type(value)
+    assert TrialConfig().override({name: parsed}).settings()[name] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "law"),
+    [
+        ("chunking.window", "150.5", "chunking.window must be a whole number, got '150.5'"),
+        ("chunking.window", "wide", "chunking.window must be a whole number, got 'wide'"),
+        ("model.dropout", "nan", "model.dropout must be a number, got 'nan'"),
+        ("model.dropout", "", "model.dropout must be a number, got ''"),
+        ("training.paired_seeds", "maybe", "training.paired_seeds must be true or false"),
+        ("chunking.windw", "75", "unknown setting 'chunking.windw'; did you mean chunking.window"),
+    ],
+)
+def test_a_text_of_another_type_is_refused(name, text, law):
+    with pytest.raises(BadInput, match=re.escape(law)):
+        parse_setting(name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "value"),
+    [
+        ("evaluation.measures", ["AP"], ("AP",)),
+        ("chunking.window", 200.0, 200),
+        ("training.margin", 2, 2.0),
+    ],
+)
+def test_a_value_from_json_becomes_one_of_its_settings_type(name, stored, value):
+    taken = TrialConfig().override({name: stored}).settings()[name]
+    assert taken == value and type(taken) is type(value)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
+from rank_core.checkpoints import Cadence
+from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.data import load_collection
 from rank_core.data.trec import write_run
 from rank_core.trial import trial_state
@@ -225,7 +226,8 @@ def test_checkpoints_change_no_number(config, undisturbed, tmp_path):
 KILLED = """
 import json, os, signal, sys, torch
 from pathlib import Path
-from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
+from rank_core.checkpoints import Cadence
+from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 torch.set_num_threads(1)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sweeps.driver.sweep import main
+from sweeps.driver.command import main
 from sweeps.window_stride import EXPERIMENT
 
 
@@ -86,7 +86,7 @@ COMMAND_LINES = [
     ("training.backbone_learning_rate=nan", ["backbone_learning_rate", "nan"]),
     ("training.paired_seeds=maybe", ["true or false", "'maybe'"]),
     ("training.precision=int8", ["unknown training.precision 'int8'", "bf16"]),
-    ("chunking.window=48,wide", ["chunking.window", "int", "'wide'"]),
+    ("chunking.window=48,wide", ["chunking.window must be a whole number", "'wide'"]),
     ("--num-workers 0", ["--num-workers >= 1 must hold", "got 0"]),
     ("--num-workers 2 --num-workers 3", ["given once", "--num-workers twice"]),
     (

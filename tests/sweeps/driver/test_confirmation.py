@@ -18,8 +18,9 @@ from sweeps.driver.confirmation import (
     freeze,
     read_shortlist,
 )
-from sweeps.plan.command_line import Options, parse
-from sweeps.plan.plan import Plan, make_plan
+from sweeps.plan.make_plan import make_plan
+from sweeps.plan.options import Options, parse
+from sweeps.plan.plan import Plan
 from sweeps.report.analysis import analyse
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.conclusions import confirmation

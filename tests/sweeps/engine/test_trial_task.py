@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.checkpoints.checkpoint import Cadence
+from rank_core.checkpoints import Cadence
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End, TrialTask, attempt
 from sweeps.store import storage_retry as patience

@@ -8,10 +8,9 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.models import model_class
-from sweeps.plan.command_line import parse
 from sweeps.plan.experiment import Experiment, Grid
-from sweeps.plan.grid import search_space
-from sweeps.plan.plan import make_plan
+from sweeps.plan.make_plan import make_plan, search_space
+from sweeps.plan.options import parse
 from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS, SMALL_PAIRS
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.plan.command_line import parse
+from sweeps.plan.options import parse
 from sweeps.plan.plan import Trial
 from sweeps.search.halving import AshaSearch
 from sweeps.search.halving_rule import LOST, NOBODY, going_on, rung_epochs, rung_sizes

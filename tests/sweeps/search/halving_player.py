@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.seeding import generator
-from sweeps.plan.command_line import parse
+from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.halving import AshaSearch
 from sweeps.search.make import make_search
@@ -84,7 +84,7 @@ class Player:
 @pytest.fixture(scope="module")
 def wide(request, backbone_folder, collection_folder) -> Plan:
     """The baseline and 9 configurations of 9 epochs, 2 seeds."""
-    from sweeps.plan.plan import make_plan
+    from sweeps.plan.make_plan import make_plan
     from sweeps.window_stride import EXPERIMENT
 
     words = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]

@@ -12,7 +12,7 @@ from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing.rule import FIRST_LOOK
 from rank_core.trial.trial import Progress
-from sweeps.plan.command_line import parse
+from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search.make import make_search
@@ -216,7 +216,7 @@ def test_a_search_that_contradicts_itself_is_refused(words, law):
     [
         ("chunking.window=40..16", "lo < hi must hold"),
         ("chunking.window=0..16:log", "0 < lo < hi must hold"),
-        ("chunking.window=1.5..16", "values of type int"),
+        ("chunking.window=1.5..16", "chunking.window must be a whole number, got '1.5'"),
         ("model.name=1..2", "a setting that is a number"),
     ],
 )

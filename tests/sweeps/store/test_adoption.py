@@ -3,8 +3,8 @@
 import pytest
 
 from sweeps import chunk_counts, window_stride
-from sweeps.plan.command_line import parse
-from sweeps.plan.plan import make_plan
+from sweeps.plan.make_plan import make_plan
+from sweeps.plan.options import parse
 from sweeps.store.adoption import adopt, adoptable
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger

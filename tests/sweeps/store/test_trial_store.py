@@ -6,7 +6,8 @@ import uuid
 
 import pytest
 
-from rank_core.checkpoints.checkpoint import Cadence, Checkpoints
+from rank_core.checkpoints import Cadence
+from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.errors import BadInput
 from sweeps.store.trial_store import Store
 

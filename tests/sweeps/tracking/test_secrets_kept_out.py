@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from sweeps.driver.sweep import main
+from sweeps.driver.command import main
 from sweeps.engine.trial_task import End
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store

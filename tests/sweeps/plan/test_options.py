@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.plan.command_line import Options, parse
+from sweeps.plan.options import Options, parse
 
 
 def parsed(*words: str) -> Options:
@@ -66,18 +66,20 @@ def test_a_confirmation_refuses_settings_of_its_own(words):
 
 def test_settings_stand_before_between_and_after_flags():
     options = parsed("model.dropout=0", "--num-seeds", "1", "chunking.window=48,64", "--dry-run")
-    assert options.settings == {"model.dropout": "0"}
-    assert options.grids == {"chunking.window": ["48", "64"]}
+    assert options.settings == {"model.dropout": 0.0}
+    assert options.grids == {"chunking.window": [48, 64]}
     assert options.seeds == (1,) and options.dry_run
 
 
 def test_several_measures_are_one_value_and_no_grid():
     options = parsed("evaluation.measures=nDCG@10,AP")
-    assert options.settings == {"evaluation.measures": "nDCG@10,AP"} and options.grids == {}
+    assert options.settings == {"evaluation.measures": ("nDCG@10", "AP")} and options.grids == {}
 
 
 def test_a_value_may_hold_an_equals_sign():
-    assert parsed("evaluation.measures=AP(rel=2)").settings == {"evaluation.measures": "AP(rel=2)"}
+    assert parsed("evaluation.measures=AP(rel=2)").settings == {
+        "evaluation.measures": ("AP(rel=2)",)
+    }
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_files_become_absolute_because_trials_run_elsewhere(tmp_path, monkeypatc
     (tmp_path / "trial").mkdir()
     options = parsed("training.negatives_from=one.run,two.run", "training.teacher=one.run")
     assert options.grids == {}, "several files are one value and no grid"
-    assert options.settings["training.negatives_from"] == f"{tmp_path}/one.run,two.run"
+    assert options.settings["training.negatives_from"] == (f"{tmp_path}/one.run", "two.run")
     assert options.settings["training.teacher"] == str(tmp_path / "one.run")
     assert parsed("--init-from", "trial").init_from == str(tmp_path / "trial")
     assert parsed("training.init_from=trial").settings["training.init_from"].startswith("/")

@@ -1,4 +1,4 @@
-"""The command line that all sweeps share."""
+"""What the user asked for: the command line that all sweeps share, and the cluster it runs on."""
 
 import argparse
 import os
@@ -6,22 +6,26 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
 
+from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.chain import cell_trials
 from rank_core.data.transforms import base_of, with_base
 from rank_core.errors import BadInput, unknown
-from rank_core.settings.config import setting_types
+from rank_core.settings.config import parse_setting, setting_types
 from sweeps.plan.budget import Budget, parse_budget
-from sweeps.plan.flags import ENGINES, sweep_parser
-from sweeps.plan.profiles import profile_settings
-from sweeps.plan.search_options import SearchSettings, search_settings
-from sweeps.plan.search_space import is_range
+from sweeps.plan.profiles import PROFILES, profile_settings
+from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
+from sweeps.plan.search_space import Range, parse_range
 
+ENGINES = ("ray", "local")
 DEFAULT_NUM_SEEDS = 3
 OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
 LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
 """Settings whose own value is a list, not a grid."""
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
+BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # `ray up` leaves it on the head
 FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files, and folders of files."""
 NOT_CONFIRMED = (
@@ -55,15 +59,15 @@ class Options:
     dry_run: bool
     smoke_test: bool
     confirm: bool
-    settings: dict[str, str]  # dotted setting: one value
-    grids: dict[str, list[str]]  # dotted setting: several values
-    ranges: dict[str, str]  # dotted setting: lo..hi
+    settings: dict[str, Any]  # dotted setting: one value
+    grids: dict[str, list[Any]]  # dotted setting: several values
+    ranges: dict[str, Range]  # dotted setting: lo..hi
     search: SearchSettings
 
 
 def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     """The options of one command."""
-    parser = sweep_parser(prog, description)
+    parser = _parser(prog, description)
     # Settings may stand before, between and after the flags.
     arguments = parser.parse_intermixed_args(list(argv))
     settings, grids, ranges = _settings(arguments.settings)
@@ -117,6 +121,113 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
             num_seeds=len(seeds),
         ),
     )
+
+
+def cluster_address() -> str | None:
+    """The cluster to join; None: this machine alone."""
+    return os.environ.get("RAY_ADDRESS") or ("auto" if BOOTSTRAP.expanduser().exists() else None)
+
+
+class _Once(argparse.Action):
+    """A flag given twice contradicts itself, like a setting given twice."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given = vars(namespace).setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"a flag is given once, got {option_string} twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad usage is bad input like any other: one message, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message}; `{self.prog} --help` lists what is known")
+
+
+def _parser(prog: str, description: str) -> argparse.ArgumentParser:
+    """The parser of a sweep's command line, with a help text on every flag."""
+    parser = _Parser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.register("action", None, _Once)
+    _add_what_runs(parser)
+    _add_how_it_runs(parser)
+    add = parser.add_argument
+    add("--dry-run", action="store_true", help="print the plan and launch nothing")
+    add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
+    add("--confirm", action="store_true", help="train the winner on dev again, with fresh seeds")
+    add("settings", nargs="*", metavar="section.setting=value", help="swept settings take a,b,c")
+    return parser
+
+
+def _add_what_runs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
+    add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
+    add("--model", metavar="NAME", help="an entry of MODELS")
+    add("--profile", metavar="NAME", help="settings of a paper: " + ", ".join(PROFILES))
+    add(
+        "--init-from",
+        metavar="TRIAL",
+        help="start from a trial that kept its weights; of a cell, from the one of the same seed",
+    )
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument("--seeds", metavar="1,2,3", help="the seeds of every cell")
+    seeds.add_argument("--num-seeds", metavar="N", type=int, help="seeds 1 .. N (default 3)")
+    add("--search", metavar="NAME", help="which configurations run: " + ", ".join(SEARCHES))
+    add("--num-configs", metavar="N", type=int, help="how many of them beside the baseline")
+    add("--search-seed", metavar="N", type=int, help="draws configurations (default 1)")
+    add("--race-delta", metavar="D", type=float, help="difference that a race ignores (default 0)")
+    add("--asha-eta", metavar="N", type=int, help="one of N goes on from each rung (default 3)")
+    add("--asha-min-epochs", metavar="N", type=int, help="of the first rung at least (default 1)")
+
+
+def _add_how_it_runs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--storage", metavar="DIR|URI", default="results", help="where results go (default results)"
+    )
+    add("--tracking-uri", metavar="URI", help="MLflow; default sqlite in the storage; none: off")
+    add("--alpha", metavar="A", type=float, default=0.05, help="level of the tests (default .05)")
+    add(
+        "--engine",
+        metavar="NAME",
+        default=ENGINES[0],
+        help="ray, or local: in this process, one trial after the other, for a debugger",
+    )
+    add("--num-workers", metavar="N", type=int, default=1, help="workers of one trial (default 1)")
+    add(
+        "--cpus-per-worker",
+        metavar="N",
+        type=int,
+        default=1,
+        help="threads of a worker (default 1)",
+    )
+    add(
+        "--checkpoint-minutes",
+        metavar="M",
+        type=float,
+        default=Cadence().minutes,
+        help="time between checkpoints of a running trial (default 1; 0: none)",
+    )
+    add(
+        "--checkpoint-gib",
+        metavar="G",
+        type=float,
+        default=0.0,
+        help="most that checkpoints may take (default: what half the free disk holds)",
+    )
+    add("--gpus-per-worker", metavar="X", type=float, help="default 1 where there are GPUs, else 0")
+    add("--max-gpu-hours", metavar="H", type=float, help="of all trials; core-hours without a GPU")
+    add("--deadline", metavar="WHEN", help="when to be done: 2h30m, or 2026-11-21T18:00")
 
 
 def _folder(name: str | None) -> str | None:
@@ -201,26 +312,24 @@ def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
 
 def _settings(
     words: Sequence[str],
-) -> tuple[dict[str, str], dict[str, list[str]], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, Range]]:
     """Settings with one value, with several, and with a range of values."""
-    settings: dict[str, str] = {}
-    grids: dict[str, list[str]] = {}
-    ranges: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    grids: dict[str, list[Any]] = {}
+    ranges: dict[str, Range] = {}
     for word in words:
-        name, equals, value = word.partition("=")
+        name, equals, text = word.partition("=")
         if not equals:
             raise BadInput(f"a setting is written section.setting=value, got {word!r}")
-        if name not in setting_types():
-            raise unknown("setting", name, setting_types())
         if name == "seed":
             raise BadInput("seeds are given by --seeds or --num-seeds, not by seed=")
         if name in settings or name in grids or name in ranges:
             raise BadInput(f"a setting is given once, got {name} twice")
-        values = [value] if name in LISTS else OUTSIDE_BRACKETS.split(value)
-        if is_range(value):
-            ranges[name] = value
-        elif len(values) > 1:
-            grids[name] = [_absolute(name, one) for one in values]
+        texts = [text] if name in LISTS else OUTSIDE_BRACKETS.split(text)
+        if span := parse_range(name, text):
+            ranges[name] = span
+        elif len(texts) > 1:
+            grids[name] = [parse_setting(name, _absolute(name, part)) for part in texts]
         else:
-            settings[name] = _absolute(name, value)
+            settings[name] = parse_setting(name, _absolute(name, text))
     return settings, grids, ranges

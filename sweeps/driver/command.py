@@ -1,0 +1,38 @@
+"""The command line of a sweep file, from its words to an exit code."""
+
+import logging
+import sys
+from collections.abc import Sequence
+
+from rank_core.errors import BadInput
+from sweeps.plan.experiment import Experiment
+from sweeps.plan.options import Options, parse
+from sweeps.plan.secrets import refuse_secrets
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int:
+    """Runs one command line; returns the exit code."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # a first run waits for minutes
+    try:
+        options = parse(argv, prog=f"{experiment.name}.py", description=doc or "")
+        _check_no_secrets(options)
+        from sweeps.driver.sweep import run_sweep
+
+        return run_sweep(experiment, options, list(argv))
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _check_no_secrets(options: Options) -> None:
+    flags = ("collection", "backbone", "model", "init_from", "storage")
+    texts = {f"--{name.replace('_', '-')}": getattr(options, name) or "" for name in flags}
+    values = {name: [value] for name, value in options.settings.items()} | options.grids
+    settings = {name: ",".join(map(str, listed)) for name, listed in values.items()}
+    refuse_secrets(texts | settings)

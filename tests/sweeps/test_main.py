@@ -1,0 +1,117 @@
+"""A command imports the libraries that it needs, and no others: nobody waits for torch to read a
+help text or how far a sweep is."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweeps.__main__ import COMMANDS
+from sweeps.driver.command import main
+from sweeps.window_stride import EXPERIMENT
+
+ROOT = Path(__file__).parents[2]
+SWEEPS = sorted(path.stem for path in (ROOT / "sweeps").glob("*.py") if path.stem[0] != "_")
+
+TRAINING = {"torch", "transformers"}
+CLUSTER = {"ray", "mlflow", "optuna"}
+TABLES = {"pandas", "scipy", "matplotlib", "ir_measures"}
+
+NEEDED = {
+    "positional_bias": TABLES,
+    "scaling": TRAINING | CLUSTER | TABLES,
+    "status": {"pandas", "ir_measures"},
+    "report": TABLES,
+    "design": TABLES,
+    "derive": TABLES | TRAINING,
+    "compare": TABLES,
+    "check-table": {"scipy"},
+    "models": TRAINING,
+    "doctor": TABLES | TRAINING,
+}
+"""What a sweep or a command imports before it knows its flags; the others import none of these."""
+
+RUN = """
+import json, runpy, sys
+heavy, commands = json.loads(sys.argv[1])
+for command in commands:
+    sys.argv = command
+    try:
+        run = runpy.run_path if command[0].endswith(".py") else runpy.run_module
+        run(command[0], run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, (command, end.code)
+    told = [command, sorted(set(heavy) & {name.partition(".")[0] for name in sys.modules})]
+    print(json.dumps(told), file=sys.stderr)
+"""
+
+
+def loaded(*commands: list[str]) -> dict[str, set[str]]:
+    """{command: the heavy libraries that are loaded after it} of commands in one process."""
+    given = json.dumps([sorted(TRAINING | CLUSTER | TABLES), commands])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, given], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("[[")]
+    return {" ".join(command): set(libraries) for command, libraries in told}
+
+
+def help_of(names: list[str]) -> list[list[str]]:
+    return [
+        [f"sweeps/{name}.py", "--help"] if name in SWEEPS else ["sweeps", name, "--help"]
+        for name in names
+    ]
+
+
+def test_the_list_of_commands_and_almost_every_help_load_nothing():
+    light = [name for name in (*SWEEPS, *COMMANDS) if name not in NEEDED]
+    told = loaded(["sweeps", "--help"], *help_of(light))
+    assert len(told) == 1 + len(light) >= 15
+    assert {command: libraries for command, libraries in told.items() if libraries} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NEEDED)
+def test_another_help_loads_only_what_the_command_needs(name):
+    [libraries] = loaded(*help_of([name])).values()
+    assert libraries <= NEEDED[name]
+
+
+@pytest.fixture(scope="module")
+def finished(
+    backbone_folder: Path, collection_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The folder of a small sweep that has ended."""
+    storage = tmp_path_factory.mktemp("results")
+    words = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+    words += ["--smoke-test", "--engine", "local", "--tracking-uri", "none"]
+    assert main(EXPERIMENT, [*words, "--storage", str(storage)], doc=None) == 0
+    return storage / EXPERIMENT.name
+
+
+@pytest.mark.slow
+def test_status_and_report_of_a_finished_sweep_load_no_training_and_no_cluster(finished):
+    [libraries] = loaded(["sweeps", "status", str(finished)]).values()
+    assert libraries <= NEEDED["status"]
+    [libraries] = loaded(["sweeps", "report", str(finished)]).values()
+    assert libraries <= TABLES
+
+
+PLANS = """
+import sys
+import sweeps.driver.sweep
+print(*sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_imports_what_builds_encoders_only_when_it_builds_one():
+    # It takes half of the seconds that a command would need to start; `import transformers` brings
+    # in each part of itself when that is first named.
+    done = subprocess.run([sys.executable, "-c", PLANS], cwd=ROOT, capture_output=True, text=True)
+    modules = set(done.stdout.split())
+    assert "torch" in modules and "transformers.modeling_utils" not in modules
+    assert not CLUSTER & modules
