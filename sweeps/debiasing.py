@@ -11,7 +11,7 @@ losses of .02 to .04 in MRR on MS MARCO, gains where it stands late.
 
 import sys
 
-from rank_core.data.transforms import base_of
+from rank_core.data.transforms.expression import base_of
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.command import main

@@ -10,7 +10,7 @@ Expected: a loss that grows as judgments go; shallow above deep at the same numb
 
 import sys
 
-from rank_core.data.transforms import base_of
+from rank_core.data.transforms.expression import base_of
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.settings.config import TrialConfig
 from sweeps.driver.command import main

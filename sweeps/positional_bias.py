@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.seeding import generator

@@ -8,10 +8,11 @@ from pathlib import Path
 from rank_core.checkpoints.chain import cell_trials
 from rank_core.checkpoints.weights import weights_file
 from rank_core.chunking.token_store import TokenStore, open_token_store
-from rank_core.data import Collection, load_collection
+from rank_core.data.load import load_collection
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
+from rank_core.records import Collection
 from rank_core.settings.config import TrialConfig
 
 

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from rank_core.data.disk.id_index import id_bytes, write_id_index
-from rank_core.data.disk.rows import Rows, RowsWriter
+from rank_core.data.disk.rows import Rows, RowsWriter, id_bytes, write_id_index
 from rank_core.files import atomic_write
 
 STATE, IDS, TOKENS = "store.json", "ids", "tokens"

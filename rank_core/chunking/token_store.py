@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rank_core.cache import cached_directory
 from rank_core.chunking.token_build import build_token_files, open_token_files
-from rank_core.data.disk.id_index import IdIndex
+from rank_core.data.disk.rows import IdIndex
 
 STORE_VERSION = 2
 

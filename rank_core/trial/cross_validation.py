@@ -16,10 +16,14 @@ from pathlib import Path
 
 from rank_core.checkpoints.chain import cell_trials
 from rank_core.chunking.inputs import Inputs, inputs_of, load_inputs
-from rank_core.data import load_collection
 from rank_core.data.folds import NUM_FOLDS, rotate
+from rank_core.data.load import load_collection
 from rank_core.data.named import NAMED
-from rank_core.data.transforms import apply_transforms, base_of, parse_collection_expression
+from rank_core.data.transforms.expression import (
+    apply_transforms,
+    base_of,
+    parse_collection_expression,
+)
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Qrels, Run, Split
 from rank_core.seeding import derive

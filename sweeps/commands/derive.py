@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from rank_core.data import Qrels
 from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import per_query
 from rank_core.models import POOLING
 from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.ranking.chunk_scores import CHUNK_SCORES, derived_config, derived_run, read_chunks
+from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.matrix import score_matrix

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.chain import cell_trials
-from rank_core.data.transforms import base_of, with_base
+from rank_core.data.transforms.expression import base_of, with_base
 from rank_core.errors import BadInput, unknown
 from rank_core.settings.config import parse_setting, setting_types
 from sweeps.plan.budget import Budget, parse_budget

@@ -5,16 +5,16 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.made.python_docs import NAME as PYTHON_DOCS
 from rank_core.data.made.python_docs import training_passages
-from rank_core.data.transforms import (
-    FarRelevant,
+from rank_core.data.transforms.expression import (
     Step,
     apply_transforms,
     make_transform,
     parse_collection_expression,
 )
+from rank_core.data.transforms.far_relevant import FarRelevant
 from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection

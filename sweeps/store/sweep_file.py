@@ -5,11 +5,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from rank_core.data import Collection, Qrels
 from rank_core.data.trec import write_qrels
 from rank_core.files import write_json
 from rank_core.models import model_class
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
+from rank_core.records import Collection, Qrels
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.plan import Plan
 from sweeps.plan.secrets import redact_text

@@ -47,7 +47,6 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps"}
 """What `rank_core` never names."""
 
 LATE = {
-    ("rank_core.data", "rank_core.data.transforms"): "transforms read collections themselves",
     ("rank_core.encoders.backbones", "rank_core.encoders.big_bird"): "brings in its encoder",
     ("rank_core.encoders.backbones", "rank_core.encoders.longformer"): "brings in its encoder",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",

@@ -16,8 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.data.disk.id_index import IdIndex, repeated_id, write_id_index
-from rank_core.data.disk.rows import Rows, RowsWriter, num_rows
+from rank_core.data.disk.rows import (
+    IdIndex,
+    Rows,
+    RowsWriter,
+    num_rows,
+    repeated_id,
+    write_id_index,
+)
 from rank_core.errors import BadInput
 
 STORE_VERSION = 2

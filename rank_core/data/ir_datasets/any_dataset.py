@@ -2,7 +2,7 @@
 
 from rank_core.data.ir_datasets.collection import load_recipe
 from rank_core.data.ir_datasets.source import IrSource, known_ids
-from rank_core.data.named.recipe import Part, Recipe
+from rank_core.data.named import Part, Recipe
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 

@@ -29,7 +29,7 @@ from rank_core.data.ir_datasets.splits import (
     file_name,
     run_file,
 )
-from rank_core.data.named.recipe import POOL, Recipe
+from rank_core.data.named import POOL, Recipe
 from rank_core.data.trec import read_qrels, read_queries
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Run, Split

@@ -19,7 +19,7 @@ from rank_core.data.disk.run_store import write_run_store
 from rank_core.data.ir_datasets.documents import require_unchanged
 from rank_core.data.ir_datasets.files import file_states
 from rank_core.data.ir_datasets.source import IrSource
-from rank_core.data.named.recipe import Part, Recipe
+from rank_core.data.named import Part, Recipe
 from rank_core.data.trec import read_run, write_lines, write_qrels, write_queries
 from rank_core.errors import BadInput
 from rank_core.records import Qrels, Run

@@ -18,8 +18,7 @@ import numpy as np
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.local import SPLITS, load_folder
-from rank_core.data.made.assembly import assemble
+from rank_core.data.folder import SPLITS, load_folder
 from rank_core.data.made.stdlib_docstrings import DocstringPair, collect_pairs
 from rank_core.data.trec import read_lines, write_lines, write_qrels, write_queries, write_run
 from rank_core.errors import BadInput
@@ -173,6 +172,50 @@ def _documents(
         ids = {"doc_id": query.doc_id, "query_id": query.query_id}
         spans.append(ids | {"word_start": word_start, "num_words": num_words})
     return documents, spans
+
+
+def assemble(
+    relevant: str,
+    distractors: Sequence[str],
+    *,
+    first_position: int,
+    max_length: int,
+    rng: np.random.Generator,
+) -> tuple[str, int]:
+    """A document that holds `relevant` whole, and the number of words before it.
+
+    Distractors in random order fill the document until at least `first_position` words stand
+    before the relevant passage, and again after it up to `max_length` words; the last one is cut
+    there. None is used twice. Only a relevant passage that does not fit makes a document longer.
+    """
+    if not relevant.split():
+        raise BadInput("a relevant passage must have at least one word, found none")
+    if not 0 <= first_position <= max_length:
+        raise BadInput(
+            "0 <= first_position <= max_length must hold, "
+            f"got first_position={first_position}, max_length={max_length}"
+        )
+    order = iter(rng.permutation(len(distractors)))
+    before: list[str] = []
+    offset = 0
+    while offset < first_position:
+        number = next(order, None)
+        if number is None:
+            raise BadInput(
+                "the distractors must have at least first_position words together, "
+                f"got first_position={first_position} and {offset} words"
+            )
+        before.append(distractors[number])
+        offset += len(distractors[number].split())
+    after: list[str] = []
+    room = max_length - offset - len(relevant.split())
+    for number in order:
+        if room <= 0:
+            break
+        words = distractors[number].split()[:room]
+        after.append(" ".join(words))
+        room -= len(words)
+    return " ".join(part for part in (*before, relevant, *after) if part), offset
 
 
 def _passages(pool: Sequence[DocstringPair], queries: Sequence[Query]) -> list[dict[str, Any]]:

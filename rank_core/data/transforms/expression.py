@@ -9,10 +9,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
-from rank_core.data.transforms.registry import TRANSFORMS
+from rank_core.data.transforms.debias import Debias
+from rank_core.data.transforms.far_relevant import FarRelevant
+from rank_core.data.transforms.first_stage import FirstStage
+from rank_core.data.transforms.judgments import Deep, Shallow
 from rank_core.data.transforms.transform import Transform
 from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection
+
+TRANSFORMS: dict[str, type[Transform]] = {
+    "far-relevant": FarRelevant,
+    "first-stage": FirstStage,
+    "debias": Debias,
+    "deep": Deep,
+    "shallow": Shallow,
+}
 
 Step = tuple[str, dict[str, Any]]
 """A transform's name and the settings that are given."""

@@ -7,19 +7,18 @@ anywhere, as in documents made to train without the bias.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
 from rank_core.data.disk.document_store import STORE_VERSION, DocumentStore, write_document_store
-from rank_core.data.made.assembly import bury
-from rank_core.data.transforms.far_relevant_plan import STREAM, Plan, plan_documents, unanswering
 from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import (
     read_lines,
@@ -36,6 +35,11 @@ from rank_core.records import Collection, Split
 from rank_core.seeding import generator
 
 _DOCUMENTS, _SPANS, _RUN = "documents", "spans.jsonl.gz", "bm25.run.gz"
+
+MEASURED_FIRST = ("test", "dev")
+"""A query text that occurs in several splits stays where it is measured."""
+
+STREAM = "far-relevant"
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,15 @@ class FarRelevant:
             _build(folder, collection, self)
 
         return cached_directory("transforms", f"{self.name}-{STORE_VERSION}-{key}", build)
+
+
+class Plan(NamedTuple):
+    """What one document is made for."""
+
+    split: str
+    query_id: str
+    doc_id: str
+    passage_id: str
 
 
 def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
@@ -190,3 +203,171 @@ def _open(folder: Path, names: tuple[str, ...]) -> tuple[DocumentStore, dict[str
 def _first_stage() -> str:
     """The candidates' part of the content hash."""
     return json.dumps([first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B])
+
+
+def plan_documents(
+    collection: Collection, *, longest: int, max_queries: int, seed: int
+) -> list[Plan]:
+    """What each document is made for.
+
+    A query takes part if a passage of at most `longest` words is relevant to it and to no other
+    query; among several the highest grade counts, then chance. No document answers a query that it
+    is not judged for, and no query, passage or document is shared between splits.
+    """
+    asked = _without_repeated_queries(collection)
+    uses = Counter(
+        passage_id
+        for split, query_ids in asked.items()
+        for query_id in query_ids
+        for passage_id in _relevant(collection, split, query_id)
+    )
+    chosen: list[tuple[str, str, str]] = []
+    for split, query_ids in asked.items():
+        pairs = []
+        for query_id in query_ids:
+            own = {
+                passage_id: grade
+                for passage_id, grade in _relevant(collection, split, query_id).items()
+                if uses[passage_id] == 1
+                and 1 <= len(collection.documents[passage_id].split()) <= longest
+            }
+            if own:
+                rng = generator(seed, STREAM, "passage", query_id)
+                pairs.append((split, query_id, _best(own, rng)))
+        if not pairs:
+            raise BadInput(
+                f"{STREAM} needs queries with a relevant passage of their own of 1 to {longest} "
+                f"words; none of the {len(query_ids)} queries of {split} has one"
+            )
+        chosen += _some(pairs, max_queries, generator(seed, STREAM, "queries", split))
+    # Ids tell nothing about queries: ties are broken by doc_id.
+    numbers = generator(seed, STREAM, "doc_ids").permutation(len(chosen))
+    return [
+        Plan(split, query_id, f"f{number:07d}", passage_id)
+        for (split, query_id, passage_id), number in zip(chosen, numbers, strict=True)
+    ]
+
+
+def _relevant(collection: Collection, split: str, query_id: str) -> dict[str, int]:
+    """{passage_id: grade} of a query, as far as the passages exist."""
+    judged = collection.splits[split].qrels.get(query_id, {})
+    return {
+        passage_id: grade
+        for passage_id, grade in judged.items()
+        if grade > 0 and passage_id in collection.documents
+    }
+
+
+def unanswering(collection: Collection) -> list[str]:
+    """The passages that are relevant to no query of any split: those that fill documents."""
+    relevant = {
+        passage_id
+        for split in collection.splits.values()
+        for judged in split.qrels.values()
+        for passage_id, grade in judged.items()
+        if grade > 0
+    }
+    return [passage_id for passage_id in collection.documents if passage_id not in relevant]
+
+
+def _best(own: Mapping[str, int], rng: np.random.Generator) -> str:
+    top = max(own.values())
+    best = [passage_id for passage_id, grade in own.items() if grade == top]
+    return best[rng.integers(len(best))]
+
+
+def _some(
+    pairs: Sequence[tuple[str, str, str]], limit: int, rng: np.random.Generator
+) -> list[tuple[str, str, str]]:
+    """At most `limit` of them (0: all), in the order they had."""
+    if not 0 < limit < len(pairs):
+        return list(pairs)
+    return [pairs[number] for number in sorted(rng.permutation(len(pairs))[:limit].tolist())]
+
+
+def _without_repeated_queries(collection: Collection) -> dict[str, list[str]]:
+    """{split: query_ids}, each text once."""
+    measured = [split for split in MEASURED_FIRST if split in collection.splits]
+    others = [split for split in collection.splits if split not in MEASURED_FIRST]
+    seen: set[str] = set()
+    kept: dict[str, list[str]] = {}
+    for split in (*measured, *others):
+        kept[split] = []
+        for query_id, text in collection.splits[split].queries.items():
+            key = " ".join(text.lower().split())
+            if key not in seen:
+                seen.add(key)
+                kept[split].append(query_id)
+    return {split: kept[split] for split in collection.splits}
+
+
+class Buried(NamedTuple):
+    """A document and where its relevant passage stands, in words at white space."""
+
+    text: str
+    word_start: int  # words before the relevant passage
+    num_words: int  # of the relevant passage
+    drawn_length: int  # what the length of the document was meant to be
+
+
+def bury(
+    relevant: str,
+    distractors: Iterable[str],
+    *,
+    first_position: int,
+    max_length: int,
+    as_published: bool,
+    rng: np.random.Generator,
+) -> Buried:
+    """A document that holds `relevant` whole, `first_position` words or more after its start.
+
+    Its length is drawn uniformly from `first_position` + the passage's words to `max_length`.
+    Distractors fill it up to `first_position`; the next ones, as many as the length allows, are
+    shuffled with the relevant passage and follow. A distractor before it that would make the
+    document longer than `max_length` is cut, so none is longer. `as_published` keeps to the wording
+    of the paper as we read it: more than `first_position` words come first, and the last distractor
+    is the one that exceeds the drawn length, so documents are one word and one passage longer.
+    """
+    num_words = len(relevant.split())
+    if not 1 <= num_words <= max_length - first_position:
+        raise BadInput(
+            "1 <= words of the relevant passage <= max_length - first_position must hold, "
+            f"got {num_words} words, first_position={first_position}, max_length={max_length}"
+        )
+    length = int(rng.integers(first_position + num_words, max_length + 1))
+    source = iter(distractors)
+    most = None if as_published else max_length - num_words
+    before = list(_fill(source, first_position + as_published, most))
+    offset = sum(len(one.split()) for one in before)
+    after = list(_follow(source, length - offset - num_words, one_more=as_published))
+    slot = int(rng.integers(len(after) + 1))
+    order = [after[number] for number in rng.permutation(len(after))]
+    offset += sum(len(one.split()) for one in order[:slot])
+    parts = (*before, *order[:slot], relevant, *order[slot:])
+    return Buried(" ".join(part.strip() for part in parts), offset, num_words, length)
+
+
+def _fill(distractors: Iterator[str], least: int, most: int | None) -> Iterator[str]:
+    """Distractors until they have `least` words, the last one cut where it makes `most`."""
+    total = 0
+    while total < least:
+        one = next(distractors, None)
+        if one is None:
+            raise BadInput(f"the distractors must have {least} words together, found {total} words")
+        words = one.split()
+        if most is not None and total + len(words) > most:
+            one = " ".join(words[: most - total])
+        total += len(words)
+        if words:
+            yield one
+
+
+def _follow(distractors: Iterator[str], room: int, *, one_more: bool) -> Iterator[str]:
+    """Distractors up to the first that exceeds `room` words, and that one too if asked for."""
+    while room >= 0:
+        one = next(distractors, None)
+        if one is None:
+            return
+        room -= len(one.split())
+        if room >= 0 or one_more:
+            yield one

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from rank_core.data import Collection, Run, Split
 from rank_core.evaluate import mean_values, per_query
+from rank_core.records import Collection, Run, Split
 from rank_core.settings.config import Evaluation
 from sweeps.commands.doctor.finding import Finding
 

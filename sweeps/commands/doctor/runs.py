@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rank_core.data.local import SPLITS
+from rank_core.data.folder import SPLITS
 from rank_core.data.trec import read_lines, read_run
 from sweeps.commands.doctor.finding import Finding
 

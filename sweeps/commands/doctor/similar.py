@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from rank_core.data import Collection
+from rank_core.records import Collection
 from sweeps.commands.doctor.finding import Finding
 from sweeps.commands.doctor.texts import normalised
 

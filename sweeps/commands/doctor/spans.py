@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from rank_core.cache import cache_root
 from rank_core.chunking.chunks import Span
 from rank_core.chunking.inputs import Inputs
-from rank_core.data import Collection
-from rank_core.data.local import load_folder
+from rank_core.data.folder import load_folder
 from rank_core.data.trec import read_lines
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
+from rank_core.records import Collection
 
 FILE = "spans.jsonl.gz"
 _WORD = re.compile(r"\S+")

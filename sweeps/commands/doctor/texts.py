@@ -7,8 +7,8 @@ import numpy as np
 
 from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.inputs import Inputs
-from rank_core.data import Collection
 from rank_core.encoders.backbones import load_tokenizer
+from rank_core.records import Collection
 from rank_core.settings.config import Chunking
 from sweeps.commands.doctor.finding import Finding
 

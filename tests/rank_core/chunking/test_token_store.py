@@ -17,7 +17,7 @@ import pytest
 from rank_core.cache import cache_root
 from rank_core.chunking import token_build
 from rank_core.chunking.token_store import TokenStore, open_token_store, tokenizer_hash
-from rank_core.data.disk import id_index
+from rank_core.data.disk import rows
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny_tokenizer import train_tokenizer
 from rank_core.errors import BadInput
@@ -163,7 +163,7 @@ HARD_IDS = [
 
 @pytest.mark.parametrize("hash_bytes", [8, 1, 0])  # of 1, a few ids share a hash; of 0, all do
 def test_any_string_is_an_id_and_an_unknown_one_is_never_another_document(monkeypatch, hash_bytes):
-    monkeypatch.setattr(id_index, "HASH_BYTES", hash_bytes)
+    monkeypatch.setattr(rows, "HASH_BYTES", hash_bytes)
     known = HARD_IDS + [f"D{i}" for i in range(300)]
     documents = {doc_id: "a " * i for i, doc_id in enumerate(known)}
     store = open_token_store(documents, content_hash="x", tokenizer=Lengths())

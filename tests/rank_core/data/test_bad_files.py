@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rank_core.data.local import load_folder
+from rank_core.data.folder import load_folder
 from rank_core.errors import BadInput
 
 Spoil = Callable[[Path], object]

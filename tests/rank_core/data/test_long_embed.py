@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from rank_core.data import load_collection
-from rank_core.data.made.filler import COLOURS, facts, needle_filler
-from rank_core.data.made.long_embed import NUM_DOCUMENTS, NUM_QUERIES, bury, load_task
+from rank_core.data.load import load_collection
+from rank_core.data.made.long_embed import (
+    COLOURS,
+    NUM_DOCUMENTS,
+    NUM_QUERIES,
+    bury,
+    facts,
+    load_task,
+    needle_filler,
+)
 from rank_core.errors import BadInput
 
 

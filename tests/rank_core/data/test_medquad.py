@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.trec import read_lines
 from rank_core.evaluate import mean_values, per_query
 from rank_core.first_stage import Bm25Index

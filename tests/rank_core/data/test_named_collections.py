@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.trial.trial import run_trial

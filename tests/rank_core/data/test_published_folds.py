@@ -2,8 +2,8 @@
 
 import pytest
 
-from rank_core.data import load_collection
 from rank_core.data.folds import huston_croft
+from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.trial.cross_validation import load_folds
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data import load_collection
 from rank_core.data.ir_datasets.documents import STORES
+from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from tests.rank_core.data import real_formats
 
@@ -75,7 +75,7 @@ def test_processes_at_once_build_once_and_look_up_8000_documents_rightly(written
 def test_8_interpreters_at_once_build_a_ranked_collection_once(written, ir_environment, own_cache):
     written("robust04")
     script = (
-        "from rank_core.data import load_collection; c = load_collection('robust04-title'); "
+        "from rank_core.data.load import load_collection; c = load_collection('robust04-title'); "
         "wrong = sum(f'story{n} ' not in c.documents[f'{k}-{n}'] "
         "for k, a, b in (('FB', 0, 492), ('FR', 492, 1180), ('FT', 1180, 1565)) "
         "for n in list(range(a, b)) + list(range(a, b)))"

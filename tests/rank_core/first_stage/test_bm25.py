@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3

@@ -3,11 +3,11 @@
 import pytest
 
 from rank_core.chunking.inputs import load_inputs
-from rank_core.data import Collection, Split
 from rank_core.data.trec import read_run
 from rank_core.models import MODELS, model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.ranking.scorer import first_stage_means
+from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation
 from rank_core.trial.trial import run_trial
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from rank_core.chunking.chunks import coarser_ends, document_spans
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.ranking.chunk_scores import (

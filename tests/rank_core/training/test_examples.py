@@ -6,9 +6,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from rank_core.data import Split
 from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
+from rank_core.records import Split
 from rank_core.settings.config import Training
 from rank_core.training.examples import training_groups, training_queries
 

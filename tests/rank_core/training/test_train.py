@@ -7,7 +7,7 @@ import torch
 
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.inputs import load_inputs
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.trec import write_run
 from rank_core.errors import Diverged
 from rank_core.models.build import build_model

@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 
 from rank_core.chunking.inputs import Inputs, load_inputs
-from rank_core.data import Collection, Split, load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
+from rank_core.records import Collection, Split
 from rank_core.training.train import CurvePoint
 from rank_core.trial.cross_validation import (
     check_folds,

@@ -14,7 +14,7 @@ import torch
 
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.trec import write_run
 from rank_core.trial import trial_state
 from rank_core.trial.trial import TrialResult, run_trial

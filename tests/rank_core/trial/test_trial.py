@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput, Diverged
 from rank_core.evaluate import per_query

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.chunking.inputs import cell_of, content_hashes, load_inputs
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from sweeps import positional_bias
 from sweeps.positions.findings import Findings, Settings
 from sweeps.positions.judged_chunks import JudgedSummary

@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rank_core.data.transforms import Debias
-from rank_core.data.transforms.debias import SUFFIX, reorder
+from rank_core.data.transforms.debias import SUFFIX, Debias, reorder
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rank_core.data.transforms import (
+from rank_core.data.transforms.expression import (
     TRANSFORMS,
     apply_transforms,
     base_of,

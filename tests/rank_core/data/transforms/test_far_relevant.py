@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rank_core.data.made.assembly import bury
-from rank_core.data.transforms import FarRelevant
+from rank_core.data.transforms.far_relevant import FarRelevant, bury
 from rank_core.errors import BadInput
 from rank_core.first_stage import Bm25Index
 from rank_core.records import Collection, Split

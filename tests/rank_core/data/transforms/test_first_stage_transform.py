@@ -5,13 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from rank_core.data import load_collection
-from rank_core.data.transforms import (
-    Deep,
-    FirstStage,
-    apply_transforms,
-    parse_collection_expression,
-)
+from rank_core.data.load import load_collection
+from rank_core.data.transforms.expression import apply_transforms, parse_collection_expression
+from rank_core.data.transforms.first_stage import FirstStage
+from rank_core.data.transforms.judgments import Deep
 from rank_core.data.transforms.transform import derived_hash
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query

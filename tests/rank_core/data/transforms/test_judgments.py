@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rank_core.data.transforms import Deep, Shallow
+from rank_core.data.transforms.judgments import Deep, Shallow
 from rank_core.errors import BadInput
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # Zhang, Yates & Lin 2021

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data import load_collection
+from rank_core.data.load import load_collection
 from sweeps.__main__ import main
 from sweeps.commands.doctor.finding import LEVELS, Finding, section_text, verdict
 

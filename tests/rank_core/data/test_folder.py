@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rank_core.data.local import load_folder
+from rank_core.data.folder import load_folder
 from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
 

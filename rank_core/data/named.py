@@ -1,0 +1,157 @@
+"""The collections that have a name and come from ir_datasets: what each is made of."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+POOL = "pool"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The judged queries of one ir_datasets id."""
+
+    dataset_id: str
+    query_field: str | None = None  # title or description, where topics have several
+    prefix: str = ""  # put before query ids, so that pooled test sets cannot clash
+    candidates: tuple[str, ...] | None = None  # ids whose ranked documents are used, not its own
+
+    @property
+    def ranked_ids(self) -> tuple[str, ...]:
+        """The ids whose ranked documents may be candidates; none for BM25."""
+        return (self.dataset_id,) if self.candidates is None else self.candidates
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The parts of each split, or of one pool that `folds` divides."""
+
+    splits: Mapping[str, tuple[Part, ...]]
+    folds: Literal["huston-croft", "round-robin"] = "round-robin"
+    # Collections of many millions of pages: only documents that are candidates or relevant are
+    # stored, and there must be a run file where the dataset itself ranks none.
+    ranked_only: bool = False
+
+    @property
+    def parts(self) -> list[Part]:
+        """All parts, of all splits."""
+        return [part for parts in self.splits.values() for part in parts]
+
+    @property
+    def is_pool(self) -> bool:
+        """Whether the splits come from folds."""
+        return set(self.splits) == {POOL}
+
+
+def splits(
+    train: str | None = None, dev: str | None = None, test: str | None = None
+) -> dict[str, tuple[Part, ...]]:
+    """The splits that are given, each of one id."""
+    given = {"train": train, "dev": dev, "test": test}
+    return {name: (Part(dataset_id),) for name, dataset_id in given.items() if dataset_id}
+
+
+def pool(dataset_ids: Iterable[str], query_field: str | None = None) -> dict[str, tuple[Part, ...]]:
+    """One pool of the queries of several ids."""
+    return {POOL: tuple(Part(dataset_id, query_field) for dataset_id in dataset_ids)}
+
+
+# MS MARCO documents. Text is title and body (version 2: title, headings and body); the candidates
+# are the ranked lists of the TREC Deep Learning track. DL-Hard has none of its own: its queries are
+# among those of 2019 and 2020. Of version 2's 12 million documents only the ranked and the relevant
+# ones are kept.
+_V1, _V2 = "msmarco-document", "msmarco-document-v2"
+_DOCUMENTS = splits(train=f"{_V1}/train", dev=f"{_V1}/dev")
+_DL19, _DL20 = "trec-dl-2019/judged", "trec-dl-2020/judged"
+_HARD = Part(f"{_V1}/trec-dl-hard", candidates=(f"{_V1}/trec-dl-2019", f"{_V1}/trec-dl-2020"))
+_V2_TESTS = {f"dl{year}": f"{_V2}/trec-dl-20{year}/judged" for year in (21, 22, 23)}
+
+
+# MS MARCO passages. The official thousand passages of a query have no order, so BM25 ranks. An
+# index of all 8.8 million passages takes some 10 GB of memory while it is built; a run file saves
+# that.
+def _passages(name: str, prefix: str = "") -> tuple[Part, ...]:
+    return (Part(f"msmarco-passage/{name}", prefix=prefix, candidates=()),)
+
+
+_PASSAGES = {"train": _passages("train/judged"), "dev": _passages("dev/small")}
+
+# Robust04: 528,155 news articles of TREC disks 4 and 5, 249 topics.
+# Licensed by NIST: https://trec.nist.gov/data/cd45/index.html.
+_ROBUST04 = ["disks45/nocr/trec-robust-2004"]
+
+# GOV2 (25 million pages of .gov sites, licensed by the University of Glasgow) and ClueWeb12 (733
+# million web pages, licensed by Carnegie Mellon University) are far too large for an index of ours:
+# a run file is needed, and only the documents that it ranks or that are relevant are kept.
+_TERABYTE = [f"gov2/trec-tb-{year}" for year in (2004, 2005, 2006)]
+_WEB_TRACK = [f"clueweb12/trec-web-{year}" for year in (2013, 2014)]
+
+# BEIR. Text is title and text; BM25 ranks. Touche is its corrected second version. There is no
+# Robust04 in BEIR as ir_datasets has it: `robust04-title` is that collection.
+_BEIR_SPLITS = {
+    "arguana": (),
+    "climate-fever": (),
+    "dbpedia-entity": ("dev", "test"),
+    "fever": ("train", "dev", "test"),
+    "fiqa": ("train", "dev", "test"),
+    "hotpotqa": ("train", "dev", "test"),
+    "msmarco": ("train", "dev", "test"),
+    "nfcorpus": ("train", "dev", "test"),
+    "nq": (),
+    "quora": ("dev", "test"),
+    "scidocs": (),
+    "scifact": ("train", "test"),
+    "trec-covid": (),
+    "webis-touche2020/v2": (),
+}
+_FORUMS = (
+    "android english gaming gis mathematica physics programmers stats tex unix webmasters wordpress"
+)
+
+
+def _beir(dataset: str, names: tuple[str, ...] = ()) -> Recipe:
+    """The recipe of a BEIR dataset; one without splits is a test set."""
+    own = {name: f"beir/{dataset}/{name}" for name in names} or {"test": f"beir/{dataset}"}
+    return Recipe(splits(**own))
+
+
+NAMED: dict[str, Recipe] = {
+    "msmarco-doc": Recipe(_DOCUMENTS | splits(test=f"{_V1}/{_DL19}")),
+    "msmarco-doc-dl20": Recipe(_DOCUMENTS | splits(test=f"{_V1}/{_DL20}")),
+    "msmarco-doc-dl19-20": Recipe(
+        _DOCUMENTS
+        | {
+            "test": (
+                Part(f"{_V1}/{_DL19}", prefix="dl19/"),
+                Part(f"{_V1}/{_DL20}", prefix="dl20/"),
+            )
+        }
+    ),
+    "msmarco-doc-hard": Recipe(_DOCUMENTS | {"test": (_HARD,)}),
+    **{
+        f"msmarco-doc-v2-{year}": Recipe(splits(test=id_), ranked_only=True)
+        for year, id_ in _V2_TESTS.items()
+    },
+    "msmarco-doc-v2-dl21-23": Recipe(
+        {"test": tuple(Part(id_, prefix=f"{year}/") for year, id_ in _V2_TESTS.items())},
+        ranked_only=True,
+    ),
+    "msmarco-passage": Recipe(_PASSAGES | {"test": _passages(_DL19)}),
+    "msmarco-passage-dl20": Recipe(_PASSAGES | {"test": _passages(_DL20)}),
+    "msmarco-passage-dl19-20": Recipe(
+        _PASSAGES | {"test": _passages(_DL19, "dl19/") + _passages(_DL20, "dl20/")}
+    ),
+    "robust04-title": Recipe(pool(_ROBUST04, "title"), folds="huston-croft"),
+    "robust04-desc": Recipe(pool(_ROBUST04, "description"), folds="huston-croft"),
+    "gov2-title": Recipe(pool(_TERABYTE, "title"), ranked_only=True),
+    "gov2-desc": Recipe(pool(_TERABYTE, "description"), ranked_only=True),
+    "gov2-mq2007": Recipe(pool(["gov2/trec-mq-2007"]), ranked_only=True),
+    "gov2-mq2008": Recipe(pool(["gov2/trec-mq-2008"]), ranked_only=True),
+    "clueweb12-title": Recipe(pool(_WEB_TRACK, "query"), ranked_only=True),
+    "clueweb12-desc": Recipe(pool(_WEB_TRACK, "description"), ranked_only=True),
+    **{
+        f"beir-{dataset.partition('/')[0]}": _beir(dataset, names)
+        for dataset, names in _BEIR_SPLITS.items()
+    },
+    **{f"beir-cqadupstack-{forum}": _beir(f"cqadupstack/{forum}") for forum in _FORUMS.split()},
+}
