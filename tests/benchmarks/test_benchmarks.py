@@ -86,7 +86,7 @@ def test_a_broken_promise_is_printed_and_ends_with_1(load, capsys):
     assert "1 of 2 bars ok, 1 FAIL" in shown and "| x | 0.2500 |" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "section", ["hard-scores", "family", "fresh-seeds", "corrected-gain", "power"]
 )

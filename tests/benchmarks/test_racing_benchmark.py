@@ -53,14 +53,14 @@ def test_the_benchmark_prints_the_same_again_and_writes_json(tmp_path, capsys):
     assert len(codes) == 1 and "three times the luck" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("section", ["indifference", "seed-luck", "budgets", "equals", "hard-runs"])
 def test_the_shipped_seed_keeps_every_promise_of_racing(section, capsys):
     assert racing.main(["--only", section]) == 0
     assert "FAIL" not in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_only_equal_and_noisy_better_ones_cost_more_than_promised(capsys):
     assert racing.main(["--only", "calibrated"]) == 1
     failed = [line for line in capsys.readouterr().out.splitlines() if "FAIL: " in line]
