@@ -72,7 +72,7 @@ def test_processes_at_once_build_once_and_look_up_8000_documents_rightly(written
 
 
 @pytest.mark.slow
-def test_8_interpreters_at_once_build_a_ranked_collection_once(written, ir_environment, own_cache):
+def test_interpreters_at_once_build_a_ranked_collection_once(written, ir_environment, own_cache):
     written("robust04")
     script = (
         "from rank_core.data.load import load_collection; c = load_collection('robust04-title'); "
@@ -91,7 +91,7 @@ def test_8_interpreters_at_once_build_a_ranked_collection_once(written, ir_envir
             stderr=subprocess.PIPE,
             text=True,
         )
-        for _ in range(8)
+        for _ in range(4)
     ]
     outputs = [worker.communicate(timeout=300) for worker in workers]
     assert len({out for out, _ in outputs}) == 1

@@ -1,4 +1,4 @@
-"""The embedded backbone: its parts by default, the trained whole as a slow test."""
+"""The embedded backbone: its parts by default, the trained whole as a long test."""
 
 import json
 import os
@@ -185,12 +185,12 @@ def test_every_process_learns_the_same_vocabulary():
             text=True,
             check=True,
         ).stdout
-        for seed in range(3)
+        for seed in range(2)
     }
     assert len(outputs) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tiny_is_trained_once_and_fits_a_trial():
     folder = tiny_folder()
     before = folder.stat().st_mtime_ns
