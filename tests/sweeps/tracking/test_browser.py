@@ -19,7 +19,7 @@ from sweeps.tracking.ui import links
 from sweeps.tracking.uploader import Uploader
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium"),
 ]
 

@@ -80,6 +80,7 @@ def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tm
     assert caplog.text.count("takes nothing") == caplog.text.count("is back after") == 1
 
 
+@pytest.mark.long
 def test_four_processes_on_a_new_database_all_succeed(four_at_once, tmp_path):
     uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
     four_at_once(uri)
@@ -89,6 +90,7 @@ def test_four_processes_on_a_new_database_all_succeed(four_at_once, tmp_path):
 CLIENTS, BATCHES, POINTS = 40, 8, 25
 
 
+@pytest.mark.long
 def test_forty_clients_at_once_meet_no_error(tmp_path, monkeypatch):
     with local_server(f"sqlite:///{tmp_path / 'mlflow.db'}") as (base, _):
         client = connect(base)  # never tries a call again

@@ -22,10 +22,7 @@ def _rows(uri: str) -> list[list]:
         ]
 
 
-@pytest.mark.slow
-def test_the_summary_has_one_run_per_configuration_and_writing_it_again_adds_nothing(tmp_path):
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-
+def test_the_summary_has_one_run_per_configuration_and_writing_it_again_adds_nothing(uri):
     def rows(mean: float) -> list[SummaryRow]:
         return [
             SummaryRow("75/75", "h1", {"p_5": MeasureSummary(0.4, 0.01, 3)}, {"window": 75}),

@@ -15,20 +15,6 @@ from sweeps.tracking.trial_file import append, file_name
 from sweeps.tracking.uploader import Uploader
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory) -> Path:
-    """An initialised MLflow database; making one takes a second, copying it does not."""
-    database = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    connect(f"sqlite:///{database}")
-    return database
-
-
-@pytest.fixture
-def uri(empty_database, tmp_path) -> str:
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
-    return f"sqlite:///{tmp_path / 'mlflow.db'}"
-
-
 @pytest.fixture
 def folder(tmp_path) -> Path:
     return tmp_path / "outbox"
