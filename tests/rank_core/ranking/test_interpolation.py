@@ -110,6 +110,7 @@ def test_a_trial_of_birch_is_measured_by_the_interpolation_that_dev_chose(small_
     assert result.dev["nDCG@10"] >= first_stage["nDCG@10"] - 1e-9
 
 
+@pytest.mark.slow
 def test_each_fold_chooses_weights_of_its_own(small_trial, tmp_path):
     settings = {
         "model.name": "birch",

@@ -77,9 +77,9 @@ def score_one_pair(model, name, query, document, backbone):
     return float(model.aggregate(cls_PH[None], torch.ones(1, len(cls_PH), dtype=torch.bool)))
 
 
-@pytest.mark.parametrize("name", [*POOL, "parade-avg", "parade-max", "parade-attn"])
+@pytest.mark.parametrize("name", [*POOL, "parade-attn"])
 def test_scores_are_those_of_a_plain_loop(name, inputs, queries):
-    model = ranker(name, inputs)
+    model, queries = ranker(name, inputs), dict(list(queries.items())[:4])
     run = run_of(model, inputs, queries)
     assert list(run) == list(queries)
     candidates = inputs.collection.splits["dev"].candidates
@@ -97,7 +97,7 @@ def test_scores_are_those_of_a_plain_loop(name, inputs, queries):
 
 @pytest.mark.parametrize("name", ["maxp", "parade-transformer"])
 def test_the_batch_budget_does_not_change_scores(name, inputs, queries, monkeypatch):
-    model = ranker(name, inputs)
+    model, queries = ranker(name, inputs), dict(list(queries.items())[:4])
     expected = run_of(model, inputs, queries)
     for batch_tokens, chunks_at_once in ((1, 4096), (10**6, 4096), (90, 17)):
         monkeypatch.setattr(rerank_module, "CHUNKS_AT_ONCE", chunks_at_once)

@@ -138,7 +138,9 @@ def test_validation_between_steps_does_not_move_the_training(start):
     assert losses(points) == losses(expected)
 
 
-@pytest.mark.parametrize("name", ["sump", "parade-transformer"])
+@pytest.mark.parametrize(
+    "name", ["sump", pytest.param("parade-transformer", marks=pytest.mark.slow)]
+)
 def test_sixteen_micro_batches_of_one_pair_equal_one_batch_of_sixteen(start, name):
     settings = {
         "model.name": name,
@@ -307,7 +309,10 @@ def test_what_is_left_out_is_not_read(start, settings):
         {"training.unit": "passage", "training.passage_keep": 0.5},
         {"training.chunk_dropout": 0.5, "model.name": "sump"},
         {"training.loss": "listwise-softmax", "training.negatives": 3, "model.name": "sump"},
-        {"training.loss": "lambda", "training.negatives": 3, "model.name": "sump"},
+        pytest.param(
+            {"training.loss": "lambda", "training.negatives": 3, "model.name": "sump"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_size_of_a_micro_batch_changes_no_number_in_any_mode(start, settings):

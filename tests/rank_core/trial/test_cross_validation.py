@@ -281,6 +281,7 @@ def test_a_model_never_trains_on_what_it_tests(config, tmp_path, monkeypatch):
         assert learnt and not learnt & dev and not learnt & test and not dev & test
 
 
+@pytest.mark.slow
 def test_a_seed_changes_the_numbers_and_not_the_folds(done, config, tmp_path):
     *_, other = run_trial(config.override({"seed": 2}), tmp_path / "2")
     *_, again = run_trial(config, tmp_path / "1")

@@ -129,7 +129,10 @@ def test_a_trial_killed_anywhere_ends_like_an_undisturbed_one(config, settings, 
     assert points(progress) == points(expected)
 
 
-@pytest.mark.parametrize("every, last", [(1, 3), (2, 4), (4, 4), (5, 0)])
+@pytest.mark.parametrize(
+    "every, last",
+    [(2, 4), (5, 0), *(pytest.param(*some, marks=pytest.mark.slow) for some in ((1, 3), (4, 4)))],
+)
 def test_only_what_followed_the_last_checkpoint_is_computed_again(
     config, undisturbed, tmp_path, computed, every, last
 ):

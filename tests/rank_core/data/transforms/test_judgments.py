@@ -22,40 +22,41 @@ def qrels(collection):
 
 @both
 @every_rate
-@pytest.mark.parametrize("seed", range(5))
-def test_exactly_the_rate_of_all_judgments_is_kept(kind, rate, seed, judged):
-    counts = random_counts(seed)
-    source = judged(counts)
-    made = kind(rate=rate, seed=seed)(source)
-    kept = qrels(made)
-    assert sum(map(len, kept.values())) == round(rate * sum(counts))
-    for query_id, of_query in kept.items():
-        assert of_query.items() <= qrels(source)[query_id].items()
-        assert list(of_query) == [d for d in qrels(source)[query_id] if d in of_query]
-    assert list(made.splits["train"].queries) == list(kept)
-    assert made.splits["test"] is source.splits["test"]
+def test_exactly_the_rate_of_all_judgments_is_kept(kind, rate, judged):
+    for seed in range(5):
+        counts = random_counts(seed)
+        source = judged(counts)
+        made = kind(rate=rate, seed=seed)(source)
+        kept = qrels(made)
+        assert sum(map(len, kept.values())) == round(rate * sum(counts)), seed
+        for query_id, of_query in kept.items():
+            assert of_query.items() <= qrels(source)[query_id].items()
+            assert list(of_query) == [d for d in qrels(source)[query_id] if d in of_query]
+        assert list(made.splits["train"].queries) == list(kept)
+        assert made.splits["test"] is source.splits["test"]
 
 
 @every_rate
-@pytest.mark.parametrize("seed", range(5))
-def test_deep_keeps_whole_queries_about_as_many_as_the_rate_says(rate, seed, judged):
-    counts = random_counts(seed)
-    kept = qrels(Deep(rate=rate, seed=seed)(judged(counts)))
-    whole = [query_id for query_id, q in kept.items() if len(q) == counts[int(query_id[1:])]]
-    assert len(whole) >= len(kept) - 1
-    # The mean of r Q counts between 15 and 89 (sd 22 of 52): five standard errors, and the cut one.
-    expected = rate * len(counts)
-    assert abs(len(kept) - expected) <= 1 + 5 * 0.42 * np.sqrt(expected * (1 - rate))
+def test_deep_keeps_whole_queries_about_as_many_as_the_rate_says(rate, judged):
+    for seed in range(5):
+        counts = random_counts(seed)
+        kept = qrels(Deep(rate=rate, seed=seed)(judged(counts)))
+        whole = [query_id for query_id, q in kept.items() if len(q) == counts[int(query_id[1:])]]
+        assert len(whole) >= len(kept) - 1, seed
+        # The mean of r Q counts between 15 and 89 (sd 22 of 52): five standard errors, and the cut
+        # one.
+        expected = rate * len(counts)
+        assert abs(len(kept) - expected) <= 1 + 5 * 0.42 * np.sqrt(expected * (1 - rate)), seed
 
 
 @every_rate
-@pytest.mark.parametrize("seed", range(5))
-def test_shallow_keeps_all_queries_and_the_rate_of_each(rate, seed, judged):
-    counts = random_counts(seed)
-    kept = qrels(Shallow(rate=rate, seed=seed)(judged(counts)))
-    assert len(kept) == len(counts)
-    for query_id, of_query in kept.items():
-        assert abs(len(of_query) - rate * counts[int(query_id[1:])]) < 1
+def test_shallow_keeps_all_queries_and_the_rate_of_each(rate, judged):
+    for seed in range(5):
+        counts = random_counts(seed)
+        kept = qrels(Shallow(rate=rate, seed=seed)(judged(counts)))
+        assert len(kept) == len(counts), seed
+        for query_id, of_query in kept.items():
+            assert abs(len(of_query) - rate * counts[int(query_id[1:])]) < 1, (seed, query_id)
 
 
 def test_shares_by_hand():
