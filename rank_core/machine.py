@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import os
 import platform
 import resource
 from functools import lru_cache
@@ -19,8 +20,13 @@ def trial_device() -> torch.device:
     return torch.device("cpu")
 
 
+def fast_paths() -> bool:
+    """False where `RANKSWEEP_FAST_PATHS=off` asks for the encoders of transformers as they are."""
+    return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() != "off"
+
+
 def release_memory() -> None:
-    """Gives what the last trial left back to the system.
+    """Returns the memory of the last trial to the system.
 
     Batches of ever new shapes fragment the heap: without this a reused process grows by some
     hundred megabytes a trial, and each trial reports the memory of those before it.
@@ -60,7 +66,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers of a trial may depend on beside its settings."""
+    """Libraries and hardware that the numbers of a trial may depend on beside its settings."""
     import ir_measures
     import transformers
 
@@ -73,4 +79,4 @@ def versions() -> dict[str, str]:
         "ir_measures": ir_measures.__version__,
         "device": device,
         "threads": str(torch.get_num_threads()),
-    }
+    } | ({} if fast_paths() else {"fast_paths": "off"})

@@ -64,7 +64,7 @@ def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    from rank_core.encoders.tiny_tokenizer import train_tokenizer
+    from rank_core.encoders.tiny import train_tokenizer
 
     folder = tmp_path_factory.mktemp("backbone")
     tokenizer = train_tokenizer([" ".join(WORDS), "lanterns at the northern harbour"], 150)

@@ -115,13 +115,6 @@ TYPES: dict[str, BackboneType] = {
     "xlm-roberta": BackboneType("after-padding", MASKED, segments=True, pooler=True),
 }
 
-EXCLUDED = {
-    "mir": "Boytsov et al. 2025 name it as tried and left out; no reference of its architecture "
-    "was at hand. Not built.",
-}
-"""Systems that the papers tried and left out, and that are not here either; of the others that they
-left out, LongT5 and RoFormer are in `TYPES` and MORES+ is in `MODELS`."""
-
 
 def kind_of(config: Any) -> str:
     """The name in `TYPES` of a checkpoint's configuration."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rank_core.encoders.cpu.attention import plain_attention
+from rank_core.encoders.fast_paths import plain_attention
 from tests.benchmarks.workload import machine, median, print_table, save
 
 SHAPES = (

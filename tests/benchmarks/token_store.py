@@ -72,7 +72,7 @@ class Words:
 
     def tokenizer(self) -> Any:
         """The embedded backbone's tokenizer, with a vocabulary drawn from these texts."""
-        from rank_core.encoders.tiny_tokenizer import train_tokenizer
+        from rank_core.encoders.tiny import train_tokenizer
 
         return train_tokenizer([self(number) for number in range(500)], VOCABULARY)
 

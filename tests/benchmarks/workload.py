@@ -16,7 +16,7 @@ from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.load import load_collection
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
-from rank_core.encoders.tiny_tokenizer import train_tokenizer
+from rank_core.encoders.tiny import train_tokenizer
 from rank_core.machine import trial_device
 from rank_core.records import Collection
 from rank_core.settings.config import Evaluation

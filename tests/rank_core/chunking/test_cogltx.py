@@ -7,7 +7,7 @@ import pytest
 
 from rank_core.chunking.cogltx import BLOCK_COST, FORCED_CUT_COST, block_spans, mark_costs
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.encoders.tiny_tokenizer import train_tokenizer
+from rank_core.encoders.tiny import train_tokenizer
 
 PLAIN, PERIOD, COMMA, NEWLINE = range(4)
 COSTS = np.array([-1, 1, 2, 0], dtype=np.int8)

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from rank_core.encoders.backbone_types import (
-    EXCLUDED,
     NO_TABLE,
     POOLINGS,
     TYPES,
@@ -89,8 +88,3 @@ def test_a_tokenizer_without_marks_is_refused():
         marks("bert", bos=1, eos=2)
     with pytest.raises(BadInput, match="with a bos or an eos token; some/id has none"):
         marks("llama", pad=0)
-
-
-def test_what_is_left_out_is_not_in_the_table_and_says_why():
-    assert not set(EXCLUDED) & set(TYPES)
-    assert all(reason.endswith(".") for reason in EXCLUDED.values())

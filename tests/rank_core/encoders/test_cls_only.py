@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from rank_core.encoders.cpu.cls_only import SAME_LAYERS, only_cls
+from rank_core.encoders.fast_paths import SAME_LAYERS, only_cls
 
 
 def encoder(model_type: str) -> torch.nn.Module:

@@ -7,8 +7,9 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModel
 
-from rank_core.encoders.cpu import packed_layers
-from rank_core.encoders.cpu.cls_only import SAME_LAYERS, only_cls, packed
+from rank_core.encoders import fast_paths
+from rank_core.encoders.fast_paths import SAME_LAYERS, only_cls, packed
+from rank_core.machine import versions
 
 HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 DTYPES = [
@@ -61,8 +62,8 @@ def as_it_is(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.T
 @pytest.mark.parametrize("lengths", [(12, 4, 9, 12, 1), (7, 7, 7)])
 @pytest.mark.parametrize("model_type", SAME_LAYERS)
 def test_cls_is_that_of_the_layers_as_they_are(model_type, lengths, dtype, monkeypatch):
-    monkeypatch.setattr(packed_layers, "BLOCK_TOKENS", 24)  # two rows at once, the last one alone
-    monkeypatch.setattr(packed_layers, "SCORE_BYTES", 1)
+    monkeypatch.setattr(fast_paths, "BLOCK_TOKENS", 24)  # two rows at once, the last one alone
+    monkeypatch.setattr(fast_paths, "SCORE_BYTES", 1)
     model, inputs = encoder(model_type), batch(lengths)
     expected = as_it_is(model, inputs)
     assert expected.std() > 0.5
@@ -154,3 +155,15 @@ def test_a_mask_of_another_kind_goes_to_the_layers_as_they_are():
     expected = as_it_is(model, inputs)
     assert torch.equal(cls(model, inputs), expected)
     assert (expected - as_it_is(model, batch((12, 12)))).abs().max() > 1e-2
+
+
+def test_the_switch_leaves_the_encoder_of_transformers(monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_FAST_PATHS", "off")
+    model = encoder()
+    kinds = {type(part).__module__ for part in model.modules()}
+    assert not any(kind.startswith("rank_core") for kind in kinds)
+    assert as_it_is(model, batch()).shape == (5, 32)
+    assert versions()["fast_paths"] == "off"
+    monkeypatch.delenv("RANKSWEEP_FAST_PATHS")
+    assert_close(as_it_is(encoder(), batch()), as_it_is(model, batch()), atol=1e-5, rtol=0)
+    assert "fast_paths" not in versions()

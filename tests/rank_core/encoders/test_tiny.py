@@ -16,6 +16,7 @@ from rank_core.encoders.tiny import (
     NAMES,
     RECIPE,
     SETTINGS,
+    SPECIAL,
     _loss,
     _pairs_batch,
     _share_of_rate,
@@ -23,8 +24,8 @@ from rank_core.encoders.tiny import (
     build_backbone,
     matched_bert,
     tiny_folder,
+    train_tokenizer,
 )
-from rank_core.encoders.tiny_tokenizer import SPECIAL, train_tokenizer
 from rank_core.models import check_model
 from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, TrialConfig, setting_types
@@ -33,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 TEXTS = ["The heron waits by the harbour.", "Lanterns, lanterns at the harbour!", "a slate roof"]
 VOCABULARY = """
 import json, sys
-from rank_core.encoders.tiny_tokenizer import train_tokenizer
+from rank_core.encoders.tiny import train_tokenizer
 print(train_tokenizer(json.loads(sys.argv[1]), 70).backend_tokenizer.to_str())
 """
 

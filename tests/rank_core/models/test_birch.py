@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.encoders.tiny_tokenizer import train_tokenizer
+from rank_core.encoders.tiny import train_tokenizer
 from rank_core.models.birch import Birch, Sentences
 from rank_core.settings.config import Chunking, Model, TrialConfig
 

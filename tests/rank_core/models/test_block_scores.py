@@ -7,7 +7,7 @@ import pytest
 
 from rank_core.chunking.token_store import open_token_store, tokenize
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.encoders.tiny_tokenizer import train_tokenizer
+from rank_core.encoders.tiny import train_tokenizer
 from rank_core.models.key_blocks.block_scores import (
     BlockWords,
     WordPieces,

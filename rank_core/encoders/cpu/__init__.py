@@ -1,1 +1,0 @@
-"""Faster attention and layers on CPUs; each must equal the plain encoder."""
