@@ -178,9 +178,9 @@ def _finished_sweep(store: Store) -> Sweep:
             f"--confirm needs a finished baseline in {sweep.name}; {sweep.label(sweep.baseline)} "
             f"has {found}"
         )
-    if sweep.search.get("name") == "asha" and not sweep.search["over"]:
+    if sweep.search.get("name") == "halving" and not sweep.search["over"]:
         raise BadInput(
-            f"--confirm needs an ASHA that has climbed to its end; in {sweep.name} who goes on is "
+            f"--confirm needs a halving that has come to its end; in {sweep.name} who goes on is "
             "not decided yet. Its own command goes on, with more budget if it had one"
         )
     return sweep

@@ -20,7 +20,7 @@ from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import say, terminal_columns
-from sweeps.search.ladder import dearest_trials
+from sweeps.search.halving import costliest_trials
 from sweeps.search.make import make_search
 from sweeps.search.search import USED, Known, Search
 from sweeps.store.adoption import adopt, adoptable
@@ -170,7 +170,7 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     finished = store.finished()
     here = finished | adoptable(store, plan.trials())
     say(plan_text(plan, finished=sum(trial.name in here for trial in plan.trials())))
-    most = dearest_trials(plan) if plan.search.name == "asha" else plan.trials()
+    most = costliest_trials(plan) if plan.search.name == "halving" else plan.trials()
     missing = [trial for trial in most if trial.name not in here]
     if missing:
         known = forecast(plan, options)

@@ -142,7 +142,7 @@ def _common(points: tuple[Settings, ...], experiment: Experiment, options: Optio
 
 def _smoke_settings(search: SearchSettings) -> dict[str, Any]:
     """Settings under which a trial takes two steps."""
-    return FEW | (TWO_EPOCHS if search.name == "asha" else TWO_STEPS)
+    return FEW | (TWO_EPOCHS if search.name == "halving" else TWO_STEPS)
 
 
 def _smoke_points(search: SearchSettings) -> int:

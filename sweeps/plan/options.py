@@ -30,7 +30,7 @@ FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files, and folders of files."""
 NOT_CONFIRMED = (
     *("collection", "backbone", "model", "init_from", "profile"),
-    *("search", "num_configs", "search_seed", "race_delta", "asha_eta", "asha_min_epochs"),
+    *("search", "num_configs", "search_seed", "race_delta", "halving_eta", "halving_min_epochs"),
 )
 """Flags that would change what is confirmed."""
 
@@ -115,8 +115,8 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
             arguments.num_configs,
             arguments.search_seed,
             arguments.race_delta,
-            eta=arguments.asha_eta,
-            min_epochs=arguments.asha_min_epochs,
+            eta=arguments.halving_eta,
+            min_epochs=arguments.halving_min_epochs,
             ranges=bool(ranges),
             num_seeds=len(seeds),
         ),
@@ -186,8 +186,10 @@ def _add_what_runs(parser: argparse.ArgumentParser) -> None:
     add("--num-configs", metavar="N", type=int, help="how many of them beside the baseline")
     add("--search-seed", metavar="N", type=int, help="draws configurations (default 1)")
     add("--race-delta", metavar="D", type=float, help="difference that a race ignores (default 0)")
-    add("--asha-eta", metavar="N", type=int, help="one of N goes on from each rung (default 3)")
-    add("--asha-min-epochs", metavar="N", type=int, help="of the first rung at least (default 1)")
+    add("--halving-eta", metavar="N", type=int, help="one of N goes on from each rung (default 3)")
+    add(
+        "--halving-min-epochs", metavar="N", type=int, help="of the first rung at least (default 1)"
+    )
 
 
 def _add_how_it_runs(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ SEARCHES = {
     "tpe": "N configurations proposed by Optuna's tree-structured Parzen estimator",
     "gp": "N configurations proposed by Optuna's Gaussian process",
     "race": "every configuration starts; it leaves once it is credibly worse on dev",
-    "asha": "every configuration starts; the best of each rung of epochs on dev go on",
+    "halving": "successive halving: the best of each rung of epochs on dev go on",
 }
 PROPOSING = ("tpe", "gp")
 """Searches that choose a configuration by what earlier ones have reached."""
@@ -18,15 +18,15 @@ PROPOSING = ("tpe", "gp")
 FEWEST_SEEDS_OF_A_RACE = 3
 """A race looks after 2 seeds and more, and before the last."""
 ETA = 3
-"""Of so many configurations at a rung of ASHA one goes on, as in the papers."""
+"""Of so many configurations at a rung of halving one goes on, as in the papers."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
     """`num_configs` is how many configurations beside the baseline; None: all of the grid. `seed`
     draws configurations, never what a trial does with its own seed. `delta` is the difference on
-    dev that does not matter to a race. One of `eta` configurations goes on from each rung of ASHA,
-    the first of which has `min_epochs` or more."""
+    dev that does not matter to a race. One of `eta` configurations goes on from each rung of
+    halving, the first of which has `min_epochs` or more."""
 
     name: str = "grid"
     num_configs: int | None = None
@@ -43,7 +43,7 @@ class SearchSettings:
     @property
     def fewest(self) -> int:
         """So many configurations at least make a search."""
-        return {"race": 2, "asha": self.eta}.get(self.name, 1)
+        return {"race": 2, "halving": self.eta}.get(self.name, 1)
 
 
 def search_settings(
@@ -60,9 +60,14 @@ def search_settings(
     """The settings of a command line, where None means not given; `BadInput` where they contradict
     each other."""
     name = name or "grid"
+    if name == "asha":
+        raise BadInput(
+            "--search asha is called --search halving: successive halving in a fixed order, with "
+            "--halving-eta and --halving-min-epochs"
+        )
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
-    _check_asha(name, eta, min_epochs)
+    _check_halving(name, eta, min_epochs)
     found = SearchSettings(
         name,
         num_configs,
@@ -78,14 +83,14 @@ def search_settings(
         raise BadInput(f"--num-configs >= {found.fewest} must hold, got {num_configs}")
     if num_configs is not None and name == "grid":
         raise BadInput(
-            "--search grid runs all of the grid; --num-configs is of random, tpe, gp, race, asha"
+            "--search grid runs all of the grid; --num-configs is of random, tpe, gp, race, halving"
         )
-    if seed is not None and num_configs is None and name != "asha":
+    if seed is not None and num_configs is None and name != "halving":
         raise BadInput("--search-seed draws configurations: it stands beside --num-configs")
     if ranges and num_configs is None:
         raise BadInput(
             "a range lo..hi has no end of values: it needs --num-configs N and --search random, "
-            "tpe, gp, race or asha"
+            "tpe, gp, race or halving"
         )
     if delta is not None and (name != "race" or not 0 <= delta < float("inf")):
         raise BadInput(f"--race-delta >= 0 is of --search race, got {delta:g} with {name}")
@@ -97,7 +102,7 @@ def search_settings(
     return found
 
 
-def _check_asha(name: str, eta: int | None, min_epochs: int | None) -> None:
-    for flag, value, least in (("--asha-eta", eta, 2), ("--asha-min-epochs", min_epochs, 1)):
-        if value is not None and (name != "asha" or value < least):
-            raise BadInput(f"{flag} >= {least} is of --search asha, got {value} with {name}")
+def _check_halving(name: str, eta: int | None, min_epochs: int | None) -> None:
+    for flag, value, least in (("--halving-eta", eta, 2), ("--halving-min-epochs", min_epochs, 1)):
+        if value is not None and (name != "halving" or value < least):
+            raise BadInput(f"{flag} >= {least} is of --search halving, got {value} with {name}")

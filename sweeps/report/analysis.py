@@ -83,7 +83,7 @@ class Analysis:
             )
         if left_after(self.sweep):
             text += (
-                " Systems without a difference were stopped by ASHA on dev, by design."
+                " Systems without a difference were stopped by halving on dev, by design."
                 if fate_word(self.sweep) == "stopped"
                 else " Systems without a difference left the race on dev, with fewer seeds by "
                 "design."

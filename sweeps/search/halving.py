@@ -1,40 +1,169 @@
-"""ASHA over the plan's configurations: `halving` decides, rungs are epochs of the first seed.
+"""Successive halving of the plan's configurations, in an order that is drawn beforehand.
 
-A trial pauses at its rung, leaving a checkpoint and its value on dev; one that goes on is the same
-trial, from there. Who reaches the end runs all seeds, as the baseline does: only they are tested.
+Rungs are epochs of the first seed. A trial pauses at its rung, leaving a checkpoint and its value
+on dev; one that goes on is the same trial, from there. Who reaches the end runs all seeds, as the
+baseline does: only they are tested.
+
+ASHA (Li et al. 2020) lets a configuration go on as soon as it is among the best 1/eta of those that
+have ended by chance before. Here the n-th decision waits for the configurations that come first in
+the order, and for no others: hardly anybody waits, and slots, nodes and kills have no say. No
+decision waits for a whole rung but the last, so a rung's best always goes on.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from rank_core.errors import BadInput
+from rank_core.seeding import generator
 from rank_core.trial.fold_model import pause_step
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.terminal import say
-from sweeps.search.halving_rule import LOST, NOBODY, going_on
-from sweeps.search.ladder import ladder_of
 from sweeps.search.search import USED, Block, Decision, Known, Search
 from sweeps.store.rungs import Rung, best_on_dev, read_rung
 from sweeps.store.storage_retry import patient_read
 from sweeps.store.trial_store import HISTORY, Store
+
+LOST = float("-inf")
+"""The value of a configuration that ended without one: it never goes on."""
+NOBODY = -1
+
+
+def rung_epochs(full: int, num_configs: int, *, eta: int, fewest: int) -> tuple[int, ...]:
+    """Epochs of the rungs, the last of which is `full`: each has an eta-th of the next one's, as
+    long as that is `fewest` or more and there are configurations to choose from; the first of two
+    may have `fewest` instead."""
+    rungs = [full]
+    while num_configs >= eta ** len(rungs):
+        epochs = rungs[0] // eta
+        if epochs < fewest and len(rungs) == 1:
+            epochs = fewest
+        if not fewest <= epochs < rungs[0]:
+            break
+        rungs.insert(0, epochs)
+    return tuple(rungs)
+
+
+def rung_sizes(num_configs: int, num_rungs: int, *, eta: int) -> tuple[int, ...]:
+    """How many configurations come to each rung."""
+    return tuple(num_configs // eta**number for number in range(num_rungs))
+
+
+def going_on(values: Sequence[float | None], *, eta: int) -> list[int]:
+    """The positions that go on, in the order of the decisions, as far as they are made.
+
+    `values` are what a rung's configurations have reached, in their order; None: not known yet.
+    The n-th of all len // eta decisions is made once all but the last eta x (those still to come)
+    are known; it is the best that has not gone on before, the earlier one on a tie, or `NOBODY`.
+    """
+    decisions = len(values) // eta
+    chosen: list[int] = []
+    for number in range(1, decisions + 1):
+        known = values[: len(values) - eta * (decisions - number)]
+        if any(value is None for value in known):
+            break
+        rest = [
+            (value, -position)
+            for position, value in enumerate(known)
+            if value is not None and value > LOST and position not in chosen
+        ]
+        chosen.append(-max(rest)[1] if rest else NOBODY)
+    return chosen
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`competitors` in the order of the decisions; `epochs` and number of configurations of each
+    rung, the last of which is the end of training."""
+
+    competitors: tuple[PlannedCell, ...]
+    epochs: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def num_epochs(self) -> int:
+        """Of a whole trial."""
+        return self.epochs[-1]
+
+
+def schedule_of(plan: Plan) -> Schedule:
+    """The schedule of a plan; `BadInput` where it has none. The baseline is no competitor, as in a
+    race, nor is a configuration that no seed can change."""
+    search = plan.search
+    cells = [cell for cell in plan.cells[1:] if not cell.deterministic]
+    if len(cells) < search.eta:
+        raise BadInput(
+            f"--search halving needs --halving-eta = {search.eta} configurations or more beside "
+            "the baseline that training can change, because one of so many goes on; got "
+            f"{', '.join(cell.label for cell in cells) or 'none'}"
+        )
+    full = _num_epochs(plan, cells)
+    epochs = rung_epochs(full, len(cells), eta=search.eta, fewest=search.min_epochs)
+    if len(epochs) == 1:
+        raise BadInput(
+            "--search halving needs a rung before the end of training: 1 <= --halving-min-epochs < "
+            f"training.num_epochs must hold, got {search.min_epochs} and {full}"
+        )
+    if not search.num_configs:  # what was drawn is in random order already
+        # The stream keeps its first name: under another one every order would be another.
+        order = generator(search.seed, "asha").permutation(len(cells))
+        cells = [cells[position] for position in order]
+    return Schedule(tuple(cells), epochs, rung_sizes(len(cells), len(epochs), eta=search.eta))
+
+
+def _num_epochs(plan: Plan, cells: list[PlannedCell]) -> int:
+    if plan.base.evaluation.folds:
+        raise BadInput(
+            "--search halving needs one model per trial, got evaluation.folds="
+            f"{plan.base.evaluation.folds}: its folds are trained one after the other"
+        )
+    found = sorted({cell.config.training.num_epochs for cell in cells})
+    if len(found) > 1:
+        raise BadInput(
+            "--search halving compares configurations after equally many epochs: "
+            f"training.num_epochs must be one number, got {', '.join(map(str, found))}"
+        )
+    if any(cell.config.training.max_steps for cell in cells):
+        raise BadInput(
+            "--search halving counts epochs, which training.max_steps cuts; use "
+            "training.epoch_steps"
+        )
+    return found[0]
+
+
+def costliest_trials(plan: Plan) -> Iterator[Trial]:
+    """The most that halving can run: the configurations that cost most go furthest."""
+    schedule, swept = schedule_of(plan), plan.experiment.swept
+    by_cost = sorted(schedule.competitors, key=lambda cell: -cell.cost)
+    place = {cell.cell: number for number, cell in enumerate(by_cost)}
+    for trial in plan.trials():
+        if trial.cell.cell not in place:
+            yield trial
+            continue
+        reached = sum(place[trial.cell.cell] < size for size in schedule.sizes) - 1
+        if schedule.epochs[reached] == schedule.num_epochs:
+            yield trial
+        elif trial.seed == plan.seeds[0]:
+            yield Trial(trial.cell, trial.seed, swept, epochs=schedule.epochs[reached])
+
 
 Rungs = list[list[PlannedCell | None]]
 """For each rung its configurations in the order in which they came to it; None: all left were
 lost."""
 
 
-class AshaSearch(Search):
+class HalvingSearch(Search):
     """Runs rungs of the first seed, then all seeds of the finalists."""
 
     def __init__(self, plan: Plan, known: Known, store: Store) -> None:
         super().__init__(plan, known, store)
-        self.ladder = ladder_of(plan)
+        self.schedule = schedule_of(plan)
         self._reached: dict[str, float] = {}
 
     def decide(self) -> Decision:
         """Whoever has come furthest first; further seeds last, which no decision waits for."""
         rungs, (first, *more) = self._rungs(), self.plan.seeds
-        climbing = {cell.cell for cell in self.ladder.competitors}
+        climbing = {cell.cell for cell in self.schedule.competitors}
         others = [cell for cell in self.plan.cells if cell.cell not in climbing]
         wanted = [self._trial(cell, first) for cell in others]
         for number in reversed(range(len(rungs))):
@@ -44,7 +173,7 @@ class AshaSearch(Search):
             *(cell for cell in rungs[-1] if cell),
         ]
         wanted += [self._trial(cell, seed) for seed in more for cell in repeated]
-        return Decision(tuple(wanted), final=len(rungs[-1]) == self.ladder.sizes[-1])
+        return Decision(tuple(wanted), final=len(rungs[-1]) == self.schedule.sizes[-1])
 
     def status(self, trial: Trial) -> str | None:
         """Of a trial that pauses: `stopped` once it has."""
@@ -58,9 +187,9 @@ class AshaSearch(Search):
         """Tells who goes on."""
         super().launch(trial)
         if number := self._rung_of(trial):
-            epochs = self.ladder.epochs
+            epochs = self.schedule.epochs
             say(
-                f"asha: {trial.cell.label} goes on to epoch {epochs[number]}, with dev "
+                f"halving: {trial.cell.label} goes on to epoch {epochs[number]}, with dev "
                 f"{self._value(self._at(number - 1, trial.cell)):.3f} after {epochs[number - 1]}"
             )
 
@@ -71,7 +200,7 @@ class AshaSearch(Search):
         first = self.plan.seeds[0]
         ground = tuple(t for t in self.ahead if t.seed == first and not self._rung_of(t))
         if number := self._rung_of(trial):
-            what = f"{trial.cell.label} to epoch {self.ladder.epochs[number]}"
+            what = f"{trial.cell.label} to epoch {self.schedule.epochs[number]}"
             return Block((*ground, trial), what)
         if trial.seed == first:
             return Block(ground, f"{len(ground)} trial(s) with seed {first}")
@@ -109,17 +238,17 @@ class AshaSearch(Search):
 
     def _described(self, rungs: Rungs, ahead: set[str]) -> dict[str, Any]:
         """The same where the jobs `ahead` are never begun."""
-        ladder, full = self.ladder, self.ladder.num_epochs
+        schedule, full = self.schedule, self.schedule.num_epochs
         climbs = any(trial.seed == self.plan.seeds[0] for trial in self.ahead if trial.job in ahead)
         return {
-            "name": "asha",
+            "name": "halving",
             "eta": self.plan.search.eta,
             "seed": self.plan.search.seed,
             "num_seeds": len(self.plan.seeds),
             "over": self.decision.final and not climbs,
             "rungs": [
                 {"epochs": epochs, "configurations": sum(cell is not None for cell in entered)}
-                for epochs, entered in zip(ladder.epochs, rungs, strict=True)
+                for epochs, entered in zip(schedule.epochs, rungs, strict=True)
             ],
             "standings": self._standings(rungs),
             "epochs": round(full * sum(trial.share for trial in self._furthest(ahead))),
@@ -129,19 +258,19 @@ class AshaSearch(Search):
     def _standings(self, rungs: Rungs) -> list[dict[str, Any]]:
         """Who came furthest first, then by the last value on dev that decided anything."""
         lines = []
-        for cell in self.ladder.competitors:
+        for cell in self.schedule.competitors:
             number = max(n for n, entered in enumerate(rungs) if cell in entered)
             judged = min(number, len(rungs) - 2)
             value = self._value(self._at(judged, cell))
             lost = value == LOST
-            decided = judged == number and len(rungs[number + 1]) == self.ladder.sizes[number + 1]
+            decided = judged == number and len(rungs[number + 1]) == self.schedule.sizes[number + 1]
             stopped = lost or (decided and value is not None)
             whole = [self._trial(cell, seed) for seed in self.plan.seeds]
             lines.append(
                 {
                     "cell": cell.cell,
-                    "epochs": self.ladder.epochs[number],
-                    "judged_after": self.ladder.epochs[judged],
+                    "epochs": self.schedule.epochs[number],
+                    "judged_after": self.schedule.epochs[judged],
                     "dev_mean": None if lost else value,
                     "num_seeds": sum(self.status(trial) in USED for trial in whole),
                     "left_after": 0 if stopped else None,
@@ -152,8 +281,8 @@ class AshaSearch(Search):
 
     def _rungs(self) -> Rungs:
         """Who has come to each rung, as far as that is decided."""
-        rungs: Rungs = [list(self.ladder.competitors)]
-        for number, size in enumerate(self.ladder.sizes[:-1]):
+        rungs: Rungs = [list(self.schedule.competitors)]
+        for number, size in enumerate(self.schedule.sizes[:-1]):
             here = rungs[-1]
             values = [self._value(self._at(number, cell)) if cell else LOST for cell in here]
             values += [None] * (size - len(here))
@@ -200,12 +329,12 @@ class AshaSearch(Search):
 
     def _rung_of(self, trial: Trial) -> int:
         """On which rung a trial ends; 0 too for one that climbs none."""
-        climbs = trial.seed == self.plan.seeds[0] and trial.cell in self.ladder.competitors
-        return self.ladder.epochs.index(trial.epochs or self.ladder.num_epochs) if climbs else 0
+        climbs = trial.seed == self.plan.seeds[0] and trial.cell in self.schedule.competitors
+        return self.schedule.epochs.index(trial.epochs or self.schedule.num_epochs) if climbs else 0
 
     def _at(self, number: int, cell: PlannedCell) -> Trial:
         """A configuration's first seed, until a rung."""
-        epochs = self.ladder.epochs
+        epochs = self.schedule.epochs
         until = epochs[number] if number < len(epochs) - 1 else 0
         return replace(self._trial(cell, self.plan.seeds[0]), epochs=until)
 

@@ -1,7 +1,7 @@
 """The search of a plan."""
 
 from sweeps.plan.plan import Plan
-from sweeps.search.halving import AshaSearch
+from sweeps.search.halving import HalvingSearch
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Known, Listed, Search
 from sweeps.store.trial_store import Store
@@ -16,6 +16,6 @@ def make_search(plan: Plan, known: Known, store: Store) -> Search:
         return ProposingSearch(plan, known, store)
     if plan.search.name == "race":
         return RaceSearch(plan, known, store)
-    if plan.search.name == "asha":
-        return AshaSearch(plan, known, store)
+    if plan.search.name == "halving":
+        return HalvingSearch(plan, known, store)
     return Listed(plan, known, store)

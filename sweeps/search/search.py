@@ -62,7 +62,7 @@ class Search(ABC):
         return {"name": self.plan.search.name}
 
     def resting(self) -> dict[str, str]:
-        """{trial that stands still and may go on: what it has reached}; none but in ASHA."""
+        """{trial that stands still and may go on: what it has reached}; none but in halving."""
         return {}
 
     @property

@@ -23,7 +23,7 @@ PROPOSE = (
 ).split()
 
 CLIMB = (
-    "--search asha --asha-eta 2 --num-seeds 2 training.num_epochs=4 training.epoch_steps=1 "
+    "--search halving --halving-eta 2 --num-seeds 2 training.num_epochs=4 training.epoch_steps=1 "
     "training.batch_size=4 evaluation.depth=5 chunking.window=16,24 chunking.stride=8,12 "
     "--tracking-uri none"
 ).split()
@@ -71,7 +71,7 @@ def test_a_killed_search_proposes_the_same_again(start_sweep, run_sweep, tmp_pat
     assert decided(whole.folder)[0] == decided(again.folder)[0]
 
 
-def test_a_killed_asha_goes_on_from_its_rungs_with_the_same_decisions(
+def test_a_killed_halving_goes_on_from_its_rungs_with_the_same_decisions(
     start_sweep, run_sweep, tmp_path
 ):
     whole = run_sweep(tmp_path / "whole", *CLIMB)

@@ -1,11 +1,11 @@
-"""What ASHA decided on dev: who was stopped at which rung, on how much evidence."""
+"""What successive halving decided on dev: who was stopped at which rung, on how much evidence."""
 
 from collections import Counter
 
 from sweeps.report.load import Sweep
 
 
-def asha_sentence(sweep: Sweep) -> str:
+def halving_sentence(sweep: Sweep) -> str:
     """How many configurations stopped where, what that cost, and what nobody knows of them."""
     search, lines = sweep.search, sweep.search["standings"]
     full, seed = search["rungs"][-1]["epochs"], sweep.seeds[0]
@@ -18,8 +18,8 @@ def asha_sentence(sweep: Sweep) -> str:
     queries = sweep.dev_scores["query_id"].nunique()
     over = "" if search["over"] else " The search is not over."
     return (
-        f"ASHA on dev: {finalists} of {len(lines)} configurations came to the end of training, "
-        f"epoch {full}; stopped before: {where or 'none'}{because}. That took {cost} "
+        f"Successive halving on dev: {finalists} of {len(lines)} configurations came to the end of "
+        f"training, epoch {full}; stopped before: {where or 'none'}{because}. That took {cost} "
         f"({search['epochs'] / search['whole_grid']:.0%}).{over} Who was stopped was judged by "
         f"seed {seed} alone, by the best {sweep.primary} on {queries} dev queries until then: "
         "another seed or more epochs might have stopped others. Seeds are compared for those at "
@@ -28,7 +28,7 @@ def asha_sentence(sweep: Sweep) -> str:
     )
 
 
-def asha_rows(sweep: Sweep) -> list[tuple[str, ...]]:
+def halving_rows(sweep: Sweep) -> list[tuple[str, ...]]:
     """Who came furthest first: configuration, value on dev, epochs until it, what became of it."""
     rows: list[tuple[str, ...]] = []
     full = sweep.search["rungs"][-1]["epochs"]
@@ -47,7 +47,7 @@ def asha_rows(sweep: Sweep) -> list[tuple[str, ...]]:
     return rows
 
 
-def asha_caption(sweep: Sweep) -> str:
+def halving_caption(sweep: Sweep) -> str:
     """How the decisions were made."""
     search = sweep.search
     rungs = ", ".join(

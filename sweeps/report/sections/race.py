@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.report.load import Sweep
-from sweeps.report.sections.halving import asha_caption, asha_rows, asha_sentence
+from sweeps.report.sections.halving import halving_caption, halving_rows, halving_sentence
 
 _NAMED = 4
 """How many that left a sentence names before it says how many more there are."""
 
 
 def left_after(sweep: Sweep) -> Mapping[str, int]:
-    """{cell that left a race, or that ASHA stopped: whole seeds that it had by then}; empty for
+    """{cell that left a race, or that halving stopped: whole seeds that it had by then}; empty for
     any other search."""
     return {
         one["cell"]: int(one["left_after"])
@@ -23,7 +23,7 @@ def left_after(sweep: Sweep) -> Mapping[str, int]:
 
 def fate_word(sweep: Sweep) -> str:
     """What a table says of those in `left_after`."""
-    return "stopped" if sweep.search.get("name") == "asha" else "left"
+    return "stopped" if sweep.search.get("name") == "halving" else "left"
 
 
 def search_sentences(sweep: Sweep) -> list[str]:
@@ -31,8 +31,8 @@ def search_sentences(sweep: Sweep) -> list[str]:
     search = sweep.search
     if search.get("name") == "race":
         return [_race(sweep)]
-    if search.get("name") == "asha":
-        return [asha_sentence(sweep)]
+    if search.get("name") == "halving":
+        return [halving_sentence(sweep)]
     if search.get("name") in ("tpe", "gp"):
         chosen = f"{search['proposed']} of at most {search['num_configs']}"
         space = f" from {search['space']} points" if search["space"] else ""
@@ -79,10 +79,15 @@ class Standings:
 
 
 def standings(sweep: Sweep) -> Standings | None:
-    """The table of a race or of ASHA; None for any other search."""
+    """The table of a race or of halving; None for any other search."""
     search = sweep.search
-    if search.get("name") == "asha":
-        return Standings("ASHA on dev", "epochs judged", asha_rows(sweep), asha_caption(sweep))
+    if search.get("name") == "halving":
+        return Standings(
+            "Successive halving on dev",
+            "epochs judged",
+            halving_rows(sweep),
+            halving_caption(sweep),
+        )
     if search.get("name") != "race":
         return None
     by = f" by more than {search['delta']}" if search["delta"] else ""

@@ -1,5 +1,5 @@
-"""ASHA under a budget: a configuration's next rung begins as long as it fits, and the same command
-goes on from there."""
+"""Halving under a budget: a configuration's next rung begins as long as it fits, and the same
+command goes on from there."""
 
 import json
 import shutil

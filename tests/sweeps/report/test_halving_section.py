@@ -1,4 +1,4 @@
-"""The report of an ASHA search: who was stopped where is told, and stands nowhere as finished."""
+"""The report of a halving: who was stopped where is told, and stands nowhere as finished."""
 
 import json
 from pathlib import Path
@@ -37,10 +37,10 @@ def standing(position: int, epochs: int, dev: float | None, **more: Any) -> dict
     } | more
 
 
-def asha(**changes: Any) -> dict[str, Any]:
+def halving(**changes: Any) -> dict[str, Any]:
     """One at the end, one stopped after 3 epochs, one after 1, one lost."""
     return {
-        "name": "asha",
+        "name": "halving",
         "eta": 3,
         "seed": 1,
         "num_seeds": 3,
@@ -66,11 +66,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fates = {(position, seed): "planned" for position in (1, 2, 3) for seed in (1, 2, 3)}
     fates |= {(3, 1): "stopped", (2, 1): "stopped", (1, 1): "failed"}
     return write_sweep(
-        tmp_path_factory.mktemp("asha") / "sweep",
+        tmp_path_factory.mktemp("halving") / "sweep",
         fates=fates,
         effect=0.08,
         num_queries=60,
-        search=asha(),
+        search=halving(),
     )
 
 
@@ -82,7 +82,7 @@ def analysis(folder: Path) -> Analysis:
 def test_only_those_at_the_end_are_compared(analysis):
     assert {one.system for one in analysis.comparisons} == {NAMES[4]}
     assert {one.family_size for one in analysis.comparisons} == {1}
-    assert "stopped by ASHA on dev, by design" in analysis.caption
+    assert "stopped by halving on dev, by design" in analysis.caption
 
 
 def test_the_sentence_says_how_many_stopped_where_on_what_evidence_and_at_what_cost(analysis):
@@ -99,7 +99,7 @@ def test_the_sentence_says_how_many_stopped_where_on_what_evidence_and_at_what_c
 
 def test_a_search_that_goes_on_says_so(tmp_path):
     waiting = [standing(n, 1, 0.3, left_after=None) for n in (1, 2)]
-    search = asha(over=False, standings=waiting)
+    search = halving(over=False, standings=waiting)
     sweep = load_sweep(write_sweep(tmp_path, search=search, num_queries=20))
     [sentence] = search_sentences(sweep)
     assert "stopped before: none" in sentence and "The search is not over." in sentence
@@ -120,7 +120,7 @@ def test_all_but_the_stopped_may_have_finished(tmp_path):
     fates = {(position, seed): "planned" for position in (1, 2, 3) for seed in (1, 2, 3)}
     fates |= {(position, 1): "stopped" for position in (1, 2, 3)}
     lines = [standing(4, 9, 0.4), *(standing(n, 1, 0.3) for n in (1, 2, 3))]
-    folder = write_sweep(tmp_path, fates=fates, num_queries=30, search=asha(standings=lines))
+    folder = write_sweep(tmp_path, fates=fates, num_queries=30, search=halving(standings=lines))
     text = " ".join(conclusions(analyse(load_sweep(folder))))
     assert "All 9 trials finished but for 3 stopped by design; none failed" in text
 
@@ -128,7 +128,7 @@ def test_all_but_the_stopped_may_have_finished(tmp_path):
 def test_page_and_terminal_say_stopped(analysis):
     html = page(analysis, assess(analysis), [], [], [])
     assert html.count('<td class="lost">0/1, stopped</td>') == 1, "the one that failed"
-    assert html.count("<td>0/1, stopped</td>") == 2 and "ASHA on dev" in html
+    assert html.count("<td>0/1, stopped</td>") == 2 and "Successive halving on dev" in html
     assert "stopped after epoch 3 of 9" in html and "the last one sees the whole rung" in html
     lines = terminal_text(analysis, Path("index.html")).splitlines()
     assert sum(" stopped" in line for line in lines if line.startswith("MaxP")) == 3

@@ -1,4 +1,4 @@
-"""Plays ASHA as the runner does, over trials whose dev values are made up, one per epoch."""
+"""Plays halving as the runner does, over trials whose dev values are made up, one per epoch."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from rank_core.seeding import generator
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan, Trial
-from sweeps.search.halving import AshaSearch
+from sweeps.search.halving import HalvingSearch
 from sweeps.search.make import make_search
 from sweeps.store.rungs import Rung, leave_rung
 from sweeps.store.sweep_file import manifest
@@ -16,7 +16,7 @@ from sweeps.store.trial_store import Store
 
 EPOCHS = 9
 NINE = ("chunking.window=16,24,32", "chunking.stride=8,12,16", f"training.num_epochs={EPOCHS}")
-ASHA = ("--search", "asha", *NINE)
+HALVING = ("--search", "halving", *NINE)
 STEPS = 2  # of an epoch of the small collection: 8 training queries, batches of 4
 FOUR = ("training.batch_size=4",)
 
@@ -38,11 +38,11 @@ class Player:
         self.plan, self.lost = plan, lost
         self.launched: list[str] = []
 
-    def begin(self) -> AshaSearch:
+    def begin(self) -> HalvingSearch:
         finished = self.store.finished()
         known = lambda trial: "done" if trial.name in finished else None  # noqa: E731
         search = make_search(self.plan, known, self.store)
-        assert isinstance(search, AshaSearch)
+        assert isinstance(search, HalvingSearch)
         return search
 
     def leave(self, trial: Trial) -> str:
@@ -66,7 +66,7 @@ class Player:
         (folder / "result.json").write_text(json.dumps({"status": "done"}))
         return "done"
 
-    def play(self, *, slots: int = 1, order: int = 0, ends: int = 10_000) -> AshaSearch:
+    def play(self, *, slots: int = 1, order: int = 0, ends: int = 10_000) -> HalvingSearch:
         """Until the search is over, or a driver is killed after some ends."""
         search, running, rng = self.begin(), list[Trial](), generator(order, "order")
         while ends and (running or not search.over):
@@ -88,5 +88,5 @@ def wide(request, backbone_folder, collection_folder) -> Plan:
     from sweeps.window_stride import EXPERIMENT
 
     words = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
-    words += [*ASHA, *FOUR, "--num-seeds", "2"]
+    words += [*HALVING, *FOUR, "--num-seeds", "2"]
     return make_plan(EXPERIMENT, parse(words, prog="window_stride.py", description=""))

@@ -12,13 +12,13 @@ from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing.rule import FIRST_LOOK
 from rank_core.trial.trial import Progress
+from sweeps.driver.plan_text import search_lines
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
 from sweeps.search.make import make_search
 from sweeps.search.race import RaceSearch
 from sweeps.search.search import Search
-from sweeps.search.search_text import search_lines
 from sweeps.store.trial_store import Store
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
@@ -196,6 +196,7 @@ def test_ranges_are_searched_within_the_law(plan_of, tmp_path):
     ("words", "law"),
     [
         (["--search", "annealing"], "unknown search .annealing"),
+        (["--search", "asha"], "--search asha is called --search halving"),
         (["--search", "tpe"], "needs --num-configs"),
         (["--num-configs", "3"], "--search grid runs all of the grid"),
         (["--search", "race", "--num-seeds", "2"], "needs 3 seeds or more"),

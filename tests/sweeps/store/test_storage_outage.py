@@ -131,7 +131,7 @@ SEARCHES = {
     "grid": (),
     "race": ("--search", "race", "--num-seeds", "3", *SIX),
     "tpe": ("--search", "tpe", "--num-configs", "5", "--num-seeds", "1", *SIX),
-    "asha": ("--search", "asha", "training.num_epochs=9", *SIX),
+    "halving": ("--search", "halving", "training.num_epochs=9", *SIX),
 }
 
 

@@ -1,4 +1,4 @@
-"""ASHA: who goes on, by hand and by law; slots, order and kills change nothing.
+"""Successive halving: who goes on, by hand and by law; slots, order and kills change nothing.
 
 A paused or finished trial is made up, as its process leaves it: with a history of one dev value
 per epoch, whose best until a rung is what the rung decides by.
@@ -13,17 +13,24 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
+from sweeps.driver.plan_text import search_lines
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Trial
-from sweeps.search.halving import AshaSearch
-from sweeps.search.halving_rule import LOST, NOBODY, going_on, rung_epochs, rung_sizes
-from sweeps.search.ladder import dearest_trials, ladder_of
+from sweeps.search.halving import (
+    LOST,
+    NOBODY,
+    HalvingSearch,
+    costliest_trials,
+    going_on,
+    rung_epochs,
+    rung_sizes,
+    schedule_of,
+)
 from sweeps.search.make import make_search
-from sweeps.search.search_text import search_lines
 from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
-from tests.sweeps.search.halving_player import ASHA, EPOCHS, FOUR, NINE, Player, curve, wide
+from tests.sweeps.search.halving_player import EPOCHS, FOUR, HALVING, NINE, Player, curve, wide
 
 __all__ = ["wide"]
 
@@ -129,7 +136,7 @@ def test_the_first_word_of_a_rung_stands(tmp_path, kind):
 # --- the search
 
 
-def jobs(search: AshaSearch) -> list[str]:
+def jobs(search: HalvingSearch) -> list[str]:
     return [trial.job for trial in search.decision.wanted]
 
 
@@ -139,12 +146,12 @@ def test_the_best_climb_the_rest_are_stopped_and_only_finalists_have_seeds(wide,
     number = Counter(job.partition("@")[2] for job in player.launched)
     climbing = len(wide.cells) - 1
     assert climbing == 8 or climbing == 9
-    ladder = ladder_of(wide)
-    assert number == Counter({"": 2 + 2 * ladder.sizes[-1]}) + Counter(
-        {str(e): n for e, n in zip(ladder.epochs[:-1], ladder.sizes, strict=False)}
+    schedule = schedule_of(wide)
+    assert number == Counter({"": 2 + 2 * schedule.sizes[-1]}) + Counter(
+        {str(e): n for e, n in zip(schedule.epochs[:-1], schedule.sizes, strict=False)}
     )
     assert sorted(jobs(search)) == sorted(player.launched)
-    best = min(ladder.competitors, key=lambda cell: -max(curve(search._at(0, cell))))
+    best = min(schedule.competitors, key=lambda cell: -max(curve(search._at(0, cell))))
     [line] = [one for one in search.described()["standings"] if one["cell"] == best.cell]
     assert line["left_after"] is None and line["num_seeds"] == 2 and line["epochs"] == EPOCHS
 
@@ -170,7 +177,7 @@ def test_a_killed_driver_goes_on_with_the_same_decisions(wide, tmp_path):
 def test_a_trial_that_is_finished_anyway_counts_by_what_it_had_at_the_rung(wide, tmp_path):
     whole = Player(tmp_path / "whole", wide).play()
     player = Player(tmp_path / "grid", wide)
-    for cell in ladder_of(wide).competitors[::2]:  # as a grid in the same folder left them
+    for cell in schedule_of(wide).competitors[::2]:  # as a grid in the same folder left them
         player.leave(Trial(cell, wide.seeds[0], wide.experiment.swept))
     found = player.play().described()["standings"]
     expected = whole.described()["standings"]
@@ -182,8 +189,8 @@ def test_a_trial_that_is_finished_anyway_counts_by_what_it_had_at_the_rung(wide,
 
 
 def test_seeds_redraw_nothing_but_the_seed(plan_of, tmp_path):
-    few = plan_of(*ASHA, *FOUR, "--num-seeds", "1")
-    many = plan_of(*ASHA, *FOUR, "--num-seeds", "3")
+    few = plan_of(*HALVING, *FOUR, "--num-seeds", "1")
+    many = plan_of(*HALVING, *FOUR, "--num-seeds", "3")
     first = Player(tmp_path / "1", few).play()
     second = Player(tmp_path / "3", many).play()
     assert [t.job for t in second.decision.wanted if t.seed == 1] == jobs(first)
@@ -200,23 +207,23 @@ def test_a_lost_trial_never_goes_on_and_stays_wanted(wide, tmp_path):
     best = whole.described()["standings"][0]["cell"]
     player = Player(tmp_path / "lost", wide, lost=frozenset({f"{best}-seed1"}))
     search = player.play()
-    first = ladder_of(wide).epochs[0]
+    first = schedule_of(wide).epochs[0]
     assert f"{best}-seed1@{first}" in jobs(search) and f"{best}-seed2" not in jobs(search)
     [line] = [one for one in search.described()["standings"] if one["cell"] == best]
     assert line["reason"] == "a trial was lost" and line["left_after"] == 0
-    assert len(search._rungs()[-1]) == ladder_of(wide).sizes[-1]
+    assert len(search._rungs()[-1]) == schedule_of(wide).sizes[-1]
 
 
 def test_another_search_seed_changes_the_order_and_no_configuration(plan_of):
-    one, two = (ladder_of(plan_of(*ASHA, "--search-seed", n)) for n in ("1", "2"))
-    cells = [[cell.cell for cell in ladder.competitors] for ladder in (one, two)]
+    one, two = (schedule_of(plan_of(*HALVING, "--search-seed", n)) for n in ("1", "2"))
+    cells = [[cell.cell for cell in schedule.competitors] for schedule in (one, two)]
     assert cells[0] != cells[1] and sorted(cells[0]) == sorted(cells[1])
 
 
 def test_drawn_configurations_are_judged_in_the_order_in_which_they_were_drawn(plan_of):
-    words = ("--search", "asha", "chunking.window=16..40", "chunking.stride=8", NINE[-1])
-    few, more = (ladder_of(plan_of(*words, "--num-configs", n)) for n in ("4", "7"))
-    names = [[cell.cell for cell in ladder.competitors] for ladder in (few, more)]
+    words = ("--search", "halving", "chunking.window=16..40", "chunking.stride=8", NINE[-1])
+    few, more = (schedule_of(plan_of(*words, "--num-configs", n)) for n in ("4", "7"))
+    names = [[cell.cell for cell in schedule.competitors] for schedule in (few, more)]
     assert names[1][:4] == names[0] and len(names[1]) == 7
 
 
@@ -253,7 +260,7 @@ def test_going_on_is_no_further_attempt_and_a_death_is(wide, tmp_path):
     assert ledger.started(trial) == 2  # it was running: that process is dead
 
 
-def test_a_grid_takes_up_what_asha_has_stopped_without_a_lost_attempt(wide, tmp_path):
+def test_a_grid_takes_up_what_halving_has_stopped_without_a_lost_attempt(wide, tmp_path):
     store = Store(str(tmp_path), "window_stride")
     store.open()
     trial = next(wide.trials())
@@ -273,10 +280,10 @@ def test_the_plan_tells_the_most_that_can_run(wide, tmp_path):
     player = Player(tmp_path, wide)
     search = player.play()
     text = " ".join(" ".join(search_lines(wide)).split())
-    most = sum(trial.share for trial in dearest_trials(wide)) * EPOCHS
+    most = sum(trial.share for trial in costliest_trials(wide)) * EPOCHS
     assert f"{round(most)} of the grid's {EPOCHS * wide.num_trials} epochs" in text
     assert search.described()["epochs"] == round(most)  # all competitors cost as many epochs
-    assert Counter(t.epochs for t in dearest_trials(wide)) == Counter(
+    assert Counter(t.epochs for t in costliest_trials(wide)) == Counter(
         t.epochs for t in search._furthest()
     )
 
@@ -284,12 +291,12 @@ def test_the_plan_tells_the_most_that_can_run(wide, tmp_path):
 @pytest.mark.parametrize(
     ("words", "law"),
     [
-        (["--asha-eta", "3"], "--asha-eta >= 2 is of --search asha"),
-        (["--search", "asha", "--asha-eta", "1"], "--asha-eta >= 2"),
-        (["--search", "asha", "--asha-min-epochs", "0"], "--asha-min-epochs >= 1"),
-        (["--search", "asha", "--num-configs", "2"], "--num-configs >= 3"),
-        (["--search", "asha", "chunking.window=16..40"], "has no end of values"),
-        (["--confirm", "--asha-eta", "2"], "--confirm takes all settings"),
+        (["--halving-eta", "3"], "--halving-eta >= 2 is of --search halving"),
+        (["--search", "halving", "--halving-eta", "1"], "--halving-eta >= 2"),
+        (["--search", "halving", "--halving-min-epochs", "0"], "--halving-min-epochs >= 1"),
+        (["--search", "halving", "--num-configs", "2"], "--num-configs >= 3"),
+        (["--search", "halving", "chunking.window=16..40"], "has no end of values"),
+        (["--confirm", "--halving-eta", "2"], "--confirm takes all settings"),
     ],
 )
 def test_a_command_that_contradicts_itself_is_refused(words, law):
@@ -302,14 +309,17 @@ def test_a_command_that_contradicts_itself_is_refused(words, law):
     [
         (["training.num_epochs=1"], "a rung before the end of training.*got 1 and 1"),
         (["training.num_epochs=0"], "a rung before the end of training.*got 1 and 0"),
-        (["training.num_epochs=9", "--asha-min-epochs", "9"], "got 9 and 9"),
-        (["training.num_epochs=9", "--asha-eta", "7"], "--asha-eta = 7 configurations or more"),
+        (["training.num_epochs=9", "--halving-min-epochs", "9"], "got 9 and 9"),
+        (
+            ["training.num_epochs=9", "--halving-eta", "7"],
+            "--halving-eta = 7 configurations or more",
+        ),
         (["training.num_epochs=9", "training.max_steps=5"], "training.epoch_steps"),
         (["training.num_epochs=9", "evaluation.folds=3"], "one model per trial"),
     ],
 )
-def test_a_plan_without_a_ladder_is_refused(plan_of, tmp_path, words, law):
-    windows = ("chunking.window=16,24,32", "chunking.stride=8,16", "--search", "asha")
+def test_a_plan_without_rungs_is_refused(plan_of, tmp_path, words, law):
+    windows = ("chunking.window=16,24,32", "chunking.stride=8,16", "--search", "halving")
     plan = plan_of(*windows, *words)
     with pytest.raises(BadInput, match=law):
         make_search(plan, lambda trial: None, Store(str(tmp_path), "window_stride"))
