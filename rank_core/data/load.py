@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from rank_core.data.folder import LAYOUT, load_folder
-from rank_core.data.ir_datasets.any_dataset import PREFIX, is_dataset, load_dataset
-from rank_core.data.ir_datasets.collection import load_recipe
+from rank_core.data.ir_datasets.collection import PREFIX, is_dataset, load_dataset, load_recipe
 from rank_core.data.made.long_embed import TASKS, is_task, load_task
 from rank_core.data.made.python_docs import load_passages, load_python_docs
 from rank_core.data.named import NAMED

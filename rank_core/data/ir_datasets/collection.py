@@ -8,33 +8,41 @@ result itself, and none of them reads a source file again.
 import dataclasses
 import hashlib
 import json
+import shutil
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from rank_core import first_stage
-from rank_core.cache import cached_directory
-from rank_core.data.disk.document_store import DocumentStore
+from rank_core.cache import cache_root, cached_directory
+from rank_core.data.disk.document_store import (
+    HASH,
+    STORE_VERSION,
+    DocumentStore,
+    write_document_store,
+)
 from rank_core.data.disk.run_store import RunStore
+from rank_core.data.folder import SPLITS
 from rank_core.data.folds import FoldSplits, huston_croft, read_fold_file, rotate, round_robin
-from rank_core.data.ir_datasets.documents import open_documents, state_key
-from rank_core.data.ir_datasets.files import file_states
-from rank_core.data.ir_datasets.source import IrSource
+from rank_core.data.ir_datasets.files import state_key
+from rank_core.data.ir_datasets.source import IrSource, known_ids
 from rank_core.data.ir_datasets.splits import (
     ABSENT,
     DEPTH,
-    HASH,
     OWN_DOCUMENTS,
     build,
     file_name,
     run_file,
 )
-from rank_core.data.named import POOL, Recipe
+from rank_core.data.named import POOL, Part, Recipe
 from rank_core.data.trec import read_qrels, read_queries
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Run, Split
 
+PREFIX = "ir:"
 LAYOUT_VERSION = 1
+STORES, SOURCES = f"documents-{STORE_VERSION}", "document-sources"
 
 
 class Splits(dict[str, Split]):
@@ -86,19 +94,19 @@ def _key(name: str, recipe: Recipe) -> str:
     """What the layout of a recipe depends on: the recipe, the files behind it, how BM25 is done."""
     documents = IrSource(recipe.parts[0].dataset_id)  # those of all parts
     documents.require("docs")
-    states = file_states(documents.files("docs"))
+    states = documents.states("docs")
     for split, parts in recipe.splits.items():
         for part in parts:
             source = IrSource(part.dataset_id)
             source.require("queries", "qrels")
-            states += file_states(source.files("queries", "qrels"))
+            states += source.states("queries", "qrels")
         path = run_file(name, split)
         if path is not None:
             states.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
         for ranked_id in {one for part in parts for one in part.ranked_ids if path is None}:
             if (ranked := IrSource(ranked_id)).has("scoreddocs"):
                 ranked.require("scoreddocs")
-                states += file_states(ranked.files("scoreddocs"))
+                states += ranked.states("scoreddocs")
     all_parts = {split: list(map(dataclasses.astuple, p)) for split, p in recipe.splits.items()}
     bm25 = [first_stage.recipe(), first_stage.K1, first_stage.B, DEPTH]
     recipe_text = json.dumps([LAYOUT_VERSION, all_parts, recipe.ranked_only, bm25])
@@ -156,3 +164,79 @@ def _members(recipe: Recipe, fold: str, query_ids: list[str]) -> FoldSplits:
         return read_fold_file(Path(path).expanduser(), chosen, query_ids)
     folds = huston_croft() if recipe.folds == "huston-croft" else round_robin(query_ids)
     return rotate(folds, fold, query_ids)
+
+
+def is_dataset(name: str) -> bool:
+    """Whether ir_datasets lists this id."""
+    return name in known_ids()
+
+
+def load_dataset(dataset_id: str) -> Collection:
+    """The collection of an ir_datasets id, under the name `ir:ID`."""
+    recipe = recipe_of(dataset_id)
+    return load_recipe(f"{PREFIX}{dataset_id}", recipe)
+
+
+def recipe_of(dataset_id: str) -> Recipe:
+    """Which splits an id stands for.
+
+    An id that ends in train, dev or test brings the other two along where they exist. An id
+    without judgments of its own, such as `beir/nfcorpus`, stands for its train, dev and test. Any
+    other id with judgments is a test set. Of crawled pages only the ranked and relevant are kept.
+    """
+    base, _, last = dataset_id.rpartition("/")
+    judged = _is_judged(dataset_id)
+    if judged and last not in SPLITS:
+        is_web = IrSource(dataset_id).is_web
+        return Recipe({"test": (Part(dataset_id),)}, ranked_only=is_web)
+    base = base if judged else dataset_id
+    ids = {split: f"{base}/{split}" for split in SPLITS}
+    parts = {
+        split: (Part(id_),) for split, id_ in ids.items() if is_dataset(id_) and _is_judged(id_)
+    }
+    if not parts:
+        raise BadInput(
+            f"{dataset_id} must have documents, queries and qrels, or a train, dev or test that has"
+        )
+    return Recipe(parts)
+
+
+def _is_judged(dataset_id: str) -> bool:
+    source = IrSource(dataset_id)
+    return all(source.has(entity) for entity in ("docs", "queries", "qrels"))
+
+
+def open_documents(source: IrSource) -> DocumentStore:
+    """All documents of a dataset."""
+    source.require("docs")
+    states = source.states("docs")
+    key = state_key([source.documents_id], states)
+
+    def build(folder: Path) -> None:
+        store = write_document_store(folder, source.documents(), source=source.documents_id)
+        source.require_unchanged(states, "docs")
+        number, name = len(store), store.content_hash
+        _keep(folder, name)
+        line = f"documents of {source.documents_id} stored: {number:,}, content {name}"
+        print(line, file=sys.stderr, flush=True)
+
+    for _ in range(2):
+        noted = cached_directory(SOURCES, key, build)
+        store = cache_root() / STORES / (noted / HASH).read_text(encoding="ascii")
+        if store.is_dir():
+            return DocumentStore(store)
+        shutil.rmtree(noted, ignore_errors=True)  # someone emptied that part of the cache
+    raise BadInput(f"{store} disappears while it is built; is another process clearing the cache?")
+
+
+def _keep(folder: Path, content_hash: str) -> None:
+    """Move the store to where its hash says, and leave the hash behind."""
+
+    def move(final: Path) -> None:
+        for path in list(folder.iterdir()):
+            path.rename(final / path.name)
+
+    cached_directory(STORES, content_hash, move)
+    for path in list(folder.iterdir()):  # the same texts were there already
+        path.unlink()
+    (folder / HASH).write_text(content_hash, encoding="ascii")

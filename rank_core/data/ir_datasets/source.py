@@ -5,19 +5,20 @@ they are neither safe when several processes build them nor renewed when a sourc
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from rank_core.data.ir_datasets.files import (
+from rank_core.data.ir_datasets.files import FileState, file_states, require_files
+from rank_core.data.ir_datasets.internals import (
     SourceFile,
+    is_web,
     keep_what_the_user_put,
     reading_the_source_itself,
-    require_files,
     source_files,
+    web_pages,
 )
 from rank_core.data.trec import in_rank_order
 from rank_core.errors import BadInput, unknown
@@ -57,7 +58,7 @@ class IrSource:
     @property
     def is_web(self) -> bool:
         """Whether the documents are crawled pages in archives, many millions of them."""
-        return _is_web(self._handler("docs"))
+        return is_web(self._handler("docs"))
 
     def files(self, *entities: str) -> list[SourceFile]:
         """The files behind these entities, where the dataset has them."""
@@ -75,6 +76,20 @@ class IrSource:
                 raise BadInput(f"{self.dataset_id} must have {entity}, found {has or 'nothing'}")
         require_files(self.dataset_id, self.files(*entities))
 
+    def states(self, *entities: str) -> list[FileState]:
+        """The state of the files behind these entities."""
+        return file_states(self.files(*entities))
+
+    def require_unchanged(self, states: list[FileState], *entities: str) -> None:
+        """Refuse a source whose files changed since they had these states."""
+        now = self.states(*entities)
+        if now != states:
+            changed = sorted({path for path, _, _ in set(now) ^ set(states)})
+            raise BadInput(
+                f"{self.dataset_id}: files may not change while they are read, "
+                f"{changed[0]} did; run again"
+            )
+
     def documents(self) -> Iterator[tuple[str, str]]:
         """(doc_id, text) of every document; the title, where there is one, comes first."""
         with self._reading("docs") as handler:
@@ -88,7 +103,7 @@ class IrSource:
         """
         names = set(wanted)
         with self._reading("docs") as handler:
-            pages = _web_pages(handler, names) if _is_web(handler) else handler.docs_iter()
+            pages = web_pages(handler, names) if is_web(handler) else handler.docs_iter()
             for document in pages:
                 if document.doc_id in names:
                     names.remove(document.doc_id)
@@ -176,42 +191,6 @@ def _text(document: Any) -> str:
         document.body, headers=document.http_headers, fields=[{"title"}, {"body"}]
     )
     return "\n".join(field for field in fields if field)
-
-
-def _is_web(handler: Any) -> bool:
-    return hasattr(handler, "_docs_id_to_source_file")
-
-
-def _web_pages(handler: Any, names: set[str]) -> Iterator[Any]:
-    """The pages of the archives that hold a wanted one, until the last of these in each."""
-    archives: dict[str, set[str]] = {}
-    for name in sorted(names):
-        archive = handler._docs_id_to_source_file(name)
-        if archive is not None:
-            archives.setdefault(str(archive), set()).add(name)
-    read = _archive_reader(handler)
-    for archive, wanted in archives.items():
-        if not Path(archive).exists():
-            continue
-        for page in read(archive, wanted):
-            yield page
-            wanted.discard(page.doc_id)
-            if not wanted:
-                break
-
-
-def _archive_reader(handler: Any) -> Callable[[str, set[str]], Iterator[Any]]:
-    """How one archive is read: in full, or by the index of ClueWeb12 where it is there."""
-    if hasattr(handler, "_docs_ctxt_iter_gov2"):
-        return lambda archive, _: handler._docs_ctxt_iter_gov2(archive)
-    index = getattr(handler, "chk_dlc", None)
-    if index is not None and Path(index.path(force=False)).exists():
-        from ir_datasets.indices import ClueWebWarcIndex
-
-        return lambda archive, wanted: ClueWebWarcIndex(
-            archive, handler._docs_source_file_to_checkpoint(archive)
-        ).get_many_iter(sorted(wanted), handler)
-    return lambda archive, _: handler._docs_ctxt_iter_warc(archive)
 
 
 def _all_equal(scores: dict[str, float]) -> bool:

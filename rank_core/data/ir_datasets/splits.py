@@ -16,8 +16,6 @@ import numpy as np
 from rank_core import first_stage
 from rank_core.data.disk.document_store import DocumentStore, write_document_store
 from rank_core.data.disk.run_store import write_run_store
-from rank_core.data.ir_datasets.documents import require_unchanged
-from rank_core.data.ir_datasets.files import file_states
 from rank_core.data.ir_datasets.source import IrSource
 from rank_core.data.named import Part, Recipe
 from rank_core.data.trec import read_run, write_lines, write_qrels, write_queries
@@ -75,9 +73,9 @@ def _judged(name: str, split: str, parts: tuple[Part, ...]) -> _Judged:
     left_out: list[str] = []
     for part in parts:
         source = IrSource(part.dataset_id)
-        states = file_states(source.files("queries", "qrels"))
+        states = source.states("queries", "qrels")
         texts, judgments = source.queries(part.query_field), source.qrels()
-        require_unchanged(source, states, "queries", "qrels")
+        source.require_unchanged(states, "queries", "qrels")
         for query_id, text in texts.items():
             if query_id not in judgments:
                 continue
@@ -155,12 +153,12 @@ def _ranked_documents(
                 f"queries at {_run_files(name, split)[0]} (or .gz)"
             )
     source = IrSource(recipe.parts[0].dataset_id)
-    states = file_states(source.files("docs"))
+    states = source.states("docs")
     wanted = {doc_id for run in runs.values() for ranked in run.values() for doc_id in ranked}
     wanted |= {doc_id for found in judged.values() for doc_id in _relevant(found.qrels)}
     folder.mkdir()
     store = write_document_store(folder, source.some_documents(wanted), source=source.documents_id)
-    require_unchanged(source, states)
+    source.require_unchanged(states, "docs")
     return store
 
 

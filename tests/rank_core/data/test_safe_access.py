@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data.ir_datasets.documents import STORES
+from rank_core.data.ir_datasets.collection import STORES
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from tests.rank_core.data import real_formats
