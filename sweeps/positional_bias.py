@@ -124,8 +124,7 @@ def _scorers(given: argparse.Namespace) -> dict[str, ChunkScorer]:
 def _judge(given: argparse.Namespace, pairs: Sequence[Pair], folder: Path) -> list[JudgedChunk]:
     if not given.judge_url:
         return []
-    from rank_core.llm import ChatModel
-    from rank_core.llm.chat import ChatClient
+    from rank_core.llm.chat import ChatClient, ChatModel
     from rank_core.llm.ledger import AnswerCache, Ledger
 
     order = generator(given.seed, "judged-pairs").permutation(len(pairs))[: given.judge_pairs]

@@ -1,23 +1,53 @@
-"""The weights of a finished trial: left in its folder, taken up by another trial."""
+"""The weights of a finished trial, left in its folder, and the trials of another cell that a trial
+may start from: each from the one with its own seed.
 
+Torch is imported only where weights are read or written.
+"""
+
+import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor, nn
-
-from rank_core.checkpoints.chain import cell_trials
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write
+
+SEED = re.compile(r"(.*)-seed(\d+)")  # a trial's name
+
+
+def cell_trials(init_from: str) -> dict[int, Path]:
+    """{seed: folder} of the trials of the cell that `training.init_from` names, as a sweep's folder
+    `runs/<cell>` without its `-seed<n>`; nothing where it names a trial or a file.
+
+    A chain is known by the name of the cell it starts from, so each folder must be a trial of it.
+    Raises `BadInput` where one is not.
+    """
+    cell = Path(init_from)
+    if not init_from or cell.exists():
+        return {}
+    names = {path: SEED.fullmatch(path.name) for path in cell.parent.glob("*-seed*")}
+    trials = {int(m[2]): path for path, m in names.items() if m and m[1] == cell.name}
+    for seed, path in trials.items():
+        result = path / "result.json"
+        recorded = json.loads(result.read_text()) if result.is_file() else {}
+        if (recorded.get("cell"), recorded.get("seed")) != (cell.name, seed):
+            raise BadInput(
+                f"training.init_from={init_from}: every folder of a cell must be a finished trial "
+                f"of it, and {path} is none by its result.json"
+            )
+    return trials
+
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 WEIGHTS = "weights.safetensors"
 ENCODER = "encoder."
 
 
 def weights_file(init_from: str, seed: int) -> Path:
-    """The file that `training.init_from` means to a trial with `seed`: that of a cell's trial with
+    """The file that `training.init_from` names for a trial with `seed`: that of a cell's trial with
     the same seed, of a trial's folder, or the file itself."""
     trials = cell_trials(init_from)
     if trials and seed not in trials:
@@ -39,8 +69,10 @@ def weights_file(init_from: str, seed: int) -> Path:
     return path
 
 
-def save_weights(folder: Path, weights: Mapping[str, Tensor]) -> None:
+def save_weights(folder: Path, weights: Mapping[str, "Tensor"]) -> None:
     """Writes `weights.safetensors` into a folder, whole or not at all."""
+    from safetensors.torch import save
+
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: w.detach().cpu().contiguous() for name, w in weights.items()}
     # As bytes: the library's own writer leaves a file that nobody else may read.
@@ -48,26 +80,30 @@ def save_weights(folder: Path, weights: Mapping[str, Tensor]) -> None:
         unfinished.write_bytes(save(tensors))
 
 
-def take_over(model: nn.Module, path: Path) -> tuple[str, ...]:
-    """Continues from the weights in `path`; returns the names of those that were taken.
+def load_weights(model: "nn.Module", path: Path) -> tuple[str, ...]:
+    """Copies the weights in `path` into the model; returns the names of those that were taken.
 
     The encoder must be the same: every parameter of the model's must be there in its shape. Heads
     and aggregators are taken where name and shape agree; others start as they were drawn, because
     a chain of trials may end in another model than it began with (CEDR from a fine-tuned BERT).
     """
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
-        found = load_file(path)
+        saved = load_file(path)
     except (SafetensorError, OSError) as error:
         raise BadInput(f"{path}: must hold weights as safetensors; {error}") from None
     own = model.state_dict()
     for name, weight in own.items():
-        if name.startswith(ENCODER) and (name not in found or found[name].shape != weight.shape):
-            other = f"of shape {tuple(found[name].shape)}" if name in found else "not there"
+        if name.startswith(ENCODER) and (name not in saved or saved[name].shape != weight.shape):
+            other = f"of shape {tuple(saved[name].shape)}" if name in saved else "not there"
             raise BadInput(
                 f"{path}: the weights must be of the same encoder; {name} has shape "
                 f"{tuple(weight.shape)} in the model and is {other} in the file"
             )
-    taken = {name: w for name, w in found.items() if name in own and own[name].shape == w.shape}
+    taken = {name: w for name, w in saved.items() if name in own and own[name].shape == w.shape}
     with torch.no_grad():
         model.load_state_dict(taken, strict=False)
     return tuple(taken)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from rank_core.checkpoints.chain import cell_trials
-from rank_core.checkpoints.weights import weights_file
+from rank_core.checkpoints.weights import cell_trials, weights_file
 from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.load import load_collection
 from rank_core.encoders.backbone_types import Backbone

@@ -1,5 +1,9 @@
-"""A client for chat models over HTTP: requests are cached, paced and retried. It does not stream,
-call tools or send requests side by side."""
+"""A client for chat models over HTTP, and the protocols it speaks: a new one is a line in
+`PROTOCOLS`.
+
+Requests are cached, paced and retried. It does not stream, call tools or send requests side by
+side.
+"""
 
 import hashlib
 import json
@@ -12,15 +16,135 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from rank_core.errors import BadInput
-from rank_core.llm import PROTOCOLS, ChatModel, Message, message_text
+from rank_core.errors import BadInput, unknown
 from rank_core.llm.ledger import Answer, AnswerCache
+
+
+class Message(NamedTuple):
+    """One turn of a chat: role is system (first turn only), user or assistant."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class ChatModel:
+    """A chat model, its server and its prices. The key is not in here."""
+
+    protocol: str  # an entry of PROTOCOLS
+    base_url: str  # https://api.openai.com/v1, http://127.0.0.1:8000; no path means /v1
+    model: str  # the name the server knows it by
+    key_variable: str = ""  # environment variable that holds the key; empty: no key is sent
+    timeout: float = 120.0  # seconds without a byte from the server
+    max_retries: int = 6
+    requests_per_minute: float = 0.0  # 0: no limit
+    max_output_tokens: int = 1024  # 0: the server's own limit (openai only)
+    input_price: float = 0.0  # per million tokens, any currency; 0: free
+    output_price: float = 0.0  # per million tokens
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise unknown("protocol", self.protocol, PROTOCOLS)
+        _check_url(self.base_url)
+        if not self.model:
+            raise BadInput("model must name the chat model, got an empty text")
+        # The value is not shown: it may be the key itself, put here by mistake.
+        if not re.fullmatch(r"([A-Z_][A-Z0-9_]*)?", self.key_variable):
+            raise BadInput(
+                "key_variable must be the name of an environment variable in capitals, never the "
+                "key itself (OPENAI_API_KEY), got something else"
+            )
+        least_output = 0 if self.protocol == "openai" else 1
+        for name, least in (
+            ("max_retries", 0),
+            ("requests_per_minute", 0),
+            ("max_output_tokens", least_output),
+            ("input_price", 0),
+            ("output_price", 0),
+        ):
+            value = getattr(self, name)
+            if not least <= value < math.inf:
+                raise BadInput(f"{name} >= {least} must hold and be finite, got {name}={value}")
+        if not 0 < self.timeout < math.inf:
+            raise BadInput(f"timeout > 0 must hold and be finite, got timeout={self.timeout}")
+
+    def cost(self, input_tokens: int, output_tokens: int) -> float:
+        """The price of an answer, in the currency of the prices."""
+        return (input_tokens * self.input_price + output_tokens * self.output_price) / 1e6
+
+
+def _check_url(url: str) -> None:
+    if re.search(r"[@?#]", url):
+        raise BadInput(
+            "base_url must carry no user, password, query or fragment (a key belongs in the "
+            "environment), got one of @ ? #"  # not shown: it may be a password
+        )
+    host = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
+    if not re.fullmatch(rf"https?://{host}(/[!-~]*)?", url, re.ASCII):
+        raise BadInput(f"base_url must be http(s)://host[:port][/path], got {url!r}")
+
+
+def _openai_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": config.model, "temperature": 0}
+    if config.max_output_tokens:
+        body["max_tokens"] = config.max_output_tokens
+    return body | {"messages": [message._asdict() for message in messages]}
+
+
+def _anthropic_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, Any]:
+    # The system turn stands outside the chat here.
+    body = {"model": config.model, "temperature": 0, "max_tokens": config.max_output_tokens}
+    system = "\n\n".join(m.content for m in messages if m.role == "system")
+    chat = [message._asdict() for message in messages if message.role != "system"]
+    return body | ({"system": system} if system else {}) | {"messages": chat}
+
+
+class Protocol(NamedTuple):
+    """The requests and answers of one family of servers."""
+
+    path: str  # after the version
+    body: Callable[[ChatModel, Sequence[Message]], dict[str, Any]]
+    key_header: str
+    key_prefix: str
+    headers: dict[str, str]
+    content: Callable[[Any], Any]  # the text, or its parts, in the server's answer
+    token_counts: tuple[str, str]  # names of the input and output tokens under `usage`
+
+
+PROTOCOLS = {
+    "openai": Protocol(
+        path="/chat/completions",
+        body=_openai_body,
+        key_header="Authorization",
+        key_prefix="Bearer ",
+        headers={},
+        content=lambda answer: answer["choices"][0]["message"].get("content"),
+        token_counts=("prompt_tokens", "completion_tokens"),
+    ),
+    "anthropic": Protocol(
+        path="/messages",
+        body=_anthropic_body,
+        key_header="x-api-key",
+        key_prefix="",
+        headers={"anthropic-version": "2023-06-01"},
+        content=lambda answer: answer["content"],
+        token_counts=("input_tokens", "output_tokens"),
+    ),
+}
+
+
+def message_text(content: Any) -> str:
+    """The text of a message: a text, None (a refusal), or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part["text"] for part in content if part["type"] == "text")
+
 
 FIRST_WAIT = 1.0  # seconds before the first retry, doubled for each further one
 LONGEST_BACK_OFF = 60.0  # seconds
@@ -37,7 +161,7 @@ class NoAnswer(RuntimeError):
 
 
 class _Reply(NamedTuple):
-    """What came back: an HTTP status, or 0 and the reason why nothing did."""
+    """A reply: an HTTP status, or 0 and the reason why none came."""
 
     status: int
     text: str
@@ -102,7 +226,7 @@ class ChatClient:
             if reply.status == 200:
                 return reply, attempt
             failure = self._failure(reply)
-            if not _passing(reply):
+            if not _is_transient(reply):
                 raise BadInput(f"the chat server must accept the request, got {failure}")
             if reply.retry_after > LONGEST_RETRY_AFTER:
                 raise NoAnswer(f"{failure}; asked to wait {reply.retry_after:.0f} s")
@@ -158,7 +282,7 @@ class ChatClient:
         return shown
 
     def _failure(self, reply: _Reply) -> str:
-        """Where, what and in whose words."""
+        """The failure in a line: status, URL and the server's message."""
         what = f"status {reply.status}" if reply.status else "no reply"
         hint = ""
         if reply.status in (401, 403):
@@ -195,23 +319,23 @@ def _key(variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     # Any other character would make http.client quote the whole header in its error.
     if not re.fullmatch(r"[!-~]+", key):
-        found = "other characters" if key else "nothing"
+        content = "other characters" if key else "nothing"
         raise BadInput(
             f"the environment variable {variable} must hold the key, printable and without "
-            f"spaces, got {found}"
+            f"spaces, got {content}"
         )
     return key
 
 
-def _passing(reply: _Reply) -> bool:
-    """Whether the same request may succeed later."""
+def _is_transient(reply: _Reply) -> bool:
+    """True where the same request may succeed later."""
     if reply.status == 429 and "insufficient_quota" in reply.text:
         return False  # no credit left: waiting brings none
     return reply.status in (0, 408, 425, 429) or reply.status >= 500
 
 
 def _cut_off(text: str) -> bool:
-    """Whether a reply without a stated length lost its end with the connection."""
+    """True where a reply without a stated length lost its end with the connection."""
     try:
         json.loads(text)
     except ValueError:
@@ -220,7 +344,7 @@ def _cut_off(text: str) -> bool:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """The wait a Retry-After header asks for, a number or a date; 0 where it says neither."""
+    """The wait a Retry-After header asks for, a number or a date; 0 where it holds neither."""
     text = (retry_after or "").strip()
     if re.fullmatch(r"\d+(\.\d*)?", text, re.ASCII):
         return float(text)

@@ -1,4 +1,5 @@
-"""What the answers of a chat model cost, and the answers kept on disk so that none is paid twice.
+"""A ledger of the costs of a chat model, and its answers, cached on disk so that none is paid
+twice.
 
 Neither the ledger nor the cache ever sees a key.
 """
@@ -19,13 +20,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Answer:
-    """A chat model's text and what it took to get it."""
+    """A chat model's text, and the tokens, money and time that it took."""
 
     text: str
     input_tokens: int = 0  # as the server counts them
     output_tokens: int = 0
     metered: bool = True  # False: the server did not say how many tokens it read and wrote
-    cost: float = 0.0  # in the currency of the prices; of a cached answer: what it spared
+    cost: float = 0.0  # in the currency of the prices; of a cached answer: the cost it saved
     cached: bool = False
     retries: int = 0  # requests that failed before this answer came
     seconds: float = 0.0  # waits included
@@ -33,7 +34,7 @@ class Answer:
 
 @dataclass
 class Totals:
-    """Sums over answers. What a cached answer once took is kept apart from what was spent."""
+    """Sums over answers. The cost of cached answers is kept apart from what was spent."""
 
     calls: int = 0  # answers that came from the server
     cached_calls: int = 0  # answers that came from the disk
@@ -93,10 +94,6 @@ class Ledger:
             with self.path.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(labels | {"repaired": repaired} | numbers) + "\n")
 
-    def summary(self) -> dict[str, float]:
-        """The totals by name, ready to be logged."""
-        return asdict(self.totals)
-
     def _resume(self, path: Path) -> None:
         whole, _, torn = path.read_bytes().rpartition(b"\n")
         if torn:  # a writer was killed in the middle of its last line
@@ -126,7 +123,7 @@ class AnswerCache:
     folder: Path
 
     def get(self, digest: str) -> Answer | None:
-        """The kept answer without its price; None where there is none or its file is damaged."""
+        """The cached answer without its price; None where there is none or its file is damaged."""
         path = self._path(digest)
         try:
             kept: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -145,7 +142,7 @@ class AnswerCache:
             return None
 
     def put(self, digest: str, answer: Answer) -> None:
-        """Keeps an answer, replacing any earlier one."""
+        """Writes an answer, replacing any earlier one."""
         path = self._path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = {

@@ -9,30 +9,24 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rank_core.errors import BadInput
 from rank_core.llm.chat import ChatClient, Message
 from rank_core.llm.ledger import Ledger
-
-if TYPE_CHECKING:
-    from rank_core.records import Run  # its package needs the libraries of the data sets
+from rank_core.records import Run
 
 FIRSTP_WORDS = 300
 """Whitespace words of a document in the paper and its code."""
 
-LONGP_WORDS = 900
-"""Three times as many, as the LongP rankers of Boytsov et al. read three times 477 tokens; their
-own limit for chat models is not published."""
-
 
 @dataclass(frozen=True)
 class ListRanking:
-    """How a list is cut into windows, and a document into what the model reads of it."""
+    """The windows of a list, and the words of a document that the model reads."""
 
     window: int = 20  # documents of one call
     step: int = 10  # documents between the starts of neighbouring windows
-    max_words: int = FIRSTP_WORDS  # whitespace words of a document: FIRSTP_WORDS, LONGP_WORDS
+    max_words: int = FIRSTP_WORDS  # whitespace words of a document: FIRSTP_WORDS by default
 
     def __post_init__(self) -> None:
         # Without an overlap a document could never rise out of its window.
@@ -76,7 +70,7 @@ def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
     """The chat that asks for an order: one user turn and one assistant turn for each passage."""
     count = len(passages)
     # Line breaks in a query must not look like new instructions.
-    asked = " ".join(query.split())
+    query_line = " ".join(query.split())
     chat = [
         Message(
             "system",
@@ -85,7 +79,7 @@ def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
         Message(
             "user",
             f"You will get {count} passages one at a time, each with a number in brackets. "
-            f"Afterwards, order them by their relevance to this query: {asked}",
+            f"Afterwards, order them by their relevance to this query: {query_line}",
         ),
         Message("assistant", "I am ready for the passages."),
     ]
@@ -95,7 +89,7 @@ def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
     chat.append(
         Message(
             "user",
-            f"The query is: {asked}\n"
+            f"The query is: {query_line}\n"
             f"Order all {count} passages above by their relevance to the query, the most relevant "
             "first. Name each passage once by its number, in the form [2] > [1], and write "
             "nothing but this order.",
@@ -108,8 +102,8 @@ def parse_permutation(answer: str | None, num_documents: int) -> Permutation:
     """The order an answer gives, whatever the answer is.
 
     Every group of digits counts as a 1-based number; repeated and unknown ones are dropped, and
-    documents that are not named follow in the order they had (Sun et al.). What a reasoning model
-    thinks aloud before its answer is not read.
+    documents that are not named follow in the order they had (Sun et al.). The reasoning
+    between <think> marks is not read.
     """
     text = (answer or "").rpartition("</think>")[2].partition("<think>")[0]
     # Anything longer is no number of ours, and int() refuses thousands of digits.
@@ -135,17 +129,19 @@ def rank_list(
     for start, end in windows(len(documents), settings):
         shown = order[start:end]
         answer = chat.ask(ranking_chat(query, [passages[i] for i in shown]))
-        found = parse_permutation(answer.text, len(shown))
-        order[start:end] = [shown[i] for i in found.order]
+        permutation = parse_permutation(answer.text, len(shown))
+        order[start:end] = [shown[i] for i in permutation.order]
         if ledger is not None:
-            ledger.record(answer, repaired=found.repaired, query_id=query_id, start=start, end=end)
+            ledger.record(
+                answer, repaired=permutation.repaired, query_id=query_id, start=start, end=end
+            )
     return order
 
 
 def rerank_with_llm(
     queries: Mapping[str, str],
     documents: Mapping[str, str],
-    candidates: "Run",
+    candidates: Run,
     *,
     chat: ChatClient,
     depth: int = 100,

@@ -1,4 +1,4 @@
-"""How settings are declared and what is said where they break a law."""
+"""Declarations of settings and the checks of their values."""
 
 import math
 from dataclasses import field
@@ -8,14 +8,14 @@ from rank_core.errors import BadInput, unknown
 
 
 def added(default: Any) -> Any:
-    """A setting that came after others had been used: at its default it is no part of a name, so
-    that trials which finished before it existed keep theirs."""
+    """A setting that was added later: at its default it is no part of a cell's name, so that trials
+    which finished before it existed keep theirs."""
     return field(default=default, metadata={"added": True})
 
 
-def require(law: bool, text: str) -> None:
-    """Raises `BadInput` with `text` where the law does not hold."""
-    if not law:
+def require(condition: bool, text: str) -> None:
+    """Raises `BadInput` with `text` where the condition does not hold."""
+    if not condition:
         raise BadInput(text)
 
 

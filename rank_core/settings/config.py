@@ -1,6 +1,6 @@
 """The settings of one trial: frozen, typed, validated, changed only by `override`.
 
-Those of training are in `training_settings`.
+Those of training are in `training`.
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ from numbers import Real
 from typing import Any, get_type_hints
 
 from rank_core.errors import BadInput, unknown
-from rank_core.settings.chat import Chat
 from rank_core.settings.checks import added, choice, require
 from rank_core.settings.training import Training
 
@@ -45,11 +44,12 @@ NO_PART_OF_A_CELL = (
 """Settings that change no number of a trial."""
 
 OVERFLOWS = ("first", "first-last-sampled")
+PROTOCOLS = ("openai", "anthropic")
 
 
 @dataclass(frozen=True)
 class Model:
-    """Which ranker: an entry of `MODELS` over an encoder."""
+    """The ranker: an entry of `MODELS` over an encoder."""
 
     name: str = "maxp"
     backbone: str = "tiny"  # `tiny`, a Hugging Face id, or a local folder
@@ -74,7 +74,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Chunking:
-    """How a document is cut. All sizes in model tokens, without query and special tokens."""
+    """The cut of a document. All sizes in model tokens, without query and special tokens."""
 
     window: int = 150  # tokens of a chunk
     stride: int = 75  # tokens between the starts of neighbouring chunks
@@ -99,7 +99,7 @@ class Chunking:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is reranked and measured. The first measure chooses the checkpoint, on dev only."""
+    """Reranking and measures. The first measure chooses the checkpoint, on dev only."""
 
     measures: tuple[str, ...] = ("nDCG@10", "RR@10")  # ir_measures spelling
     depth: int = 100  # candidates of a query that are reranked
@@ -132,6 +132,34 @@ class Evaluation:
                 value >= least,
                 f"evaluation.{name} >= {least} must hold, got evaluation.{name}={value}",
             )
+
+
+@dataclass(frozen=True)
+class Chat:
+    """The language model that `rankgpt` asks, and how much it is shown. Keys are never settings:
+    `key_variable` names the environment variable that holds one."""
+
+    protocol: str = added("openai")  # openai (any server that speaks it) or anthropic
+    base_url: str = added("https://api.openai.com/v1")
+    model: str = added("gpt-4o-mini")
+    key_variable: str = added("OPENAI_API_KEY")  # empty: the server asks for none
+    max_words: int = added(300)  # of a document: FirstP's; 900 words show about three windows
+    window: int = added(20)  # documents of one question
+    step: int = added(10)  # documents between questions
+    requests_per_minute: float = added(0.0)  # 0: no limit
+    input_price: float = added(0.0)  # of a million tokens, for the ledger
+    output_price: float = added(0.0)
+
+    def __post_init__(self) -> None:
+        choice("chat.protocol", self.protocol, PROTOCOLS)
+        require(
+            0 < self.step < self.window,
+            "0 < chat.step < chat.window must hold, "
+            f"got chat.step={self.step}, chat.window={self.window}",
+        )
+        require(
+            self.max_words > 0, f"chat.max_words > 0 must hold, got chat.max_words={self.max_words}"
+        )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 
-from rank_core.checkpoints.chain import cell_trials
+from rank_core.checkpoints.weights import cell_trials
 from rank_core.chunking.inputs import Inputs, inputs_of, load_inputs
 from rank_core.data.folds import NUM_FOLDS, rotate
 from rank_core.data.load import load_collection

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rank_core import distributed
-from rank_core.checkpoints.weights import save_weights, take_over, weights_file
+from rank_core.checkpoints.weights import load_weights, save_weights, weights_file
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
@@ -165,7 +165,7 @@ def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
     """The model that training starts from."""
     model = build_model(config, inputs.backbone, init_seed=streams.init)
     if config.training.init_from:
-        take_over(model, weights_file(config.training.init_from, config.seed))
+        load_weights(model, weights_file(config.training.init_from, config.seed))
     return model
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rank_core.checkpoints import Cadence
-from rank_core.checkpoints.chain import cell_trials
+from rank_core.checkpoints.weights import cell_trials
 from rank_core.data.transforms.expression import base_of, with_base
 from rank_core.errors import BadInput, unknown
 from rank_core.settings.config import parse_setting, setting_types

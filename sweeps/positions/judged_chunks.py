@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rank_core.errors import BadInput
-from rank_core.llm import Message
-from rank_core.llm.chat import ChatClient
+from rank_core.llm.chat import ChatClient, Message
 from rank_core.llm.ledger import Ledger
 from sweeps.positions.rsv import Pair, word_chunks
 

@@ -53,7 +53,6 @@ LATE = {
     ("sweeps.driver.sweep", "sweeps.ray_engine.runner"): "brings in Ray",
     ("sweeps.forecast.measure", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.positional_bias", "rank_core.encoders.backbones"): "brings in torch",
-    ("sweeps.positional_bias", "rank_core.llm"): "only with --judge",
     ("sweeps.positional_bias", "rank_core.llm.chat"): "only with --judge",
     ("sweeps.positional_bias", "rank_core.llm.ledger"): "only with --judge",
     ("sweeps.positional_bias", "sweeps.positions.embeddings"): "brings in torch",

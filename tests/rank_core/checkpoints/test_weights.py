@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rank_core.checkpoints.weights import WEIGHTS, save_weights, take_over, weights_file
+from rank_core.checkpoints.weights import WEIGHTS, load_weights, save_weights, weights_file
 from rank_core.errors import BadInput
 from rank_core.models.build import build_model
 from rank_core.settings.config import TrialConfig
@@ -25,7 +25,7 @@ def test_weights_come_back_bit_by_bit(built, tmp_path):
         first.encoder.embeddings.word_embeddings.weight.add_(1)
     save_weights(tmp_path / "trial", first.state_dict())
     assert [path.name for path in (tmp_path / "trial").iterdir()] == [WEIGHTS]
-    taken = take_over(second, weights_file(str(tmp_path / "trial"), 1))
+    taken = load_weights(second, weights_file(str(tmp_path / "trial"), 1))
     assert set(taken) == set(first.state_dict())
     for name, weight in first.state_dict().items():
         assert torch.equal(second.state_dict()[name], weight), name
@@ -36,7 +36,7 @@ def test_a_head_goes_along_and_an_aggregator_that_was_not_there_stays(built, tmp
     maxp, attn = built("maxp", 1), built("parade-attn", 2)
     attention = attn.attention.detach().clone()
     save_weights(tmp_path, maxp.state_dict())
-    taken = take_over(attn, tmp_path / WEIGHTS)
+    taken = load_weights(attn, tmp_path / WEIGHTS)
     assert "head.weight" in taken and torch.equal(attn.head.weight, maxp.head.weight)
     assert torch.equal(attn.attention, attention)
 
@@ -46,7 +46,7 @@ def test_a_head_of_another_shape_starts_afresh(built, tmp_path):
     weights = maxp.state_dict() | {"head.weight": torch.zeros(1, 7)}
     save_weights(tmp_path, weights)
     own = other.head.weight.detach().clone()
-    assert "head.weight" not in take_over(other, tmp_path / WEIGHTS)
+    assert "head.weight" not in load_weights(other, tmp_path / WEIGHTS)
     assert torch.equal(other.head.weight, own)
 
 
@@ -63,7 +63,7 @@ def test_another_encoder_is_refused_with_its_first_parameter(built, tmp_path, fa
     before = model.head.weight.detach().clone()
     law = r"is of shape \(3, 4\)" if fault == "shape" else "is not there"
     with pytest.raises(BadInput, match=f"of the same encoder; {first} has shape .* {law}"):
-        take_over(model, tmp_path / WEIGHTS)
+        load_weights(model, tmp_path / WEIGHTS)
     assert torch.equal(model.head.weight, before)
 
 
@@ -75,7 +75,7 @@ def test_what_is_no_trial_is_refused(tmp_path, built):
     (tmp_path / WEIGHTS).write_text("no weights")
     assert weights_file(str(tmp_path / WEIGHTS), 1) == weights_file(str(tmp_path), 1)
     with pytest.raises(BadInput, match="must hold weights as safetensors"):
-        take_over(built("maxp", 1), tmp_path / WEIGHTS)
+        load_weights(built("maxp", 1), tmp_path / WEIGHTS)
 
 
 def test_writing_again_replaces_the_file(built, tmp_path):

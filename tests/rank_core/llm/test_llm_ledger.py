@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -15,7 +16,7 @@ def test_what_was_spent_and_what_was_spared_are_kept_apart():
     ledger.record(BOUGHT, repaired=False)
     ledger.record(KEPT, repaired=True)
     ledger.record(Answer("", metered=False), repaired=True)
-    assert ledger.summary() == {
+    assert asdict(ledger.totals) == {
         "calls": 2,
         "cached_calls": 1,
         "unmetered_calls": 1,

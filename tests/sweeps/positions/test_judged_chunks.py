@@ -5,8 +5,7 @@ import re
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.llm import ChatModel
-from rank_core.llm.chat import ChatClient
+from rank_core.llm.chat import ChatClient, ChatModel
 from rank_core.llm.ledger import Ledger
 from sweeps.positions.judged_chunks import grading_chat, judge_chunks, parse_grade, summarise
 from sweeps.positions.rsv import Pair
