@@ -99,7 +99,7 @@ def compare_pairs(
     if not pairs:
         return []
     tests = [
-        _scope_test(matrix, *pair, paired_seeds=paired_seeds, deterministic=deterministic)
+        scope_test_of(matrix, pair, paired_seeds=paired_seeds, deterministic=deterministic)
         for pair in pairs
     ]
     adjust = CORRECTIONS[correction]
@@ -189,15 +189,15 @@ def wins_ties_losses(score_A_SQ: Floats, score_B_SQ: Floats) -> tuple[int, int, 
     return wins, len(delta_Q) - wins - losses, losses
 
 
-def _scope_test(
+def scope_test_of(
     matrix: ScoreMatrix,
-    system: str,
-    baseline: str,
+    pair: tuple[str, str],
     *,
     paired_seeds: bool,
     deterministic: Collection[str],
 ) -> ScopeTest:
     """The test of one pair; a run without a seed cannot share one, so it is never paired."""
+    system, baseline = pair
     sides = matrix.scores[system], matrix.scores[baseline]
     fixed = system in deterministic, baseline in deterministic
     if not paired_seeds or any(fixed):

@@ -4,7 +4,6 @@
 and its test is the one-sided upper limit.
 """
 
-import math
 from dataclasses import dataclass
 
 from scipy import stats
@@ -49,30 +48,6 @@ def rope(test: ScopeTest, *, margin: float, scope: str = "both") -> Rope:
     above = _tail(margin - test.delta, se, df)
     below = _tail(margin + test.delta, se, df)
     return Rope(margin=margin, below=below, within=1 - above - below, above=above)
-
-
-def equivalence_sentence(
-    test: ScopeTest, *, margin: float, mean_baseline: float, alpha: float = 0.05
-) -> str:
-    """The upper limit, as a difference and as a share of the baseline's mean, and the verdict.
-
-    The share takes the baseline's mean as known; a bootstrap interval of the gain does not.
-    """
-    check_probability("alpha", alpha)
-    if math.isnan(test.se_both):
-        return "How small the difference is cannot be told from one seed per system."
-    limit = upper_limit(test, 1 - alpha)
-    shown = f"{limit:+.4f}"
-    if mean_baseline > 0:
-        shown += f" ({limit / mean_baseline:+.1%} of the baseline)"
-    p = equivalence_p(test, margin=margin)
-    verdict = "equivalent" if p < alpha else "not shown to be equivalent"
-    shares = rope(test, margin=margin)
-    return (
-        f"With {1 - alpha:.0%} confidence the gain is at most {shown}. Within ±{margin:g} the "
-        f"systems are {verdict} (TOST p = {p:.3f}); below, within and above: {shares.below:.0%}, "
-        f"{shares.within:.0%}, {shares.above:.0%}."
-    )
 
 
 def _spread(test: ScopeTest, scope: str) -> tuple[float, float]:

@@ -43,6 +43,11 @@ CORRECTIONS: dict[str, Callable[[Sequence[float]], NDArray[np.float64]]] = {
     "bh": benjamini_hochberg,
     "none": unadjusted,
 }
+CORRECTION_NAMES = {
+    "holm": "Holm",
+    "bh": "Benjamini-Hochberg (exploratory)",
+    "none": "no correction",
+}
 
 
 def _family(p: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

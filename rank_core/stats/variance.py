@@ -122,26 +122,6 @@ def detectable_difference(
     return test.se_both * detectable_effect(test.df_both, alpha=alpha / family_size, power=power)
 
 
-def false_positive_sentence(rates: list[float], *, alpha: float = 0.05) -> str:
-    """What the seed variance of these runs does to the customary test, in one sentence.
-
-    `rates` are the predicted false-positive rates of the comparisons; NaN (one seed) is left out.
-    """
-    known = sorted(rate for rate in rates if not math.isnan(rate))
-    if not known:
-        return (
-            "How often the queries-only test would call two equal methods different cannot be "
-            "told from one seed per system."
-        )
-    middle = float(np.median(known))
-    span = f", {known[0]:.1%} to {known[-1]:.1%}" if known[-1] > known[0] else ""
-    return (
-        f"With the seed variance of these runs the queries-only test would call two equal methods "
-        f"different in {middle:.1%} of cases instead of {alpha:.1%} "
-        f"(median of {len(known)} comparison{'s' if len(known) > 1 else ''}{span})."
-    )
-
-
 def _component(mean_square: float, *, df: float, level: float, noise: float = 0.0) -> Component:
     """sqrt(mean square - noise), the interval of the mean square carried through; never below 0."""
     if df == 0 or math.isnan(mean_square) or math.isnan(noise):

@@ -1,8 +1,5 @@
 """What was derived from chunk scores as text, markdown and CSV. Every derived row says so."""
 
-import csv
-import io
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +8,16 @@ from rank_core.files import atomic_write
 from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison
-from rank_core.stats.results import CORRECTION_NAMES
+from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.experiment import model_and_windows
 from sweeps.report.load import Sweep
-from sweeps.report.notation import aligned, p_text, short_interval, short_signed, shortened
-from sweeps.report.terminal import WIDTH
+from sweeps.report.notation import level_text, p_text, short_interval, short_signed, shortened
+from sweeps.report.table import Cell, csv_text, markdown, table, terminal_lines, wrapped
 
 MARK = "inference-only"
 _LABEL = 34
-_CSV = (
-    "cell,label,kind,model,k,window,stride,max_chunks,seeds,measure,mean,delta,ci_low,ci_high,"
-    "p_queries,p_both,p_both_adjusted"
-).split(",")
+_OWN = "cell label kind model k window stride max_chunks seeds".split()
+_TESTED = "delta ci_low ci_high p_queries p_both p_both_adjusted".split()
 
 
 @dataclass(frozen=True)
@@ -67,23 +62,24 @@ def derived_text(found: Derived) -> str:
     """The table of a terminal, and what its columns mean."""
     sweep = found.sweep
     others = [one for one in sweep.measures if one != sweep.primary][:1]
-    lines = [["system", "", sweep.primary, "diff", "p", *others]]
+    rows = []
     for row in found.rows:
         one = row.comparisons.get(sweep.primary)
-        lines.append(
-            [
+        tested = (short_signed(one.delta), p_text(one.p_both_adjusted)) if one else ("", "")
+        rows.append(
+            (
                 shortened(f"  {row.label}" if row.derived else row.label, _LABEL),
                 row.kind,
                 f"{row.means[sweep.primary]:.3f}",
-                short_signed(one.delta) if one else "",
-                p_text(one.p_both_adjusted) if one else "",
+                *tested,
                 *(f"{row.means[measure]:.3f}" for measure in others),
-            ]
+            )
         )
-    sentences = [*textwrap.wrap(caption(found), WIDTH, break_on_hyphens=False)]
-    for reason in found.left_out:
-        sentences += textwrap.wrap(f"Not derived from {reason}", WIDTH, break_on_hyphens=False)
-    return "\n".join([*aligned(lines, left=(0, 1)), "", *sentences, ""])
+    heading = ["system", "", sweep.primary, "diff", "p", *others]
+    lines = [*terminal_lines(table(heading, rows, "ll".ljust(len(heading), "r"))), ""]
+    for sentence in (caption(found), *(f"Not derived from {one}" for one in found.left_out)):
+        lines += wrapped(sentence)
+    return "\n".join([*lines, ""])
 
 
 def caption(found: Derived) -> str:
@@ -97,7 +93,7 @@ def caption(found: Derived) -> str:
     return (
         f"{sweep.name} on {sweep.split}, means over {over}. {MARK}: the weights of the trained "
         "cell above, its chunk scores aggregated otherwise; a model trained that way would have "
-        "other weights. diff and p: against that cell, with queries and training runs random, "
+        "other weights. diff and p: against that cell, with queries and seeds as random effects, "
         f"each run paired with itself; {CORRECTION_NAMES[sweep.correction]} over {family}."
     )
 
@@ -114,13 +110,13 @@ def write_derived(found: Derived, folder: Path) -> tuple[Path, Path]:
 
 def _markdown(found: Derived) -> str:
     sweep = found.sweep
-    level = f"{100 * (1 - sweep.alpha):g} % interval"
-    head = ["system", "", "seeds"]
+    heading = ["system", "", "seeds"]
     for measure in sweep.measures:
-        head += [measure, "diff", level, "p"]
-    lines = [head, ["---"] * 2 + ["---:"] * (len(head) - 2)]
+        heading += [measure, "diff", f"{level_text(sweep.alpha)} interval", "p"]
+    rows = []
     for row in found.rows:
-        line = [row.label, f"*{MARK}*" if row.derived else row.kind, str(len(row.seeds))]
+        line: list[str | Cell] = [row.label, Cell(row.kind, face="tied" if row.derived else "")]
+        line.append(str(len(row.seeds)))
         for measure in sweep.measures:
             one = row.comparisons.get(measure)
             line.append(f"{row.means[measure]:.3f}")
@@ -129,34 +125,21 @@ def _markdown(found: Derived) -> str:
                 if one
                 else [""] * 3
             )
-        lines.append(line)
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        rows.append(line)
     left_out = "".join(f"\nNot derived from {one}\n" for one in found.left_out)
-    return f"{table}\n\n{caption(found)}\n{left_out}"
+    drawn = table(heading, rows, "ll".ljust(len(heading), "r"), caption=caption(found))
+    return f"{markdown(drawn)}{left_out}"
 
 
 def _csv(found: Derived) -> str:
     """Unrounded, a line for each system and measure."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _CSV, lineterminator="\n")
-    writer.writeheader()
+    rows = []
     for row in found.rows:
-        chunking = row.config.chunking
-        facts = {
-            "cell": row.cell,
-            "label": row.label,
-            "kind": row.kind,
-            "model": row.config.model.name,
-            "k": row.config.model.k,
-            "window": chunking.window,
-            "stride": chunking.stride,
-            "max_chunks": chunking.max_chunks,
-            "seeds": " ".join(map(str, row.seeds)),
-        }
+        model, chunking = row.config.model, row.config.chunking
+        own = [row.cell, row.label, row.kind, model.name, model.k, chunking.window]
+        own += [chunking.stride, chunking.max_chunks, " ".join(map(str, row.seeds))]
         for measure, mean in row.means.items():
             one = row.comparisons.get(measure)
-            tested = (
-                {name: getattr(one, name) for name in _CSV[_CSV.index("delta") :]} if one else {}
-            )
-            writer.writerow(facts | {"measure": measure, "mean": mean} | tested)
-    return text.getvalue()
+            tested = [getattr(one, name, None) for name in _TESTED]
+            rows.append([*own, measure, mean, *tested])
+    return csv_text([*_OWN, "measure", "mean", *_TESTED], rows)

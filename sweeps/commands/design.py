@@ -23,7 +23,7 @@ from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.variance import Component, SweepComponents, sweep_components
 from sweeps.report.figures.figure import BLUE, GREY, ORANGE, new_figure, style
 from sweeps.report.load import USED, Sweep, load_sweep
-from sweeps.report.terminal import WIDTH
+from sweeps.report.table import WIDTH
 
 SEEDS = (2, 3, 4, 5, 8, 10, 20)
 ASSURANCE = 0.8

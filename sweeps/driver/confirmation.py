@@ -20,7 +20,7 @@ from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
 from sweeps.report.load import FILES, USED, Sweep, load_sweep
-from sweeps.report.sections.race import left_after
+from sweeps.report.sections.search import left_after
 from sweeps.store.trial_store import Store
 
 FILE = "shortlist.json"

@@ -7,7 +7,7 @@ from typing import Any
 from rank_core.files import atomic_write
 from sweeps.plan.plan import Plan
 from sweeps.plan.terminal import say
-from sweeps.report import Report, write_report
+from sweeps.report.build import Report, write_report
 from sweeps.report.access import ACCESS_FILE
 from sweeps.store.storage_retry import patient_read
 from sweeps.store.sweep_file import note

@@ -1,21 +1,26 @@
-"""The numbers of a report: every cell against the baseline, on every measure."""
+"""The numbers of a report: every system against its baselines, on every measure."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
-from rank_core.stats.baselines import Slot, compare_with
-from rank_core.stats.compare import Comparison
-from rank_core.stats.gain import GainInterval, gain_intervals, gain_weights
+from rank_core.seeding import generator
+from rank_core.stats.baselines import Slot, baseline_of, compare_with, of_system
+from rank_core.stats.bootstrap import CrossedWeights, crossed_weights
+from rank_core.stats.compare import Comparison, compare, scope_test_of
+from rank_core.stats.gain import GainInterval, average_gains, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
-from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test
-from rank_core.stats.table import ResultCell, ResultRow, caption
-from sweeps.report.leaders import tied_with_best
+from rank_core.stats.scopes import ScopeTest
 from sweeps.report.load import LOST, Sweep
-from sweeps.report.sections.race import fate_word, left_after
+from sweeps.report.results_table import ResultCell, ResultRow, caption
+from sweeps.report.sections.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
+
+Matrices = Mapping[str, ScoreMatrix]
+"""{measure: scores of the cells with a used seed}."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +29,15 @@ class Analysis:
 
     sweep: Sweep
     cells: list[CellSummary]
-    comparisons: list[Comparison]
-    own_comparisons: list[Comparison]  # with each system's own baseline, where declared
-    tests: dict[tuple[str, str], ScopeTest]  # by (measure, system)
+    slots: tuple[Slot, ...]  # the baselines of the letters; none without a comparison
+    comparisons: list[Comparison]  # with the first baseline
+    further: list[Comparison]  # with the others, such as each system's own
+    tests: dict[tuple[str, str], ScopeTest]  # by (measure, system), of `comparisons`
     rows: list[ResultRow]
     paired: bool  # whether the tests used the declared pairing of seeds
-    matrices: Mapping[str, ScoreMatrix]  # {measure: scores of the cells with a used seed}
-    gains: Mapping[tuple[str, str], GainInterval]  # by (measure, system)
-    own_gains: Mapping[tuple[str, str], GainInterval]  # the same over the own baseline
-    tied: Mapping[str, frozenset[str]]  # {measure: cells no test tells from the best}
+    matrices: Matrices
+    gains: Mapping[tuple[str, str, str], GainInterval]  # by (measure, system, baseline)
+    tied: Mapping[str, frozenset[str]]  # {measure: cells not significantly below the best}
 
     @property
     def baseline(self) -> CellSummary:
@@ -40,22 +45,9 @@ class Analysis:
         return next(one for one in self.cells if one.cell.cell == self.sweep.baseline)
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
-        """The baselines of the letters: that of the sweep, then each system's own."""
-        if not self.comparisons:
-            return ()
-        own = self.sweep.baselines
-        return (self.sweep.baseline, own) if own else (self.sweep.baseline,)
-
-    @property
     def primary(self) -> list[Comparison]:
         """The comparisons on the primary measure, in the order of the cells."""
         return [one for one in self.comparisons if one.measure == self.sweep.primary]
-
-    @property
-    def primary_tests(self) -> dict[str, ScopeTest]:
-        """{system: its test on the primary measure}."""
-        return {one.system: self.tests[one.measure, one.system] for one in self.primary}
 
     @property
     def undecided(self) -> list[Comparison]:
@@ -69,23 +61,25 @@ class Analysis:
             self.rows,
             split=self.sweep.split,
             alpha=self.sweep.alpha,
-            baselines=self.slots,
+            slots=self.slots,
             paired_seeds=self.paired,
             deterministic=self.sweep.deterministic,
             collapsed=sum(len(one.seeds("collapsed")) for one in self.cells),
             failed=sum(len(one.seeds(*LOST)) for one in self.cells),
             ties=_ties(self.sweep),
+            third_party=self.sweep.third_party,
         )
         if any(self.tied.values()):
             text += (
-                " Italic: a mean that is not told from the best one (queries and runs random, "
-                "same correction over the comparisons with the best)."
+                " Italic: a mean that is not significantly different from the best one (queries "
+                "and seeds random, same correction over the comparisons with the best)."
             )
         if left_after(self.sweep):
             text += (
-                " Systems without a difference were stopped by halving on dev, by design."
+                " Systems without a difference were stopped by successive halving on dev, by "
+                "design."
                 if fate_word(self.sweep) == "stopped"
-                else " Systems without a difference left the race on dev, with fewer seeds by "
+                else " Systems without a difference were eliminated on dev, with fewer seeds by "
                 "design."
             )
         if self.undecided:
@@ -102,37 +96,51 @@ class Analysis:
 
 
 def analyse(sweep: Sweep) -> Analysis:
-    """Compare whatever finished and has not left a race; without a finished baseline there is no
+    """Compare whatever finished and was not eliminated; without a finished baseline there is no
     comparison."""
     cells, left = summarize(sweep), left_after(sweep)
     scored = [one.cell.cell for one in cells if one.num_used and one.cell.cell not in left]
-    matrices = {
-        measure: score_matrix(sweep.scores, measure=measure, cells=scored)
-        for measure in sweep.measures
-        if scored
-    }
+    matrices = _matrices(sweep, scored)
     paired = sweep.paired_seeds and all(
         len(set(matrix.seeds.values())) == 1 for matrix in matrices.values()
     )
-    comparisons, own_comparisons = _comparisons(sweep, matrices, scored, paired=paired)
-    gains, own_gains = (
-        _gains(sweep, matrices, found, slot, paired=paired)
-        for found, slot in ((comparisons, sweep.baseline), (own_comparisons, sweep.baselines))
-    )
+    slots = _slots(sweep, scored)
+    by_measure = {
+        measure: compare_with(
+            matrix,
+            baselines=slots,
+            correction=sweep.correction,
+            alpha=sweep.alpha,
+            paired_seeds=paired,
+            deterministic=_deterministic(sweep, matrix),
+        )
+        for measure, matrix in matrices.items()
+        if slots
+    }
+    first, *others = [
+        [one for by_slot in by_measure.values() for one in by_slot[at]]
+        for at in range(max(len(slots), 1))
+    ]
+    average = _average_gains(sweep, matrices, first, slots)
     return Analysis(
         sweep=sweep,
         cells=cells,
-        comparisons=comparisons,
-        own_comparisons=own_comparisons,
+        slots=slots if first else (),
+        comparisons=first,
+        further=[one for slot in others for one in slot],
         tests={
-            (one.measure, one.system): _scope_test(sweep, matrices[one.measure], one, paired=paired)
-            for one in comparisons
+            (one.measure, one.system): scope_test_of(
+                matrices[one.measure],
+                (one.system, one.baseline),
+                paired_seeds=paired,
+                deterministic=sweep.deterministic,
+            )
+            for one in first
         },
-        rows=_rows(sweep, cells, comparisons, own_comparisons),
+        rows=_rows(sweep, cells, slots, by_measure, average),
         paired=paired,
         matrices=matrices,
-        gains=gains,
-        own_gains=own_gains,
+        gains=_gains(sweep, matrices, [first, *others], slots, paired=paired),
         tied={
             measure: tied_with_best(
                 matrix, alpha=sweep.alpha, correction=sweep.correction, paired=paired
@@ -142,95 +150,152 @@ def analyse(sweep: Sweep) -> Analysis:
     )
 
 
-def _comparisons(
-    sweep: Sweep, matrices: Mapping[str, ScoreMatrix], scored: list[str], *, paired: bool
-) -> tuple[list[Comparison], list[Comparison]]:
-    """Those with the sweep's baseline, and those with each system's own."""
-    if sweep.baseline not in scored:
-        return [], []
-    own = {cell: base for cell, base in sweep.baselines.items() if {cell, base} <= set(scored)}
-    by_slot: tuple[list[Comparison], list[Comparison]] = ([], [])
-    for matrix in matrices.values():
-        found = compare_with(
-            matrix,
-            baselines=(sweep.baseline, own),
-            correction=sweep.correction,
-            alpha=sweep.alpha,
-            paired_seeds=paired,
-            deterministic=[cell for cell in sweep.deterministic if cell in scored],
-        )
-        for slot, one in zip(by_slot, found, strict=True):
-            slot.extend(one)
-    return by_slot
+def tied_with_best(
+    matrix: ScoreMatrix, *, alpha: float, correction: str, paired: bool
+) -> frozenset[str]:
+    """Cells that do not differ from the best one with queries and training runs random.
+
+    The family is all comparisons with the best cell. A cell with one seed is never named: that
+    nothing is known about it does not make it as good. Of equal means the first is the best.
+    """
+    best = max(matrix.cells, key=lambda cell: float(np.mean(matrix.scores[cell])))
+    compared = compare(
+        matrix, baseline=best, correction=correction, alpha=alpha, paired_seeds=paired
+    )
+    return frozenset(one.system for one in compared if one.p_both_adjusted >= alpha)
+
+
+def without_collapsed(analysis: Analysis) -> ScoreMatrix | None:
+    """The primary measure without collapsed seeds; None if nothing collapsed or nothing is left."""
+    sweep = analysis.sweep
+    collapsed = [(c.cell.cell, seed) for c in analysis.cells for seed in c.seeds("collapsed")]
+    if not collapsed:
+        return None
+    keys = pd.MultiIndex.from_frame(sweep.scores[["cell", "seed"]])
+    kept = sweep.scores[~keys.isin(collapsed)]
+    alive = set(kept["cell"])
+    cells = [one.cell for one in sweep.cells if one.cell in alive]
+    return score_matrix(kept, measure=sweep.primary, cells=cells) if cells else None
+
+
+def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
+    """One per measure; measures of one collection share their queries."""
+    found: dict[str, ScoreMatrix] = {}
+    for measures in sweep.collections.values() if scored else ():
+        table = sweep.scores[sweep.scores["measure"].isin(measures)]
+        found |= {one: score_matrix(table, measure=one, cells=scored) for one in measures}
+    return found
+
+
+def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
+    """The baselines that have a score; none without the first."""
+    first, *others = (
+        slot
+        if isinstance(slot, str)
+        else {cell: base for cell, base in slot.items() if {cell, base} <= set(scored)}
+        for slot in sweep.slots
+    )
+    if isinstance(first, str) and first not in scored:
+        return ()
+    return (first, *(slot for slot in others if slot))
+
+
+def _deterministic(sweep: Sweep, matrix: ScoreMatrix) -> list[str]:
+    return [cell for cell in sweep.deterministic if cell in matrix.cells]
 
 
 def _gains(
     sweep: Sweep,
-    matrices: Mapping[str, ScoreMatrix],
-    comparisons: list[Comparison],
-    slot: Slot,
+    matrices: Matrices,
+    by_slot: Sequence[list[Comparison]],
+    slots: Sequence[Slot],
     *,
     paired: bool,
-) -> dict[tuple[str, str], GainInterval]:
-    """The relative gains; all measures share the replicates, they come from the same runs."""
-    if not comparisons:
-        return {}
-    weights = gain_weights(matrices[sweep.primary], paired_seeds=paired)
-    found: dict[tuple[str, str], GainInterval] = {}
-    for measure, matrix in matrices.items():
-        df = {one.system: one.df_both for one in comparisons if one.measure == measure}
-        gains = gain_intervals(matrix, baseline=slot, df=df, weights=weights, level=1 - sweep.alpha)
-        found |= {(measure, system): one for system, one in gains.items()}
+) -> dict[tuple[str, str, str], GainInterval]:
+    """The relative gains; the measures of a collection share the replicates of its queries."""
+    found: dict[tuple[str, str, str], GainInterval] = {}
+    for measures in sweep.collections.values() if slots and by_slot[0] else ():
+        weights = gain_weights(matrices[measures[0]], paired_seeds=paired)
+        for compared, slot in zip(by_slot, slots, strict=True):
+            for measure in measures:
+                df = {one.system: one.df_both for one in compared if one.measure == measure}
+                gains = gain_intervals(
+                    matrices[measure], baseline=slot, df=df, weights=weights, level=1 - sweep.alpha
+                )
+                for system, gain in gains.items():
+                    found[measure, system, str(baseline_of(system, slot))] = gain
     return found
 
 
-def _scope_test(sweep: Sweep, matrix: ScoreMatrix, one: Comparison, *, paired: bool) -> ScopeTest:
-    sides = matrix.scores[one.system], matrix.scores[one.baseline]
-    fixed = one.system in sweep.deterministic, one.baseline in sweep.deterministic
-    if paired and not any(fixed):
-        return paired_scope_test(*sides)
-    return scope_test(*sides, deterministic=fixed)
+def _average_gains(
+    sweep: Sweep, matrices: Matrices, compared: Sequence[Comparison], slots: Sequence[Slot]
+) -> dict[str, GainInterval]:
+    """{system: average gain over the first baseline} where there are several collections.
+
+    All columns share the draws of the training runs, because the k-th run of a system is the same
+    run everywhere; the columns of one collection share those of its queries as well.
+    """
+    if len(sweep.collections) < 2 or not slots:
+        return {}
+    weights: list[CrossedWeights] = []
+    for collection, measures in sweep.collections.items():
+        drawn = crossed_weights(
+            matrices[measures[0]],
+            rng=generator(0, f"average gains {collection}"),
+            stretched=True,
+        )
+        seeds = weights[0].seeds if weights else drawn.seeds
+        weights += [CrossedWeights(drawn.queries_BQ, seeds)] * len(measures)
+    df: dict[str, float] = {}
+    for one in compared:
+        df[one.system] = min(one.df_both, df.get(one.system, one.df_both))
+    return average_gains(
+        [matrices[measure] for measures in sweep.collections.values() for measure in measures],
+        baseline=slots[0],
+        df=df,
+        weights=weights,
+        level=1 - sweep.alpha,
+    )
 
 
 def _rows(
     sweep: Sweep,
     cells: list[CellSummary],
-    comparisons: list[Comparison],
-    own_comparisons: list[Comparison],
+    slots: Sequence[Slot],
+    by_measure: Mapping[str, Sequence[Sequence[Comparison]]],
+    average: Mapping[str, GainInterval],
 ) -> list[ResultRow]:
     """The rows of the table; cells of one group stand together, groups in order of appearance."""
-    by_place = {(one.system, one.measure): one for one in comparisons}
-    own = {(one.system, one.measure): one for one in own_comparisons}
     groups = list(dict.fromkeys(one.cell.group for one in cells))
+    first = sweep.slots[0]
+    baselines = [first] if isinstance(first, str) else list(first.values())
     return [
         ResultRow(
             label=one.cell.label,
             group=one.cell.group,
             cell=one.cell.cell,
-            is_baseline=one.cell.cell == sweep.baseline,
+            is_baseline=one.cell.cell in baselines,
             seeds_used=one.num_used,
             seeds_launched=one.num_launched,
             cells=tuple(
                 ResultCell(
-                    measure=measure,
-                    mean=one.mean(measure),
-                    sd_seeds=_deviation(list(one.seed_means[measure].values())),
-                    comparison=by_place.get(place := (one.cell.cell, measure)),
-                    others=(own[place],) if place in own else (),
+                    measure,
+                    one.mean(measure),
+                    _deviation(list(one.seed_means[measure].values())),
+                    *of_system(by_measure.get(measure, [[]]), one.cell.cell),
                 )
                 for measure in sweep.measures
             ),
+            average_gain=average.get(one.cell.cell),
         )
         for one in sorted(cells, key=lambda one: groups.index(one.cell.group))
     ]
 
 
 def _deviation(values: list[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
 def _ties(sweep: Sweep) -> int | None:
-    """Tied scores of all used trials; None where the ledger does not count them."""
-    if "ties" not in sweep.trials:
-        return None
-    return int(sweep.trials["ties"].fillna(0).sum())
+    """Tied scores of all used trials; None where they were not counted."""
+    return int(sweep.trials["ties"].fillna(0).sum()) if "ties" in sweep.trials else None

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from rank_core.files import atomic_write
 from rank_core.stats.compare import Comparison
-from rank_core.stats.table import render_csv, render_latex, render_markdown
 from sweeps.report.access import Access, record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.figures import figures
 from sweeps.report.load import load_sweep
 from sweeps.report.page import page
-from sweeps.report.results import comparisons_csv, results_json
+from sweeps.report.results import results_json, table_files
 from sweeps.report.sections.factors import grid_factors
 from sweeps.report.sections.reliability import assess
 from sweeps.report.terminal import terminal_text
@@ -47,34 +46,20 @@ def write_report(sweep_dir: Path, command: str | None = None) -> Report:
 
 def _files(analysis: Analysis, accesses: list[Access]) -> dict[str, bytes]:
     """{file name below the folder: contents}."""
-    sweep, rows, caption = analysis.sweep, analysis.rows, analysis.caption
-    baselines = analysis.slots
-    trust, factors = assess(analysis), grid_factors(analysis)
-    shown = figures(analysis, trust)
+    reliability, factors = assess(analysis), grid_factors(analysis)
+    drawn = figures(analysis, reliability)
     texts = {
-        "comparisons.csv": comparisons_csv([*analysis.comparisons, *analysis.own_comparisons]),
-        "table.md": render_markdown(
-            rows, alpha=sweep.alpha, baselines=baselines, caption=caption, tied=analysis.tied
-        ),
-        "table.tex": render_latex(
-            rows,
-            alpha=sweep.alpha,
-            baselines=baselines,
-            caption=caption,
-            label=f"tab:{sweep.name}",
-            tied=analysis.tied,
-        ),
-        "table.csv": render_csv(rows),
-        "results.json": results_json(analysis, trust, factors),
-        "index.html": page(analysis, trust, factors, shown, accesses),
+        **table_files(analysis, label=f"tab:{analysis.sweep.name}"),
+        "results.json": results_json(analysis, reliability, factors),
+        "index.html": page(analysis, reliability, factors, drawn, accesses),
     }
-    return {name: text.encode() for name, text in texts.items()} | _plots(shown)
+    return {name: text.encode() for name, text in texts.items()} | _plots(drawn)
 
 
-def _plots(shown: list[Shown]) -> dict[str, bytes]:
+def _plots(drawn: list[Shown]) -> dict[str, bytes]:
     """Every figure of the page as two files, for slides and papers."""
     files = {}
-    for one in shown:
+    for one in drawn:
         files[f"{PLOTS}/{one.drawing.name}.svg"] = one.drawing.svg.encode()
         files[f"{PLOTS}/{one.drawing.name}.png"] = one.drawing.png
     return files

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rank_core.errors import BadInput
+from rank_core.stats.baselines import Slot
 
 FAILURES = "failures.parquet"  # of attempts; a sweep in which none failed has no such file
 FILES = ("sweep.json", "trials.parquet", "per_query.parquet")
@@ -41,38 +42,45 @@ class Cell:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One sweep on disk. `scores` holds the reported split and used trials only; `dev_scores` the
-    primary measure of these trials on split `dev`, empty where the sweep kept none."""
+    """Systems over their seeds: a sweep on disk, or runs of anybody. `scores` holds the reported
+    split and used trials only; `dev_scores` the primary measure of these trials on split `dev`,
+    empty where there is none."""
 
     folder: Path
-
     name: str
     question: str
     split: str
     measures: tuple[str, ...]
     primary: str
-    baseline: str
+    slots: tuple[Slot, ...]  # a baseline for all, then such as {cell: its own, the FirstP of it}
     deterministic: tuple[str, ...]  # cells whose one run is the only one there is
-    baselines: Mapping[str, str]  # {cell: its own baseline, such as FirstP of its backbone}
     alpha: float
     correction: str
     rope: float  # differences up to this size are called practically equal
-    paired_seeds: bool
-    swept: tuple[str, ...]
-    seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
-    collection: Mapping[str, Any]
-    backbone: Mapping[str, Any]
-    first_stage: Mapping[str, float]
-    versions: Mapping[str, str]
-    command: str
-    confirms: Mapping[str, Any] | None  # the choice of another sweep that this one tests anew
-    search: Mapping[str, Any]  # how the cells were chosen, and who left a race; may be empty
-    stopped: str  # why it ended before all was run; empty where it did not
+    collections: Mapping[str, tuple[str, ...]]  # {collection: its measures}; "" for the only one
     trials: pd.DataFrame
-    failures: pd.DataFrame  # a row per attempt that ended without a result
     scores: pd.DataFrame
-    dev_scores: pd.DataFrame
+    dev_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
+    failures: pd.DataFrame = field(default_factory=pd.DataFrame)  # attempts without a result
+    paired_seeds: bool = False
+    swept: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    collection: Mapping[str, Any] = field(default_factory=dict)
+    backbone: Mapping[str, Any] = field(default_factory=dict)
+    first_stage: Mapping[str, float] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+    confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested anew here
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """How the cells were chosen, and which were eliminated; may be empty."""
+    stopped: str = ""  # why it ended before all was run; empty where it did not
+    third_party: bool = False  # runs of which nobody here knows how many were launched
+
+    @property
+    def baseline(self) -> str:
+        """The cell that all others are compared with; "" where each has its own only."""
+        return self.slots[0] if isinstance(self.slots[0], str) else ""
 
     def label(self, cell: str) -> str:
         """The name of a cell in tables and plots."""
@@ -101,8 +109,7 @@ def load_sweep(folder: Path) -> Sweep:
         split=described["split"],
         measures=measures,
         primary=described["primary"],
-        baseline=described["baseline"],
-        baselines=_baselines(folder / "sweep.json", described, cells),
+        slots=_slots(folder / "sweep.json", described, cells),
         deterministic=tuple(described.get("deterministic") or ()),
         alpha=float(described.get("alpha", 0.05)),
         correction=described.get("correction") or _correction(len(cells) - 1),
@@ -123,6 +130,7 @@ def load_sweep(folder: Path) -> Sweep:
         failures=_failures(folder / FAILURES, trials),
         scores=scores,
         dev_scores=_dev_scores(table, trials, described["primary"]),
+        collections={"": measures},
     )
 
 
@@ -182,10 +190,8 @@ def _cells(path: Path, described: Mapping[str, Any]) -> tuple[Cell, ...]:
     return cells
 
 
-def _baselines(
-    path: Path, described: Mapping[str, Any], cells: tuple[Cell, ...]
-) -> Mapping[str, str]:
-    """Each cell's own baseline, where the sweep declares such; one that is its own has none."""
+def _slots(path: Path, described: Mapping[str, Any], cells: tuple[Cell, ...]) -> tuple[Slot, ...]:
+    """The baseline of all and, where the sweep declares such, each cell's own."""
     names = {one.cell for one in cells}
     declared = described.get("baselines") or {}
     for cell, baseline in declared.items():
@@ -195,7 +201,8 @@ def _baselines(
                     f"{path}: baselines must map cells to cells, got {name!r}; "
                     f"known: {', '.join(sorted(names))}"
                 )
-    return {cell: baseline for cell, baseline in declared.items() if cell != baseline}
+    own = {cell: baseline for cell, baseline in declared.items() if cell != baseline}
+    return (described["baseline"], own) if own else (described["baseline"],)
 
 
 def _table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:

@@ -1,41 +1,17 @@
-"""Letters, signs, p-values, short names and plain tables, for terminal, page and figures."""
+"""Numbers as a reader sees them: rounding happens here and nowhere earlier."""
 
 import math
-from collections.abc import Collection, Sequence
 
-from rank_core.stats.baselines import Slot, by_slot, letter
 from rank_core.stats.compare import Comparison
-from rank_core.stats.table import ResultCell
+
+MISSING = "—"
 
 
-def letters(system: str, cell: ResultCell, slots: Sequence[Slot], alpha: float) -> str:
-    """One letter per baseline from which the system differs; see `baselines.letter`."""
-    found = by_slot(system, cell.comparisons, slots)
-    return "".join(letter(one, slot, alpha) for slot, one in enumerate(found))
-
-
-def p_text(p: float) -> str:
-    """A p-value as a reader needs it: three decimals, `<.001` below, a dash where undefined."""
-    if math.isnan(p):
-        return "—"
-    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
-
-
-def relation(p: float) -> str:
-    """`= .012` or `<.001`, for a sentence."""
-    text = p_text(p)
-    return text if text.startswith("<") else f"= {text}"
-
-
-def percent(share: float) -> str:
-    """A share of 1 in whole percent; what is neither never nor always does not read as that."""
-    if math.isnan(share):
-        return "—"
-    if 0 < share < 0.01:
-        return "under 1 %"
-    if 0.99 < share < 1:
-        return "over 99 %"
-    return f"{100 * share:.0f} %"
+def number(value: float, digits: int = 3) -> str:
+    """A rounded number with a true minus sign; a rounded -0 is 0, NaN a dash."""
+    if math.isnan(value):
+        return MISSING
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
 def signed(value: float, digits: int = 3) -> str:
@@ -49,13 +25,66 @@ def short_signed(value: float) -> str:
     return text[0] + text[1:].removeprefix("0")
 
 
-def short_interval(one: Comparison) -> str:
-    """Both ends; two seeds can leave an interval that no measure could fill, one seed none."""
+def p_text(p: float) -> str:
+    """A p-value: three decimals, `<.001` below, a dash where undefined."""
+    if math.isnan(p):
+        return MISSING
+    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+
+
+def relation(p: float) -> str:
+    """`= .012` or `<.001`, for a sentence."""
+    text = p_text(p)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def percent(share: float) -> str:
+    """A share of 1 in whole percent; what is neither never nor always does not read as that."""
+    if math.isnan(share):
+        return MISSING
+    if 0 < share < 0.01:
+        return "under 1 %"
+    if 0.99 < share < 1:
+        return "over 99 %"
+    return f"{100 * share:.0f} %"
+
+
+def gain_text(gain: float) -> str:
+    """A relative gain in percent with its sign; a dash where the baseline's mean is 0."""
+    return MISSING if math.isnan(gain) else f"{signed(100 * gain, 1)} %"
+
+
+def level_text(alpha: float) -> str:
+    """The level of an interval: `95 %`."""
+    return f"{100 * (1 - alpha):g} %"
+
+
+def interval_text(one: Comparison) -> str:
+    """The interval of a difference in a sentence or on a page; a dash where one seed leaves none"""
     if math.isnan(one.ci_low):
-        return "—"
+        return MISSING
+    return f"{signed(one.ci_low)} to {signed(one.ci_high)}"
+
+
+def short_interval(one: Comparison) -> str:
+    """Both ends for a terminal; two seeds can leave an interval that no measure could fill."""
+    if math.isnan(one.ci_low):
+        return MISSING
     if one.ci_high - one.ci_low > 2:
-        return "says nothing"
+        return "too wide"
     return f"[{short_signed(one.ci_low)}, {short_signed(one.ci_high)}]"
+
+
+def wins_text(one: Comparison) -> str:
+    """Queries won / tied / lost."""
+    return f"{one.wins}/{one.ties}/{one.losses}"
+
+
+def names_text(names: list[str], most: int = 3) -> str:
+    """`a, b and c`; of more than `most` names the first ones and how many more there are."""
+    if len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def shortened(label: str, width: int) -> str:
@@ -64,16 +93,3 @@ def shortened(label: str, width: int) -> str:
         return label
     tail = (width - 1) * 3 // 5
     return f"{label[: width - 1 - tail]}…{label[-tail:]}"
-
-
-def aligned(lines: Sequence[Sequence[str]], *, left: Collection[int]) -> list[str]:
-    """A table of a terminal, the first line its heading; columns not in `left` align right."""
-    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-    drawn = [
-        "  ".join(
-            text.ljust(width) if at in left else text.rjust(width)
-            for at, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return [drawn[0], "-" * max(map(len, drawn)), *drawn[1:]]

@@ -1,81 +1,90 @@
 """The page `index.html`: one file that needs nothing else, to read, to print, to mail."""
 
 import math
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
-from rank_core.stats.table import ResultCell, ResultRow
+from rank_core.stats.gain import GainInterval
 from sweeps.report.access import Access, access_sentence
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import Shown
-from sweeps.report.notation import letters, p_text, signed
-from sweeps.report.sections.attempts import happened, lost_rows
+from sweeps.report.html import render
+from sweeps.report.notation import (
+    MISSING,
+    gain_text,
+    interval_text,
+    level_text,
+    p_text,
+    signed,
+    wins_text,
+)
+from sweeps.report.results_table import ResultRow, Scores
+from sweeps.report.sections.attempts import happened, lost_table
 from sweeps.report.sections.conclusions import conclusions
 from sweeps.report.sections.factors import GridFactors, factor_sentences
-from sweeps.report.sections.query_sets import set_sizes
-from sweeps.report.sections.race import fate_word, left_after, standings
-from sweeps.report.sections.reliability import Trust
-from sweeps.report.sections.reliability_tables import collapsed_rows, component_rows, limit_rows
-from sweeps.report.sections.reliability_text import correction_note, trust_sentences
-from sweeps.report.sections.result_tables import gain_text, interval_text, own_rows, set_rows
+from sweeps.report.sections.reliability import (
+    Reliability,
+    collapsed_table,
+    component_table,
+    correction_note,
+    limit_table,
+    reliability_sentences,
+)
+from sweeps.report.sections.search import fate_word, left_after, standings
+from sweeps.report.summary import CellSummary, query_set_means, query_sets
+from sweeps.report.table import Cell, Row, Table, table, table_row
 
-_TEMPLATES = Path(__file__).parent
-_UNDEFINED = "—"
+_COSTS = {
+    "coverage": "document read",
+    "encoder_tokens_per_document": "tokens / document",
+}
 
 
 def page(
     analysis: Analysis,
-    trust: Trust,
+    reliability: Reliability,
     factors: list[GridFactors],
-    shown: list[Shown],
+    figures: list[Shown],
     accesses: list[Access],
 ) -> str:
-    """The whole page as HTML text."""
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """The whole page of a sweep as HTML text."""
     sweep = analysis.sweep
     sentences = conclusions(analysis)
-    return environment.get_template("template.html").render(
-        sweep=sweep,
-        analysis=analysis,
+    components, limits = component_table(analysis, reliability), limit_table(analysis, reliability)
+    return render(
+        "page.html",
+        title=sweep.question,
         answer=sentences[0],
         notes=[*sentences[1:], *([note] if (note := correction_note(analysis)) else [])],
         facts=_facts(analysis),
-        others=[one for one in sweep.measures if one != sweep.primary],
-        rows=[_row(analysis, row) for row in analysis.rows],
-        columns=_cost_columns(analysis),
-        level=f"{100 * (1 - sweep.alpha):g} %",
-        trust=_trust(analysis, trust, accesses),
-        components=component_rows(analysis, trust),
-        limits=limit_rows(analysis, trust),
-        collapsed=collapsed_rows(analysis, trust),
-        own=own_rows(analysis),
-        standings=standings(sweep),
-        sets=set_rows(analysis),
-        factors=factor_sentences(analysis, factors),
-        figures=[(one, Markup(one.drawing.inline)) for one in shown if not one.appendix],
-        appendix=[(one, Markup(one.drawing.inline)) for one in shown if one.appendix],
+        results=_results(analysis),
+        further=[one for one in (standings(sweep), _own_baselines(analysis)) if one],
+        sets=_query_sets(analysis),
+        reliability=_subjects(analysis, reliability, factors, accesses),
+        collapsed=collapsed_table(analysis, reliability),
+        limits=[one for one in (components, limits) if one],
+        figures=figures,
         happened=happened(sweep),
-        lost=lost_rows(sweep),
+        lost=lost_table(sweep),
         trials=_trials(analysis),
+        command=sweep.command,
         origins=_origins(analysis),
     )
 
 
-def _trust(analysis: Analysis, trust: Trust, accesses: list[Access]) -> list[tuple[str, str]]:
+def _subjects(
+    analysis: Analysis,
+    reliability: Reliability,
+    factors: list[GridFactors],
+    accesses: list[Access],
+) -> list[tuple[str, str]]:
     """The sentences of the results and, on this page alone, when the test values were opened: a
     time is no result."""
-    sentences = trust_sentences(analysis, trust)
+    sentences = reliability_sentences(analysis, reliability)
+    if not sentences:
+        return []
     looks = access_sentence(accesses)
-    return [*sentences, *([("Looks at the test", looks)] if sentences and looks else [])]
+    tests = [("Factors before cells", text) for text in factor_sentences(analysis, factors)]
+    return [*sentences, *([("Access to the test", looks)] if looks else []), *tests]
 
 
 def _facts(analysis: Analysis) -> list[str]:
@@ -86,7 +95,7 @@ def _facts(analysis: Analysis) -> list[str]:
         documents = sweep.collection.get("num_documents")
         size = f" ({documents:,} documents)" if isinstance(documents, int) else ""
         facts.append(f"collection {sweep.collection['name']}{size}")
-    sets = [f"{name} {count}" for name, count in set_sizes(analysis).items()]
+    sets = [f"{name} {count}" for name, count in query_sets(sweep).items()]
     pooled = f" ({', '.join(sets)})" if sets else ""
     facts.append(f"{sweep.scores['query_id'].nunique()} queries{pooled} of split {sweep.split}")
     if "name" in sweep.backbone:
@@ -96,102 +105,155 @@ def _facts(analysis: Analysis) -> list[str]:
     return facts
 
 
-def _row(analysis: Analysis, row: ResultRow) -> dict[str, Any]:
-    """One line of the table, rounded for reading."""
-    primary = analysis.sweep.primary
-    cells = {one.measure: one for one in row.cells}
-    one = cells[primary].comparison
-    summary = next(found for found in analysis.cells if found.cell.cell == row.cell)
-    return {
-        "label": row.label,
-        "group": row.group,
-        "is_baseline": row.is_baseline,
-        "seeds": summary.used_of_launched,
-        "lost": row.seeds_used + len(summary.seeds("stopped")) < row.seeds_launched
-        or bool(summary.seeds("collapsed")),
-        "collapsed": len(summary.seeds("collapsed")),
-        "left": fate_word(analysis.sweep) if row.cell in left_after(analysis.sweep) else "",
-        "primary": _score(analysis, row, cells[primary]),
-        "best": _is_best(analysis, row, primary),
-        "difference": "" if one is None else signed(one.delta),
-        "interval": "" if one is None else interval_text(one),
-        "gain": "" if one is None else gain_text(one, analysis.gains),
-        "tied": row.cell in analysis.tied.get(primary, ()),
-        "queries": "" if one is None else f"{one.wins}/{one.ties}/{one.losses}",
-        "p": "" if one is None else p_text(one.p_both_adjusted),
-        "others": [
-            _score(analysis, row, cell)
-            | {
-                "best": _is_best(analysis, row, name),
-                "tied": row.cell in analysis.tied.get(name, ()),
-            }
-            for name, cell in cells.items()
-            if name != primary
-        ],
-        "costs": [_cost(summary.cell, name) for name, _ in _cost_columns(analysis)],
-    }
+def _results(analysis: Analysis) -> Table:
+    """The table of the page: the primary measure with its comparison, other measures, costs."""
+    sweep, level = analysis.sweep, level_text(analysis.sweep.alpha)
+    costs = [one for one in _COSTS if any(getattr(c, one) is not None for c in sweep.cells)]
+    heading = ["system", "seeds used / launched", sweep.primary]
+    if analysis.comparisons:
+        gain = f"gain, {level} interval" if analysis.gains else "gain"
+        heading += ["difference", f"{level} interval", "p", gain, "won / tied / lost"]
+    heading += [one for one in sweep.measures if one != sweep.primary]
+    heading += [_COSTS[one] for one in costs]
+    scores = Scores(analysis.rows, analysis.slots, sweep.alpha, tied=analysis.tied)
+    summaries = {one.cell.cell: one for one in analysis.cells}
+    rows = [_row(analysis, one, scores, summaries[one.cell], costs) for one in analysis.rows]
+    return table(heading, rows, caption=analysis.caption)
 
 
-def _is_best(analysis: Analysis, row: ResultRow, measure: str) -> bool:
-    """Whether the mean is the highest of its column after rounding."""
-    means = {one.cell.cell: one.mean(measure) for one in analysis.cells if one.num_used}
-    return row.cell in means and round(means[row.cell], 3) == round(max(means.values()), 3)
-
-
-def _score(analysis: Analysis, row: ResultRow, cell: ResultCell) -> dict[str, Any]:
-    if math.isnan(cell.mean):
-        return {"mean": _UNDEFINED, "deviation": "", "letter": ""}
-    deviation = "" if math.isnan(cell.sd_seeds) else f"± {cell.sd_seeds:.3f}"
-    marks = letters(row.cell, cell, analysis.slots, analysis.sweep.alpha)
-    return {"mean": f"{cell.mean:.3f}", "deviation": deviation, "letter": marks}
-
-
-def _cost_columns(analysis: Analysis) -> list[tuple[str, str]]:
-    """What reading costs, where the sweep recorded it: (attribute, heading)."""
-    return [
-        (name, heading)
-        for name, heading in (
-            ("coverage", "document read"),
-            ("encoder_tokens_per_document", "tokens / document"),
-        )
-        if any(getattr(one, name) is not None for one in analysis.sweep.cells)
+def _row(
+    analysis: Analysis, shown: ResultRow, scores: Scores, summary: CellSummary, costs: list[str]
+) -> Row:
+    sweep = analysis.sweep
+    at = sweep.measures.index(sweep.primary)
+    cells: list[str | Cell] = [
+        f"{shown.label} (baseline)" if shown.is_baseline else shown.label,
+        _seeds(analysis, summary),
+        scores.cell(shown, at),
     ]
+    one = shown.cells[at].comparison
+    if one is not None:
+        gain = analysis.gains.get((one.measure, one.system, one.baseline))
+        cells += [signed(one.delta), interval_text(one), p_text(one.p_both_adjusted)]
+        cells += [_gain(one.relative_gain, gain), wins_text(one)]
+    elif analysis.comparisons:
+        cells += [""] * 5
+    cells += [scores.cell(shown, other) for other in range(len(sweep.measures)) if other != at]
+    cells += [_cost(getattr(summary.cell, one), one) for one in costs]
+    return table_row(*cells, group=shown.group, style="baseline" if shown.is_baseline else "")
 
 
-def _cost(cell: Any, name: str) -> str:
-    value = getattr(cell, name)
+def _seeds(analysis: Analysis, summary: CellSummary) -> Cell:
+    """Seeds used of those launched, and why some are missing."""
+    collapsed = len(summary.seeds("collapsed"))
+    parts = [summary.used_of_launched]
+    if summary.cell.cell in left_after(analysis.sweep):
+        parts.append(fate_word(analysis.sweep))
+    if collapsed:
+        parts.append(f"{collapsed} collapsed")
+    missing = summary.num_used + len(summary.seeds("stopped")) < summary.num_launched
+    return Cell(", ".join(parts), face="lost" if missing or collapsed else "")
+
+
+def _gain(gain: float, interval: GainInterval | None) -> Cell:
+    """The relative gain and its interval, which one seed does not have."""
+    if interval is None or math.isnan(gain):
+        return Cell(gain_text(gain))
+    note = f"{signed(100 * interval.low, 0)} to {signed(100 * interval.high, 0)}"
+    return Cell(gain_text(gain), note=note)
+
+
+def _cost(value: float | None, name: str) -> str:
     if value is None:
-        return _UNDEFINED
+        return MISSING
     return f"{value:.0%}" if name == "coverage" else f"{value:,.0f}"
 
 
-def _trials(analysis: Analysis) -> list[dict[str, str]]:
-    """The ledger for reading: one line per trial, lost ones marked."""
+def _own_baselines(analysis: Analysis) -> Table | None:
+    """The comparisons with each system's own baseline, on the primary measure."""
+    sweep, level = analysis.sweep, level_text(analysis.sweep.alpha)
+    rows = [
+        (
+            sweep.label(one.system),
+            sweep.label(one.baseline),
+            signed(one.delta),
+            interval_text(one),
+            p_text(one.p_both_adjusted),
+            _gain(one.relative_gain, analysis.gains.get((one.measure, one.system, one.baseline))),
+            wins_text(one),
+        )
+        for one in analysis.further
+        if one.measure == sweep.primary
+    ]
+    heading = ("system", "own baseline", f"difference in {sweep.primary}", f"{level} interval")
+    return (
+        rows
+        and table(
+            (*heading, "p", f"gain, {level} interval", "won / tied / lost"),
+            rows,
+            "llrrrrr",
+            title="Against each system's own baseline",
+            caption="Letter b/B of the table above; a family of comparisons of its own in the "
+            "correction.",
+        )
+    ) or None
+
+
+def _query_sets(analysis: Analysis) -> Table | None:
+    """The mean over all queries and that of every query set, where there are several."""
+    means, sizes = query_set_means(analysis.sweep), query_sets(analysis.sweep)
+    primary = analysis.sweep.primary
+    if not means:
+        return None
+    return table(
+        (
+            "system",
+            f"all ({sum(sizes.values())})",
+            *(f"{name} ({count})" for name, count in sizes.items()),
+        ),
+        [
+            (
+                one.cell.label,
+                f"{one.mean(primary):.3f}",
+                *(f"{means[one.cell.cell][name]:.3f}" for name in sizes),
+            )
+            for one in analysis.cells
+            if one.num_used
+        ],
+        title=f"{primary} by query set",
+        caption="The tests are over all queries as one set, keyed by set and query: every query "
+        "counts alike, so the first column is not the mean of the others.",
+    )
+
+
+def _trials(analysis: Analysis) -> Table:
+    """One line per trial, lost ones marked."""
     sweep = analysis.sweep
-    lines = []
+    summaries = {one.cell.cell: one for one in analysis.cells}
+    rows = []
     for trial in sweep.trials.to_dict("records"):
-        summary = next(one for one in analysis.cells if one.cell.cell == trial["cell"])
+        summary = summaries[trial["cell"]]
         score = summary.seed_means[sweep.primary].get(int(trial["seed"]))
         peak = _number(trial, "peak_memory_bytes")
-        lines.append(
-            {
-                "label": summary.cell.label,
-                "seed": str(trial["seed"]),
-                "status": str(trial["status"]),
-                "mark": "" if trial["status"] == "done" else "lost",
-                "score": _UNDEFINED if score is None else f"{score:.3f}",
-                "attempts": _whole(_number(trial, "attempts")),
-                "reason": _text(trial.get("stop_reason")),
-                "train": _whole(_number(trial, "train_seconds")),
-                "evaluate": _whole(_number(trial, "eval_seconds")),
-                "peak": _UNDEFINED if peak is None else f"{peak / 2**30:.1f}",
-            }
+        reason = trial.get("stop_reason")  # parquet turns an absent one into NaN or None
+        rows.append(
+            table_row(
+                summary.cell.label,
+                str(trial["seed"]),
+                str(trial["status"]),
+                MISSING if score is None else f"{score:.3f}",
+                *(_whole(_number(trial, n)) for n in ("attempts", "train_seconds", "eval_seconds")),
+                MISSING if peak is None else f"{peak / 2**30:.1f}",
+                reason if isinstance(reason, str) else "",
+                style="" if trial["status"] == "done" else "lost",
+            )
         )
-    return lines
+    columns = "system,seed,status,%s,attempts,training s,evaluation s,peak memory GiB,stop reason"
+    return table((columns % sweep.primary).split(","), rows, "lrlrrrrrl")
 
 
 def _number(trial: dict[Any, Any], name: str) -> float | None:
-    """A number of the ledger; None where the column or the value is missing."""
+    """A number of the trials' table; None where the column or the value is missing."""
     try:
         value = float(trial.get(name, math.nan))
     except TypeError:  # None and NA: a trial that never ran has no seconds
@@ -199,13 +261,8 @@ def _number(trial: dict[Any, Any], name: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _text(value: object) -> str:
-    """A text of the ledger; parquet turns an absent one into NaN or None."""
-    return value if isinstance(value, str) else ""
-
-
 def _whole(value: float | None) -> str:
-    return _UNDEFINED if value is None else f"{value:,.0f}"
+    return MISSING if value is None else f"{value:,.0f}"
 
 
 def _origins(analysis: Analysis) -> list[tuple[str, str]]:

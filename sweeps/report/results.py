@@ -1,24 +1,20 @@
-"""The report as data: `comparisons.csv` and `results.json`, nothing rounded."""
+"""The report as files beside its page: the table in three formats and all numbers, unrounded."""
 
-import csv
 import dataclasses
-import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rank_core.stats.compare import Comparison
-from rank_core.stats.gain import GainInterval
 from sweeps.report.analysis import Analysis
+from sweeps.report.results_table import results_csv, results_table
 from sweeps.report.sections.conclusions import conclusions
 from sweeps.report.sections.factors import GridFactors
-from sweeps.report.sections.query_sets import set_means, set_sizes
-from sweeps.report.sections.reliability import Trust
-from sweeps.report.sections.reliability_text import trust_sentences
-from sweeps.report.summary import CellSummary
+from sweeps.report.sections.reliability import Reliability, reliability_sentences
+from sweeps.report.summary import CellSummary, query_set_means, query_sets
+from sweeps.report.table import Table, csv_text, latex, markdown
 
 SCHEMA_VERSION = 4
 
@@ -28,66 +24,96 @@ COMPARISON_COLUMNS = (
 ).split()
 
 
-def comparisons_csv(comparisons: list[Comparison]) -> str:
+def table_files(analysis: Analysis, *, label: str, notes: Sequence[str] = ()) -> dict[str, str]:
+    """{file name: contents} of the table as Markdown, LaTeX and CSV, and of its comparisons."""
+    shown = paper_table(analysis, notes)
+    return {
+        "comparisons.csv": comparisons_csv(analysis),
+        "table.md": markdown(shown),
+        "table.tex": latex(shown, label),
+        "table.csv": results_csv(analysis.rows),
+    }
+
+
+def paper_table(analysis: Analysis, notes: Sequence[str] = ()) -> Table:
+    """The table of all measures under its caption, to which `notes` are added."""
+    return results_table(
+        analysis.rows,
+        alpha=analysis.sweep.alpha,
+        slots=analysis.slots,
+        tied=analysis.tied,
+        caption=" ".join([analysis.caption, *notes]),
+    )
+
+
+def comparisons_csv(analysis: Analysis) -> str:
     """One line per comparison; a value that is not defined is an empty field."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COMPARISON_COLUMNS)
-    for one in comparisons:
-        values = [getattr(one, name) for name in COMPARISON_COLUMNS]
-        writer.writerow(["" if _is_nan(value) else value for value in values])
-    return out.getvalue()
+    compared = [*analysis.comparisons, *analysis.further]
+    return csv_text(
+        COMPARISON_COLUMNS,
+        ([getattr(one, name) for name in COMPARISON_COLUMNS] for one in compared),
+    )
 
 
 _NOT_RESULTS = ("folder", "cells", "trials", "failures", "scores", "dev_scores")
 """Fields of a sweep that stand elsewhere in the results, or only on this disk."""
 
 
-def results_json(analysis: Analysis, trust: Trust, factors: list[GridFactors]) -> str:
+def results_json(analysis: Analysis, reliability: Reliability, factors: list[GridFactors]) -> str:
     """Everything the page shows and the variance parts behind it; NaN is written as null."""
+    sweep = analysis.sweep
+    return json_text(
+        {
+            **shared_results(analysis),
+            "conclusions": conclusions(analysis),
+            "query_sets": {"sizes": query_sets(sweep), "means": query_set_means(sweep)},
+            "factor_tests": [dataclasses.asdict(one) for one in factors],
+            "reliability": {
+                **dataclasses.asdict(reliability),
+                "sentences": dict(reliability_sentences(analysis, reliability)),
+            },
+            "trials": sweep.trials.to_dict("records"),
+            "lost_attempts": sweep.failures.to_dict("records"),
+        }
+    )
+
+
+def shared_results(analysis: Analysis) -> dict[str, Any]:
+    """What every analysis has, of a sweep or of anybody's runs."""
     sweep = analysis.sweep
     described = {
         field.name: getattr(sweep, field.name)
         for field in dataclasses.fields(sweep)
         if field.name not in _NOT_RESULTS
     }
-    results = {
+    return {
         "schema_version": SCHEMA_VERSION,
-        "sweep": described,
-        "conclusions": conclusions(analysis),
+        "sweep": described | {"baseline": sweep.baseline},
         "seeds_compared_as_paired": analysis.paired,
         "cells": [_cell(one) for one in analysis.cells],
         "comparisons": [dataclasses.asdict(one) for one in analysis.comparisons],
-        "own_baseline_comparisons": [dataclasses.asdict(one) for one in analysis.own_comparisons],
+        "further_comparisons": [dataclasses.asdict(one) for one in analysis.further],
         "scope_tests": [
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
         ],
-        "relative_gains": _gains(analysis.gains),
-        "own_baseline_gains": _gains(analysis.own_gains),
-        "query_sets": {"sizes": set_sizes(analysis), "means": set_means(analysis)},
-        "not_told_from_best": {measure: sorted(cells) for measure, cells in analysis.tied.items()},
-        "factor_tests": [dataclasses.asdict(one) for one in factors],
-        "trust": {
-            **dataclasses.asdict(trust),
-            "sentences": dict(trust_sentences(analysis, trust)),
+        "relative_gains": [
+            {"measure": measure, "system": system, "baseline": base, **dataclasses.asdict(one)}
+            for (measure, system, base), one in analysis.gains.items()
+        ],
+        "average_gains": {
+            one.cell: dataclasses.asdict(one.average_gain)
+            for one in analysis.rows
+            if one.average_gain is not None
         },
-        "ledger": sweep.trials.to_dict("records"),
-        "lost_attempts": sweep.failures.to_dict("records"),
+        "not_told_from_best": {measure: sorted(cells) for measure, cells in analysis.tied.items()},
+        "caption": analysis.caption,
     }
-    return json_text(results)
 
 
 def json_text(results: Mapping[str, Any]) -> str:
     """`results` as JSON, unrounded; NaN and missing values are null."""
     return json.dumps(_plain(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _gains(gains: Mapping[tuple[str, str], GainInterval]) -> list[dict[str, Any]]:
-    return [
-        {"measure": measure, "system": system, **dataclasses.asdict(one)}
-        for (measure, system), one in gains.items()
-    ]
 
 
 def _cell(one: CellSummary) -> dict[str, Any]:
@@ -116,10 +142,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return None if _is_missing(value) else str(value)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def _is_missing(value: Any) -> bool:

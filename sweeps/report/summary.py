@@ -4,10 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
+from rank_core.stats.pooling import queries_per_set, query_set_of
 from sweeps.report.load import USED, Cell, Sweep
-from sweeps.report.sections.race import left_after
+from sweeps.report.sections.search import left_after
+
+_MOST_SETS = 20
+"""Of more prefixes than this, a slash in a query's id is part of its name and no set."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,31 @@ def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
     if cell in left_after(sweep):  # with fewer seeds by design: none is missed
         declared, known = (), {seed: one for seed, one in known.items() if one != "planned"}
     return {seed: known.get(seed, "planned") for seed in sorted({*known, *declared})}
+
+
+def query_sets(sweep: Sweep) -> dict[str, int]:
+    """{query set: its queries} where every query of the split names its set, as `dl19/1037`;
+    empty unless there are two sets or more."""
+    sizes = queries_per_set(_primary(sweep)["query_id"].unique())
+    return sizes if 2 <= len(sizes) <= _MOST_SETS else {}
+
+
+def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
+    """{cell: {query set: mean of the primary measure over seeds and its queries}}; empty unless
+    there are two sets or more."""
+    if not query_sets(sweep):
+        return {}
+    primary = _primary(sweep)
+    sets = pd.Series([query_set_of(one) for one in primary["query_id"]], index=primary.index)
+    means = primary["value"].groupby([primary["cell"], sets], sort=False).mean()
+    by_cell: dict[str, dict[str, float]] = {}
+    for (cell, name), value in means.items():
+        by_cell.setdefault(str(cell), {})[str(name)] = float(value)
+    return by_cell
+
+
+def _primary(sweep: Sweep) -> pd.DataFrame:
+    return sweep.scores[sweep.scores["measure"] == sweep.primary]
 
 
 def losses(cells: list[CellSummary]) -> list[str]:

@@ -1,90 +1,92 @@
-"""What the terminal shows when a sweep ends: a table of 80 columns and a few sentences."""
+"""What a terminal shows: tables of 80 columns and a few sentences."""
 
-import math
-import textwrap
+from collections.abc import Sequence
 from pathlib import Path
+from string import ascii_lowercase
 
-from rank_core.stats.table import ResultCell, ResultRow
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import (
-    aligned,
-    letters,
+    level_text,
     p_text,
     short_interval,
     short_signed,
     shortened,
 )
+from sweeps.report.results_table import Scores
 from sweeps.report.sections.conclusions import conclusions
-from sweeps.report.sections.race import fate_word, left_after
+from sweeps.report.sections.search import fate_word, left_after
+from sweeps.report.table import Cell, Table, table, table_row, terminal_lines, wrapped
 
-WIDTH = 80
-_LABEL = 20
 _OTHERS = 1
 """Further measures beside the primary one that fit in the width; the page has them all."""
 
 
 def terminal_text(analysis: Analysis, page: Path) -> str:
-    """The table, the conclusions, and where the page lies."""
-    sweep = analysis.sweep
-    sentences = [
-        textwrap.fill(one, WIDTH, break_long_words=False, break_on_hyphens=False)
-        for one in (*conclusions(analysis), _legend(analysis))
-        if one
-    ]
-    return "\n".join(
-        [
-            *textwrap.wrap(f"{sweep.name}: {sweep.question}", WIDTH),
-            "",
-            *_table(analysis),
-            "",
-            *sentences,
-            f"Report: {page}",
-            "",
-        ]
-    )
-
-
-def _legend(analysis: Analysis) -> str:
-    if not analysis.comparisons:
-        return ""
-    baseline = analysis.baseline.cell.label
-    own = " b, B: the same against the system's own baseline." if analysis.sweep.baselines else ""
-    return (
-        f"a: differs from {baseline} with queries random only; A: with queries and training "
-        f"runs random; ↓: a loss.{own}"
-    )
-
-
-def _table(analysis: Analysis) -> list[str]:
+    """The table of a sweep, the conclusions, and where the page lies."""
     sweep = analysis.sweep
     others = [one for one in sweep.measures if one != sweep.primary][:_OTHERS]
-    level = f"{100 * (1 - sweep.alpha):g} %"
-    fates = dict.fromkeys(left_after(sweep), fate_word(sweep))
-    lines = [["system", "seeds", sweep.primary, "diff", f"{level} interval", "p", *others]]
-    for row in analysis.rows:
-        cells = {one.measure: one for one in row.cells}
-        lines.append(
-            [
-                shortened(row.label, _LABEL),
-                f"{row.seeds_used}/{row.seeds_launched}",
-                _score(analysis, row, cells[sweep.primary]),
-                *_difference(row, cells[sweep.primary], fates.get(row.cell, "—")),
-                *(_score(analysis, row, cells[one]) for one in others),
-            ]
+    lines = [*wrapped(f"{sweep.name}: {sweep.question}"), ""]
+    lines += [*terminal_lines(measure_table(analysis, sweep.primary, others)), ""]
+    for sentence in (*conclusions(analysis), legend(analysis)):
+        lines += wrapped(sentence)
+    return "\n".join([*lines, f"Report: {page}", ""])
+
+
+def measure_table(
+    analysis: Analysis, measure: str, others: Sequence[str] = (), *, label: int = 20
+) -> Table:
+    """One measure of every system, its difference and test, and the means of `others`; without
+    others there is room for the p of both tests. `label` is the width of a system's name."""
+    sweep, fates = analysis.sweep, left_after(analysis.sweep)
+    scores = Scores(analysis.rows, analysis.slots, sweep.alpha)
+    at, *rest = (sweep.measures.index(one) for one in (measure, *others))
+    ps = ["p"] if others else ["p queries", "p both"]
+    rows = []
+    for shown in analysis.rows:
+        one = shown.cells[at].comparison
+        fate = fate_word(sweep) if shown.cell in fates else "—"
+        difference = ["baseline" if shown.is_baseline else fate, "", *("" for _ in ps)]
+        if one is not None:
+            difference = [short_signed(one.delta), short_interval(one)]
+            difference += [] if others else [p_text(one.p_queries_adjusted)]
+            difference += [p_text(one.p_both_adjusted)]
+        used = f"{shown.seeds_used}/{shown.seeds_launched}"
+        rows.append(
+            table_row(
+                shortened(shown.label, label),
+                str(shown.seeds_used) if sweep.third_party else used,
+                _without_note(scores.cell(shown, at)),
+                *difference,
+                *(_without_note(scores.cell(shown, other)) for other in rest),
+            )
         )
+    seeds = "runs" if sweep.third_party else "seeds"
+    heading = [
+        "system",
+        seeds,
+        "mean" if sweep.third_party else measure,
+        "diff",
+        f"{level_text(sweep.alpha)} interval",
+        *ps,
+    ]
     # Scores and their letters align on the left, or a letter would shift the decimal point.
-    return aligned(lines, left={0, 2, *range(6, len(lines[0]))})
+    return table([*heading, *others], rows, "lrlrr" + "r" * len(ps) + "l" * len(others))
 
 
-def _score(analysis: Analysis, row: ResultRow, cell: ResultCell) -> str:
-    if math.isnan(cell.mean):
-        return "—"
-    return f"{cell.mean:.3f} {letters(row.cell, cell, analysis.slots, analysis.sweep.alpha)}"
+def legend(analysis: Analysis) -> str:
+    """The letters of the terminal's table; "" without a comparison."""
+    sweep = analysis.sweep
+    if not analysis.comparisons:
+        return ""
+    parts = [
+        f"a: differs from {sweep.label(sweep.baseline) if sweep.baseline else 'its own baseline'} "
+        "with queries random only; A: with queries and training runs random; ↓: a loss."
+    ]
+    for letter, slot in zip(ascii_lowercase[1:], analysis.slots[1:], strict=False):
+        against = sweep.label(slot) if isinstance(slot, str) else "the system's own baseline"
+        parts.append(f"{letter}, {letter.upper()}: the same against {against}.")
+    return " ".join(parts)
 
 
-def _difference(row: ResultRow, cell: ResultCell, fate: str) -> tuple[str, str, str]:
-    """Difference, interval and p against the baseline; words where there is none."""
-    one = cell.comparison
-    if one is None:
-        return ("baseline" if row.is_baseline else fate), "", ""
-    return short_signed(one.delta), short_interval(one), p_text(one.p_both_adjusted)
+def _without_note(cell: Cell) -> Cell:
+    return Cell(cell.text, cell.letters)

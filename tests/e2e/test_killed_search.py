@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.race import left_after
+from sweeps.report.sections.search import left_after
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -5,15 +5,24 @@ the table says so wherever it matters.
 """
 
 import argparse
+import glob
 from collections.abc import Sequence
 from pathlib import Path
 
+from rank_core.errors import BadInput
+from rank_core.stats.baselines import Slot
 from rank_core.stats.multiplicity import CORRECTIONS
-from sweeps.commands.compare.comparison import MEASURES, compare_runs
-from sweeps.commands.compare.inputs import baselines_of, query_sets_of, systems_of
-from sweeps.commands.compare.pairs import all_pairs, pairs_text
-from sweeps.commands.compare.results import write_files
-from sweeps.commands.compare.text import comparison_text
+from sweeps.commands.compare.output import (
+    SYNTAX,
+    all_pairs,
+    comparison_text,
+    pairs_text,
+    write_files,
+)
+from sweeps.commands.compare.runs import MEASURES, RunFiles, compare_runs
+
+SET = "{set}"
+"""Stands for the name of the query set in the path of a run."""
 
 EPILOG = """SYSTEM is a run, or NAME=run1,run2,run3 for several runs (seeds) of one system. A
 pattern in quotes stands for its files: 'NAME=runs/maxp.*.run'. A run by itself is a system with the
@@ -33,15 +42,16 @@ def main(argv: Sequence[str]) -> int:
         measures=given.measures,
         alpha=given.alpha,
         correction=given.correction,
+        margin=given.margin,
         deterministic=given.deterministic,
         apart=given.apart,
     )
-    print(comparison_text(found, margin=given.margin), end="")
-    pairs = all_pairs(found) if given.all_pairs else []
+    print(comparison_text(found), end="")
+    pairs = all_pairs(found.analysis) if given.all_pairs else []
     if pairs:
-        print("\n".join(pairs_text(found, pairs)))
+        print("\n".join(pairs_text(found.analysis, pairs)))
     if given.out is not None:
-        write_files(found, given.out, pairs, margin=given.margin)
+        write_files(found, given.out, pairs)
         print(f"Tables: {given.out}")
     return 0
 
@@ -98,3 +108,93 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--all-pairs", action="store_true", help="test every pair of systems too")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the table there as well")
     return parser
+
+
+def systems_of(
+    arguments: Sequence[str], *, sets: Sequence[str] = ()
+) -> dict[str, tuple[RunFiles, ...]]:
+    """{name: its runs} from `NAME=run1,run2`, patterns and plain paths, in the given order."""
+    systems: dict[str, tuple[RunFiles, ...]] = {}
+    for text in arguments:
+        name, equals, rest = text.partition("=")
+        if equals and not Path(text).exists():
+            parts = rest.split(",")
+            if not name or not all(parts):
+                raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
+            found = {name: tuple(one for part in parts for one in _runs(part, sets))}
+        else:
+            paths = _runs(text, sets)
+            found = {_name(one): (one,) for one in paths}
+            if len(found) < len(paths):
+                raise BadInput(f"runs of {text} share a file name: {SYNTAX}")
+        for name, runs in found.items():
+            if name in systems:
+                raise BadInput(f"a system must be named once, got {name!r} twice: {SYNTAX}")
+            systems[name] = runs
+    if len(systems) < 2:
+        raise BadInput(f"a comparison needs two systems or more, got {', '.join(systems)}")
+    return systems
+
+
+def query_sets_of(arguments: Sequence[str]) -> dict[str, Path]:
+    """{query set: its judgments} from one file, or from `NAME=FILE` several times."""
+    if len(arguments) == 1 and ("=" not in arguments[0] or Path(arguments[0]).exists()):
+        return {Path(arguments[0]).name: Path(arguments[0])}
+    sets: dict[str, Path] = {}
+    for text in arguments:
+        name, _, file = text.partition("=")
+        if not name or not file:
+            raise BadInput(f"several query sets are given as NAME=FILE, got {text!r}")
+        if name in sets:
+            raise BadInput(f"a query set must be named once, got {name!r} twice")
+        sets[name] = Path(file)
+    return sets
+
+
+def baselines_of(arguments: Sequence[str]) -> tuple[Slot, ...]:
+    """The slots of the letters: each `NAME` is one, all `SYSTEM=NAME` together are another."""
+    own: dict[str, str] = {}
+    slots: list[Slot] = []
+    for text in arguments:
+        system, equals, name = text.partition("=")
+        if not equals:
+            slots.append(text)
+            continue
+        if not system or not name:
+            raise BadInput(f"a baseline is NAME or SYSTEM=NAME, got {text!r}")
+        if system in own:
+            raise BadInput(f"a system has one baseline of its own, got two for {system!r}")
+        if not own:
+            slots.append(own)
+        own[system] = name
+    return tuple(slots)
+
+
+def _runs(text: str, sets: Sequence[str]) -> list[RunFiles]:
+    """The runs a path or pattern stands for; with `{set}` in it, the k-th file of every set."""
+    if SET not in text:
+        return list(_files(text))
+    if not sets:
+        raise BadInput(f"{SET} in a run needs named query sets (--qrels NAME=FILE), got {text}")
+    by_set = {name: _files(text.replace(SET, name)) for name in sets}
+    counts = {name: len(paths) for name, paths in by_set.items()}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{count} for {name}" for name, count in counts.items())
+        raise BadInput(f"every training run must have ranked every query set; {text} has {shown}")
+    return [dict(zip(by_set, paths, strict=True)) for paths in zip(*by_set.values(), strict=True)]
+
+
+def _files(text: str) -> list[Path]:
+    """The file, or what a pattern stands for, in sorted order."""
+    if Path(text).exists() or not glob.has_magic(text):
+        return [Path(text)]
+    found = sorted(glob.glob(text, recursive=True))
+    if not found:
+        raise BadInput(f"a pattern must stand for a file, found none for {text}")
+    return [Path(one) for one in found]
+
+
+def _name(run: RunFiles) -> str:
+    """`maxp.1` for `runs/maxp.1.run.gz`."""
+    path = run if isinstance(run, Path) else next(iter(run.values()))
+    return Path(path.name.removesuffix(".gz")).stem

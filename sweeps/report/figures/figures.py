@@ -10,10 +10,10 @@ from sweeps.report.figures.pareto import pareto_plot
 from sweeps.report.figures.power_plot import power_plot
 from sweeps.report.figures.query_bars import query_bars
 from sweeps.report.figures.strip import strip_plot
-from sweeps.report.sections.reliability import Trust
+from sweeps.report.sections.reliability import Reliability
 
 
-def figures(analysis: Analysis, trust: Trust) -> list[Shown]:
+def figures(analysis: Analysis, reliability: Reliability) -> list[Shown]:
     """Every figure for which the sweep left the data, those for everyone first."""
     drawn = [
         _heat(analysis),
@@ -22,7 +22,7 @@ def figures(analysis: Analysis, trust: Trust) -> list[Shown]:
         _forest(analysis),
         pareto_plot(analysis),
         learning_plot(analysis),
-        power_plot(analysis, trust),
+        power_plot(analysis, reliability),
         query_bars(analysis),
     ]
     shown = [one for one in drawn if one is not None]
@@ -67,7 +67,7 @@ def _strip(analysis: Analysis) -> Shown:
 
 
 def _forest(analysis: Analysis) -> Shown | None:
-    drawing = forest_plot(analysis.sweep, analysis.primary, analysis.primary_tests)
+    drawing = forest_plot(analysis.sweep, analysis.primary, analysis.tests)
     if drawing is None:
         return None
     words = (

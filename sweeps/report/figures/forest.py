@@ -1,6 +1,7 @@
 """The forest plot: each difference with its interval under three scopes of randomness."""
 
 import math
+from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
@@ -18,7 +19,7 @@ from sweeps.report.figures.figure import (
     width_for,
 )
 from sweeps.report.load import Sweep
-from sweeps.report.notation import p_text, signed
+from sweeps.report.notation import relation, signed
 
 _LOOKS = {
     "queries": (BLUE, -0.24, 1.6, "queries random"),
@@ -29,7 +30,7 @@ _LOOKS = {
 
 
 def forest_plot(
-    sweep: Sweep, comparisons: list[Comparison], tests: dict[str, ScopeTest]
+    sweep: Sweep, comparisons: list[Comparison], tests: Mapping[tuple[str, str], ScopeTest]
 ) -> Drawing | None:
     """Differences on the primary measure, best first; None without a comparison."""
     if not comparisons:
@@ -41,7 +42,7 @@ def forest_plot(
         axes = figure.add_subplot()
         axes.axvline(0, color=GREY, linewidth=1)
         for row, one in enumerate(ordered):
-            _row(axes, row, one, tests[one.system], sweep.alpha)
+            _row(axes, row, one, tests[one.measure, one.system], sweep.alpha)
         axes.set_xlim(_range(ordered, tests, sweep.alpha))
         axes.set_ylim(len(ordered) - 0.45, -0.55)
         axes.set_yticks(range(len(ordered)), labels)
@@ -61,14 +62,14 @@ def forest_plot(
 
 
 def _range(
-    comparisons: list[Comparison], tests: dict[str, ScopeTest], alpha: float
+    comparisons: list[Comparison], tests: Mapping[tuple[str, str], ScopeTest], alpha: float
 ) -> tuple[float, float]:
     """The axis: zero and all intervals, but for a few that would dwarf the others."""
     bounds = [
         bound
         for one in comparisons
         for scope in ("queries", "both")
-        for bound in confidence_interval(tests[one.system], 1 - alpha, scope=scope)
+        for bound in confidence_interval(tests[one.measure, one.system], 1 - alpha, scope=scope)
         if not math.isnan(bound)
     ]
     middle = sorted(map(abs, bounds))[len(bounds) // 2]
@@ -93,9 +94,7 @@ def _row(axes: Axes, row: int, one: Comparison, test: ScopeTest, alpha: float) -
     defined = not math.isnan(one.p_both_adjusted)
     significant = defined and one.p_both_adjusted < alpha
     axes.annotate(
-        f"{signed(one.delta)}  p {_relation(one.p_both_adjusted)}"
-        if defined
-        else signed(one.delta),
+        f"{signed(one.delta)}  p {relation(one.p_both_adjusted)}" if defined else signed(one.delta),
         (1.01, row),
         xycoords=axes.get_yaxis_transform(),
         fontsize=8,
@@ -103,8 +102,3 @@ def _row(axes: Axes, row: int, one: Comparison, test: ScopeTest, alpha: float) -
         color=INK if significant else GREY,
         fontweight="bold" if significant else "normal",
     )
-
-
-def _relation(p: float) -> str:
-    text = p_text(p)
-    return text if text.startswith("<") else f"= {text}"

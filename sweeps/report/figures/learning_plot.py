@@ -1,5 +1,9 @@
 """Learning curves: whether training had settled, and which checkpoint each run kept."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -15,13 +19,60 @@ from sweeps.report.figures.figure import (
     new_figure,
     style,
 )
-from sweeps.report.learning import Curve, learning_curves
-from sweeps.report.load import LOST
+from sweeps.report.load import LOST, Sweep
 from sweeps.report.notation import shortened
+from sweeps.tracking.names import metric_name
+from sweeps.tracking.trial_file import read_lines
 
 _COLOURS = (INK, BLUE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """One per cell while there are enough; with more cells only a few are told apart."""
 _PALE = "#bbbbbb"
+
+
+@dataclass
+class Curve:
+    """One training run: loss of its batches and its development measure, by optimiser step."""
+
+    cell: str
+    seed: int
+    loss: dict[int, float] = field(default_factory=dict)
+    dev: dict[int, float] = field(default_factory=dict)
+    best_step: int | None = None  # of the checkpoint that was kept
+
+
+def learning_curves(sweep: Sweep) -> list[Curve]:
+    """The curves in the order of the cells; empty where the folder has no outbox."""
+    order = {one.cell: position for position, one in enumerate(sweep.cells)}
+    found = [
+        curve
+        for path in sorted((sweep.folder / "outbox").glob("*.jsonl"))
+        for curve in _curve(path, f"dev/{metric_name(sweep.primary)}")
+        if curve.cell in order and (curve.loss or curve.dev)
+    ]
+    return sorted(found, key=lambda one: (order[one.cell], one.seed))
+
+
+def _curve(path: Path, dev_name: str) -> Iterator[Curve]:
+    """The curve of one file; a repeated step of a later attempt replaces the earlier one."""
+    curve: Curve | None = None
+    for line in read_lines(path):
+        record = line.record or {}
+        kind = record.get("kind")
+        if kind == "trial":
+            cell, _, seed = str(record.get("trial_key")).rpartition("/")[2].rpartition("-seed")
+            if curve is None and seed.isdigit():
+                curve = Curve(cell, int(seed))
+        elif curve is not None and kind == "metrics":
+            values = record.get("values", {})
+            if "train/loss" in values:
+                curve.loss[int(record["step"])] = float(values["train/loss"])
+            if dev_name in values:
+                curve.dev[int(record["step"])] = float(values[dev_name])
+        elif curve is not None and kind == "finish":
+            step = record.get("metrics", {}).get("best/step")
+            curve.best_step = None if step is None else int(step)
+    if curve is not None:
+        yield curve
 
 
 def learning_plot(analysis: Analysis) -> Shown | None:

@@ -3,15 +3,15 @@
 from rank_core.stats.design import Variances, detectable_curve
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import BLUE, GREY, INK, WIDTH, Shown, draw, new_figure, style
-from sweeps.report.sections.reliability import POWER, Trust
+from sweeps.report.sections.reliability import POWER, Reliability
 
 _MOST_SEEDS = 15
 
 
-def power_plot(analysis: Analysis, trust: Trust) -> Shown | None:
+def power_plot(analysis: Analysis, reliability: Reliability) -> Shown | None:
     """The detectable difference against the number of seeds, with this sweep's seed variances."""
-    found = trust.components
-    if found is None or trust.floor is None:
+    found = reliability.components
+    if found is None or reliability.floor is None:
         return None
     sweep, family = analysis.sweep, analysis.primary[0].family_size
     used = sorted({one.num_used for one in analysis.cells if one.num_used > 1})
@@ -40,14 +40,14 @@ def power_plot(analysis: Analysis, trust: Trust) -> Shown | None:
             seeds, values["low"], values["high"], color=BLUE, alpha=0.15, linewidth=0,
             label="its 95 % interval",
         )  # fmt: skip
-        axes.axhline(trust.floor, color=GREY, linestyle=":", label="floor: seeds without end")
+        axes.axhline(reliability.floor, color=GREY, linestyle=":", label="floor: seeds without end")
         for count in used:
             axes.plot(
                 count, values["estimate"][count - 2], "o", ms=9, mfc="none", mec=INK, mew=1.5,
                 label="seeds of this sweep" if count == used[0] else None,
             )  # fmt: skip
         # Two seeds may need a difference so large that the rest would lie on the axis.
-        axes.set_ylim(0, 1.15 * max(values["estimate"][min(1, len(seeds) - 1)], trust.floor))
+        axes.set_ylim(0, 1.15 * max(values["estimate"][min(1, len(seeds) - 1)], reliability.floor))
         axes.set_xlim(1.5, seeds[-1] + 0.5)
         axes.set_xticks(seeds)
         axes.set_xlabel("seeds per cell")

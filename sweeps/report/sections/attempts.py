@@ -1,10 +1,11 @@
-"""What happened on the way: attempts that were lost, nodes that were left out, trials that never
+"""What happened on the way: attempts that were lost, nodes that were excluded, trials that never
 finished. Empty where every trial ended by its first attempt."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from sweeps.report.load import LOST, Sweep
+from sweeps.report.table import Table, table
 from sweeps.store.lost_attempts import counted, in_words, lost_by_kind
 
 _NAMED = 4
@@ -23,28 +24,37 @@ def happened(sweep: Sweep) -> list[tuple[str, str]]:
     found = [
         ("Stopped", sweep.stopped),
         ("Attempts", _repeated(sweep)),
-        ("Nodes left out", _excluded(sweep)),
+        ("Excluded nodes", _excluded(sweep)),
         *(("Never finished", words) for words in _unfinished(sweep)),
     ]
     return [(subject, words) for subject, words in found if words]
 
 
-def lost_rows(sweep: Sweep) -> list[tuple[str, ...]]:
-    """Every attempt that was recorded as lost: system, seed, attempt, when, node, kind, reason,
-    what followed."""
-    return [
+def lost_table(sweep: Sweep) -> Table | None:
+    """Every attempt that was recorded as lost."""
+    rows = [
         (
-            sweep.label(row["cell"]),
-            str(row["seed"]),
-            str(row["attempt"]),
-            str(row["time"]).replace("T", " ").removesuffix("+00:00"),
-            row["node"] or "—",
-            in_words(row["kind"]),
-            _first_line(row["reason"]),
-            "run again" if row["again"] else "given up",
+            sweep.label(failure["cell"]),
+            str(failure["seed"]),
+            str(failure["attempt"]),
+            str(failure["time"]).replace("T", " ").removesuffix("+00:00"),
+            failure["node"] or "—",
+            in_words(failure["kind"]),
+            _first_line(failure["reason"]),
+            "run again" if failure["again"] else "given up",
         )
-        for row in sweep.failures.to_dict("records")
+        for failure in sweep.failures.to_dict("records")
     ]
+    if not rows:
+        return None
+    return table(
+        ("system", "seed", "attempt", "when (UTC)", "node", "kind", "reason", "then"),
+        rows,
+        "lrrrllll",
+        title=f"Lost attempts, one by one ({len(rows)})",
+        caption="A trial that is run again resumes from its last checkpoint, or starts anew; on "
+        "CPUs in fp32 its numbers are bit for bit those of an undisturbed one.",
+    )
 
 
 def _repeated(sweep: Sweep) -> str:
@@ -65,7 +75,7 @@ def _excluded(sweep: Sweep) -> str:
         return ""
     verb = "was" if len(set(names)) == 1 else "were"
     listed = ", ".join(dict.fromkeys(names))
-    return f"{listed} {verb} left out after different trials had failed there."
+    return f"{listed} {verb} excluded after different trials had failed there."
 
 
 def _unfinished(sweep: Sweep) -> list[str]:

@@ -1,27 +1,26 @@
-"""The report in sentences: the answer, how far the customary test can be trusted, what is lost."""
+"""The report in sentences: the answer, how often the paired t-test is wrong, what is lost."""
 
 import math
 
 from rank_core.stats.compare import Comparison
-from rank_core.stats.results import CORRECTION_NAMES
+from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
+from sweeps.report.notation import names_text
 from sweeps.report.sections.attempts import attempts_sentences
-from sweeps.report.sections.race import search_sentences
+from sweeps.report.sections.search import search_sentences
 from sweeps.report.summary import losses
 
-_NAMED = 3
-"""How many systems a sentence names before it says how many more there are."""
 _ROUNDING = 1e-9
 """What two means of the same values may differ by."""
 
 
 def conclusions(analysis: Analysis) -> list[str]:
-    """One sentence or two for each: the answer, the customary test, the fate of the trials."""
+    """One sentence or two for each: the answer, the paired t-test, the fate of the trials."""
     return [
         answer(analysis),
         *([confirmed] if (confirmed := confirmation(analysis)) else []),
         *search_sentences(analysis.sweep),
-        *([customary_test(analysis)] if analysis.primary else []),
+        *([paired_t_test(analysis)] if analysis.primary else []),
         *([below] if (below := below_first_stage(analysis)) else []),
         *(losses(analysis.cells) or [_all_finished(analysis)]),
         *attempts_sentences(analysis.sweep),
@@ -46,7 +45,7 @@ def answer(analysis: Analysis) -> str:
         return _conditional_answer(analysis)
     text = _decided_answer(analysis, decided)
     if analysis.undecided:
-        names = _names([sweep.label(one.system) for one in analysis.undecided])
+        names = names_text([sweep.label(one.system) for one in analysis.undecided])
         text += f" One seed cannot decide about {names}."
     return text
 
@@ -79,21 +78,22 @@ def _decided_answer(analysis: Analysis, decided: list[Comparison]) -> str:
     worse = sorted((one for one in significant if one.delta < 0), key=lambda one: one.delta)
     where = f"On {sweep.primary} ({sweep.split}, {decided[0].num_queries} queries)"
     rule = (
-        f"with queries and training runs random (alpha = {sweep.alpha:g}, "
+        "with queries and seeds (training runs) as random effects "
+        f"(alpha = {sweep.alpha:g}, "
         f"{CORRECTION_NAMES[sweep.correction]} over {decided[0].family_size})"
     )
     baseline = sweep.label(sweep.baseline)
     if not significant:
         highest = max(decided, key=lambda one: one.delta)
         return (
-            f"{where} no cell can be told from {baseline} {rule}; the highest is "
+            f"{where} no cell is significantly different from {baseline} {rule}; the highest is "
             f"{_difference(analysis, highest)}."
         )
     parts = []
     for found, word in ((better, "better"), (worse, "worse")):
         if found:
             verb = "is" if len(found) == 1 else "are"
-            named = _names([_difference(analysis, one) for one in found])
+            named = names_text([_difference(analysis, one) for one in found])
             parts.append(f"{len(found)} of {len(decided)} {verb} {word} than {baseline}: {named}")
         else:
             parts.append(f"none is {word}")
@@ -129,8 +129,8 @@ def _difference(analysis: Analysis, one: Comparison) -> str:
     )
 
 
-def customary_test(analysis: Analysis) -> str:
-    """What the predicted false-positive rate of the queries-only test is here."""
+def paired_t_test(analysis: Analysis) -> str:
+    """The predicted false-positive rate of the test that takes the runs as fixed."""
     rates = sorted(
         one.predicted_false_positive_rate
         for one in analysis.primary
@@ -138,14 +138,14 @@ def customary_test(analysis: Analysis) -> str:
     )
     if not rates:
         return (
-            "How often the customary test (queries random, runs fixed) is wrong cannot be "
+            "How often the paired t-test over queries (seeds averaged) is wrong cannot be "
             "predicted from one seed; launch at least three."
         )
     middle = rates[(len(rates) - 1) // 2]
     over = "1 comparison" if len(rates) == 1 else f"{len(rates)} comparisons"
     spread = f"median of {over}, at most {_percent(rates[-1])}" if len(rates) > 1 else over
     return (
-        f"The customary test (queries random, runs fixed) would call two equally good methods "
+        f"The paired t-test over queries (seeds averaged) would call two equally good methods "
         f"different in {_percent(middle)} of cases here instead of "
         f"{_percent(analysis.sweep.alpha)} ({spread})."
     )
@@ -165,7 +165,7 @@ def below_first_stage(analysis: Analysis) -> str:
     if len(below) == len(scored):
         who = "Every cell" if len(scored) > 1 else below[0].cell.label
     else:
-        who = _names([one.cell.label for one in below])
+        who = names_text([one.cell.label for one in below])
     verb = "lies" if len(below) in (1, len(scored)) else "lie"
     return (
         f"{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking made the "
@@ -183,9 +183,3 @@ def _all_finished(analysis: Analysis) -> str:
     why = "stopped by design" if analysis.sweep.search.get("over", True) else "that rest at a rung"
     but = f" but for {rest} {why}" if rest else ""
     return f"All {count + rest} trials finished{but}; none failed, diverged or collapsed."
-
-
-def _names(names: list[str]) -> str:
-    if len(names) > _NAMED:
-        names = [*names[:_NAMED], f"{len(names) - _NAMED} more"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

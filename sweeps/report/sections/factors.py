@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 
 from rank_core.stats.factors import ANY, INTERACTION, FactorTest, factor_tests
-from sweeps.report.analysis import Analysis
+from sweeps.report.analysis import Analysis, without_collapsed
 from sweeps.report.grid import grids_of
-from sweeps.report.healthy import healthy_matrix
-from sweeps.report.notation import p_text
+from sweeps.report.notation import relation
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ def grid_factors(analysis: Analysis) -> list[GridFactors]:
     whole = analysis.matrices.get(analysis.sweep.primary)
     found = []
     for grid in grids_of(analysis.sweep, analysis.cells):
-        for matrix, healthy in ((whole, False), (healthy_matrix(analysis), True)):
+        for matrix, healthy in ((whole, False), (without_collapsed(analysis), True)):
             levels = {
                 one.cell.cell: {"window": window, "stride": stride}
                 for (window, stride), one in grid.cells.items()
@@ -80,8 +79,7 @@ def _sentence(test: FactorTest, grid: GridFactors, alpha: float) -> str:
         return "Window and stride change together in this grid: their effects cannot be told apart."
     if math.isnan(test.p):
         return f"{name.capitalize()}: not defined."
-    shown = p_text(test.p)
-    p = f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+    p = f"p {relation(test.p)}"
     if not math.isnan(test.statistic):
         p = f"F({test.df:.1f}, {test.df_error:.1f}) = {test.statistic:.2f}, {p}"
     found = test.p < alpha

@@ -10,7 +10,8 @@ from rank_core.stats.baselines import by_slot, compare_with, of_system
 from rank_core.stats.compare import compare
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import holm
-from rank_core.stats.table import ResultCell, ResultRow, caption, render_latex, render_markdown
+from sweeps.report.results_table import ResultCell, ResultRow, caption, results_table
+from sweeps.report.table import latex, markdown
 
 # FirstP and MaxP of two backbones: MaxP gains much on BERT and loses on ELECTRA.
 EFFECTS = {"bert_firstp": 0.0, "bert_maxp": 0.1, "electra_firstp": 0.2, "electra_maxp": 0.1}
@@ -72,18 +73,18 @@ def test_every_slot_is_a_family_of_its_own():
 
 def test_letters_stand_for_slots_and_losses_are_marked():
     found = compare_with(matrix(), baselines=SLOTS)
-    text = render_markdown(rows(found), baselines=SLOTS)
+    text = markdown(results_table(rows(found), slots=SLOTS))
     letters = ["".join(re.findall("<sup>(.*?)</sup>", line)) for line in text.splitlines()[2:]]
     assert letters == ["", "AB", "A", "AB↓"]
-    swapped = render_markdown(rows(found[::-1]), baselines=SLOTS[::-1])
+    swapped = markdown(results_table(rows(found[::-1]), slots=SLOTS[::-1]))
     letters = ["".join(re.findall("<sup>(.*?)</sup>", line)) for line in swapped.splitlines()[2:]]
     assert letters == ["", "AB", "B", "A↓B"]
 
 
 def test_latex_aligns_the_letters_of_both_kinds_of_baseline():
     found = compare_with(matrix(), baselines=SLOTS)
-    latex = render_latex(rows(found), baselines=SLOTS)
-    assert re.findall(r"\$\^\{(.*?)\}\$ ", latex) == [
+    text = latex(results_table(rows(found), slots=SLOTS))
+    assert re.findall(r"\$\^\{(.*?)\}\$ ", text) == [
         r"\hphantom{\mathrm{A}}\hphantom{\mathrm{B}\downarrow}",
         r"\mathrm{A}\mathrm{B}\hphantom{\downarrow}",
         r"\mathrm{A}\hphantom{\mathrm{B}\downarrow}",
@@ -96,12 +97,12 @@ def test_a_letter_is_small_where_only_the_queries_carry_it():
     # Seeds of MaxP that scatter by a tenth: the gain is there on every query, but not every time.
     noisy.scores["bert_maxp"][:] += np.array([[-0.1], [0.0], [0.1]])
     found = compare_with(noisy, baselines=SLOTS)
-    line = render_markdown(rows(found), baselines=SLOTS).splitlines()[3]
+    line = markdown(results_table(rows(found), slots=SLOTS)).splitlines()[3]
     assert "<sup>ab</sup>" in line
 
 
 def test_the_caption_says_what_every_letter_stands_for():
-    text = caption(rows(compare_with(matrix(), baselines=SLOTS)), split="test", baselines=SLOTS)
+    text = caption(rows(compare_with(matrix(), baselines=SLOTS)), split="test", slots=SLOTS)
     assert (
         "(a/A: bert_firstp; b/B: the system's own baseline (bert_firstp, electra_firstp))" in text
     )

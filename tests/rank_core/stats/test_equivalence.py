@@ -10,7 +10,6 @@ from scipy import stats
 from rank_core.errors import BadInput
 from rank_core.stats.equivalence import (
     equivalence_p,
-    equivalence_sentence,
     rope,
     upper_limit,
 )
@@ -76,15 +75,6 @@ def test_one_seed_leaves_equivalence_undefined():
     first_SQ, second_SQ = pair()
     single = scope_test(first_SQ[:1], second_SQ)
     assert math.isnan(upper_limit(single)) and math.isnan(rope(single, margin=0.01).within)
-    assert "one seed" in equivalence_sentence(single, margin=0.01, mean_baseline=0.4)
-
-
-def test_the_sentence_has_the_limit_the_share_and_the_verdict():
-    test = a_test(delta=0.01, se_both=0.005, df_both=10.0)
-    text = equivalence_sentence(test, margin=0.03, mean_baseline=0.4)
-    assert "at most +0.0191 (+4.8% of the baseline)" in text
-    assert "systems are equivalent (TOST p = 0.001)" in text
-    assert "not shown" in equivalence_sentence(test, margin=0.012, mean_baseline=0.0)
 
 
 def test_impossible_settings_are_refused():

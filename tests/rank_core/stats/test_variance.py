@@ -13,7 +13,6 @@ from rank_core.stats.scopes import scope_test
 from rank_core.stats.variance import (
     chi_square_factors,
     detectable_difference,
-    false_positive_sentence,
     homogeneity,
     sweep_components,
 )
@@ -140,13 +139,6 @@ def test_the_detectable_difference_grows_with_the_family_and_needs_seeds():
     assert detectable_difference(test) > 2.8 * test.se_both
     assert detectable_difference(test, family_size=5) > detectable_difference(test)
     assert math.isnan(detectable_difference(scope_test(A[:1], B)))
-
-
-def test_the_false_positive_sentence_has_the_median_and_leaves_single_seeds_out():
-    text = false_positive_sentence([0.10, math.nan, 0.12, 0.30])
-    assert "in 12.0% of cases instead of 5.0%" in text
-    assert "median of 3 comparisons, 10.0% to 30.0%" in text
-    assert "cannot be told from one seed" in false_positive_sentence([math.nan])
 
 
 def test_homogeneity_is_bartlett_s_test_on_the_seed_means():

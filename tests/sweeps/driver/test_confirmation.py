@@ -24,8 +24,7 @@ from sweeps.plan.plan import Plan
 from sweeps.report.analysis import analyse
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.conclusions import confirmation
-from sweeps.report.sections.reliability import assess
-from sweeps.report.sections.reliability_text import trust_sentences
+from sweeps.report.sections.reliability import assess, reliability_sentences
 from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import Ledger
@@ -272,7 +271,7 @@ def test_the_report_of_a_confirmation_shows_both_gains_and_no_new_choice(tmp_pat
     assert "(mean nDCG@10 0.912, the best of 17 candidates)" in text
     assert "was +0.046 on test in the runs it was chosen from" in text
     assert text.endswith(f"in the fresh ones it is {one.delta:+.3f}.")
-    assert "Chosen on dev" not in dict(trust_sentences(analysis, assess(analysis)))
+    assert "Chosen on dev" not in dict(reliability_sentences(analysis, assess(analysis)))
     assert confirmation(analyse(load_sweep(write_sweep(tmp_path / "plain", num_queries=20)))) == ""
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from sweeps.driver.leaderboard import summary_rows
-from sweeps.report import write_report
+from sweeps.report.build import write_report
 from sweeps.tracking.client import connect
 from sweeps.tracking.names import metric_name
 from sweeps.tracking.query_table import query_table

@@ -9,7 +9,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.commands.report import main
-from sweeps.report import write_report
+from sweeps.report.build import write_report
 from sweeps.report.access import ACCESS_FILE, access_sentence, read_accesses
 from tests.sweeps.report.test_load import write_sweep
 

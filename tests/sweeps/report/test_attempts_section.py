@@ -1,4 +1,4 @@
-"""What the report says of lost attempts, nodes that were left out and trials that never ended."""
+"""What the report says of lost attempts, excluded nodes and trials that never ended."""
 
 import json
 import re
@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps.report import write_report
+from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.attempts import happened, lost_rows
+from sweeps.report.sections.attempts import happened, lost_table
 from sweeps.store.lost_attempts import lost_by_kind
 from tests.sweeps.report.test_load import write_sweep
 
@@ -66,7 +66,7 @@ def test_kinds_are_told_the_most_frequent_first() -> None:
 
 
 def damage(folder: Path) -> None:
-    """Two trials that came back, one that is given up, and a node that is left out."""
+    """Two trials that came back, one that is given up, and a node that is excluded."""
     trials = pd.read_parquet(folder / "trials.parquet")
     cells = list(dict.fromkeys(trials["cell"]))
     rows = [
@@ -102,8 +102,8 @@ def test_a_reader_finds_what_happened(damaged: Path) -> None:
             "2 of 15 trials needed more than one attempt; 6 attempts were lost: "
             f"{kinds}error of the trial itself (1), diverged (1), interrupted (1)."
         ],
-        "Nodes left out": [
-            "host-a (0a1b2c3d) was left out after different trials had failed there."
+        "Excluded nodes": [
+            "host-a (0a1b2c3d) was excluded after different trials had failed there."
         ],
         "Never finished": [
             "Failed: MaxP 128/128 seed 3 (CUDA out of memory after 3 attempts).",
@@ -114,7 +114,7 @@ def test_a_reader_finds_what_happened(damaged: Path) -> None:
 
 
 def test_every_lost_attempt_is_a_line(damaged: Path) -> None:
-    rows = lost_rows(load_sweep(damaged))
+    rows = [tuple(cell.text for cell in row.cells) for row in lost_table(load_sweep(damaged)).rows]
     assert len(rows) == 4, "other plans' trials are not this report's"
     assert rows[1] == (
         "MaxP 64/64",
@@ -139,7 +139,7 @@ def test_page_terminal_and_results_tell_of_it(damaged: Path) -> None:
     assert len(re.findall("<tr>", section)) == 1 + 4
     text = " ".join(report.text.split())
     assert "2 of 15 trials needed more than one attempt; 6 attempts were lost:" in text
-    assert "host-a (0a1b2c3d) was left out" in text
+    assert "host-a (0a1b2c3d) was excluded" in text
     results = json.loads((report.folder / "results.json").read_text())
     assert [row["kind"] for row in results["lost_attempts"]] == [
         "process died",
@@ -158,4 +158,4 @@ def test_where_nothing_happened_nothing_is_said(tmp_path: Path) -> None:
 def test_a_table_from_before_nodes_were_noted_is_read(damaged: Path) -> None:
     table = pd.read_parquet(damaged / "failures.parquet").drop(columns="excluded")
     table.to_parquet(damaged / "failures.parquet")
-    assert "Nodes left out" not in dict(happened(load_sweep(damaged)))
+    assert "Excluded nodes" not in dict(happened(load_sweep(damaged)))

@@ -11,15 +11,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps.report import write_report
+from sweeps.report.build import write_report
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.figures.chunk_plot import chunk_plot
 from sweeps.report.figures.figure import Shown
-from sweeps.report.figures.learning_plot import learning_plot
+from sweeps.report.figures.learning_plot import learning_curves, learning_plot
 from sweeps.report.figures.pareto import pareto_plot
 from sweeps.report.figures.power_plot import power_plot
 from sweeps.report.figures.query_bars import query_bars
-from sweeps.report.learning import learning_curves
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.reliability import assess
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep

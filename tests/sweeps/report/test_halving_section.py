@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from sweeps.driver.confirmation import choose
-from sweeps.report import write_report
+from sweeps.report.build import write_report
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import page
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.conclusions import conclusions
-from sweeps.report.sections.race import search_sentences, standings
 from sweeps.report.sections.reliability import assess
+from sweeps.report.sections.search import search_sentences, standings
 from sweeps.report.terminal import terminal_text
 from sweeps.store.trial_store import Store
 from tests.sweeps.report.test_load import FIVE, write_sweep
@@ -82,7 +82,7 @@ def analysis(folder: Path) -> Analysis:
 def test_only_those_at_the_end_are_compared(analysis):
     assert {one.system for one in analysis.comparisons} == {NAMES[4]}
     assert {one.family_size for one in analysis.comparisons} == {1}
-    assert "stopped by halving on dev, by design" in analysis.caption
+    assert "stopped by successive halving on dev, by design" in analysis.caption
 
 
 def test_the_sentence_says_how_many_stopped_where_on_what_evidence_and_at_what_cost(analysis):
@@ -104,7 +104,7 @@ def test_a_search_that_goes_on_says_so(tmp_path):
     [sentence] = search_sentences(sweep)
     assert "stopped before: none" in sentence and "The search is not over." in sentence
     table = standings(sweep)
-    assert table is not None and {row[4] for row in table.rows} == {"not decided yet"}
+    assert table is not None and {row.cells[4].text for row in table.rows} == {"not decided yet"}
 
 
 def test_who_was_stopped_is_no_loss_and_no_finished_trial(analysis):

@@ -1,17 +1,17 @@
-"""The report of a race: who left is told, compared with nothing, and misses no trial."""
+"""The report of a race: who was eliminated is told, compared with nothing, and misses no trial."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sweeps.report import write_report
+from sweeps.report.build import write_report
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import page
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.conclusions import conclusions
-from sweeps.report.sections.race import search_sentences, standing_rows
 from sweeps.report.sections.reliability import assess
+from sweeps.report.sections.search import search_sentences, standings
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import FIVE, write_sweep
 
@@ -72,7 +72,7 @@ def test_only_what_has_all_seeds_is_compared(analysis):
     assert {(one.num_seeds_system, one.num_seeds_baseline) for one in analysis.comparisons} == {
         (5, 5)
     }
-    assert "left the race on dev, with fewer seeds by design" in analysis.caption
+    assert "eliminated on dev, with fewer seeds by design" in analysis.caption
 
 
 def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):
@@ -84,7 +84,7 @@ def test_a_seed_that_was_never_wanted_is_not_missed_and_a_lost_one_is(analysis):
 
 def test_the_sentence_names_who_left_and_what_it_cost(analysis):
     [sentence] = search_sentences(analysis.sweep)
-    assert "3 of 4 configurations left before they had all 5 seeds" in sentence
+    assert "3 of 4 configurations were eliminated before they had all 5 seeds" in sentence
     assert "1 of them because a trial failed or diverged" in sentence
     assert "17 of 25 trials (68%)" in sentence and "--confirm" in sentence
     assert "not over" not in sentence
@@ -95,30 +95,30 @@ def test_a_race_that_was_cut_short_says_so(analysis, folder, tmp_path):
     running = race(over=False, num_complete=2, standings=still)
     sweep = load_sweep(write_sweep(tmp_path, search=running, num_queries=20))
     [sentence] = search_sentences(sweep)
-    assert "none of 4 configurations has left after 2 of 5 seeds" in sentence
+    assert "none of 4 configurations is eliminated after 2 of 5 seeds" in sentence
     assert "The race is not over" in sentence
 
 
 def test_the_standings_are_in_the_order_of_the_race(analysis):
-    rows = standing_rows(analysis.sweep)
+    rows = [[cell.text for cell in row.cells] for row in standings(analysis.sweep).rows]
     assert [row[1] for row in rows] == ["MaxP 128/64", "MaxP 128/128", "MaxP 64/64", "MaxP 64/48"]
     assert [row[4] for row in rows[:2]] == ["stayed", "a trial was lost"]
-    assert rows[2][4] == "left: 0.0210 below MaxP 128/64 on dev (p 0.004 < 0.030)"
+    assert rows[2][4] == "eliminated: 0.0210 below MaxP 128/64 on dev (p 0.004 < 0.030)"
 
 
 def test_page_and_terminal_mark_those_that_left(analysis):
     trust = assess(analysis)
     html = page(analysis, trust, [], [], [])
-    assert html.count(", left</td>") == 3 or html.count(", left") == 3
+    assert html.count(", out</td>") == 3
     assert "The race on dev" in html and "0.0210 below MaxP 128/64" in html
     lines = terminal_text(analysis, Path("index.html")).splitlines()
-    assert sum(" left" in line for line in lines if line.startswith("MaxP")) == 3
+    assert sum(" out" in line for line in lines if line.startswith("MaxP")) == 3
     assert all(len(line) <= 80 for line in lines)
 
 
 def test_a_report_without_a_search_says_nothing_of_one(tmp_path):
     sweep = load_sweep(write_sweep(tmp_path, num_queries=20))
-    assert search_sentences(sweep) == [] and standing_rows(sweep) == []
+    assert search_sentences(sweep) == [] and standings(sweep) is None
 
 
 def test_proposals_are_told_as_a_choice(tmp_path):

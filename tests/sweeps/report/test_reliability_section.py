@@ -10,13 +10,17 @@ import pandas as pd
 import pytest
 
 from rank_core.stats.scopes import scope_test
-from sweeps.report import write_report
+from sweeps.report.build import write_report
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.conclusions import below_first_stage
 from sweeps.report.sections.factors import factor_sentences, grid_factors
-from sweeps.report.sections.reliability import Trust, assess
-from sweeps.report.sections.reliability_text import correction_note, trust_sentences
+from sweeps.report.sections.reliability import (
+    Reliability,
+    assess,
+    correction_note,
+    reliability_sentences,
+)
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
 
@@ -30,8 +34,8 @@ def _analysis(folder: Path, **changes: Any) -> Analysis:
     return analyse(load_sweep(write_sweep(folder, **changes)))
 
 
-def _words(analysis: Analysis, trust: Trust | None = None) -> dict[str, str]:
-    return dict(trust_sentences(analysis, trust or assess(analysis)))
+def _words(analysis: Analysis, trust: Reliability | None = None) -> dict[str, str]:
+    return dict(reliability_sentences(analysis, trust or assess(analysis)))
 
 
 def test_every_comparison_has_its_limits_and_the_best_its_upper_limit(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rank_core.errors import BadInput
 from rank_core.stats.compare import compare
 from rank_core.stats.matrix import score_matrix
 from sweeps.commands.report import main
-from sweeps.report import Report, write_report
+from sweeps.report.build import Report, write_report
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.load import load_sweep
 from sweeps.report.terminal import terminal_text
@@ -144,7 +144,7 @@ def test_the_answer_names_the_better_cells_with_their_interval(healthy: Report) 
 def test_without_a_difference_the_answer_claims_none(tmp_path: Path) -> None:
     analysis, text = _told(write_sweep(tmp_path, effect=0.0, num_queries=40))
     assert all(one.p_both_adjusted > 0.05 for one in analysis.comparisons)
-    assert "no cell can be told from FirstP" in text
+    assert "no cell is significantly different from FirstP" in text
 
 
 def test_a_worse_cell_is_called_worse(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_the_ledger_shows_every_trial_with_its_stop_reason(damaged: Report) -> N
     assert ledger.count("<tr") == 1 + 18 * 3
     assert ledger.count("CUDA out of memory after 3 attempts") == 3
     assert "nan" not in ledger and "None" not in ledger
-    assert len(_results(damaged)["ledger"]) == 18 * 3
+    assert len(_results(damaged)["trials"]) == 18 * 3
 
 
 def test_undefined_numbers_are_null_in_json_and_empty_in_csv(damaged: Report) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.commands.compare.comparison import compare_runs
-from sweeps.commands.compare.inputs import query_sets_of, systems_of
-from sweeps.commands.compare.text import comparison_text
+from sweeps.commands.compare.command import query_sets_of, systems_of
+from sweeps.commands.compare.output import comparison_text
+from sweeps.commands.compare.runs import compare_runs
 
 NUM_DOCUMENTS = 12
 
@@ -55,40 +55,40 @@ def means_per_set(years: Path, system: str) -> dict[str, float]:
             systems_of([f"{one}={years}/{name}/{one}.*.run" for one in ("firstp", system)]),
             years / f"{name}.qrels",
             measures=["RR"],
-        ).comparisons[0]
+        ).analysis.comparisons[0]
         for name in ("y19", "y20")
     }
 
 
 def test_pooled_query_sets_weigh_every_query_alike_and_keep_equal_ids_apart(years: Path) -> None:
     found = of_years(years)
-    assert found.num_queries == 50 and found.measures == ("RR",)
-    (matrix,) = found.matrices.values()
+    assert sum(found.measured.num_queries.values()) == 50 and found.sweep.measures == ("RR",)
+    (matrix,) = found.analysis.matrices.values()
     assert len(matrix.query_ids) == 50 and "y19/q1" in matrix.query_ids
     alone = means_per_set(years, "maxp")
-    one = found.comparisons[0]
+    one = found.analysis.comparisons[0]
     expected = (20 * alone["y19"].mean_system + 30 * alone["y20"].mean_system) / 50
     assert one.mean_system == pytest.approx(expected, rel=1e-12)
     assert "y19 (20) + y20 (30)" in " ".join(comparison_text(found).split())
-    assert all(row.average_gain is None for row in found.rows)
+    assert all(row.average_gain is None for row in found.analysis.rows)
 
 
 def test_collections_apart_have_columns_and_an_average_gain(years: Path) -> None:
     found = of_years(years, apart=True)
-    assert found.measures == ("y19 RR", "y20 RR")
-    assert [(c.measure, c.system) for c in found.comparisons][::2] == [
+    assert found.sweep.measures == ("y19 RR", "y20 RR")
+    assert [(c.measure, c.system) for c in found.analysis.comparisons][::2] == [
         ("y19 RR", "maxp"),
         ("y20 RR", "maxp"),
     ]
     alone = means_per_set(years, "maxp")
-    gain = {row.cell: row.average_gain for row in found.rows}
+    gain = {row.cell: row.average_gain for row in found.analysis.rows}
     assert gain["firstp"] is None
     assert gain["maxp"].gain == pytest.approx(
         (alone["y19"].relative_gain + alone["y20"].relative_gain) / 2, rel=1e-12
     )
     assert 0 < gain["maxp"].low < gain["maxp"].gain < gain["maxp"].high
     assert gain["sump"].low < 0 < gain["sump"].high
-    assert of_years(years, apart=True).rows == found.rows
+    assert of_years(years, apart=True).analysis.rows == found.analysis.rows
     assert "Average gain over firstp: mean of 2 columns" in comparison_text(found)
 
 
@@ -105,10 +105,10 @@ def test_sets_of_one_collection_are_pooled_beside_another_collection(years: Path
     sets["other"] = years / "y19.qrels"
     measures = ["dl=RR", "other=nDCG@5"]
     found = compare_runs(files, sets, measures=measures, apart=True)
-    assert found.measures == ("dl RR", "other nDCG@5")
-    pooled, other = found.comparisons
+    assert found.sweep.measures == ("dl RR", "other nDCG@5")
+    pooled, other = found.analysis.comparisons
     assert pooled.num_queries == 50 and other.num_queries == 20
-    assert pooled.delta == pytest.approx(of_years(years).comparisons[0].delta, rel=1e-12)
+    assert pooled.delta == pytest.approx(of_years(years).analysis.comparisons[0].delta, rel=1e-12)
 
 
 def test_one_file_for_sets_with_equal_query_ids_is_refused(years: Path) -> None:

@@ -11,10 +11,9 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
-from sweeps.commands.compare.command import main
-from sweeps.commands.compare.comparison import compare_runs
-from sweeps.commands.compare.inputs import systems_of
-from sweeps.commands.compare.text import comparison_text
+from sweeps.commands.compare.command import main, systems_of
+from sweeps.commands.compare.output import comparison_text
+from sweeps.commands.compare.runs import compare_runs
 
 NUM_QUERIES, NUM_DOCUMENTS = 40, 12
 
@@ -53,12 +52,14 @@ def three(folder: Path, **settings):
 
 def test_several_runs_of_a_system_are_its_seeds(folder: Path) -> None:
     found = three(folder)
-    assert {row.label: row.seeds_used for row in found.rows} == dict.fromkeys(found.systems, 3)
-    assert found.measures == ("nDCG@10", "RR@10") and found.baselines == ("firstp",)
-    assert [one.system for one in found.comparisons] == ["maxp", "sump"] * 2
-    better, worse = found.comparisons[:2]
+    assert {row.label: row.seeds_used for row in found.analysis.rows} == dict.fromkeys(
+        found.systems, 3
+    )
+    assert found.sweep.measures == ("nDCG@10", "RR@10") and found.sweep.slots == ("firstp",)
+    assert [one.system for one in found.analysis.comparisons] == ["maxp", "sump"] * 2
+    better, worse = found.analysis.comparisons[:2]
     assert better.delta > 0 > worse.delta and better.p_both_adjusted < 0.05
-    assert all(0 < one.p_queries <= one.p_both < 1 for one in found.comparisons)
+    assert all(0 < one.p_queries <= one.p_both < 1 for one in found.analysis.comparisons)
 
 
 def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Path) -> None:
@@ -80,7 +81,7 @@ def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Pat
         name: np.mean([[one[q] for q in sorted(one)] for one in runs], axis=0)
         for name, runs in by_run.items()
     }
-    for one in found.comparisons:
+    for one in found.analysis.comparisons:
         expected = stats.ttest_rel(mean_Q[one.system], mean_Q["firstp"])
         assert one.mean_system == pytest.approx(mean_Q[one.system].mean(), rel=1e-12)
         assert one.p_queries == pytest.approx(expected.pvalue, rel=1e-9)
@@ -89,17 +90,19 @@ def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Pat
 def test_the_order_of_systems_and_runs_changes_no_number(folder: Path) -> None:
     turned = {name: paths[::-1] for name, paths in reversed(three(folder).systems.items())}
     again = compare_runs(turned, folder / "qrels.txt", baselines=["firstp"])
-    numbers = {(one.measure, one.system): one for one in three(folder).comparisons}
-    for one in again.comparisons:
+    numbers = {(one.measure, one.system): one for one in three(folder).analysis.comparisons}
+    for one in again.analysis.comparisons:
         before = numbers[one.measure, one.system]
         assert one.p_both == pytest.approx(before.p_both, rel=1e-9)
         assert one.delta == pytest.approx(before.delta, rel=1e-9)
 
 
 def test_another_baseline_changes_the_sign_only(folder: Path) -> None:
-    first = next(one for one in three(folder).comparisons if one.system == "maxp")
+    first = next(one for one in three(folder).analysis.comparisons if one.system == "maxp")
     second = next(
-        one for one in three(folder, baselines=["maxp"]).comparisons if one.system == "firstp"
+        one
+        for one in three(folder, baselines=["maxp"]).analysis.comparisons
+        if one.system == "firstp"
     )
     assert second.delta == -first.delta
     assert second.p_both == pytest.approx(first.p_both, rel=1e-9)
@@ -109,7 +112,7 @@ def test_one_run_per_system_has_conditional_letters_and_says_so_plainly(folder: 
     systems = systems_of([str(folder / f"{name}.1.run") for name in ("firstp", "maxp")])
     assert list(systems) == ["firstp.1", "maxp.1"]
     found = compare_runs(systems, folder / "qrels.txt")
-    assert all(math.isnan(one.p_both) for one in found.comparisons)
+    assert all(math.isnan(one.p_both) for one in found.analysis.comparisons)
     text = " ".join(comparison_text(found).split())
     assert "One run only: every system." in text and "conditional on that very run" in text
     assert " a " in text and " A " not in text.replace("; A:", "")
@@ -123,7 +126,9 @@ def test_a_system_and_its_copy_under_another_name_have_p_one(folder: Path) -> No
     found = compare_runs(
         systems_of([f"{name}={folder}/maxp.*.run" for name in names]), folder / "qrels.txt"
     )
-    assert {(one.delta, one.p_queries, one.p_both) for one in found.comparisons} == {(0, 1, 1)}
+    assert {(one.delta, one.p_queries, one.p_both) for one in found.analysis.comparisons} == {
+        (0, 1, 1)
+    }
 
 
 def test_copies_of_one_run_are_refused_and_not_rewarded(folder: Path, tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ def test_the_ranks_of_ties_are_ours_in_every_measure(folder: Path, tmp_path: Pat
         write(tmp_path / f"{name}.run", np.zeros((NUM_QUERIES, NUM_DOCUMENTS)))
     systems = systems_of([str(tmp_path / "a.run"), str(tmp_path / "b.run")])
     found = compare_runs(systems, folder / "qrels.txt", measures=["RR", "RR@10", "nDCG@10"])
-    assert {one.mean_system for one in found.comparisons[:2]} == {1.0}  # d0 is relevant
+    assert {one.mean_system for one in found.analysis.comparisons[:2]} == {1.0}  # d0 is relevant
     tied = 2 * NUM_QUERIES * (NUM_DOCUMENTS - 1)
     assert f"{tied} documents tie with another" in comparison_text(found)
 
@@ -154,10 +159,13 @@ def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
     systems = systems_of([str(folder / "maxp.1.run"), str(short)])
     assert list(systems) == ["maxp.1", "short"]
     found = compare_runs(systems, folder / "qrels.txt")
-    assert found.num_queries == NUM_QUERIES and found.comparisons[0].losses == 2
+    assert (
+        found.measured.num_queries["qrels.txt"] == NUM_QUERIES
+        and found.analysis.comparisons[0].losses == 2
+    )
     text = comparison_text(found)
     assert "short.run.gz: 2 judged queries without a result, counted as 0." in text
-    assert "short.run.gz: 1 ranked query without a judgment, left out." in text
+    assert "short.run.gz: 1 ranked query without a judgment, excluded." in text
 
 
 def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
@@ -178,17 +186,20 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     body = [line for line in shown.splitlines() if str(folder) not in line and str(out) not in line]
     assert max(map(len, body)) <= 80
     rows = list(csv.DictReader((out / "comparisons.csv").open()))
-    expected = three(folder).comparisons
+    expected = three(folder).analysis.comparisons
     assert [float(row["p_both"]) for row in rows] == [one.p_both for one in expected]
     markdown = (out / "table.md").read_text()
-    assert "queries-only test" in markdown and "launched" not in markdown
+    assert "paired t-test over queries" in markdown and "launched" not in markdown
     assert r"\toprule" in (out / "table.tex").read_text()
     results = json.loads((out / "results.json").read_text())
-    assert results["columns"] == ["nDCG@10", "RR@10"] and results["baselines"] == ["firstp"]
-    kept = results["rows"][1]["cells"][0]
-    assert kept["mean"] == expected[0].mean_system
-    assert kept["comparison"]["p_both"] == expected[0].p_both
-    assert f"<sup>A</sup> ± {kept['sd_seeds']:.3f}" in (out / "table.html").read_text()
+    assert results["sweep"]["measures"] == ["nDCG@10", "RR@10"]
+    assert results["sweep"]["slots"] == ["firstp"]
+    kept = results["cells"][1]["measures"]["nDCG@10"]
+    assert kept["mean"] == pytest.approx(expected[0].mean_system, rel=1e-14)
+    assert results["comparisons"][0]["p_both"] == expected[0].p_both
+    deviation = np.std(list(kept["per_seed"].values()), ddof=1)
+    note = f'class="letter">A</span> <span class="deviation">± {deviation:.3f}'
+    assert note in (out / "table.html").read_text()
 
 
 @pytest.mark.parametrize(

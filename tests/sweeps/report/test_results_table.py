@@ -1,4 +1,4 @@
-"""The results table in its three formats, and the caption that explains it."""
+"""The results table in its five formats, and the caption that explains it."""
 
 import csv
 import dataclasses
@@ -11,17 +11,23 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
-from rank_core.stats.table import (
-    ResultCell,
-    ResultRow,
-    caption,
-    render_csv,
-    render_html,
-    render_latex,
-    render_markdown,
-)
+from sweeps.report.html import table_page
+from sweeps.report.results_table import ResultCell, ResultRow, caption, results_csv, results_table
+from sweeps.report.table import csv_text, latex, markdown, table, table_row, terminal_lines
 
 NAN = float("nan")
+
+
+def render_markdown(rows, **settings):
+    return markdown(results_table(rows, **settings))
+
+
+def render_latex(rows, label="", **settings):
+    return latex(results_table(rows, **settings), label)
+
+
+def render_html(rows, **settings):
+    return table_page(results_table(rows, **settings), "Results")
 
 
 def comparison(system, *, delta=0.02, p_queries=0.001, p_both=0.2, **changes):
@@ -120,7 +126,7 @@ def test_every_baseline_has_its_own_letter_in_the_given_order():
     second = comparison("parade", baseline="maxp", p_both=0.3)
     rows = [BASE, row("maxp", 0.41), row("parade", 0.42, first, second)]
     assert "<sup>Ab</sup>" in render_markdown(rows)
-    assert "<sup>aB</sup>" in render_markdown(rows, baselines=["maxp", "firstp"])
+    assert "<sup>aB</sup>" in render_markdown(rows, slots=["maxp", "firstp"])
     assert "(a/A: firstp; b/B: maxp)" in caption(rows, split="test")
 
 
@@ -214,7 +220,7 @@ def test_latex_keeps_the_width_of_absent_letters():
 def test_csv_holds_every_field_unrounded_and_reads_back():
     found = comparison("maxp", delta=1 / 3, p_both=1e-30)
     rows = [BASE, row("maxp", 2 / 3, found, group="SplitP", used=2, launched=5)]
-    base, system = csv.DictReader(io.StringIO(render_csv(rows)))
+    base, system = csv.DictReader(io.StringIO(results_csv(rows)))
     assert float(system["delta"]) == 1 / 3 and float(system["mean"]) == 2 / 3
     assert float(system["p_both"]) == 1e-30
     assert (system["group"], system["seeds_used"], system["seeds_launched"]) == ("SplitP", "2", "5")
@@ -224,7 +230,7 @@ def test_csv_holds_every_field_unrounded_and_reads_back():
 
 def test_csv_has_one_line_per_comparison():
     rows = [row("parade", 0.42, comparison("parade"), comparison("parade", baseline="maxp"))]
-    read = list(csv.DictReader(io.StringIO(render_csv(rows))))
+    read = list(csv.DictReader(io.StringIO(results_csv(rows))))
     assert [line["baseline"] for line in read] == ["firstp", "maxp"]
 
 
@@ -305,14 +311,16 @@ def test_html_is_a_well_formed_page_of_its_own_with_equal_columns():
     found = comparison("maxp", p_both=0.01, delta=-0.02)
     rows = [BASE, row("<max> & co", 0.38, found, group="SplitP")]
     text = render_html(rows, caption="p < .05")
-    assert "&lt;max&gt; &amp; co" in text and "<p>p &lt; .05</p>" in text
-    assert "<b>0.400</b> ± 0.004" in text and "0.380<sup>A↓</sup> ± 0.004" in text
+    assert "&lt;max&gt; &amp; co" in text and '<p class="caption">p &lt; .05</p>' in text
+    note = ' <span class="deviation">± 0.004</span>'
+    assert f'<b>0.400</b><span class="letter"></span>{note}' in text
+    assert f'0.380<span class="letter">A↓</span>{note}' in text
     lines = [
         line for line in text.splitlines() if line.startswith("<tr>") and "colspan" not in line
     ]
     assert {line.count("</td>") + line.count("</th>") for line in lines} == {7}
     assert text.startswith("<!doctype html>") and text.endswith("</html>\n")
-    ElementTree.fromstring(text.replace('<meta charset="utf-8">', "").partition("\n")[2])
+    ElementTree.fromstring(re.sub("<meta .*?>", "", text).partition("\n")[2])
 
 
 def test_an_average_gain_is_the_last_column_of_every_format():
@@ -327,7 +335,21 @@ def test_an_average_gain_is_the_last_column_of_every_format():
     assert [line[-1] for line in lines] == ["", "+5.0 % [+4.8, +5.2]", "−1.0 %"]
     assert r"+5.0 \% {[}+4.8, +5.2] \\" in render_latex(rows)
     assert "<td>+5.0 % [+4.8, +5.2]</td></tr>" in render_html(rows)
-    read = list(csv.DictReader(io.StringIO(render_csv(rows))))
+    read = list(csv.DictReader(io.StringIO(results_csv(rows))))
     assert [line["average_gain"] for line in read] == ["", "0.0504", "-0.01"]
     assert "Avg. gain: unweighted mean over the 1 columns" in caption(rows, split="test")
     assert "Avg. gain" not in caption([BASE, row("maxp", 0.4, comparison("maxp"))], split="test")
+
+
+def test_a_terminal_gets_aligned_columns_and_no_trailing_blanks():
+    rows = [("maxp", "0.42", ""), table_row("a", "12.5", "x")]
+    assert terminal_lines(table(("system", "mean", "p"), rows)) == [
+        "system  mean  p",
+        "---------------",
+        "maxp    0.42",
+        "a       12.5  x",
+    ]
+
+
+def test_what_is_not_defined_is_an_empty_field():
+    assert csv_text(["a", "b", "c"], [(NAN, None, 1 / 3)]) == f"a,b,c\n,,{1 / 3!r}\n"

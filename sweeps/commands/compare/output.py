@@ -1,0 +1,208 @@
+"""A comparison of runs in a terminal and as files, with what its letters may be read as."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from string import ascii_lowercase
+
+from rank_core.files import atomic_write
+from rank_core.seeding import generator
+from rank_core.stats.baselines import Slot
+from rank_core.stats.compare import Comparison, compare_pairs
+from rank_core.stats.permutation import randomised_tukey
+from sweeps.commands.compare.runs import RunComparison
+from sweeps.report.analysis import Analysis
+from sweeps.report.html import table_page
+from sweeps.report.notation import level_text, p_text, short_interval, short_signed, shortened
+from sweeps.report.results import json_text, paper_table, shared_results, table_files
+from sweeps.report.results_table import TIE_POLICY, average_text
+from sweeps.report.sections.conclusions import paired_t_test
+from sweeps.report.sections.reliability import best_gain, comparison_limits
+from sweeps.report.table import csv_text, table, terminal_lines, wrapped
+from sweeps.report.terminal import legend, measure_table
+
+SYNTAX = "give several runs of one system as NAME=run1,run2,run3"
+_LABEL, _PAIR_LABEL = 18, 15
+_PAIR_COLUMNS = "measure system baseline delta se_both df_both ci_low ci_high p_queries p_both"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two systems: the test that decides, and the one over queries that knows all pairs."""
+
+    comparison: Comparison  # Holm over all pairs
+    p_tukey: float  # randomised Tukey HSD: queries random, runs fixed, adjusted for all pairs
+
+
+def comparison_text(found: RunComparison) -> str:
+    """A table per column and the sentences a reader needs, in the width of a terminal."""
+    analysis, sweep = found.analysis, found.sweep
+    where = next(iter(found.qrels.values())) if len(found.qrels) == 1 else sweep.split
+    lines = wrapped(
+        f"{len(found.systems)} systems, {len(sweep.trials)} runs, "
+        f"{sum(found.measured.num_queries.values())} judged queries of {where}; "
+        f"{_baseline_words(sweep.slots)}."
+    )
+    for measure in sweep.measures:
+        lines += ["", measure, *terminal_lines(measure_table(analysis, measure, label=_LABEL))]
+    lines += [*_averages(analysis), ""]
+    first = analysis.comparisons[0]
+    adjusted = f"p is adjusted ({first.correction}, {first.family_size} per measure)."
+    ties = [f"{found.tied:,} documents tie with another; {TIE_POLICY}."] if found.tied else []
+    for sentence in (
+        f"{legend(analysis)} {adjusted}",
+        *_declared(found),
+        *_reservations(found),
+        *found.measured.notes,
+        *ties,
+    ):
+        lines += wrapped(sentence)
+    return "\n".join([*lines, ""])
+
+
+def all_pairs(analysis: Analysis) -> list[Pair]:
+    """Every pair of systems in every column, the first of the pair as its system."""
+    pairs = []
+    for column, matrix in analysis.matrices.items():
+        compared = compare_pairs(
+            matrix,
+            list(combinations(matrix.cells, 2)),
+            alpha=analysis.sweep.alpha,
+            deterministic=analysis.sweep.deterministic,
+        )
+        permuted = randomised_tukey(matrix, rng=generator(0, f"pairs {column}"))
+        pairs += [
+            Pair(one, other.p_adjusted) for one, other in zip(compared, permuted, strict=True)
+        ]
+    return pairs
+
+
+def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
+    """The lines of a terminal: one table per column, then what the p-values are."""
+    level = level_text(analysis.sweep.alpha)
+    lines = []
+    for column in analysis.sweep.measures:
+        rows = [
+            (
+                shortened(one.system, _PAIR_LABEL),
+                shortened(one.baseline, _PAIR_LABEL),
+                short_signed(one.delta),
+                short_interval(one),
+                p_text(pair.p_tukey),
+                p_text(one.p_both_adjusted),
+            )
+            for pair in pairs
+            if (one := pair.comparison).measure == column
+        ]
+        heading = ("pair", "", "diff", f"{level} interval", "p queries", "p both")
+        drawn = terminal_lines(table(heading, rows, "llrrrr"))
+        lines += ["", f"All pairs, {column}", *drawn]
+    words = (
+        "p queries: randomised Tukey HSD (permutation within queries); p both: Holm over all "
+        f"{pairs[0].comparison.family_size} pairs of a column."
+    )
+    return [*lines, "", *wrapped(words)]
+
+
+def write_files(found: RunComparison, folder: Path, pairs: Sequence[Pair] = ()) -> None:
+    """Write the table in four formats, `comparisons.csv`, `results.json`, and `pairs.csv` if there
+    are pairs."""
+    notes = [*_reservations(found), *found.measured.notes]
+    shown = paper_table(found.analysis, notes)
+    contents = {
+        **table_files(found.analysis, label="tab:comparison", notes=notes),
+        "table.html": table_page(shown, "Results"),
+        "results.json": json_text(
+            {
+                **shared_results(found.analysis),
+                "caption": shown.caption,
+                "systems": found.systems,
+                "query_sets": {
+                    name: {"qrels": path, "num_queries": found.measured.num_queries[name]}
+                    for name, path in found.qrels.items()
+                },
+                "collections": found.collections,
+                "tied_scores": found.tied,
+                "pairs": [dataclasses.asdict(pair) for pair in pairs],
+            }
+        ),
+    }
+    if pairs:
+        contents["pairs.csv"] = _pairs_csv(pairs)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        with atomic_write(folder / name) as unfinished:
+            unfinished.write_text(content, encoding="utf-8")
+
+
+def _pairs_csv(pairs: Sequence[Pair]) -> str:
+    """One line per pair and column, unrounded."""
+    columns = _PAIR_COLUMNS.split()
+    return csv_text(
+        [*columns, "p_both_adjusted", "p_queries_tukey", "family_size"],
+        (
+            [
+                *(getattr(pair.comparison, name) for name in columns),
+                pair.comparison.p_both_adjusted,
+                pair.p_tukey,
+                pair.comparison.family_size,
+            ]
+            for pair in pairs
+        ),
+    )
+
+
+def _baseline_words(slots: Sequence[Slot]) -> str:
+    """`baseline firstp`, or what every letter's baseline is."""
+    named = [
+        slot
+        if isinstance(slot, str)
+        else f"own ({', '.join(f'{a}: {b}' for a, b in slot.items())})"
+        for slot in slots
+    ]
+    if len(named) == 1:
+        return f"baseline {named[0]}"
+    return "baselines " + ", ".join(map(" ".join, zip(ascii_lowercase, named, strict=False)))
+
+
+def _averages(analysis: Analysis) -> list[str]:
+    """The average gain over all columns, where there are several collections."""
+    sweep = analysis.sweep
+    rows = [
+        (shortened(one.label, _LABEL), average_text(one.average_gain))
+        for one in analysis.rows
+        if one.average_gain is not None
+    ]
+    if not rows:
+        return []
+    over = _baseline_words(sweep.slots[:1]).removeprefix("baseline ")
+    head = f"Average gain over {over}: mean of {len(sweep.measures)} columns"
+    heading = ("system", f"avg. gain [{level_text(sweep.alpha)} interval]")
+    return ["", *wrapped(head), *terminal_lines(table(heading, rows, "ll"))]
+
+
+def _declared(found: RunComparison) -> list[str]:
+    """Which systems have no other run by declaration."""
+    names = ", ".join(found.sweep.deterministic)
+    return [f"Deterministic by declaration, no seed variance: {names}."] if names else []
+
+
+def _reservations(found: RunComparison) -> list[str]:
+    """What one run cannot say, or what the runs say about the paired t-test and the best gain."""
+    if found.single:
+        every = len(found.single) == len(found.systems)
+        return [
+            f"One run only: {'every system' if every else ', '.join(found.single)}. Letters of "
+            "comparisons with one run are conditional on that very run: they hold for new queries "
+            "and not for another training, and their p both and interval are not defined (—). To "
+            f"test methods, {SYNTAX}."
+        ]
+    if len(found.sweep.deterministic) == len(found.systems):
+        return []
+    best = best_gain(found.analysis, comparison_limits(found.analysis))
+    return [
+        paired_t_test(found.analysis),
+        *([f"On {found.sweep.primary}, {best[0].lower()}{best[1:]}"] if best else []),
+    ]

@@ -1,0 +1,31 @@
+"""From a template beside this file to a page that needs nothing else."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from sweeps.report.table import Table
+
+
+def render(template: str, **content: Any) -> str:
+    """The text of a page; whatever is not marked as safe is escaped."""
+    return _environment().get_template(template).render(**content)
+
+
+def table_page(shown: Table, title: str) -> str:
+    """A page of its own for one table, to open or to mail."""
+    return render("table_page.html", title=title, table=shown)
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

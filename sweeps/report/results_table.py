@@ -1,0 +1,284 @@
+"""The results of systems as a table: rows of means with letters, and the caption that explains it.
+
+Letters: baseline number one is `a`, the next `b`, ...; a baseline is a cell, or a mapping from each
+system to its own. Lower case marks a difference when only the queries are random (paired t-test on
+means over seeds), upper case one that also holds over training runs.
+"""
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+
+from rank_core.errors import BadInput
+from rank_core.stats.baselines import Slot, baseline_of, by_slot, letter
+from rank_core.stats.compare import Comparison
+from rank_core.stats.gain import GainInterval
+from rank_core.stats.multiplicity import CORRECTION_NAMES
+from sweeps.report.notation import (
+    MISSING,
+    gain_text,
+    level_text,
+    number,
+    p_text,
+    signed,
+    wins_text,
+)
+from sweeps.report.table import Cell, Table, csv_text, table, table_row
+
+TIE_POLICY = "equal scores rank by ascending document id"
+
+
+@dataclass(frozen=True)
+class ResultCell:
+    """One measure of one system; `others` holds comparisons with further baselines."""
+
+    measure: str
+    mean: float  # over seeds and queries
+    sd_seeds: float  # of the seed means; NaN for one seed
+    comparison: Comparison | None
+    others: tuple[Comparison, ...] = ()
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """All comparisons of this value, the first baseline's first."""
+        return (() if self.comparison is None else (self.comparison,)) + self.others
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One line of the table: a system and its measures; equal `group`s stand together.
+
+    `average_gain` is that over all columns and against the first baseline, where the table spans
+    several collections.
+    """
+
+    label: str
+    group: str
+    cell: str
+    is_baseline: bool
+    seeds_used: int
+    seeds_launched: int
+    cells: tuple[ResultCell, ...]
+    average_gain: GainInterval | None = None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Draws the mean of a row: rounded, with its letters and its standing in the column."""
+
+    rows: Sequence[ResultRow]
+    slots: Sequence[Slot]
+    alpha: float = 0.05
+    digits: int = 3
+    tied: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
+    """{measure: cells that are not significantly different from the best one}."""
+
+    def cell(self, row: ResultRow, column: int) -> Cell:
+        """The mean of measure number `column`, its deviation over seeds as the note."""
+        own = row.cells[column]
+        means = [round(one.cells[column].mean, self.digits) for one in self.rows]
+        best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
+        face = "tied" if row.cell in self.tied.get(own.measure, ()) else ""
+        found = by_slot(row.cell, own.comparisons, self.slots)
+        return Cell(
+            number(own.mean, self.digits),
+            letters=tuple(letter(one, at, self.alpha) for at, one in enumerate(found)),
+            note="" if math.isnan(own.sd_seeds) else f"± {number(own.sd_seeds, self.digits)}",
+            face="best" if round(own.mean, self.digits) == best else face,
+        )
+
+
+def results_table(
+    rows: Sequence[ResultRow],
+    *,
+    alpha: float = 0.05,
+    digits: int = 3,
+    slots: Sequence[Slot] = (),
+    tied: Mapping[str, Collection[str]] | None = None,
+    caption: str = "",
+) -> Table:
+    """The table of a paper: per measure mean, gain, W/T/L, interval and p.
+
+    `slots` are the baselines of the letters, in their order. `tied` names, per measure, the cells
+    that are not significantly different from the best one.
+    """
+    measures = _measures(rows)
+    scores = Scores(rows, slots_in_order(rows, slots), alpha, digits, tied or {})
+    averaged = any(one.average_gain is not None for one in rows)
+    heading = ["system", "seeds"]
+    for measure in measures:
+        heading += [measure, "gain", "W/T/L", f"{level_text(alpha)} CI of Δ", "p"]
+    heading += ["avg. gain"] if averaged else []
+    lines = []
+    for one in rows:
+        cells: list[str | Cell] = [one.label, f"{one.seeds_used}/{one.seeds_launched}"]
+        for column in range(len(measures)):
+            cells += [scores.cell(one, column), *_compared(one.cells[column].comparison, digits)]
+        cells += [average_text(one.average_gain)] if averaged else []
+        lines.append(table_row(*cells, group=one.group))
+    return table(heading, lines, "lc".ljust(len(heading), "r"), caption=caption)
+
+
+def _compared(one: Comparison | None, digits: int) -> tuple[str, str, str, str]:
+    """Gain, W/T/L, interval and p of one comparison."""
+    if one is None:
+        return "", "", "", ""
+    interval = f"[{number(one.ci_low, digits)}, {number(one.ci_high, digits)}]"
+    return (
+        gain_text(one.relative_gain),
+        wins_text(one),
+        MISSING if math.isnan(one.ci_low) else interval,
+        p_text(one.p_both_adjusted),
+    )
+
+
+def average_text(one: GainInterval | None) -> str:
+    """`+5.0 % [+4.8, +5.2]`; the gain alone where one seed leaves no interval."""
+    if one is None:
+        return ""
+    if math.isnan(one.low):
+        return gain_text(one.gain)
+    return f"{gain_text(one.gain)} [{signed(100 * one.low, 1)}, {signed(100 * one.high, 1)}]"
+
+
+def results_csv(rows: Sequence[ResultRow]) -> str:
+    """One line per system, measure and comparison, nothing rounded; a line without comparison for
+    a system that has none."""
+    fields = [one.name for one in dataclasses.fields(Comparison) if one.name != "measure"]
+    own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
+    average = ["average_gain", "average_gain_low", "average_gain_high"]
+    return csv_text(
+        [*own, *fields, *average],
+        (
+            [
+                *(one.label, one.group, one.cell, one.is_baseline),
+                *(one.seeds_used, one.seeds_launched, cell.measure, cell.mean, cell.sd_seeds),
+                *(getattr(comparison, name, None) for name in fields),
+                *(getattr(one.average_gain, name, None) for name in ("gain", "low", "high")),
+            ]
+            for one in rows
+            for cell in one.cells
+            for comparison in cell.comparisons or (None,)
+        ),
+    )
+
+
+def _measures(rows: Sequence[ResultRow]) -> list[str]:
+    if not rows:
+        raise BadInput("a results table needs at least one row")
+    measures = [cell.measure for cell in rows[0].cells]
+    for one in rows:
+        if [cell.measure for cell in one.cells] != measures:
+            raise BadInput(
+                f"every row needs the measures {', '.join(measures)} in this order, "
+                f"got {', '.join(cell.measure for cell in one.cells)} for {one.label}"
+            )
+    return measures
+
+
+def caption(
+    rows: Sequence[ResultRow],
+    *,
+    split: str,
+    alpha: float = 0.05,
+    slots: Sequence[Slot] = (),
+    tie_policy: str = TIE_POLICY,
+    ties: int | None = None,
+    paired_seeds: bool = False,
+    deterministic: Collection[str] = (),
+    collapsed: int = 0,
+    failed: int = 0,
+    third_party: bool = False,
+) -> str:
+    """What a reader must know to read the table: test, scope, S, Q, alpha, family, lost trials.
+
+    `ties` is the number of tied scores that the tie policy ordered, if it was counted. Of runs by
+    a third party nobody here knows how many were launched, so nothing is said about lost ones.
+    """
+    found = [c for row in rows for cell in row.cells for c in cell.comparisons]
+    end = "" if third_party else " " + _lost(rows, failed=failed, collapsed=collapsed)
+    tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
+    seeds = f"S = {_span(row.seeds_used for row in rows)} seeds per system"
+    if not found:
+        return f"Split {split}, {seeds}, mean ± SD over seeds; ties: {tied}.{end}"
+    corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))
+    nested = "paired across systems" if paired_seeds else "nested in systems"
+    return (
+        f"Split {split}, {seeds}, Q = {_span(c.num_queries for c in found)} queries, mean ± SD "
+        f"over seeds. Letters mark a difference from a baseline ({_legend(rows, slots)}) at "
+        f"alpha = {alpha:g}: "
+        "lower case with the queries random and the runs fixed (paired t-test on means over "
+        "seeds), upper case with queries and training runs random (Satterthwaite t-test, seeds "
+        f"{nested}); ↓ marks a loss. Correction: {corrections} over a family of "
+        f"{_span(c.family_size for c in found)} comparisons per measure and baseline. The "
+        f"interval of Δ ({100 * (1 - alpha):g} %, not adjusted) and p (adjusted) are those of "
+        "queries and runs random, against the first baseline. Bold: best mean after rounding. "
+        f"{_average(rows, alpha)}"
+        f"Ties: {tied}.{_single_runs(rows, found, deterministic)}{end}"
+    )
+
+
+def slots_in_order(rows: Sequence[ResultRow], given: Sequence[Slot]) -> list[Slot]:
+    """The baselines in the order of their letters: the given ones, then by first appearance."""
+    slots = list(given)
+    for row in rows:
+        for comparison in (c for cell in row.cells for c in cell.comparisons):
+            if all(baseline_of(row.cell, slot) != comparison.baseline for slot in slots):
+                slots.append(comparison.baseline)
+    if len(slots) > len(ascii_lowercase):
+        raise BadInput(f"at most {len(ascii_lowercase)} baselines have letters, got {len(slots)}")
+    return slots
+
+
+def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot]) -> str:
+    """`a/A: FirstP; b/B: the system's own baseline (FirstP BERT, FirstP ELECTRA)`."""
+    labels = {row.cell: row.label for row in rows}
+    parts = []
+    for mark, slot in zip(ascii_lowercase, slots_in_order(rows, slots), strict=False):
+        if isinstance(slot, str):
+            text = labels.get(slot, slot)
+        else:
+            own = dict.fromkeys(labels.get(name, name) for name in slot.values())
+            text = f"the system's own baseline ({', '.join(own)})"
+        parts.append(f"{mark}/{mark.upper()}: {text}")
+    return "; ".join(parts)
+
+
+def _lost(rows: Sequence[ResultRow], *, failed: int, collapsed: int) -> str:
+    launched = sum(row.seeds_launched for row in rows)
+    used = sum(row.seeds_used for row in rows)
+    text = f"{used} of {launched} launched trials used; {failed} failed, {collapsed} collapsed"
+    return text + (" (collapsed trials are kept)." if collapsed else ".")
+
+
+def _single_runs(
+    rows: Sequence[ResultRow], found: Sequence[Comparison], deterministic: Collection[str]
+) -> str:
+    """What a system with one run can be told, unless it is declared to have no other."""
+    sides = {(c.system, c.num_seeds_system) for c in found}
+    sides |= {(c.baseline, c.num_seeds_baseline) for c in found}
+    text = ""
+    if any(num == 1 and name not in deterministic for name, num in sides):
+        text += " A system with one seed has no upper-case letter: it is that one run."
+    fixed = [row.label for row in rows if row.cell in deterministic]
+    if fixed:
+        text += f" Deterministic by declaration, without seed variance: {', '.join(fixed)}."
+    return text
+
+
+def _average(rows: Sequence[ResultRow], alpha: float) -> str:
+    if all(row.average_gain is None for row in rows):
+        return ""
+    return (
+        f"Avg. gain: unweighted mean over the {len(rows[0].cells)} columns of the relative gains "
+        f"over the first baseline (ratios of means), with its {100 * (1 - alpha):g} % interval "
+        "(crossed bootstrap; the k-th run of a system is the same training run in every column). "
+    )
+
+
+def _span(counts: Iterable[int]) -> str:
+    values = list(counts)
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low}-{high}"

@@ -1,0 +1,170 @@
+"""What the search of a sweep decided on dev: the standings, and who was eliminated."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from sweeps.report.load import Sweep
+from sweeps.report.table import Table, table
+
+_NAMED = 4
+"""How many eliminated cells a sentence names before it says how many more there are."""
+
+
+def left_after(sweep: Sweep) -> Mapping[str, int]:
+    """{cell that was eliminated: whole seeds that it had by then}; empty without a race or
+    successive halving."""
+    return {
+        one["cell"]: int(one["left_after"])
+        for one in sweep.search.get("standings", ())
+        if one["left_after"] is not None
+    }
+
+
+def fate_word(sweep: Sweep) -> str:
+    """The word of a table for those in `left_after`; a terminal has no room for "eliminated"."""
+    return "stopped" if sweep.search.get("name") == "halving" else "out"
+
+
+def search_sentences(sweep: Sweep) -> list[str]:
+    """What the search did, and what that means for the table; none for the whole grid."""
+    search = sweep.search
+    if search.get("name") == "race":
+        return [_race(sweep)]
+    if search.get("name") == "halving":
+        return [_halving(sweep)]
+    if search.get("name") in ("tpe", "gp"):
+        chosen = f"{search['proposed']} of at most {search['num_configs']}"
+        space = f" from {search['space']} points" if search["space"] else ""
+        return [
+            f"The configurations were proposed one after the other by {search['name']}{space} "
+            f"({chosen}, search seed {search['seed']}), by the mean over seeds on dev of the "
+            "earlier ones: the best of them is a choice, which --confirm retrains with fresh seeds."
+        ]
+    return []
+
+
+def standings(sweep: Sweep) -> Table | None:
+    """Place, system, mean on dev, evidence and fate; None without a race or halving."""
+    search = sweep.search
+    if search.get("name") not in ("race", "halving"):
+        return None
+    race = search["name"] == "race"
+    return table(
+        (
+            "place",
+            "system",
+            f"mean {sweep.primary} on dev",
+            f"{'seeds' if race else 'epochs'} judged",
+            "what became of it",
+        ),
+        [
+            (
+                str(place),
+                sweep.label(one["cell"]),
+                "—" if one["dev_mean"] is None else f"{one['dev_mean']:.4f}",
+                str(one["num_seeds" if race else "judged_after"]),
+                _race_fate(one) if race else _halving_fate(sweep, one),
+            )
+            for place, one in enumerate(search["standings"], start=1)
+        ],
+        "rlrrl",
+        title="The race on dev" if race else "Successive halving on dev",
+        caption=_race_caption(sweep) if race else _halving_caption(sweep),
+    )
+
+
+def _race(sweep: Sweep) -> str:
+    search, left = sweep.search, left_after(sweep)
+    racing, trials = len(search["standings"]), search["whole_grid"]
+    run = search["launched_by_design"]
+    state = "" if search["over"] else " The race is not over."
+    if not left:
+        return (
+            f"Race on dev: none of {racing} configurations is eliminated after "
+            f"{search['num_complete']} of {search['num_seeds']} seeds ({run} of {trials} "
+            f"trials).{state}"
+        )
+    named = [f"{sweep.label(cell)} (after {seeds})" for cell, seeds in left.items()]
+    if len(named) > _NAMED:
+        named = [*named[:_NAMED], f"{len(named) - _NAMED} more"]
+    lost = sum(one["left_after"] is not None and "p" not in one for one in search["standings"])
+    because = f", {lost} of them because a trial failed or diverged" if lost else ""
+    return (
+        f"Race on dev: {len(left)} of {racing} configurations were eliminated before they had all "
+        f"{search['num_seeds']} seeds{because}, which took {run} of {trials} trials "
+        f"({run / trials:.0%}): {', '.join(named)}.{state} They are compared with nothing: they "
+        "were eliminated on dev, and the tests are of what has all seeds. The runs of those that "
+        "stayed are part of the choice; --confirm retrains the winner on dev with fresh seeds."
+    )
+
+
+def _race_caption(sweep: Sweep) -> str:
+    search = sweep.search
+    by = f" by more than {search['delta']}" if search["delta"] else ""
+    return (
+        "In the interim analysis after each seed from the second on, a configuration is eliminated "
+        f"once all {search['num_seeds']} seeds of all configurations could hardly still name it "
+        f"the best on dev{by}. The levels are such that, over all interim analyses, the winner of "
+        f"the whole grid is eliminated in at most {search['alpha']} of cases (of runs that scatter "
+        "alike). The baseline runs along, unjudged. What stayed has run all seeds since."
+    )
+
+
+def _race_fate(one: Mapping[str, Any]) -> str:
+    if one["left_after"] is None:
+        return "stayed"
+    if "p" not in one:
+        return str(one["reason"])
+    return f"eliminated: {one['reason']} (p {_p(one['p'])} < {_p(one['level'])})"
+
+
+def _p(value: float) -> str:
+    return f"{value:.1g}" if value < 0.01 else f"{value:.3f}"
+
+
+def _halving(sweep: Sweep) -> str:
+    """How many configurations stopped where, what that cost, and what nobody knows of them."""
+    search, lines = sweep.search, sweep.search["standings"]
+    full, seed = search["rungs"][-1]["epochs"], sweep.seeds[0]
+    stopped = Counter(one["epochs"] for one in lines if one["left_after"] is not None)
+    finalists = sum(one["left_after"] is None and one["epochs"] == full for one in lines)
+    lost = sum(one["reason"] is not None for one in lines)
+    where = ", ".join(f"{number} after epoch {epochs}" for epochs, number in stopped.items())
+    because = f" ({lost} of them because a trial failed or diverged)" if lost else ""
+    cost = f"{search['epochs']:,} of the grid's {search['whole_grid']:,} epochs"
+    queries = sweep.dev_scores["query_id"].nunique()
+    over = "" if search["over"] else " The search is not over."
+    return (
+        f"Successive halving on dev: {finalists} of {len(lines)} configurations came to the end of "
+        f"training, epoch {full}; stopped before: {where or 'none'}{because}. That took {cost} "
+        f"({search['epochs'] / search['whole_grid']:.0%}).{over} Who was stopped was judged by "
+        f"seed {seed} alone, by the best {sweep.primary} on {queries} dev queries until then: "
+        "another seed or more epochs might have stopped others. Seeds are compared for those at "
+        "the end only, whose runs are part of the choice; --confirm retrains the winner on dev "
+        "with fresh seeds."
+    )
+
+
+def _halving_fate(sweep: Sweep, one: Mapping[str, Any]) -> str:
+    full = sweep.search["rungs"][-1]["epochs"]
+    if one["reason"]:
+        return str(one["reason"])
+    if one["left_after"] is not None:
+        return f"stopped after epoch {one['epochs']} of {full}"
+    if one["epochs"] == full:
+        return f"went to the end; {one['num_seeds']} of {len(sweep.seeds)} seeds finished"
+    return "not decided yet"
+
+
+def _halving_caption(sweep: Sweep) -> str:
+    search = sweep.search
+    rungs = ", ".join(
+        f"{one['configurations']} to epoch {one['epochs']}" for one in search["rungs"]
+    )
+    return (
+        f"Trained with seed {sweep.seeds[0]}: {rungs}. From each rung at most one of "
+        f"{search['eta']} resumes, in an order drawn before (search seed {search['seed']}): the "
+        "n-th decision takes the best so far that has not resumed, and the last one sees the whole "
+        "rung. A value is the best until its epoch. The baseline runs along, unjudged."
+    )
