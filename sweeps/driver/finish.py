@@ -7,8 +7,8 @@ from typing import Any
 from rank_core.files import atomic_write
 from sweeps.plan.plan import Plan
 from sweeps.plan.terminal import say
-from sweeps.report.build import Report, write_report
 from sweeps.report.access import ACCESS_FILE
+from sweeps.report.build import Report, write_report
 from sweeps.store.storage_retry import patient_read
 from sweeps.store.sweep_file import note
 from sweeps.store.trial_store import RESULT, Store

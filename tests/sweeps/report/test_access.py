@@ -9,8 +9,8 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.commands.report import main
-from sweeps.report.build import write_report
 from sweeps.report.access import ACCESS_FILE, access_sentence, read_accesses
+from sweeps.report.build import write_report
 from tests.sweeps.report.test_load import write_sweep
 
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.report.build import Report, write_report
 from sweeps.report.analysis import analyse
+from sweeps.report.build import Report, write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.summary import query_set_means, query_sets
 from sweeps.report.terminal import terminal_text

@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps.report.build import write_report
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.build import write_report
 from sweeps.report.figures.chunk_plot import chunk_plot
 from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.learning_plot import learning_curves, learning_plot

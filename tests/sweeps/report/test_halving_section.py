@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from sweeps.driver.confirmation import choose
-from sweeps.report.build import write_report
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.build import page
+from sweeps.report.build import page, write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.conclusions import conclusions
 from sweeps.report.sections.reliability import assess

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from rank_core.stats.scopes import scope_test
-from sweeps.report.build import write_report
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.conclusions import below_first_stage
 from sweeps.report.sections.factors import factor_sentences, grid_factors

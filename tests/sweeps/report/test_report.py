@@ -16,8 +16,8 @@ from rank_core.errors import BadInput
 from rank_core.stats.compare import compare
 from rank_core.stats.matrix import score_matrix
 from sweeps.commands.report import main
-from sweeps.report.build import Report, write_report
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.build import Report, write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
@@ -311,7 +311,14 @@ def test_the_command_prints_the_report_and_refuses_another_folder(
         main([str(tmp_path)])
 
 
-def test_a_report_needs_neither_ray_nor_mlflow() -> None:
-    code = "import sweeps.report, sys; print({'ray', 'mlflow', 'optuna'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("sweeps.report.build", "ray mlflow optuna torch transformers"),
+        ("sweeps.commands.compare.command", "ray mlflow optuna torch transformers matplotlib"),
+    ],
+)
+def test_report_and_compare_load_nothing_that_trains_or_tracks(module: str, heavy: str) -> None:
+    code = f"import {module}, sys; print(set({heavy.split()}) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
