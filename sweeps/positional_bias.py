@@ -19,16 +19,17 @@ from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.seeding import generator
-from sweeps.positions.findings import Settings, analyse
-from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
-from sweeps.positions.rsv import ChunkScorer, Pair, cosine_scorer, word_chunks
-from sweeps.positions.sources import (
+from sweeps.positions.analysis import (
+    Settings,
+    analyse,
     known_passages,
     read_passages,
     relevant_pairs,
     split_of,
 )
-from sweeps.positions.write import Described, write_analysis
+from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
+from sweeps.positions.page import Described, write_analysis
+from sweeps.positions.rsv import ChunkScorer, Pair, cosine_scorer, word_chunks
 
 DEFAULT_FOLDER = Path("results") / "positional_bias"
 
@@ -95,7 +96,7 @@ def _analyse(given: argparse.Namespace) -> int:
         print("No relevant passages are known (--passages): scores by position only.")
     folder = given.out or DEFAULT_FOLDER / _file_name(f"{collection.name}-{split}")
     settings = Settings(window=given.window, num_bins=given.bins, first=given.first)
-    findings = analyse(
+    result = analyse(
         collection,
         pairs,
         settings,
@@ -103,8 +104,8 @@ def _analyse(given: argparse.Namespace) -> int:
         scorers=_scorers(given),
         judged=_judge(given, pairs, folder),
     )
-    page = write_analysis(folder, findings, settings, _described(given, collection, split, pairs))
-    for name, value in findings.summary.items():
+    page = write_analysis(folder, result, settings, _described(given, collection, split, pairs))
+    for name, value in result.summary.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         print(f"{name:<62} {shown:>10}")
     print(f"Page: {page}")

@@ -15,16 +15,12 @@ from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
 from rank_core.models import check_model
 from rank_core.settings.config import TrialConfig, parse_setting
-from sweeps.commands.doctor.candidates import candidates
-from sweeps.commands.doctor.cluster import cluster
+from sweeps.commands.doctor.candidates import candidates, run_files
 from sweeps.commands.doctor.coverage import coverage
-from sweeps.commands.doctor.environment import environment
+from sweeps.commands.doctor.environment import cache_findings, environment, probed
 from sweeps.commands.doctor.finding import Finding, line_width, section_text, verdict
-from sweeps.commands.doctor.runs import run_files
-from sweeps.commands.doctor.similar import similar_queries
-from sweeps.commands.doctor.storage import cache_findings, probed
-from sweeps.commands.doctor.texts import texts
-from sweeps.commands.doctor.tracking import tracking
+from sweeps.commands.doctor.services import cluster, tracking
+from sweeps.commands.doctor.texts import similar_queries, texts
 from sweeps.driver.sweep import default_tracking_uri
 from sweeps.plan.experiment import suited
 from sweeps.store.trial_store import Store

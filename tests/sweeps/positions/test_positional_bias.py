@@ -10,11 +10,11 @@ import pytest
 
 from rank_core.data.load import load_collection
 from sweeps import positional_bias
-from sweeps.positions.findings import Findings, Settings
+from sweeps.positions.analysis import PositionResult, Settings
 from sweeps.positions.judged_chunks import JudgedSummary
-from sweeps.positions.position_plots import judged_plot
+from sweeps.positions.page import plots
+from sweeps.positions.plots import judged_plot
 from sweeps.positions.positions import length_edges, length_histogram
-from sweeps.positions.write import plots
 from tests.rank_core.llm.server import chat_server
 
 
@@ -104,7 +104,7 @@ def test_a_judged_plot_stands_for_documents_without_a_relevant_chunk_too():
     empty = JudgedSummary(num_chunks=2, malformed=2, sizes=(2,), first_relevant=())
     assert judged_plot(empty).svg.startswith("<?xml")
     lengths = length_histogram([5], length_edges([5]))
-    findings = Findings({"all documents": lengths}, {}, judged_summary=empty)
+    findings = PositionResult({"all documents": lengths}, {}, judged_summary=empty)
     assert [plot.drawing.name for plot in plots(findings, Settings())] == ["judged", "lengths"]
 
 

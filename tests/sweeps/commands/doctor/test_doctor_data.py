@@ -13,15 +13,21 @@ from rank_core.records import Collection, Split
 from rank_core.settings.config import Evaluation, TrialConfig
 from sweeps.commands.doctor.candidates import (
     candidates,
+    count_ranks,
     first_and_best,
     found_share,
+    run_files,
     unjudged_share,
 )
-from sweeps.commands.doctor.coverage import coverage, seen_tokens, unseen
-from sweeps.commands.doctor.runs import count_ranks, run_files
-from sweeps.commands.doctor.similar import alike_queries, similar_queries
-from sweeps.commands.doctor.spans import Passage, relevant_passages, spans_file
-from sweeps.commands.doctor.texts import equal_texts, unfair_copies
+from sweeps.commands.doctor.coverage import (
+    Passage,
+    coverage,
+    relevant_passages,
+    seen_tokens,
+    spans_file,
+    unseen,
+)
+from sweeps.commands.doctor.texts import alike_queries, equal_texts, similar_queries, unfair_copies
 
 
 def split(queries=None, qrels=None, candidates=None):
@@ -118,7 +124,7 @@ def test_queries_that_differ_in_their_rarest_words_alone_are_alike():
 
 
 def test_alike_queries_are_exactly_those_of_a_comparison_of_all_pairs():
-    from sweeps.commands.doctor import similar
+    from sweeps.commands.doctor import texts
 
     rng = np.random.default_rng(4)
     words = [f"w{i}" for i in range(14)]
@@ -134,7 +140,7 @@ def test_alike_queries_are_exactly_those_of_a_comparison_of_all_pairs():
     expected = {
         a
         for a in ours
-        if any(similar._overlap(sets[a], sets[b], weight) >= similar.ALIKE for b in theirs)
+        if any(texts._overlap(sets[a], sets[b], weight) >= texts.ALIKE for b in theirs)
     }
     assert 5 < len(expected) < 55
     assert len({frozenset(made[a].split()) for a in expected} - {sets[b] for b in theirs}) > 5

@@ -6,11 +6,15 @@ import sqlite3
 
 import pytest
 
-from sweeps.commands.doctor.cluster import Node, cluster, judged, running_address
-from sweeps.commands.doctor.environment import accelerators, environment
-from sweeps.commands.doctor.reach import unreachable
-from sweeps.commands.doctor.storage import probed
-from sweeps.commands.doctor.tracking import tracking
+from sweeps.commands.doctor.environment import accelerators, environment, probed
+from sweeps.commands.doctor.services import (
+    Node,
+    cluster,
+    node_findings,
+    running_address,
+    tracking,
+    unreachable,
+)
 from sweeps.store.trial_store import Store
 
 
@@ -135,7 +139,7 @@ NODE = Node("head", 1.0, 1, {"python": "3.11.7", "torch": "2.13.0", "ranksweep":
 )
 def test_what_differs_between_nodes_is_named_with_the_node(change, level, words):
     worker = dataclasses.replace(NODE, name="worker", **change)
-    first, *found = judged([NODE, worker])
+    first, *found = node_findings([NODE, worker])
     assert first.level == "ok" and "2 node(s), 2 GPU(s)" in first.text
     assert levels(found) == ([level] if level else [])
     assert all(words in one.text for one in found)
@@ -159,11 +163,11 @@ def test_the_nodes_of_a_running_cluster_answer_for_themselves(tmp_path, monkeypa
     monkeypatch.setenv("RAY_ADDRESS", address)
     probe = tmp_path / "probe"
     probe.write_text("x")
-    from sweeps.commands.doctor.cluster import asked
+    from sweeps.commands.doctor.services import node_answers
 
     try:
-        [node] = asked(str(probe))
-        [blind] = asked(str(tmp_path / "absent"))
+        [node] = node_answers(str(probe))
+        [blind] = node_answers(str(tmp_path / "absent"))
     finally:
         ray.shutdown()
     assert node.sees_storage and not blind.sees_storage

@@ -1,20 +1,30 @@
-"""The Ray cluster, if one can be reached: equal versions, a shared storage, GPUs."""
+"""The Ray cluster and MLflow: do they answer, and do the nodes agree."""
 
 import logging
 import os
+import socket
+import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from sweeps.commands.doctor.environment import nearest_existing
 from sweeps.commands.doctor.finding import Finding
-from sweeps.commands.doctor.reach import unreachable
 from sweeps.plan.options import cluster_address
+from sweeps.plan.secrets import redact_text
+from sweeps.tracking.client import connect, sqlite_file
+from sweeps.tracking.uri import NONE, is_server
 
-PATIENCE_S = 30.0
+NODES_TIMEOUT_S = 30.0
 COMPARED = ("torch", "transformers", "tokenizers", "numpy", "ir-measures", "ray", "ranksweep")
+
+LATER = "results are safe on disk, but MLflow shows nothing until they are sent again"
+
+CONNECT_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ def cluster(storage: Path | None) -> Iterator[Finding]:
             "the same Python and Ray on all nodes; `ray status` on the head says more",
         )
         return
-    yield from judged(nodes)
+    yield from node_findings(nodes)
 
 
 def running_address() -> str | None:
@@ -77,7 +87,7 @@ def running_address() -> str | None:
     return file.read_text().strip() or None if file.exists() else None
 
 
-def judged(nodes: list[Node]) -> Iterator[Finding]:
+def node_findings(nodes: list[Node]) -> Iterator[Finding]:
     """What differs between nodes."""
     gpus = sum(node.gpus for node in nodes)
     yield Finding("ok", f"Ray cluster of {len(nodes)} node(s), {gpus:g} GPU(s)")
@@ -122,12 +132,12 @@ def _ask(address: str, storage: Path | None) -> list[Node]:
 
     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     try:
-        return asked(None if storage is None else str(storage))
+        return node_answers(None if storage is None else str(storage))
     finally:
         ray.shutdown()
 
 
-def asked(storage: str | None) -> list[Node]:
+def node_answers(storage: str | None) -> list[Node]:
     """One small task per node of the connected cluster, on no CPU, so that busy nodes answer."""
     import ray
 
@@ -149,7 +159,7 @@ def asked(storage: str | None) -> list[Node]:
             sees_storage=sees,
         )
         for node, (attached, versions, sees) in zip(
-            nodes, ray.get(answers, timeout=PATIENCE_S), strict=True
+            nodes, ray.get(answers, timeout=NODES_TIMEOUT_S), strict=True
         )
     ]
 
@@ -173,3 +183,71 @@ def _self_description() -> Any:
         return len(glob.glob("/dev/nvidia[0-9]*")), versions, sees
 
     return describe
+
+
+def tracking(uri: str) -> Iterator[Finding]:
+    """Whether MLflow would take records; no database is created for the question."""
+    name = redact_text(uri)
+    if uri == NONE:
+        yield Finding("note", "MLflow is off (--tracking-uri none)", "results stay on disk alone")
+    elif uri.startswith("sqlite:"):
+        yield _database(sqlite_file(uri))
+    elif is_server(uri):
+        yield _server(uri, name)
+    else:
+        parts = urlsplit(uri)
+        reason = unreachable(parts.hostname or "", parts.port or 5432)
+        yield _away(name, reason) if reason else Finding("ok", f"MLflow: {name} takes connections")
+
+
+def _database(file: Path) -> Finding:
+    if not file.exists():
+        folder = nearest_existing(file.parent)
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            return _away(str(file), f"{folder} cannot be written")
+        return Finding("ok", f"MLflow: {file} is new, a sweep will make it")
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=5)) as database:
+            [count] = database.execute("select count(*) from experiments").fetchone()
+    except sqlite3.Error as error:
+        return Finding(
+            "error",
+            f"{file} is no MLflow database ({error})",
+            "the sweep could not record its trials there",
+            "move the file away, or pass another --tracking-uri",
+        )
+    if not os.access(file, os.W_OK):
+        return _away(str(file), "it cannot be written")
+    return Finding("ok", f"MLflow: {file}, {count} experiment{'' if count == 1 else 's'}")
+
+
+def _server(uri: str, name: str) -> Finding:
+    parts = urlsplit(uri)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    reason = unreachable(parts.hostname or "", port)
+    if reason:
+        return _away(name, reason)
+    try:
+        connect(uri).search_experiments(max_results=1)
+    except Exception as error:  # MLflow's, requests' and a proxy's: the remedy is the same
+        text = redact_text(" ".join(str(error).split()))
+        return _away(name, f"{type(error).__name__}: {text[:200]}")
+    return Finding("ok", f"MLflow: {name} answers")
+
+
+def _away(name: str, reason: str) -> Finding:
+    return Finding(
+        "error",
+        f"MLflow: no answer from {name} ({reason})",
+        LATER,
+        "start the server or correct --tracking-uri; later `python -m sweeps sync DIR`",
+    )
+
+
+def unreachable(host: str, port: int) -> str:
+    """Why no connection can be made, or nothing."""
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        return f"{host}:{port}: {error.strerror or error}"
+    return ""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from sweeps.positions.findings import Findings, Settings, relative_of
+from sweeps.positions.analysis import PositionResult, Settings, relative_of
 from sweeps.positions.judged_chunks import RELEVANT, JudgedSummary
-from sweeps.positions.position_plots import (
+from sweeps.positions.plots import (
     best_chunk_plot,
     judged_plot,
     length_plot,
@@ -45,52 +45,52 @@ class Plot(NamedTuple):
 
 
 def write_analysis(
-    folder: Path, findings: Findings, settings: Settings, described: Described
+    folder: Path, result: PositionResult, settings: Settings, described: Described
 ) -> Path:
     """Writes everything into `folder` and returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write_tables(folder, findings)
+    _write_tables(folder, result)
     content = {
         "collection": described.collection,
         "content_hash": described.content_hash,
         "split": described.split,
         "relevant_pairs": described.num_pairs,
         "settings": vars(settings) | dict(described.facts),
-        "summary": dict(findings.summary) | _judged(findings),
+        "summary": dict(result.summary) | _judged(result),
     }
     (folder / "summary.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    shown = plots(findings, settings)
+    shown = plots(result, settings)
     for plot in shown:
         (folder / f"{plot.drawing.name}.svg").write_text(plot.drawing.svg, encoding="utf-8")
         (folder / f"{plot.drawing.name}.png").write_bytes(plot.drawing.png)
     page = folder / PAGE
-    page.write_text(_page(findings, shown, described), encoding="utf-8")
+    page.write_text(_page(result, shown, described), encoding="utf-8")
     return page
 
 
-def plots(findings: Findings, settings: Settings) -> list[Plot]:
+def plots(result: PositionResult, settings: Settings) -> list[Plot]:
     """The plots of everything that was found, most telling first."""
     shown: list[Plot] = []
-    if any(position.found for position in findings.positions):
-        shown += _position_plots(findings, settings)
-    if findings.curves:
-        shown += _rsv_plots(findings, settings)
-    if findings.judged_summary:
-        shown.append(_judged_plot(findings.judged_summary))
-    drawing = length_plot(findings.lengths, window=settings.first)
+    if any(position.found for position in result.positions):
+        shown += _position_plots(result, settings)
+    if result.curves:
+        shown += _rsv_plots(result, settings)
+    if result.judged_summary:
+        shown.append(_judged_plot(result.judged_summary))
+    drawing = length_plot(result.lengths, window=settings.first)
     caption = "Documents by length; those right of the line are longer than one first window."
     shown.append(Plot("Document lengths", drawing, caption))
     return shown
 
 
-def _position_plots(findings: Findings, settings: Settings) -> list[Plot]:
-    found = [position for position in findings.positions if position.found]
-    lost = len(findings.positions) - len(found)
+def _position_plots(result: PositionResult, settings: Settings) -> list[Plot]:
+    found = [position for position in result.positions if position.found]
+    lost = len(result.positions) - len(found)
     counts = f"{len(found)} relevant passages were found in their documents, {lost} were not. "
     chance = "The dashed line is chance: each passage anywhere in its own document."
-    histogram = position_histogram(findings.positions)
+    histogram = position_histogram(result.positions)
     more = " The last bar takes all that start later." if histogram.open_end else ""
-    relative = relative_plot(relative_of(findings, settings))
+    relative = relative_plot(relative_of(result, settings))
     return [
         Plot(
             "First relevant position",
@@ -101,23 +101,23 @@ def _position_plots(findings: Findings, settings: Settings) -> list[Plot]:
     ]
 
 
-def _rsv_plots(findings: Findings, settings: Settings) -> list[Plot]:
+def _rsv_plots(result: PositionResult, settings: Settings) -> list[Plot]:
     num_documents = {
         name: len({(one.query_id, one.doc_id) for one in found})
-        for name, found in findings.scores.items()
+        for name, found in result.scores.items()
     }
     counted = ", ".join(f"{name} {count}" for name, count in num_documents.items())
     return [
         Plot(
             "Scores by position",
-            rsv_plot(findings.curves),
+            rsv_plot(result.curves),
             f"Chunks of {settings.window} words of relevant documents ({counted}), scored against "
             "their query and put on a scale within each document; the band is the 95 % interval of "
             "the mean over queries. A flat line is no positional bias.",
         ),
         Plot(
             "Where the best chunk is",
-            best_chunk_plot(findings.curves),
+            best_chunk_plot(result.curves),
             "Relevant documents by the place of their best chunk, equally good ones in parts. "
             "A chunk that lies in several parts counts in each by what of it lies there.",
         ),
@@ -134,22 +134,22 @@ def _judged_plot(found: JudgedSummary) -> Plot:
     return Plot("First relevant chunk, graded by a chat model", judged_plot(found), caption)
 
 
-def _write_tables(folder: Path, findings: Findings) -> None:
+def _write_tables(folder: Path, result: PositionResult) -> None:
     rows = [
-        (kind, *row) for kind, found in findings.lengths.items() for row in _histogram_rows(found)
+        (kind, *row) for kind, found in result.lengths.items() for row in _histogram_rows(found)
     ]
     _write_csv(folder / "lengths.csv", ("documents", "from_words", "to_words", "count"), rows)
-    if findings.positions:
+    if result.positions:
         names = (*Position._fields, "relative")
-        values = ((*one, f"{one.relative:.6g}" if one.found else "") for one in findings.positions)
+        values = ((*one, f"{one.relative:.6g}" if one.found else "") for one in result.positions)
         _write_csv(folder / "positions.csv", names, values)
-    if findings.curves:
-        curve = [(name, *point) for name, found in findings.curves.items() for point in found]
+    if result.curves:
+        curve = [(name, *point) for name, found in result.curves.items() for point in found]
         _write_csv(folder / "rsv.csv", ("scorer", *CurvePoint._fields), curve)
-        scores = [(name, *one) for name, found in findings.scores.items() for one in found]
+        scores = [(name, *one) for name, found in result.scores.items() for one in found]
         _write_csv(folder / "rsv_chunks.csv", ("scorer", *ChunkScore._fields), scores)
-    if findings.judged:
-        _write_csv(folder / "judged.csv", type(findings.judged[0])._fields, findings.judged)
+    if result.judged:
+        _write_csv(folder / "judged.csv", type(result.judged[0])._fields, result.judged)
 
 
 def _histogram_rows(found: Histogram) -> list[tuple[float, float, int]]:
@@ -165,8 +165,8 @@ def _write_csv(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) 
             writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in row])
 
 
-def _judged(findings: Findings) -> dict[str, int]:
-    found = findings.judged_summary
+def _judged(result: PositionResult) -> dict[str, int]:
+    found = result.judged_summary
     if found is None:
         return {}
     return {
@@ -177,11 +177,11 @@ def _judged(findings: Findings) -> dict[str, int]:
     }
 
 
-def _page(findings: Findings, shown: Sequence[Plot], described: Described) -> str:
+def _page(result: PositionResult, shown: Sequence[Plot], described: Described) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    summary = dict(findings.summary) | _judged(findings)
+    summary = dict(result.summary) | _judged(result)
     return environment.from_string(_TEMPLATE).render(
         described=described,
         summary=[(name, _number(name, value)) for name, value in summary.items()],
