@@ -33,6 +33,8 @@ from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
+from tests.contracts import laws
+from tests.contracts.laws import assert_each_document_is_scored_alone, batch_of, without_gradient
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(46))]
 SMALL = {
@@ -205,9 +207,7 @@ def ranker(backbones):
 
 
 def scores(model, pairs, documents, query=QUERY):
-    chunks = [pairs.chunks(query, d) if isinstance(d, str) else d for d in documents]
-    with torch.inference_mode():
-        return model(pairs.collate(chunks))
+    return laws.scores(model, pairs, documents, query)
 
 
 def test_every_kind_of_backbone_has_a_small_one_here():
@@ -218,10 +218,7 @@ def test_every_kind_of_backbone_has_a_small_one_here():
 def test_a_score_depends_on_neither_neighbours_nor_padding(kind, name, ranker):
     model, pairs = ranker(kind, name)
     doc_ids = list(DOCUMENTS)
-    alone = torch.cat([scores(model, pairs, [doc_id]) for doc_id in doc_ids])
-    assert alone.std() > 0.01, "documents that score alike would hide a dependence"
-    assert_close(scores(model, pairs, doc_ids), alone, atol=1e-5, rtol=0)
-    assert_close(scores(model, pairs, doc_ids[::-1]), alone.flip(0), atol=1e-5, rtol=0)
+    alone = assert_each_document_is_scored_alone(model, pairs, doc_ids, QUERY, spread=0.01)
     # A neighbour of other tokens, longer than all: the others are padded further.
     longer = [Chunk(QUERY, np.full(70, 7, dtype=np.int32))]
     beside = scores(model, pairs, [longer, *doc_ids])[1:]
@@ -239,15 +236,14 @@ def test_inputs_at_the_edge_get_a_finite_score(kind, name, ranker):
 def test_a_gradient_reaches_every_parameter(kind, name, ranker):
     model, pairs = ranker(kind, name)
     model = copy.deepcopy(model).train()
-    batch = pairs.collate([pairs.chunks(QUERY, doc_id) for doc_id in ("d34", "d60", "d13")])
-    (model(batch) * torch.tensor([1.0, -0.7, 0.4])).sum().backward()
-    without = {n for n, p in model.trainable() if p.grad is None or not p.grad.abs().sum() > 0}
+    score_B = model(batch_of(pairs, ("d34", "d60", "d13"), QUERY))
     # A softmax does not change when a constant is added to all keys.
     still = ("key.bias", "key_proj.bias", "k_lin.bias", "attn.k.bias", "key_global.bias")
+    without = without_gradient(model, score_B, (1.0, -0.7, 0.4), still)
     # Longformer's [CLS] is global in its last layer too, and local projections are not its own.
     local = tuple(f"encoder.encoder.layer.1.attention.self.{p}." for p in ("query", "key", "value"))
     still_local = {n for n in without if kind == "longformer" and n.startswith(local)}
-    assert {n for n in without - still_local if not n.endswith(still)} == set()
+    assert without - still_local == set()
 
 
 @every_pair

@@ -3,7 +3,6 @@
 import copy
 from itertools import permutations
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -15,10 +14,18 @@ from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
-from rank_core.ranking.encode import Work, score_documents
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
 from rank_core.training.optimizer import build_optimizer
+from tests.contracts.laws import (
+    QUERY,
+    assert_each_document_is_scored_alone,
+    assert_the_fast_path_is_the_definition,
+    batch_of,
+    scores,
+    tokens,
+    without_gradient,
+)
 
 MODELS = {name: kind for name in SYSTEMS if issubclass(kind := model_class(name), Ranker)}
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)
@@ -31,7 +38,6 @@ MULTI_CHUNK = [name for name in WINDOWED if not MODELS[name].first_chunk_only]
 SAME_ON_ONE_CHUNK = sorted(name for name, model in MODELS.items() if model.one_chunk_is_firstp)
 ORDER_FREE = ["maxp", "sump", "avgp", "avg-cls", "kmax-avgp", "birch"]
 ORDER_FREE += ["parade-avg", "parade-max", "parade-attn"]
-STILL: dict[str, str] = {}  # parameters that no gradient reaches on purpose, by model
 JUDGES = {"bi-encoder": "bi-encoder"}  # whose chunk scores say which chunk is best; else MaxP's
 # Standard deviation of the scores of DOCUMENTS with weights as drawn, where it is below 0.05.
 SPREADS = {"cedr-pacrr": 0.005, "co-pacrr": 0.004, "deeprank": 0.02}
@@ -51,11 +57,6 @@ NOTHING_DRAWN = ("bi-encoder",)  # every seed starts from the same weights
 every_model = pytest.mark.parametrize("name", sorted(MODELS))
 
 
-def tokens(seed, size):
-    return np.random.default_rng(seed).integers(5, 100, size).astype(np.int32)
-
-
-QUERY = tokens(0, 6)
 DOCUMENTS = {f"d{size}": tokens(size, size) for size in (0, 1, SHORT, 20, 21, 34, LONG, 60, 90)}
 
 
@@ -91,26 +92,15 @@ def pairs_for(backbone):
     return build
 
 
-def scores(model, pairs, documents):
-    """score_B of documents given by id or as lists of chunks."""
-    chunks = [pairs.chunks(QUERY, d) if isinstance(d, str) else d for d in documents]
-    with torch.inference_mode():
-        return model(pairs.collate(chunks))
-
-
 def chunks_of(*texts):
     return [Chunk(QUERY, text) for text in texts]
 
 
 @every_model
 def test_a_score_does_not_depend_on_the_neighbours_in_the_batch(name, models, pairs_for):
-    pairs, doc_ids = pairs_for(name), list(DOCUMENTS)
-    together = scores(models[name], pairs, doc_ids)
-    alone = torch.cat([scores(models[name], pairs, [doc_id]) for doc_id in doc_ids])
-    assert_close(together, alone, atol=1e-5, rtol=0)
-    assert_close(scores(models[name], pairs, doc_ids[::-1]), alone.flip(0), atol=1e-5, rtol=0)
-    assert alone.std() > SPREADS.get(name, 0.05), (
-        "documents that score alike would hide a dependence"
+    spread = SPREADS.get(name, 0.05)
+    assert_each_document_is_scored_alone(
+        models[name], pairs_for(name), list(DOCUMENTS), spread=spread
     )
 
 
@@ -212,13 +202,8 @@ def test_the_gradient_of_maxp_reaches_the_best_chunk_only(models):
 @every_model
 def test_a_gradient_reaches_every_parameter(name, models, pairs_for):
     model = copy.deepcopy(models[name]).train()
-    chunks = [pairs_for(name).chunks(QUERY, doc_id) for doc_id in ("d34", f"d{LONG}")]
-    weight_B = torch.tensor([1.0, -0.3])
-    (model(pairs_for(name).collate(chunks)) * weight_B).sum().backward()
-    without = {n for n, p in model.trainable() if p.grad is None or not p.grad.abs().sum() > 0}
-    # A softmax does not change when a constant is added to all keys.
-    still = ("self.key.bias", STILL.get(name, "self.key.bias"))
-    assert {n for n in without if not n.endswith(still)} == set()
+    batch = batch_of(pairs_for(name), ("d34", f"d{LONG}"))
+    assert without_gradient(model, model(batch)) == set()
 
 
 @every_model
@@ -245,11 +230,9 @@ def test_inputs_at_the_edge_get_a_finite_score(name, models, pairs_for, backbone
     tokenizer = load_tokenizer(backbone.folder)
     [query] = tokenize_queries(tokenizer, ["amber birch " * 100], CHUNKING.max_query_tokens)
     assert len(query) == CHUNKING.max_query_tokens
-    pairs, nothing = pairs_for(name), np.zeros(0, dtype=np.int32)
-    for some in (query, QUERY[:1], nothing):
-        chunks = [pairs.chunks(some, doc_id) for doc_id in ("d0", "d1", f"d{LONG}", "d90")]
-        with torch.inference_mode():
-            assert models[name](pairs.collate(chunks)).isfinite().all()
+    for some in (query, QUERY[:1], QUERY[:0]):
+        doc_ids = ("d0", "d1", f"d{LONG}", "d90")
+        assert scores(models[name], pairs_for(name), doc_ids, some).isfinite().all()
 
 
 @every_model
@@ -265,28 +248,11 @@ def test_saved_weights_give_the_same_scores(name, models, pairs_for, backbone, t
 
 @every_model
 def test_the_fast_path_gives_the_scores_and_gradients_of_the_definition(name, models, pairs_for):
-    pairs = pairs_for(name)
-    documents = [pairs.chunks(QUERY, doc_id) for doc_id in DOCUMENTS]
-    weight_B = torch.linspace(-1, 1, len(documents))
-    ends = []
-    for fast in (False, True):
-        model = copy.deepcopy(models[name]).train()
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-        score_B = (
-            score_documents(model, pairs, documents, batch_tokens=90, autocast=None, work=Work())
-            if fast
-            else model(pairs.collate(documents))
-        )
-        (score_B * weight_B).sum().backward()
-        ends.append((score_B.detach(), dict(model.trainable())))
-    (plain_B, plain), (fast_B, fast) = ends
-    assert_close(fast_B, plain_B, atol=1e-5, rtol=0)
-    for part, parameter in plain.items():
-        if parameter.grad is not None:
-            size = parameter.grad.abs().max().item()
-            assert_close(fast[part].grad, parameter.grad, atol=1e-4 * max(1, size), rtol=1e-4)
+    twins = [copy.deepcopy(models[name]).train() for _ in range(2)]
+    for module in (module for model in twins for module in model.modules()):
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    assert_the_fast_path_is_the_definition(*twins, pairs_for(name), DOCUMENTS, batch_tokens=90)
 
 
 @every_model

@@ -45,6 +45,10 @@ def test_the_folds_of_huston_and_croft_hold_each_topic_once(ir_home):
             {"s1": {"train_qids": [95], "predict": {"dev": [1], "test": [96]}}},
             "dev must have a query of the collection, found none",
         ),
+        (
+            {"s1": {"train_qids": [95, 96], "predict": {"dev": [97], "test": [96]}}},
+            "'96' in train and test",
+        ),
     ],
 )
 def test_a_fold_file_that_cannot_be_used_is_refused(tmp_path, content, message):

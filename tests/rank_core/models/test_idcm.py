@@ -22,17 +22,20 @@ from rank_core.models.key_blocks.idcm import (
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
+from tests.contracts.laws import (
+    QUERY,
+    assert_each_document_is_scored_alone,
+    batch_of,
+    scores,
+    tokens,
+    without_gradient,
+)
 
 CHUNKING = Chunking(window=24, stride=20, max_document_tokens=200)
 STAGES = ["passages", "document", "student"]
 every_stage = pytest.mark.parametrize("stage", STAGES)
 
 
-def tokens(seed, size):
-    return np.random.default_rng(seed).integers(5, 100, size).astype(np.int32)
-
-
-QUERY = tokens(0, 6)
 DOCUMENTS = {f"d{size}": tokens(size, size) for size in (0, 1, 20, 21, 45, 100, 200, 250)}
 
 
@@ -51,15 +54,6 @@ def system(backbone):
         return model, Idcm.reader(config, backbone, DOCUMENTS)
 
     return build
-
-
-def batch_of(pairs, doc_ids, query=QUERY):
-    return pairs.collate([pairs.chunks(query, doc_id) for doc_id in doc_ids])
-
-
-def scores(model, pairs, doc_ids):
-    with torch.inference_mode():
-        return model(batch_of(pairs, doc_ids))
 
 
 def test_chunks_are_cores_with_half_the_overlap_on_each_side():
@@ -278,10 +272,7 @@ def test_a_student_learns_its_teachers_choice(system):
 def test_a_score_depends_on_its_own_document_alone(stage, system):
     model, pairs = system(stage)
     doc_ids = list(DOCUMENTS)
-    together = scores(model, pairs, doc_ids)
-    alone = torch.cat([scores(model, pairs, [doc_id]) for doc_id in doc_ids])
-    assert together.isfinite().all() and together.std() > 0.05
-    assert_close(together, alone, atol=1e-5, rtol=0)
+    together = assert_each_document_is_scored_alone(model, pairs, doc_ids)
     assert torch.equal(scores(*system(stage), doc_ids), together)
 
 
@@ -304,10 +295,7 @@ def test_bf16_and_the_fast_path_stay_close_to_the_definition(stage, system):
 def test_a_gradient_reaches_every_parameter(stage, system):
     model, pairs = system(stage)
     score_B = model.train()(batch_of(pairs, ["d100", "d200"]))
-    (score_B * torch.tensor([1.0, -0.3])).sum().backward()
-    without = {n for n, p in model.trainable() if p.grad is None or not p.grad.abs().sum() > 0}
-    # A softmax does not change when a constant is added to all keys.
-    assert {part for part in without if not part.endswith("self.key.bias")} == set()
+    assert without_gradient(model, score_B) == set()
 
 
 def test_the_stages_share_the_weights_that_they_have_in_common(system):

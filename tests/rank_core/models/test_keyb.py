@@ -25,9 +25,17 @@ from rank_core.models.key_blocks.blocks import (
     fitting,
     within,
 )
-from rank_core.ranking.encode import Work, score_documents
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
+from tests.contracts.laws import (
+    QUERY,
+    assert_each_document_is_scored_alone,
+    assert_the_fast_path_is_the_definition,
+    batch_of,
+    scores,
+    tokens,
+    without_gradient,
+)
 
 SELECTORS = [*FROM_TEXT, *LEARNED]
 SYSTEMS = ["keyb", "keyb-parade"]
@@ -39,11 +47,6 @@ every_system = pytest.mark.parametrize("name", SYSTEMS)
 CHUNKING = Chunking(window=40, stride=30, max_document_tokens=400)
 
 
-def tokens(seed, size):
-    return np.random.default_rng(seed).integers(5, 100, size).astype(np.int32)
-
-
-QUERY = tokens(0, 6)
 DOCUMENTS = {f"d{size}": tokens(size, size) for size in (0, 1, 64, 130, 255, 300)}
 
 
@@ -63,11 +66,6 @@ def system(backbone):
         return model, model_class(name).reader(config, backbone, documents)
 
     return build
-
-
-def scores(model, pairs, doc_ids, query=QUERY):
-    with torch.inference_mode():
-        return model(pairs.collate([pairs.chunks(query, doc_id) for doc_id in doc_ids]))
 
 
 def test_blocks_are_taken_from_the_best_on_until_the_budget_is_reached():
@@ -159,13 +157,8 @@ def test_the_cascade_leaves_twice_the_budget_to_the_learned_choice(system):
 def test_a_score_depends_on_its_own_document_alone(name, selector, system):
     model, pairs = system(name, selector)
     doc_ids = list(DOCUMENTS)
-    together = scores(model, pairs, doc_ids)
-    alone = torch.cat([scores(model, pairs, [doc_id]) for doc_id in doc_ids])
-    assert together.isfinite().all()
-    assert_close(together, alone, atol=1e-5, rtol=0)
-    assert_close(scores(model, pairs, doc_ids[::-1]), alone.flip(0), atol=1e-5, rtol=0)
-    again = system(name, selector)
-    assert torch.equal(scores(*again, doc_ids), together)
+    together = assert_each_document_is_scored_alone(model, pairs, doc_ids, spread=1e-3)
+    assert torch.equal(scores(*system(name, selector), doc_ids), together)
 
 
 @every_system
@@ -257,23 +250,9 @@ def test_a_selector_backbone_brings_its_own_head(system, trained_selector):
 @every_system
 @every_way
 def test_the_fast_path_gives_the_scores_and_gradients_of_the_definition(name, selector, system):
-    documents, ends = None, []
-    for fast in (False, True):
-        model, pairs = system(name, selector, dropout=0.0)
-        documents = [pairs.chunks(QUERY, doc_id) for doc_id in DOCUMENTS]
-        model.train()
-        score_B = (
-            score_documents(model, pairs, documents, batch_tokens=300, autocast=None, work=Work())
-            if fast
-            else model(pairs.collate(documents))
-        )
-        (score_B * torch.linspace(-1, 1, len(documents))).sum().backward()
-        ends.append((score_B.detach(), dict(model.trainable())))
-    (plain_B, plain), (fast_B, fast) = ends
-    assert_close(fast_B, plain_B, atol=1e-5, rtol=0)
-    for part, parameter in plain.items():
-        size = parameter.grad.abs().max().item()
-        assert_close(fast[part].grad, parameter.grad, atol=1e-4 * max(1, size), rtol=1e-4)
+    (plain, pairs), (fast, _) = (system(name, selector, dropout=0.0) for _ in range(2))
+    models = plain.train(), fast.train()
+    assert_the_fast_path_is_the_definition(*models, pairs, DOCUMENTS, batch_tokens=300)
 
 
 @every_system
@@ -282,14 +261,10 @@ def test_the_fast_path_gives_the_scores_and_gradients_of_the_definition(name, se
 def test_a_gradient_reaches_every_trainable_parameter(name, selector, autocast, system):
     model, pairs = system(name, selector)
     model.train()
-    chunks = [pairs.chunks(QUERY, doc_id) for doc_id in ("d130", "d300")]
     with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
-        score_B = model(pairs.collate(chunks))
+        score_B = model(batch_of(pairs, ("d130", "d300")))
     assert score_B.dtype == torch.float32 and model.training and model.encoder.training
-    (score_B * torch.tensor([1.0, -0.3])).sum().backward()
-    without = {n for n, p in model.trainable() if p.grad is None or not p.grad.abs().sum() > 0}
-    # A softmax does not change when a constant is added to all keys.
-    assert {part for part in without if not part.endswith("self.key.bias")} == set()
+    assert without_gradient(model, score_B) == set()
 
 
 @every_system

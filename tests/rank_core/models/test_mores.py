@@ -12,15 +12,9 @@ from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.mores import Attention, InteractionBlock
 from rank_core.settings.config import Chunking, Model, TrialConfig
+from tests.contracts.laws import QUERY, tokens
 
 CHUNKING = Chunking(window=20, stride=20, max_document_tokens=80, max_query_tokens=8)
-
-
-def tokens(seed, size):
-    return np.random.default_rng(seed).integers(5, 100, size).astype(np.int32)
-
-
-QUERY = tokens(0, 6)
 
 
 @pytest.fixture

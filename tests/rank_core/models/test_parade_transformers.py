@@ -4,7 +4,6 @@ import copy
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -19,6 +18,8 @@ from rank_core.models.vector_encoders import Part, pack, random_body, read_first
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
 from rank_core.training.optimizer import build_optimizer
+from tests.contracts.laws import QUERY, tokens
+from tests.contracts.laws import scores as scores_of
 
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60, max_query_tokens=8)
 OVER_VECTORS = ("parade-transformer-pretrained", "parade-transformer-query")
@@ -26,11 +27,6 @@ SECOND = (*OVER_VECTORS, "parade-late-interaction")
 TRANSFORMERS = ("parade-transformer", "parade-transformer-l3", *SECOND)
 
 
-def tokens(seed, size):
-    return np.random.default_rng(seed).integers(5, 100, size).astype(np.int32)
-
-
-QUERY = tokens(0, 6)
 DOCUMENTS = {f"d{n}": tokens(n, n) for n in (0, 1, 13, 34, 55)}
 
 
@@ -85,8 +81,7 @@ def pair(config, backbone):
 
 
 def scores(model, reader, *doc_ids, query=QUERY):
-    with torch.inference_mode():
-        return model(reader.collate([reader.chunks(query, doc_id) for doc_id in doc_ids]))
+    return scores_of(model, reader, doc_ids, query)
 
 
 def test_a_sequence_has_no_gaps_and_closes_every_part():

@@ -21,6 +21,9 @@ from rank_core.models.qds import (
     sentence_starts,
 )
 from rank_core.settings.config import Chunking, Model, TrialConfig
+from tests.contracts.laws import assert_each_document_is_scored_alone, batch_of, without_gradient
+from tests.contracts.laws import scores as scores_of
+from tests.contracts.laws import tokens as made_tokens
 
 CHUNKING = Chunking(window=96, stride=96, max_document_tokens=96)
 every_pattern = pytest.mark.parametrize("pattern", sorted(PATTERNS))
@@ -30,7 +33,7 @@ COSTS[[PERIOD, COMMA]] = [1, 2]
 
 
 def tokens(seed, size):
-    return np.random.default_rng(seed).integers(5, 90, size).astype(np.int32)
+    return made_tokens(seed, size, largest=PERIOD)
 
 
 QUERY = tokens(0, 6)
@@ -53,8 +56,7 @@ def system(backbone):
 
 
 def scores(model, pairs, doc_ids):
-    with torch.inference_mode():
-        return model(pairs.collate([pairs.chunks(QUERY, doc_id) for doc_id in doc_ids]))
+    return scores_of(model, pairs, doc_ids, QUERY)
 
 
 def test_a_sentence_begins_after_the_marks_that_end_one():
@@ -148,24 +150,16 @@ def test_patterns_differ_on_documents_beyond_their_reach(system):
 @every_pattern
 def test_a_score_depends_on_its_own_document_alone(pattern, system):
     model, pairs = system(pattern)
-    doc_ids = list(DOCUMENTS)
-    together = scores(model, pairs, doc_ids)
-    alone = torch.cat([scores(model, pairs, [doc_id]) for doc_id in doc_ids])
-    assert together.isfinite().all() and together.std() > 0.05
-    assert_close(together, alone, atol=1e-5, rtol=0)
+    assert_each_document_is_scored_alone(model, pairs, list(DOCUMENTS), QUERY)
 
 
 @every_pattern
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
 def test_a_gradient_reaches_every_parameter(pattern, autocast, system):
     model, pairs = system(pattern)
-    chunks = [pairs.chunks(QUERY, doc_id) for doc_id in ("d30", "d90")]
     with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
-        score_B = model.train()(pairs.collate(chunks))
-    (score_B * torch.tensor([1.0, -0.3])).sum().backward()
-    without = {n for n, p in model.trainable() if p.grad is None or not p.grad.abs().sum() > 0}
-    # A softmax does not change when a constant is added to all keys.
-    assert {part for part in without if not part.endswith("self.key.bias")} == set()
+        score_B = model.train()(batch_of(pairs, ("d30", "d90"), QUERY))
+    assert without_gradient(model, score_B) == set()
     assert all(p.grad.isfinite().all() for _, p in model.trainable() if p.grad is not None)
 
 
