@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sweeps.store.trial_store import HISTORY, Store
+from sweeps.tracking.names import metric_name
 from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.recorder import Recorder
 
@@ -54,7 +55,9 @@ def test_a_trial_in_the_store_gets_its_missing_points_and_its_end(trial_and_reco
     assert losses(recorder) == [1, 2, 3], "every point once"
     end = records(recorder)[-1]
     assert end["kind"] == "finish" and end["status"] == "FINISHED"
-    assert end["metrics"]["test/ndcg_cut_10"] == 0.4
+    finals = {k: v for k, v in end["metrics"].items() if k.startswith(("test/", "best/dev_"))}
+    every = {metric_name(name): value for name, value in DEV.items()}
+    assert finals == {f"{part}{k}": v for part in ("test/", "best/dev_") for k, v in every.items()}
     assert [r["kind"] for r in records(recorder)].count("trial") == 1
 
 
