@@ -1,6 +1,7 @@
 """What every sweep file keeps: it says what it asks, plans anywhere, and runs from end to end."""
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -10,6 +11,9 @@ import pytest
 
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
+from tests.e2e.conftest import run_local
+
+__all__ = ["run_local"]
 
 FOLDER = Path(__file__).parents[2] / "sweeps"
 SWEEPS = sorted(
@@ -45,7 +49,7 @@ def test_the_docstring_states_question_paper_size_and_expectation(path):
 
 @every_sweep
 def test_the_sweep_is_named_like_its_file(path):
-    module = __import__(f"sweeps.{path.stem}", fromlist=["EXPERIMENT"])
+    module = importlib.import_module(f"sweeps.{path.stem}")
     assert module.EXPERIMENT.name == path.stem
     assert module.EXPERIMENT.question.endswith("?")
 
@@ -54,7 +58,7 @@ def test_the_sweep_is_named_like_its_file(path):
 def test_the_plan_has_a_baseline_and_other_cells_that_can_run(
     path, backbone_folder, collection_folder
 ):
-    module = __import__(f"sweeps.{path.stem}", fromlist=["EXPERIMENT"])
+    module = importlib.import_module(f"sweeps.{path.stem}")
     inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
     plan = make_plan(module.EXPERIMENT, parse(inputs, prog=path.name, description=""))
     assert len(plan.cells) >= 2
@@ -76,10 +80,11 @@ def test_a_dry_run_anywhere_prints_the_plan_and_launches_nothing(command, tmp_pa
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.ray
+@pytest.mark.slow
 @every_sweep
-def test_a_smoke_test_anywhere_ends_in_a_report(path, command, tmp_path):
-    done = command(path, "--smoke-test", "--num-seeds", "1", "--tracking-uri", "none")
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    page = tmp_path / "results" / path.stem / "report" / "index.html"
-    assert page.stat().st_size > 1000 and str(page) in done.stdout
+def test_a_smoke_test_ends_in_a_report(path, run_local, tmp_path):
+    experiment = importlib.import_module(f"sweeps.{path.stem}").EXPERIMENT
+    words = ("--smoke-test", "--num-seeds", "1", "--tracking-uri", "none")
+    sweep = run_local(tmp_path / "results", *words, experiment=experiment)
+    page = sweep.folder / "report" / "index.html"
+    assert page.stat().st_size > 1000 and str(page) in sweep.text

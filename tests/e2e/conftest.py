@@ -1,14 +1,25 @@
-"""Sweeps as a user starts them: a command of its own process on a folder of its own."""
+"""Sweeps from end to end, each on a folder of its own: in this process by the local engine, or as a
+command of its own on Ray."""
 
+import io
+import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -96,10 +107,83 @@ def run_sweep(start_sweep: StartSweep) -> RunSweep:
     return run
 
 
+class Killed(BaseException):
+    """Stands for the end of the process: no code of ours may catch it."""
+
+
+class _Output(io.StringIO):
+    """What a command prints; acts once on some words as soon as they are printed."""
+
+    def __init__(self, actions: Mapping[str, Callable[[], object]]) -> None:
+        super().__init__()
+        self.actions = dict(actions)
+
+    def write(self, text: str) -> int:
+        length = super().write(text)
+        for words in [words for words in self.actions if words in self.getvalue()]:
+            self.actions.pop(words)()
+        return length
+
+
+def kill() -> None:
+    """Ends a command of the local engine at the line that it is at."""
+    raise Killed
+
+
+@dataclass
+class Ran:
+    """A command of the local engine, and where it has written."""
+
+    storage: Path
+    folder: Path
+    text: str  # standard output, standard error and log together
+
+
 @pytest.fixture(scope="session")
-def smoke(run_sweep: RunSweep, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., Ran]:
+    """Runs a sweep (window_stride if no other) in this process; `code` is its exit code, None
+    where one of the `actions` kills it. These are done when their words have been printed."""
+    from sweeps.driver.command import main
+    from sweeps.window_stride import EXPERIMENT
+
+    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+
+    def run(
+        storage: Path,
+        *words: str,
+        code: int | None = 0,
+        experiment: Any = EXPERIMENT,
+        actions: Mapping[str, Callable[[], object]] = MappingProxyType({}),
+    ) -> Ran:
+        out = _Output(actions)
+        given = [] if "--confirm" in words else inputs
+        words = (*given, "--engine", "local", "--storage", str(storage), *words)
+        ended: int | None = None
+        log = logging.StreamHandler(out)
+        logging.getLogger().addHandler(log)
+        try:
+            with redirect_stdout(out), redirect_stderr(out), suppress(Killed):
+                ended = main(experiment, words, doc=None)
+        finally:
+            logging.getLogger().removeHandler(log)
+        assert ended == code, out.getvalue()
+        return Ran(storage, storage / experiment.name, out.getvalue())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def smoke(run_local: Callable[..., Ran], tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A finished smoke test; whoever changes its folder works on a copy."""
-    return run_sweep(tmp_path_factory.mktemp("smoke") / "results", "--smoke-test")
+    return run_local(tmp_path_factory.mktemp("smoke") / "results", "--smoke-test")
+
+
+@pytest.fixture(scope="session")
+def ray_smoke(run_sweep: RunSweep, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """The same on Ray, of a copy of the script, as `ray submit` brings it; not to be changed."""
+    home = tmp_path_factory.mktemp("ray-smoke")
+    script = shutil.copy(ROOT / "sweeps" / "window_stride.py", home)
+    return run_sweep(home / "results", "--smoke-test", program=[str(script)])
 
 
 def descendants(pid: int) -> list[int]:

@@ -1,19 +1,15 @@
 """A sweep and its confirmation from end to end: the same two cells, seeds nobody has seen."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.slow
 
-SCRIPT = Path(__file__).parents[2] / "sweeps" / "window_stride.py"
 RunConfirm = Callable[..., str]
 
 
@@ -24,21 +20,11 @@ def storage(smoke, tmp_path) -> Path:
 
 
 @pytest.fixture
-def confirm(storage) -> RunConfirm:
+def confirm(storage, run_local) -> RunConfirm:
     """Runs the confirmation; collection and backbone come from the first sweep."""
 
     def run(*words: str, code: int = 0) -> str:
-        command = [sys.executable, str(SCRIPT), "--confirm", "--storage", str(storage), *words]
-        done = subprocess.run(
-            command,
-            cwd=storage,
-            env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        return run_local(storage, "--confirm", *words, code=code).text
 
     return run
 

@@ -1,16 +1,15 @@
-"""Searches on a real cluster: killed in the middle, they end as if undisturbed."""
+"""Searches that are killed in the middle end as if undisturbed."""
 
 import json
-import os
-import signal
 
 import pandas as pd
 import pytest
 
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.search import left_after
+from tests.e2e.conftest import kill
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 # With such an indifference all but the leader leave at the first look, whatever the luck of seeds.
 RACE = (
@@ -29,23 +28,15 @@ CLIMB = (
 ).split()
 
 
-def killed_after(start_sweep, storage, words, ended):
-    """Runs the sweep until `ended` trials have ended, and kills its driver."""
-    with start_sweep(storage, *words) as sweep:
-        sweep.wait_for(f"[{ended}/")
-        os.kill(sweep.process.pid, signal.SIGKILL)
-        sweep.process.wait(300)
-
-
 def decided(folder):
     search = json.loads((folder / "sweep.json").read_text())["search"]
     return search, pd.read_parquet(folder / "per_query.parquet")
 
 
-def test_a_killed_race_goes_on_with_the_same_decisions(start_sweep, run_sweep, tmp_path):
-    whole = run_sweep(tmp_path / "whole", *RACE)
-    killed_after(start_sweep, tmp_path / "killed", RACE, 5)
-    again = run_sweep(tmp_path / "killed", *RACE)
+def test_a_killed_race_goes_on_with_the_same_decisions(run_local, tmp_path):
+    whole = run_local(tmp_path / "whole", *RACE)
+    run_local(tmp_path / "killed", *RACE, code=None, actions={"[5/": kill})
+    again = run_local(tmp_path / "killed", *RACE)
     search, scores = decided(whole.folder)
     found, values = decided(again.folder)
     assert found == search and search["over"]
@@ -58,25 +49,23 @@ def test_a_killed_race_goes_on_with_the_same_decisions(start_sweep, run_sweep, t
         cell: left.get(cell, 4) for cell in runs.index
     }
     assert "left before they had all 4 seeds" in " ".join(whole.text.split())
-    assert "nothing to launch" in run_sweep(tmp_path / "killed", *RACE).text
+    assert "nothing to launch" in run_local(tmp_path / "killed", *RACE).text
 
 
-def test_a_killed_search_proposes_the_same_again(start_sweep, run_sweep, tmp_path):
-    whole = run_sweep(tmp_path / "whole", *PROPOSE)
-    killed_after(start_sweep, tmp_path / "killed", PROPOSE, 2)
-    again = run_sweep(tmp_path / "killed", *PROPOSE)
+def test_a_killed_search_proposes_the_same_again(run_local, tmp_path):
+    whole = run_local(tmp_path / "whole", *PROPOSE)
+    run_local(tmp_path / "killed", *PROPOSE, code=None, actions={"[2/": kill})
+    again = run_local(tmp_path / "killed", *PROPOSE)
     cells = [[one["cell"] for one in json.loads((sweep.folder / "sweep.json").read_text())["cells"]]
              for sweep in (whole, again)]  # fmt: skip
     assert cells[0] == cells[1] and len(cells[0]) == 3
     assert decided(whole.folder)[0] == decided(again.folder)[0]
 
 
-def test_a_killed_halving_goes_on_from_its_rungs_with_the_same_decisions(
-    start_sweep, run_sweep, tmp_path
-):
-    whole = run_sweep(tmp_path / "whole", *CLIMB)
-    killed_after(start_sweep, tmp_path / "killed", CLIMB, 4)
-    again = run_sweep(tmp_path / "killed", *CLIMB)
+def test_a_killed_halving_goes_on_from_its_rungs_with_the_same_decisions(run_local, tmp_path):
+    whole = run_local(tmp_path / "whole", *CLIMB)
+    run_local(tmp_path / "killed", *CLIMB, code=None, actions={"[4/": kill})
+    again = run_local(tmp_path / "killed", *CLIMB)
     search, scores = decided(whole.folder)
     assert [(one["epochs"], one["configurations"]) for one in search["rungs"]] == [
         (1, 4),
@@ -95,4 +84,4 @@ def test_a_killed_halving_goes_on_from_its_rungs_with_the_same_decisions(
     for sweep in (whole, again):
         assert not list((sweep.folder / "checkpoints").glob("*"))
     assert "stopped before: 1 after epoch 2, 2 after epoch 1" in " ".join(again.text.split())
-    assert "nothing to launch" in run_sweep(tmp_path / "killed", *CLIMB).text
+    assert "nothing to launch" in run_local(tmp_path / "killed", *CLIMB).text

@@ -11,7 +11,7 @@ import pytest
 
 from sweeps.tracking.server import local_server
 
-pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.slow]
+pytestmark = pytest.mark.long
 
 AWAY_SECONDS = float(os.environ.get("RANKSWEEP_OUTAGE_SECONDS", "10"))
 """How long the server is away: ten seconds, or a full minute by hand."""
@@ -19,7 +19,7 @@ AWAY_SECONDS = float(os.environ.get("RANKSWEEP_OUTAGE_SECONDS", "10"))
 STEPS, TRIALS = 30 if AWAY_SECONDS < 30 else 60, 6
 WORDS = (
     f"--smoke-test --num-seeds 2 training.max_steps={STEPS} training.num_epochs={STEPS // 2} "
-    "training.validate_every=10"
+    "training.validate_every=10 --engine local"
 ).split()
 
 IMPATIENT = """

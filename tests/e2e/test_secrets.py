@@ -12,7 +12,7 @@ import pytest
 
 from sweeps.tracking.server import local_server
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "AKIAPLANTEDPLANTED01",
@@ -23,14 +23,6 @@ SECRETS = {
 }
 PASSWORD = "planted-in-a-url"
 WORDS = "--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32".split()
-IMPATIENT = """
-import sys
-import sweeps.driver.command
-import sweeps.driver.sweep
-from sweeps.window_stride import EXPERIMENT
-sweeps.driver.sweep.DRAIN_SECONDS = 1.0
-sys.exit(sweeps.driver.command.main(EXPERIMENT, sys.argv[1:], doc=None))
-"""
 
 
 @pytest.fixture
@@ -60,22 +52,21 @@ def command(*words: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_no_secret_is_in_anything_written(planted, run_sweep, tmp_path):
+def test_no_secret_is_in_anything_written(planted, run_local, tmp_path, monkeypatch):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     uri = f"http://somebody:{PASSWORD}@127.0.0.1:{port}"
     # Nobody is there: warnings name the server, and everything waits in the outbox.
-    sweep = run_sweep(
-        tmp_path / "results", *WORDS, "--tracking-uri", uri, program=["-c", IMPATIENT]
-    )
+    monkeypatch.setattr("sweeps.driver.sweep.DRAIN_SECONDS", 1.0)
+    sweep = run_local(tmp_path / "results", *WORDS, "--tracking-uri", uri)
     assert "http://[redacted]@127.0.0.1" in sweep.text and "MLflow has not taken" in sweep.text
     with local_server(f"sqlite:///{tmp_path / 'mlflow.db'}", port):
         said = command("sync", str(sweep.folder), "--tracking-uri", uri)
         said += command("report", str(sweep.folder))
     said += command("status", str(sweep.folder))
     assert "records sent to http://[redacted]@127.0.0.1" in said
-    (tmp_path / "said.txt").write_text(said)
+    (tmp_path / "said.txt").write_text(sweep.text + said)
     found = dict(texts(tmp_path))
     names = {path.name for path in found}
     assert {"sweep.json", "trials.parquet", "index.html", "mlflow.db", "per_query.json"} <= names

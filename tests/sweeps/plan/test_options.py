@@ -60,7 +60,9 @@ def test_a_confirmation_refuses_settings_of_its_own(words):
     law = "--confirm takes all settings from the finished sweep; .* --storage, --seeds, .* got "
     with pytest.raises(BadInput, match=law + named):
         parsed("--confirm", *words)
-    running = "--storage x --seeds 8 --num-workers 2 --cpus-per-worker 2 --gpus-per-worker 0"
+    running = (
+        "--storage x --engine ray --seeds 8 --num-workers 2 --cpus-per-worker 2 --gpus-per-worker 0"
+    )
     assert parsed("--confirm", *running.split(), "--tracking-uri", "none", "--dry-run").confirm
 
 
@@ -120,7 +122,7 @@ def test_help_shows_the_question_and_every_flag(capsys):
     text = capsys.readouterr().out
     assert "What?" in text
     flags = (
-        "collection backbone model seeds num-seeds storage tracking-uri alpha num-workers "
+        "collection backbone model seeds num-seeds storage tracking-uri alpha engine num-workers "
         "cpus-per-worker gpus-per-worker dry-run smoke-test confirm"
     )
     assert [flag for flag in flags.split() if f"--{flag}" not in text] == []
@@ -130,6 +132,14 @@ def test_help_shows_the_question_and_every_flag(capsys):
 def test_alpha_is_a_share(alpha):
     with pytest.raises(BadInput, match="0 < --alpha < 1 must hold"):
         parsed("--alpha", alpha)
+
+
+def test_ray_runs_the_trials_unless_the_local_engine_is_asked_for():
+    assert (parsed().engine, parsed("--engine", "local").engine) == ("ray", "local")
+    with pytest.raises(BadInput, match="--engine ray starts several workers"):
+        parsed("--engine", "local", "--num-workers", "2")
+    with pytest.raises(BadInput, match="unknown engine 'rai'; did you mean ray"):
+        parsed("--engine", "rai")
 
 
 def test_alpha_is_five_per_cent_unless_said():

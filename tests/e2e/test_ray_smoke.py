@@ -1,0 +1,128 @@
+"""The one sweep on Ray that is not about failures: it leaves what the local engine leaves."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from rank_core.data.trec import read_run
+from tests.e2e.conftest import ROOT
+
+pytestmark = pytest.mark.ray
+
+
+def trial_folders(sweep):
+    return sorted(sweep.folder.glob("runs/*-seed*"))
+
+
+def test_both_engines_give_the_same_values_bit_for_bit(smoke, ray_smoke):
+    ours, theirs = (
+        (sweep.folder / "per_query.parquet").read_bytes() for sweep in (smoke, ray_smoke)
+    )
+    assert ours == theirs
+    for mine, other in zip(trial_folders(smoke), trial_folders(ray_smoke), strict=True):
+        assert mine.name == other.name
+        for split in ("dev", "test"):
+            assert read_run(mine / f"{split}.run.gz") == read_run(other / f"{split}.run.gz")
+
+
+def test_both_engines_leave_the_same_table_and_report(smoke, ray_smoke):
+    costs = ["train_seconds", "eval_seconds", "peak_memory_bytes"]
+    ours, theirs = (
+        pd.read_parquet(sweep.folder / "trials.parquet").drop(columns=costs)
+        for sweep in (smoke, ray_smoke)
+    )
+    keys = ["cell", "seed"]
+    pd.testing.assert_frame_equal(
+        ours.sort_values(keys, ignore_index=True), theirs.sort_values(keys, ignore_index=True)
+    )
+    for name in ("comparisons.csv", "table.md"):
+        ours, theirs = (
+            (sweep.folder / "report" / name).read_text() for sweep in (smoke, ray_smoke)
+        )
+        assert ours == theirs
+    assert "slot(s)" in ray_smoke.text and "one after the other in this process" in smoke.text
+    page = ray_smoke.folder / "report" / "index.html"
+    assert page.stat().st_size > 1000 and str(page) in ray_smoke.text
+
+
+def test_mlflow_has_the_runs_of_both_engines(smoke, ray_smoke, read_mlflow):
+    ours, theirs = (
+        read_mlflow(f"sqlite:///{sweep.storage / 'mlflow.db'}") for sweep in (smoke, ray_smoke)
+    )
+    assert ours.keys() == theirs.keys() and len(ours) == 6
+    for name, (status, metrics) in ours.items():
+        assert theirs[name][0] == status == "FINISHED"
+        assert theirs[name][1].keys() == metrics.keys()
+        assert theirs[name][1]["train/loss"] == metrics["train/loss"]
+
+
+def test_the_same_command_again_launches_nothing_and_needs_no_ray(ray_smoke, run_sweep, tmp_path):
+    # Standard error names every module that is imported.
+    imports = [sys.executable, "-X", "importtime"][1:]
+    script = str(ROOT / "sweeps" / "window_stride.py")
+    copy = shutil.copytree(ray_smoke.storage, tmp_path / "results")
+    before = (copy / "window_stride" / "per_query.parquet").read_bytes()
+    again = run_sweep(copy, "--smoke-test", program=[*imports, script])
+    assert "nothing to launch" in again.text and "of which 6 are done already" in again.text
+    modules = set(re.findall(r"\| +([\w.]+)$", again.text, re.MULTILINE))
+    assert "torch" in modules
+    assert modules.isdisjoint({"ray", "transformers.modeling_utils"})
+    assert (copy / "window_stride" / "per_query.parquet").read_bytes() == before
+
+
+FRESH = """
+import json, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+torch.use_deterministic_algorithms(True, warn_only=True)
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.trial import run_trial
+config = TrialConfig().override(json.loads(Path(sys.argv[1]).read_text()))
+for news in run_trial(config, Path(sys.argv[2])):
+    pass
+"""
+
+
+def test_a_trial_in_a_reused_process_gives_the_numbers_of_a_fresh_one(ray_smoke, tmp_path):
+    # Six trials on at most a few slots: the last one ran in a used process.
+    folder, fresh = trial_folders(ray_smoke)[-1], tmp_path / "fresh"
+    command = [sys.executable, "-c", FRESH, str(folder / "config.json"), str(fresh)]
+    subprocess.run(command, check=True, timeout=500, cwd=tmp_path)
+    ours = pd.read_parquet(folder / "per_query.parquet")
+    pd.testing.assert_frame_equal(
+        ours, pd.read_parquet(fresh / "per_query.parquet"), check_exact=True
+    )
+    for split in ("dev", "test"):
+        name = f"{split}.run.gz"
+        assert read_run(folder / name) == read_run(fresh / name)
+
+
+WORKER = """
+import json, sys
+from pathlib import Path
+from ray import tune
+from rank_core.checkpoints import Cadence
+from rank_core.settings.config import TrialConfig
+from sweeps.engine.trial_task import TrialTask, attempt
+folder, storage = map(Path, sys.argv[1:])
+config = TrialConfig().override(json.loads((folder / "config.json").read_text()))
+task = TrialTask(folder.name, config, 0, str(storage), "window_stride", 1, Cadence())
+[*_, end] = attempt(task)
+print(json.dumps([end.status, end.traceback, sorted({"mlflow", "optuna"} & set(sys.modules))]))
+"""
+
+
+def test_a_trials_process_imports_no_mlflow(ray_smoke, tmp_path):
+    folder = trial_folders(ray_smoke)[0]
+    (tmp_path / "other" / "window_stride").mkdir(parents=True)  # as the driver has
+    command = [sys.executable, "-c", WORKER, str(folder), str(tmp_path / "other")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == ["done", "", []]
+    assert (tmp_path / "other/window_stride/runs" / folder.name / "result.json").exists()

@@ -1,0 +1,145 @@
+"""The local engine: one trial after the other, by the same rules as on a cluster."""
+
+import pytest
+import torch
+
+from rank_core.errors import BadInput
+from rank_core.trial.trial import Progress
+from sweeps.engine import local
+from sweeps.engine.trial_task import End, end_of
+from sweeps.plan.options import parse
+from sweeps.search.search import Listed
+from sweeps.store.failures import LIMITS
+from sweeps.store.trial_store import Store
+from tests.sweeps.conftest import follow
+
+SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
+
+
+class Watched(Listed):
+    """A grid that remembers what it was told, and gives up FirstP trials at their first news."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.told = []
+
+    def ended(self, trial, status):
+        self.told.append((trial.name, status))
+        super().ended(trial, status)
+
+    def stop(self, trial, news):
+        return trial.cell.label.startswith("FirstP")
+
+
+@pytest.fixture
+def run(plan_of, tmp_path, monkeypatch):
+    """Runs four trials whose attempts are made up: `attempt(task)` yields what they report."""
+
+    def run(attempt, feed=Listed, words=()):
+        monkeypatch.setattr(local, "attempt", attempt)
+        store = Store(str(tmp_path / "s"), "window_stride")
+        monitor = follow(store, plan_of(*SMALL), feed)
+        options = parse(words, prog="window_stride.py", description="")
+        local.run_trials(monitor.feed, store=store, options=options, monitor=monitor)
+        return monitor
+
+    return run
+
+
+def test_all_trials_run_in_their_order_with_the_threads_that_were_asked_for(run):
+    tasks = []
+
+    def attempt(task):
+        tasks.append(task)
+        yield End("diverged", reason="this stands for any end")
+
+    monitor = run(attempt, words=["--checkpoint-minutes", "7"])
+    names = [trial.name for trial in monitor.feed.plan.trials()]
+    assert [task.name for task in tasks] == names == list(monitor.ended)
+    assert {(task.threads, task.cadence.minutes) for task in tasks} == {(1, 7.0)}
+    assert monitor.feed.over and set(monitor.ended.values()) == {"diverged"}
+
+
+def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(run):
+    def attempt(task):
+        try:
+            raise ValueError("planted") if task.name.endswith("seed1") else BadInput("refused")
+        except Exception as error:
+            yield end_of(error)
+
+    monitor = run(attempt)
+    assert list(monitor.ended.values()) == ["failed"] * 4
+    assert [failure["again"] for failure in monitor.ledger.failures] == [False] * 4
+    folder = monitor.ledger.store.folder / "failures"
+    assert len(list(folder.iterdir())) == 2, "bad input has no traceback"
+    first = monitor.feed.plan.cells[0].cell
+    assert 'raise ValueError("planted")' in (folder / f"{first}-seed1.txt").read_text()
+
+
+def test_what_may_pass_is_tried_again_as_often_as_its_kind_allows(run):
+    attempts = []
+
+    def attempt(task):
+        attempts.append(task.name)
+        yield End("failed", reason="AcceleratorError: CUDA error", kind="device")
+
+    monitor = run(attempt, Watched)
+    assert len(attempts) == 4 * (LIMITS["device"] + 1)
+    assert monitor.feed.told == [(name, "failed") for name in dict.fromkeys(attempts)]
+
+
+def test_the_feed_stops_a_trial_at_a_report(run):
+    closed, told = [], []
+
+    def attempt(task):
+        try:
+            for step in (1, 2):
+                told.append((task.name, step))
+                yield Progress(step, 9, (), None)
+            yield End("diverged", reason="this stands for any end")
+        finally:
+            closed.append(task.name)
+
+    monitor = run(attempt, Watched)
+    stopped = [name for name, status in monitor.feed.told if status == "stopped"]
+    assert len(stopped) == 2 and len(closed) == 4
+    assert [step for name, step in told if name in stopped] == [1, 1]
+    assert monitor.out.getvalue().count("stopped early, step 1/9") == 2
+
+
+def test_an_interrupt_reaches_the_driver_and_the_attempt_is_cleared_up(run):
+    closed = []
+
+    def attempt(task):
+        try:
+            yield Progress(1, 9, (), None)
+            raise KeyboardInterrupt
+        finally:
+            closed.append(task.name)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(attempt)
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize("words", [["--cpus-per-worker", "4096"], ["--gpus-per-worker", "99"]])
+def test_what_this_machine_does_not_have_is_refused(run, words):
+    with pytest.raises(BadInput, match=r"this machine has \d+ CPU and \d+ GPU"):
+        run(lambda task: pytest.fail("it was run"), words=words)
+
+
+def test_a_gpu_that_is_there_must_be_hidden_to_compute_without(run, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(BadInput, match="CUDA_VISIBLE_DEVICES= before the command hides it"):
+        run(lambda task: pytest.fail("it was run"), words=["--gpus-per-worker", "0"])
+
+
+def test_the_driver_gets_its_threads_back(run):
+    def attempt(task):
+        torch.set_num_threads(2)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        yield End("diverged", reason="this stands for any end")
+
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    run(attempt)
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
