@@ -23,9 +23,9 @@ def cached_directory(
     """`<cache>/<kind>/<key>`, made by `build(empty_folder)` if it is not there yet.
 
     The folder appears by one rename under a lock, so a reader never sees half of it and a killed
-    builder leaves nothing that a later one would trust. With `resume`, what a killed or interrupted
-    builder left is handed to the next one, whose `build` must itself know what of it is good; an
-    error still removes it, so that a folder nobody can go on with does not stay.
+    builder leaves nothing that a later one would use. With `resume`, the folder of a killed or
+    interrupted builder is passed to the next one, whose `build` must check its files; an error
+    still removes it.
     """
     home = cache_root() / kind
     final = home / key

@@ -1,4 +1,4 @@
-"""The few collective operations a trial needs; all are plain identities in a single process.
+"""The collective operations of a trial; all are identities in a single process.
 
 Whoever starts the processes (Ray Train, torchrun, a test) also starts the process group.
 """

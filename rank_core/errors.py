@@ -1,22 +1,22 @@
-"""The exceptions that a user is meant to read."""
+"""Exceptions with a message for the user."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class BadInput(ValueError):
-    """Input that breaks a rule: the message states the rule, what was found and the known choices.
+    """Input that breaks a rule: the message states the rule, the value and the known choices.
 
     Command lines print the message alone and exit with 2; nothing has been launched by then.
     """
 
 
 class Diverged(RuntimeError):
-    """Training left the numbers (NaN or infinite loss); the trial is recorded, never dropped."""
+    """A loss or score is NaN or infinite; the trial is recorded, never dropped."""
 
 
 class OutOfMemory(RuntimeError):
-    """The least that can be computed at once does not fit the GPU; another try would not either."""
+    """The smallest possible batch does not fit the GPU; another attempt would fail as well."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:

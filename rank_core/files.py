@@ -11,9 +11,9 @@ from typing import Any
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Gives a path beside `path` to write to. What was written there takes the place of `path` when
-    the block ends, and is removed when it fails: a reader, or a process killed on the way, never
-    leaves or sees half a file. The folder must be there."""
+    """Yields a path beside `path` to write to. What was written there takes the place of `path`
+    when the block ends, and is removed when it fails: a reader, or a process killed on the way,
+    never leaves or sees half a file. The folder must be there."""
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
     try:
         yield unfinished

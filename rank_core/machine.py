@@ -32,20 +32,20 @@ def release_memory() -> None:
     hundred megabytes a trial, and each trial reports the memory of those before it.
     """
     gc.collect()
-    _spare_what_stays()
+    _freeze_libraries()
     with contextlib.suppress(OSError, AttributeError):  # not glibc: nothing to trim
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @lru_cache(maxsize=1)
-def _spare_what_stays() -> None:
-    """Before a process's first trial: libraries are never looked through again, which is most of
-    what a further trial waits for before its first step."""
+def _freeze_libraries() -> None:
+    """Excludes libraries from garbage collection before the first trial of a process: looking
+    through them takes most of the time before the first step of a further trial."""
     gc.freeze()
 
 
 def reset_peak_memory() -> None:
-    """Starts the peak memory reading anew, so that a reused process reports its own trial."""
+    """Resets the peak memory, so that a reused process reports the peak of its own trial."""
     release_memory()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()

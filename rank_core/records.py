@@ -1,4 +1,4 @@
-"""What a ranking experiment needs of a collection: documents, and splits of judged queries."""
+"""Records of a ranking experiment: runs, judgments, splits of judged queries, collections."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

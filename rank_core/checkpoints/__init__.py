@@ -1,4 +1,4 @@
-"""What a trial writes to resume from, how often, and the weights another trial starts from."""
+"""Checkpoints that a trial resumes from, and weights that another trial starts from."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ COST_SHARE = 0.02  # of a trial's time at most
 
 @dataclass(frozen=True)
 class Cadence:
-    """How often. A trial shorter than `minutes` has no checkpoint; a large model, whose take long,
-    has them less often, so that they cost at most `COST_SHARE` of the time."""
+    """The frequency of checkpoints. A trial shorter than `minutes` has none; a large model, whose
+    checkpoints take long, has fewer, so that they cost at most `COST_SHARE` of the time."""
 
     minutes: float = 1.0
     steps: int = 0  # optimizer steps of a model between checkpoints, whatever the time; 0: by time

@@ -1,7 +1,7 @@
 """Checkpoints of a running trial, in a folder or at any fsspec URI: whole, few, never fatal.
 
-A file is named by the trial's position and by the hash of its own content, so that a reader knows a
-broken or half-copied one, wherever it lies and however it came there.
+A file is named by the trial's position and by the hash of its own content, so that a reader detects
+a broken or half-copied one, wherever it lies and however it came there.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ SUFFIX = ".checkpoint"
 KEPT = 2  # the last one, and the one before in case the last cannot be read
 ABANDONED_SECONDS = 3600.0  # another trial's checkpoint is not refreshed: no process works on it
 Position = tuple[int, int]
-"""(models that are done, steps of the next one)."""
+"""(finished models, steps of the next one)."""
 
 
 class Checkpoints:
     """The checkpoints of one trial in `uri`, a folder of its own two levels below one that must be
-    there. One is due after step `pause` whatever the cadence, because the trial will go on from
+    there. One is due after step `pause` whatever the cadence, because the trial will resume
     there. `wait` lists them where that may have to wait: one that finds none begins anew."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Checkpoints:
         self._kept: list[str] = []  # paths, the last one last
 
     def due(self, step: int) -> bool:
-        """Whether it is time for one, after so many steps of the present model."""
+        """True where a checkpoint is due after `step` steps of the present model."""
         if step == self._pause:
             return True
         if self.cadence.steps:
@@ -64,7 +64,7 @@ class Checkpoints:
 
     def save(self, content: dict[str, Any], position: Position) -> None:
         """Writes tensors and plain values, and removes what is older. What does not fit, or cannot
-        be written, is left out with a warning: a trial never ends for its checkpoint's sake."""
+        be written, is skipped with a warning: a trial never ends because of a checkpoint."""
         before = self.clock()
         try:
             refusal = self._refusal(_num_bytes(content))
@@ -94,7 +94,7 @@ class Checkpoints:
         try:
             with self._local(f"{self.root}/{name}") as path:
                 if _digest(path) != name.removesuffix(SUFFIX).rpartition("-")[2]:
-                    logger.warning("a checkpoint is broken and left out: %s/%s", self.root, name)
+                    logger.warning("a checkpoint is broken and skipped: %s/%s", self.root, name)
                     return None
                 content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # as above: what cannot be read is as good as not there
@@ -123,7 +123,7 @@ class Checkpoints:
             done, steps = position
             final = f"{self.root}/{done:03}-{steps:09}-{_digest(unfinished)}{SUFFIX}"
             if self.is_local:
-                unfinished.chmod(0o644)  # the trial may go on under another user of the cluster
+                unfinished.chmod(0o644)  # the trial may resume under another user of the cluster
                 os.replace(unfinished, final)
             else:
                 self.fs.put_file(str(unfinished), final)
@@ -134,7 +134,7 @@ class Checkpoints:
         self._remove_others()
 
     def _remove_others(self) -> None:
-        """All but the last ones that this process knows: also what killed processes left."""
+        """Removes all but the last checkpoints of this process, also those of killed processes."""
         self.fs.invalidate_cache()
         for path in self.fs.ls(self.root, detail=False):
             if str(path) not in self._kept:

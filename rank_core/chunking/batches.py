@@ -28,7 +28,7 @@ class EncoderInput(NamedTuple):
     query_length_C: Tensor  # query tokens of each row; they start at place 1
 
     def to(self, device: torch.device) -> "EncoderInput":
-        """The same on a device; the copy does not wait."""
+        """The input on a device; the copy does not wait."""
         moved = (None if part is None else part.to(device, non_blocking=True) for part in self)
         return EncoderInput(*moved)  # type: ignore[arg-type]
 
@@ -40,7 +40,7 @@ class ChunkBatch(NamedTuple):
     counts: tuple[int, ...]  # chunks of each document; known to the host, so that none waits
 
     def to(self, device: torch.device) -> "ChunkBatch":
-        """The same on a device."""
+        """The batch on a device."""
         return ChunkBatch(self.inputs.to(device), self.counts)
 
 

@@ -1,4 +1,4 @@
-"""How a document becomes chunks: token spans only. Pure; knows no tokenizer and no model."""
+"""Chunks of a document as token spans: pure functions without a tokenizer or a model."""
 
 from functools import lru_cache
 from typing import NamedTuple

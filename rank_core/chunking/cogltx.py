@@ -58,7 +58,7 @@ def block_spans(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> tuple[Sp
 def _possible_ends(
     tokens: NDArray[np.int32], cost_V: NDArray[np.int8]
 ) -> tuple[list[int], list[int]]:
-    """Where a block may end, and what that costs: the start, after each mark, the document's end,
+    """Possible ends of blocks and their costs: the start, after each mark, the document's end,
     and so many forced places between that no two neighbours are more than a block apart."""
     cost_T = cost_V[tokens]
     marks = np.flatnonzero(cost_T != NO_MARK)

@@ -1,4 +1,4 @@
-"""What the trials of a sweep share: collection, backbone, tokens; and the name of a cell."""
+"""Inputs that the trials of a sweep share: collection, backbone, tokens; and the name of a cell."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from rank_core.settings.config import TrialConfig
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What all trials of a sweep share in one process."""
+    """The collection, backbone and tokens that all trials of a sweep share in one process."""
 
     collection: Collection
     backbone: Backbone
@@ -78,7 +78,7 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
         for setting, paths in named.items()
         if paths
     }
-    if chained:  # the cell's name says all that affects its trials' weights
+    if chained:  # the cell's name covers all that affects its trials' weights
         files["training.init_from"] = Path(start).name
     encoders = {name: getattr(config.model, name) for name in FURTHER_ENCODERS}
     return files | {

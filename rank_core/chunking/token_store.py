@@ -132,7 +132,7 @@ def _batches(pairs: Iterable[tuple[str, str]]) -> Iterator[_Batch]:
 
 
 def _with_reports(batches: Iterable[_Batch], first: int, total: int) -> Iterator[_Batch]:
-    """The same batches; of a long build, a line on stderr from time to time."""
+    """The batches; a long build reports its progress on stderr."""
     start = last = time.monotonic()
     done = first
     for batch in batches:

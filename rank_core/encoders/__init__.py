@@ -1,1 +1,1 @@
-"""Backbones: what each encoder accepts, and the small ones trained on the spot."""
+"""Backbones: every kind of encoder, its fast paths, and the small encoders made on first use."""

@@ -169,9 +169,9 @@ class _Layer(nn.Module):
 
 
 def slopes(num_heads: int) -> list[float]:
-    """How fast each head's attention falls with distance (Press et al. 2022): 2^(-8 i / n) for
-    i = 1 .. n where n is a power of two; else those of the power below, then every other one of the
-    power above."""
+    """Slopes by which each head's attention falls with distance (Press et al. 2022): 2^(-8 i / n)
+    for i = 1 .. n where n is a power of two; else those of the power below, then every other one of
+    the power above."""
     power = 2 ** math.floor(math.log2(num_heads))
     own = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     between = [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]

@@ -11,10 +11,10 @@ from typing import Any
 from rank_core.errors import BadInput, unknown
 
 POOLINGS = ("cls", "mean", "last")
-"""Which vector stands for a row: the first token's, the mean of all real ones', the last's."""
+"""The vector of a row: that of the first token, the mean of all real tokens, that of the last."""
 
 NO_TABLE = 32_768
-"""Tokens of a row for encoders whose positions are distances: nothing but memory limits them."""
+"""Tokens of a row for encoders whose positions are distances: only memory limits them."""
 
 MASKED = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")
@@ -33,7 +33,7 @@ class Backbone:
     cls_id: int
     sep_id: int
     pad_id: int
-    pooling: str  # which vector stands for a row unless the model asks for another: POOLINGS
+    pooling: str  # vector of a row unless the model asks for another: POOLINGS
 
     def max_window(self, max_query_tokens: int) -> int:
         """The longest chunk that fits beside a full query: [CLS] query [SEP] chunk [SEP]."""
@@ -49,7 +49,7 @@ class Backbone:
 
 @dataclass(frozen=True)
 class BackboneType:
-    """What the encoders of one kind need to read rows and to be ranked with."""
+    """The facts that rows and rankers need of the encoders of one kind."""
 
     # table: as many tokens as `max_position_embeddings`; after-padding: positions are numbered from
     # pad_token_id + 1, so the table holds fewer; blocks: as table, in whole blocks; none: NO_TABLE.
@@ -59,10 +59,10 @@ class BackboneType:
     marks: str = "cls-sep"  # bos-eos: a row begins with bos and its parts end with eos
     segments: bool = False  # it takes token_type_ids
     # plain: ours on CPUs, torch's fused kernel elsewhere; sdpa: the fused kernel, which alone gives
-    # numbers where padding looks at nothing (windows); eager: transformers has no other.
+    # numbers where padding attends to no token (windows); eager: transformers has no other.
     attention: str = "plain"
     pooler: bool = False  # it would build a pooler, which ranking does not use
-    loader: str = "AutoModel"  # a class of transformers, or one of ours in backbones.OWN_LOADERS
+    loader: str = "AutoModel"  # a class of transformers, or one of ours (backbones._loader)
     causal: bool = False  # a token sees the tokens before it only
     fixed: tuple[str, ...] = ()  # parameters that its own forward pass never learns
 

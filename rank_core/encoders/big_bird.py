@@ -39,8 +39,8 @@ class RowwiseBigBird(BigBirdModel):
                 attention.start(self.config)
 
     def random_blocks_in_evaluation(self, wanted: bool) -> None:
-        """Whether evaluation uses the random blocks of training (default) or block 0 instead of
-        each, as transformers does."""
+        """Switches evaluation between the random blocks of training (True, the default) and block 0
+        in their place, as in transformers (False)."""
         layers: Any = self.encoder.layer
         for layer in layers:
             layer.attention.self.zero_blocks = not wanted
@@ -92,7 +92,7 @@ class RowwiseBigBird(BigBirdModel):
 
     def _layers(self, input_ids: Tensor, mask: Tensor, segments: Tensor) -> list[Tensor]:
         hidden = self.embeddings(input_ids=input_ids, token_type_ids=segments)
-        # As numbers: a GPU has no product of whole ones.
+        # As floats: a GPU has no product of integers.
         blocked, band_mask, from_mask, to_mask = self.create_masks_for_block_sparse_attn(
             mask.to(hidden.dtype), self.config.block_size
         )
@@ -114,7 +114,7 @@ class _RowAttention(BigBirdBlockSparseAttention):
     rows that the sparse pattern would cover anyway."""
 
     def start(self, config: BigBirdConfig) -> None:
-        """What it needs beside the parameters it has."""
+        """Sets the state that it needs beside its parameters."""
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.zero_blocks = False
         self.maps: dict[int, list[Any]] = {}

@@ -30,7 +30,7 @@ from rank_core.seeding import derive, generator
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the tiny backbone is made; any change makes another one."""
+    """The recipe of an embedded backbone; any change makes another one."""
 
     version: int = 4
     vocabulary: int = 3000
@@ -194,7 +194,7 @@ def _tell_rarity(
     model: "transformers.BertModel", pairs: list[tuple[list[int], list[int]]], scale: float
 ) -> None:
     """The first coordinate of a token's embedding becomes its inverse document frequency (mean 0,
-    standard deviation `scale`): how much a match of it says."""
+    standard deviation `scale`): the weight of a match."""
     weights = model.embeddings.word_embeddings.weight
     frequency_V = torch.zeros(len(weights))
     for query, passage in pairs:

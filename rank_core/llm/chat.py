@@ -39,7 +39,7 @@ class ChatModel:
 
     protocol: str  # an entry of PROTOCOLS
     base_url: str  # https://api.openai.com/v1, http://127.0.0.1:8000; no path means /v1
-    model: str  # the name the server knows it by
+    model: str  # its name on the server
     key_variable: str = ""  # environment variable that holds the key; empty: no key is sent
     timeout: float = 120.0  # seconds without a byte from the server
     max_retries: int = 6

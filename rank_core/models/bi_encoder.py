@@ -20,7 +20,7 @@ class BiEncoder(Ranker):
     """score_B = w max_p cos(query, chunk_p); w = 1 / temperature at first.
 
     Cosines lie close together: a margin of 1 between two of them can hardly be met, so that
-    training would pull all pairs of a query apart and never be done with the easy ones.
+    training would never stop pulling apart the easy pairs of a query.
     """
 
     label = "Bi-encoder"
@@ -89,7 +89,7 @@ class BiEncoder(Ranker):
             step_C = torch.where(short_C, self.position_step, 1)
             place_L = torch.arange(ids_CL.shape[1], device=ids_CL.device)
             extra["position_ids"] = place_L * step_C[:, None] * mask_CL
-        if self.cls_is_global:  # a row has no query of its own that all could look at
+        if self.cls_is_global:  # a row has no query of its own to attend to globally
             extra["global_attention_mask"] = torch.zeros_like(mask_CL)
             extra["global_attention_mask"][:, 0] = 1
         output = self.encoder(input_ids=ids_CL, attention_mask=mask_CL, **extra)

@@ -58,7 +58,7 @@ def pretrained_body(setting: str, name: str, dropout: float) -> nn.Module:
 
 
 def vector_reader(setting: str, name: str) -> Backbone:
-    """The files of the encoder `name`; refuses what reads nothing but words."""
+    """The files of the encoder `name`; refuses an encoder that reads words only."""
     backbone = resolve_backbone(name)
     kind = kind_of(transformers.AutoConfig.from_pretrained(backbone.folder))
     if kind not in READERS:
@@ -99,7 +99,7 @@ def random_special(body: nn.Module) -> nn.Parameter:
 
 
 def own_special(setting: str, name: str) -> nn.Parameter:
-    """C and SEP (2, H) as the encoder `name` knows them: its embeddings of [CLS] and [SEP]."""
+    """C and SEP (2, H) as the embeddings of [CLS] and [SEP] of the encoder `name`."""
     backbone = vector_reader(setting, name)
     words: Any = load_encoder(backbone, 0.0).get_input_embeddings()  # type: ignore[operator]
     tokenizer: Any = load_tokenizer(backbone.folder)

@@ -40,7 +40,7 @@ class CoarserEnds(PairEncoder):
     """Reads the end of a document as coarser strides would cut it: a chunk or two, mostly short."""
 
     def spans_of(self, doc_id: str, num_tokens: int) -> tuple[Span, ...]:
-        """Those spans of `coarser_ends`; none for a model that reads the first chunk only."""
+        """The spans of `coarser_ends`; none for a model that reads the first chunk only."""
         return () if self.first_chunk_only else coarser_ends(num_tokens, self.chunking)
 
 

@@ -158,7 +158,7 @@ def tune_interpolation(
 
 
 def _grid(step: float) -> Iterator[Interpolation]:
-    """Every point once, those that differ in nothing left out: at alpha 1 no sentence counts."""
+    """Every point once, without duplicates: at alpha 1 no sentence counts."""
     values = [round(i * step, 10) for i in range(int(1 / step + 1e-9) + 1)]
     for alpha, beta, gamma in product(values, repeat=3):
         if alpha < 1 or (beta, gamma) == (values[0], values[0]):

@@ -137,7 +137,7 @@ def _keep(kept: KeptScores, block: _Block, score_C: Tensor) -> None:
 def ordered(scores: Mapping[str, float]) -> dict[str, float]:
     """Documents by score, equal float32 scores by rising doc_id, `untied`.
 
-    The rule for what a model gives: the order in which candidates came says nothing about it.
+    The rule for the scores of a model, on which the order of the candidates has no effect.
     """
     by_score = sorted(scores, key=lambda doc_id: (-np.float32(scores[doc_id]), doc_id))
     return untied({doc_id: scores[doc_id] for doc_id in by_score})

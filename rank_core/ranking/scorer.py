@@ -70,7 +70,7 @@ class Scorer:
 
     def chunk_scores(self, name: str, pairs: PairEncoder) -> KeptScores:
         """The chunk scores of what `pairs` reads of a split's candidates, the same on every
-        worker; documents of which it reads nothing are left out. No part of the trial's work."""
+        worker; documents of which it reads nothing are excluded. No part of the trial's work."""
         queries, depth = self.own_queries(name), self.config.evaluation.depth
         candidates, tokens = self.inputs.collection.splits[name].candidates, self.inputs.tokens
         read: Run = {}

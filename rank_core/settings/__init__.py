@@ -1,1 +1,1 @@
-"""All settings of a trial, typed and checked; knows nothing of data or models."""
+"""All settings of a trial, typed and checked; imports neither data nor models."""

@@ -49,7 +49,7 @@ class Training:
     teacher: str = added("")  # a run file whose scores margin-mse follows
     unit: str = added("document")  # what is scored as a whole: a document, or each passage of it
     passage_keep: float = added(0.1)  # unit=passage: share of the passages after the first
-    chunk_dropout: float = added(0.0)  # share of a document's chunks after the first, left out
+    chunk_dropout: float = added(0.0)  # dropped share of a document's chunks after the first
     labels: str = added("qrels")  # first-stage: the first candidate counts as the relevant one
     depth: int = added(0)  # candidates of a query that negatives come from; 0: evaluation.depth
     negatives_below: int = added(0)  # so many candidates at the top are never negatives
@@ -57,8 +57,8 @@ class Training:
     # A finished trial's folder, or its weights.safetensors; or a cell, `runs/<cell>` without its
     # `-seed<n>`, of which each trial takes the one with its own seed.
     init_from: str = added("")
-    # What a trial leaves for later ones, no part of the cell: weights.safetensors for init_from;
-    # train.run.gz, the training queries' candidates in its order, for negatives_from and teacher.
+    # Files for later trials, no part of the cell: weights.safetensors for init_from; train.run.gz,
+    # the training queries' candidates in its order, for negatives_from and teacher.
     keep_weights: bool = added(False)
     keep_run: bool = added(False)
     gradient_clip: float = 1.0  # largest global norm; 0: off
@@ -106,7 +106,7 @@ class Training:
         return replace(Training(), **{name: getattr(self, name) for name in names})
 
     def share_read(self, num_chunks: float) -> float:
-        """The share of a document's chunks that one look at it in training reads, on average."""
+        """The share of a document's chunks that training reads of it at once, on average."""
         keep = self.passage_keep if self.unit == "passage" else 1 - self.chunk_dropout
         return (1 + keep * (num_chunks - 1)) / num_chunks if num_chunks > 1 else 1.0
 

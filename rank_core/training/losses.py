@@ -18,7 +18,7 @@ from rank_core.settings.config import Training
 
 @dataclass(frozen=True)
 class Targets:
-    """What a loss may know of its documents beside that the first of a row is the relevant one."""
+    """Facts of the documents for a loss, beside that the first of a row is the relevant one."""
 
     relevance_NG: Tensor | None = None  # grades of the judgments
     teacher_NG: Tensor | None = None  # scores of another ranker
@@ -112,5 +112,5 @@ def loss_of(training: Training) -> Loss:
 
 
 def _gap(score_NG: Tensor) -> Tensor:
-    """How far the relevant document is ahead of each other one."""
+    """gap_NK: the score of the relevant document less that of each other one."""
     return score_NG[:, :1] - score_NG[:, 1:]

@@ -31,7 +31,7 @@ class Timetable:
         return first, min(end, self.num_steps) - first
 
     def starts(self, step: int) -> bool:
-        """Whether a step is its epoch's first."""
+        """True for the first step of an epoch."""
         return self.span(self.epoch(step))[0] == step
 
 

@@ -140,7 +140,7 @@ def _queries_of(collection_name: str) -> str:
 
 
 def _published(base_name: str, num_folds: int) -> list[Collection]:
-    """The folds that a named pool brings along (Robust04: Huston and Croft's); none of others."""
+    """The published folds of a named pool (Robust04: Huston and Croft's); none of others."""
     name = _queries_of(base_name)
     if name not in NAMED or not NAMED[name].is_pool:
         return []

@@ -29,7 +29,7 @@ class Progress:
     dev: dict[str, float] | None
 
     def after(self, steps: int, num_steps: int) -> "Progress":
-        """The same report within a trial of `num_steps` that had done `steps` before."""
+        """The report within a trial of `num_steps` that had done `steps` before."""
         curve = tuple(replace(point, step=point.step + steps) for point in self.curve)
         return Progress(self.step + steps, num_steps, curve, self.dev)
 

@@ -133,7 +133,7 @@ class NgramFilters(nn.Module):
     def forward(self, similarity_BSQD: Tensor) -> Tensor:
         """strength_BQD >= 0 of matrices with S channels that are 0 where there is padding."""
         end = self.n - 1
-        # Zeros after the end are what padding holds as well, so no score knows how much there is.
+        # Zeros after the end are what padding holds as well, so no score depends on its amount.
         strength_BFQD = self.filters(pad(similarity_BSQD, (0, end, 0, end)))
         return relu(strength_BFQD).amax(1)
 

@@ -113,7 +113,7 @@ class KernelScorer(WordVectorRanker):
 class TK(KernelScorer):
     """score = w . sum over query tokens of log max(1e-10, soft count of each kernel).
 
-    The paper's second sum, of counts divided by the document's length, is left out as in the
+    The paper's second sum, of counts divided by the document's length, is omitted as in the
     authors' later code. Dropout, which they do without, acts inside the transformer.
     """
 

@@ -23,7 +23,7 @@ UNSEEN_IDF = 10.0  # of a word that no document of the collection has
 STATISTICS_VERSION = 1
 WORDS_AT_ONCE = 1 << 22  # distinct words of documents that are counted together
 MARKERS = ("Ġ", "▁")  # a token that follows a space, in byte-level BPE and in SentencePiece
-CONTINUES = "##"  # a WordPiece token that goes on with a word
+CONTINUES = "##"  # a WordPiece token that continues a word
 
 
 class WordPieces:
