@@ -5,13 +5,13 @@ from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
-    "COLLECTIONS": "rank_core.data",
+    "COLLECTIONS": "rank_core.data.load",
     "MODELS": "rank_core.models",
     "BadInput": "rank_core.errors",
     "TrialConfig": "rank_core.settings.config",
     "TrialResult": "rank_core.trial.trial",
     "compare": "rank_core.stats.compare",
-    "load_collection": "rank_core.data",
+    "load_collection": "rank_core.data.load",
     "run_trial": "rank_core.trial.trial",
 }
 

@@ -1,30 +1,33 @@
 """Collections by name, folder or ir_datasets id.
 
-A new one from ir_datasets is one entry in `rank_core.data.named`; any other is one file in this
-package and one line in `COLLECTIONS`.
+A new one from ir_datasets is one entry in `rank_core.data.named`; any other is one file in
+`rank_core.data.made` and one line in `COLLECTIONS`.
 """
 
-import re
-from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from rank_core.data.folder import LAYOUT, load_folder
-from rank_core.data.ir_datasets.collection import PREFIX, is_dataset, load_dataset, load_recipe
+from rank_core.data.ir_datasets.collection import (
+    PREFIX,
+    is_dataset,
+    is_fold,
+    load_dataset,
+    load_named,
+)
 from rank_core.data.made.long_embed import TASKS, is_task, load_task
-from rank_core.data.made.python_docs import load_passages, load_python_docs
 from rank_core.data.named import NAMED
 from rank_core.data.transforms.expression import apply_transforms, parse_collection_expression
 from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection
 
-COLLECTIONS: dict[str, Callable[[], Collection]] = {
-    "python-docs": load_python_docs,
-    "python-docs-passages": load_passages,
-    **{name: partial(load_task, name) for name in TASKS},
-    **{name: partial(load_recipe, name, recipe) for name, recipe in NAMED.items()},
+COLLECTIONS: dict[str, str] = {
+    "python-docs": "rank_core.data.made.python_docs:load_python_docs",
+    "python-docs-passages": "rank_core.data.made.python_docs:load_passages",
+    **dict.fromkeys(TASKS, "rank_core.data.made.long_embed:load_task"),
+    **dict.fromkeys(NAMED, "rank_core.data.ir_datasets.collection:load_named"),
 }
-_FOLD = re.compile(r"(?P<name>[\w-]+)(?:/(?P<fold>fold\d+)|@(?P<file>.+#.+))")
+"""Module and function, which is called with the name."""
 
 
 def load_collection(name: str) -> Collection:
@@ -38,13 +41,13 @@ def load_collection(name: str) -> Collection:
     if steps:
         return apply_transforms(load_collection(base), steps)
     if name in COLLECTIONS:
-        return COLLECTIONS[name]()
+        module, _, function = COLLECTIONS[name].partition(":")
+        collection: Collection = getattr(import_module(module), function)(name)
+        return collection
     if is_task(name):
         return load_task(name)
-    match = _FOLD.fullmatch(name)
-    if match and match["name"] in NAMED:
-        base = match["name"]
-        return load_recipe(base, NAMED[base], fold=match["fold"] or match["file"])
+    if is_fold(name):
+        return load_named(name)
     if name.startswith(PREFIX):
         return load_dataset(name.removeprefix(PREFIX))
     folder = Path(name).expanduser()

@@ -8,6 +8,7 @@ result itself, and none of them reads a source file again.
 import dataclasses
 import hashlib
 import json
+import re
 import shutil
 import sys
 from functools import lru_cache
@@ -35,13 +36,14 @@ from rank_core.data.ir_datasets.splits import (
     file_name,
     run_file,
 )
-from rank_core.data.named import POOL, Part, Recipe
+from rank_core.data.named import NAMED, POOL, Part, Recipe
 from rank_core.data.trec import read_qrels, read_queries
 from rank_core.errors import BadInput
 from rank_core.records import Collection, Run, Split
 
 PREFIX = "ir:"
 LAYOUT_VERSION = 1
+_FOLD = re.compile(r"(?P<name>[\w-]+)(?:/(?P<fold>fold\d+)|@(?P<file>.+#.+))")
 STORES, SOURCES = f"documents-{STORE_VERSION}", "document-sources"
 
 
@@ -67,6 +69,20 @@ class _Opened(NamedTuple):
     splits: dict[str, Split]
     absent: dict[str, frozenset[str]]  # relevant documents that are not among the documents
     content_hash: str
+
+
+def is_fold(name: str) -> bool:
+    """Whether `name` is a fold of a named collection: `NAME/fold2` or `NAME@FILE.json#FOLD`."""
+    match = _FOLD.fullmatch(name)
+    return match is not None and match["name"] in NAMED
+
+
+def load_named(name: str) -> Collection:
+    """The collection of an entry of `NAMED`, or of a fold of one."""
+    match = _FOLD.fullmatch(name)
+    if match is None:
+        return load_recipe(name, NAMED[name])
+    return load_recipe(match["name"], NAMED[match["name"]], fold=match["fold"] or match["file"])
 
 
 def load_recipe(name: str, recipe: Recipe, *, fold: str = "") -> Collection:

@@ -48,19 +48,19 @@ class Query(NamedTuple):
     pair: DocstringPair
 
 
-def load_python_docs() -> Collection:
+def load_python_docs(name: str = NAME) -> Collection:
     """The collection of this interpreter's standard library, built at the first call (seconds)."""
-    return dataclasses.replace(load_folder(_folder()), name=NAME)
+    return dataclasses.replace(load_folder(_folder()), name=name)
 
 
-def load_passages() -> Collection:
+def load_passages(name: str = PASSAGES) -> Collection:
     """The docstrings' bodies alone: each of the queries' answers its own summary, those of the pool
     answer nothing. What `far-relevant` can be made from on any machine."""
     source = _folder()
     folder = cached_directory(
         "collections", f"{PASSAGES}-{source.name}", lambda folder: _build_passages(folder, source)
     )
-    return dataclasses.replace(load_folder(folder), name=PASSAGES)
+    return dataclasses.replace(load_folder(folder), name=name)
 
 
 def training_passages() -> list[tuple[str, str]]:

@@ -7,23 +7,21 @@ default. A shell needs quotes around it.
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, get_type_hints
 
-from rank_core.data.transforms.debias import Debias
-from rank_core.data.transforms.far_relevant import FarRelevant
-from rank_core.data.transforms.first_stage import FirstStage
-from rank_core.data.transforms.judgments import Deep, Shallow
 from rank_core.data.transforms.transform import Transform
 from rank_core.errors import BadInput, unknown
 from rank_core.records import Collection
 
-TRANSFORMS: dict[str, type[Transform]] = {
-    "far-relevant": FarRelevant,
-    "first-stage": FirstStage,
-    "debias": Debias,
-    "deep": Deep,
-    "shallow": Shallow,
+TRANSFORMS: dict[str, str] = {
+    "far-relevant": "rank_core.data.transforms.far_relevant:FarRelevant",
+    "first-stage": "rank_core.data.transforms.first_stage:FirstStage",
+    "debias": "rank_core.data.transforms.debias:Debias",
+    "deep": "rank_core.data.transforms.judgments:Deep",
+    "shallow": "rank_core.data.transforms.judgments:Shallow",
 }
+"""Module and class, imported on first use: reading a name loads none of them."""
 
 Step = tuple[str, dict[str, Any]]
 """A transform's name and the settings that are given."""
@@ -56,11 +54,18 @@ def apply_transforms(collection: Collection, steps: Sequence[Step]) -> Collectio
     return collection
 
 
-def make_transform(name: str, settings: Mapping[str, Any]) -> Transform:
-    """The transform of this name with these settings; what is not given is at its default."""
+def transform_class(name: str) -> type[Transform]:
+    """The transform called `name`."""
     if name not in TRANSFORMS:
         raise unknown("transform", name, TRANSFORMS)
-    kind = TRANSFORMS[name]
+    module, _, kind = TRANSFORMS[name].partition(":")
+    transform: type[Transform] = getattr(import_module(module), kind)
+    return transform
+
+
+def make_transform(name: str, settings: Mapping[str, Any]) -> Transform:
+    """The transform of this name with these settings; what is not given is at its default."""
+    kind = transform_class(name)
     types = get_type_hints(kind)
     known = {field.name: types[field.name] for field in dataclasses.fields(kind)}
     for setting in settings:

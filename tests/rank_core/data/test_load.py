@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import rank_core
 from rank_core.data.load import COLLECTIONS, load_collection
 from rank_core.errors import BadInput
 
@@ -58,6 +59,11 @@ def test_every_collection_that_the_papers_need_has_a_name():
         "passkey python-docs"
     )
     assert set(papers.split()) <= set(COLLECTIONS)
+
+
+def test_every_public_name_of_the_library_loads():
+    for name in rank_core.__all__:
+        assert getattr(rank_core, name) is not None
 
 
 FIRST = """
