@@ -28,7 +28,8 @@ from sweeps.commands.derived_table import (
     derived_text,
     write_derived,
 )
-from sweeps.report.load import USED, Sweep, load_sweep
+from sweeps.report.load import Sweep, load_sweep
+from sweeps.store.trial_status import USED
 
 
 class Asked(NamedTuple):

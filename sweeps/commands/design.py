@@ -22,8 +22,9 @@ from rank_core.stats.design import (
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.variance import Component, SweepComponents, sweep_components
 from sweeps.report.figures.figure import BLUE, GREY, ORANGE, new_figure, style
-from sweeps.report.load import USED, Sweep, load_sweep
+from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.table import WIDTH
+from sweeps.store.trial_status import USED, TrialStatus
 
 SEEDS = (2, 3, 4, 5, 8, 10, 20)
 ASSURANCE = 0.8
@@ -231,7 +232,7 @@ def _goal_lines(found: DesignPlan) -> list[str]:
 
 
 def _caveats(sweep: Sweep) -> list[str]:
-    collapsed = int((sweep.trials["status"] == "collapsed").sum())
+    collapsed = int((sweep.trials["status"] == TrialStatus.COLLAPSED).sum())
     lines = []
     if collapsed:
         lines.append(

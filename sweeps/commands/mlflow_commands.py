@@ -8,8 +8,8 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import REDACTED, redact_text
-from sweeps.tracking.sync import sync as send_pending
 from sweeps.tracking.ui import serve
+from sweeps.tracking.uploader import sync as send_pending
 
 
 def ui(argv: Sequence[str]) -> int:
@@ -26,7 +26,7 @@ def sync(argv: Sequence[str]) -> int:
     arguments = _parser("sync", sync.__doc__).parse_args(argv)
     uri, experiment = _where(arguments)
     sent = send_pending(arguments.folder, uri, experiment)
-    print(f"{sent} records sent to {redact_text(uri)}")
+    print(f"{sent} events sent to {redact_text(uri)}")
     return 0
 
 

@@ -11,10 +11,14 @@ from typing import Any
 
 from sweeps.commands.snapshot import Snapshot, TrialNow, take_snapshot
 from sweeps.plan.terminal import duration
-from sweeps.store.lost_attempts import counted
+from sweeps.store.failures import counted
+from sweeps.store.trial_status import LOST, USED, TrialStatus
 
-USED, LOST = ("done", "collapsed"), ("failed", "diverged")
-SETTLED = (*USED, "diverged", "stopped")  # the same command would not run them again
+SETTLED = (
+    *USED,
+    TrialStatus.DIVERGED,
+    TrialStatus.STOPPED,
+)  # the same command would not run them again
 STATES = {
     "done": "done",
     "collapsed": "collapsed",
@@ -25,7 +29,7 @@ STATES = {
     "interrupted": "interrupted",
     "planned": "waiting",
 }
-"""The ledger's words, in the order they are told, and a person's."""
+"""The log's words, in the order they are told, and a person's."""
 NARROW = 80
 FIELD = 11  # width of the first column of the upper part
 
@@ -68,7 +72,7 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     if snapshot.news:
         news = snapshot.news
         label = _labels(snapshot).get(news.cell, news.cell)
-        yield "last news", f"{_age(now - news.time)}, from {label} seed {news.seed}"
+        yield "last news", f"{_age(now - news.time / 1000)}, from {label} seed {news.seed}"
     yield "time", _time(snapshot)
     yield "MLflow", _mlflow(snapshot)
 
@@ -80,7 +84,7 @@ def _driver(snapshot: Snapshot, now: float) -> str:
         stopped = snapshot.described.get("stopped")
         ended = not stopped and all(trial.status in SETTLED for trial in snapshot.trials)
         return "none: the sweep has ended" if ended else "none: the sweep stands still"
-    writer = snapshot.news.writer if snapshot.news else {}
+    writer = snapshot.writer
     who = f"running, process {writer['pid']} on {writer['host']}" if writer else "running"
     if snapshot.started is None:
         return who
@@ -146,11 +150,11 @@ def _mlflow(snapshot: Snapshot) -> str:
     if uri == "none":
         return "off"
     if snapshot.pending is None:
-        return f"unknown: the records lie on the driver's machine ({uri})"
+        return f"unknown: the log lies on the driver's machine ({uri})"
     if snapshot.pending == 0:
         return f"has taken everything ({uri})"
-    records = f"{snapshot.pending} record{'s' * (snapshot.pending > 1)}"
-    return f"{records} not taken yet ({uri}), safe in outbox/"
+    events = f"{snapshot.pending} event{'s' * (snapshot.pending > 1)}"
+    return f"{events} not taken yet ({uri}), safe in events.jsonl"
 
 
 def _table(snapshot: Snapshot, width: int) -> list[str]:

@@ -18,8 +18,9 @@ from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration
 from sweeps.search.feed import Feed
-from sweeps.search.search import USED, Block, Search
+from sweeps.search.search import Block, Search
 from sweeps.store.sweep_file import note
+from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import Store
 
 _TIMES = ("seconds", "sd", "start", "end")
@@ -103,7 +104,7 @@ class Budgeted:
         estimate, start = self._running.pop(trial.job)
         seconds = self.clock() - start
         self._used += seconds
-        if status in USED or (trial.epochs and status == "stopped"):
+        if status in USED or (trial.epochs and status == TrialStatus.STOPPED):
             self._real.append((estimate, seconds))
         self.search.ended(trial, status)
 

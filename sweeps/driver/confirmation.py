@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from rank_core.errors import BadInput
 from rank_core.files import write_json
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
-from sweeps.report.load import FILES, USED, Sweep, load_sweep
+from sweeps.report.load import FILES, Sweep, load_sweep
 from sweeps.report.sections.search import left_after
+from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import read_state
 
 FILE = "shortlist.json"
 
@@ -170,9 +170,9 @@ def _finished_sweep(store: Store) -> Sweep:
         )
     sweep = load_sweep(store.folder)
     trials = sweep.trials[sweep.trials["cell"] == sweep.baseline]
-    status = dict(zip(trials["seed"], trials["status"], strict=True))
-    open_seeds = [s for s in sweep.seeds if status.get(s, "planned") in ("planned", "running")]
-    if open_seeds or not set(status.values()) & set(USED):
+    status = dict(zip(trials["seed"], map(TrialStatus, trials["status"]), strict=True))
+    open_seeds = [s for s in sweep.seeds if status.get(s, TrialStatus.PLANNED).waits]
+    if open_seeds or not any(one.used for one in status.values()):
         found = f"unfinished seeds {_joined(open_seeds)}" if open_seeds else "no seed with scores"
         raise BadInput(
             f"--confirm needs a finished baseline in {sweep.name}; {sweep.label(sweep.baseline)} "
@@ -189,7 +189,7 @@ def _finished_sweep(store: Store) -> Sweep:
 def _ever_launched(store: Store) -> set[int]:
     """Seeds of all trials in the folder, those of plans that `sweep.json` no longer describes
     included."""
-    return {int(seed) for seed in pd.read_parquet(store.folder / "trials.parquet")["seed"]}
+    return {trial.seed for trial in read_state(store).trials.values() if trial.attempts}
 
 
 def _frozen(store: Store, sweep: Sweep, cell: str) -> Frozen:

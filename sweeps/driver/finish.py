@@ -12,22 +12,24 @@ from sweeps.report.build import Report, write_report
 from sweeps.store.storage_retry import patient_read
 from sweeps.store.sweep_file import note
 from sweeps.store.trial_store import RESULT, Store
-from sweeps.store.trial_table import Ledger, per_query_table
+from sweeps.store.trial_table import TrialTable, per_query_table
 
 
-def finish(plan: Plan, store: Store, ledger: Ledger) -> Report | None:
+def finish(plan: Plan, store: Store, trials: TrialTable) -> Report | None:
     """Tables and report of what is done; None where nothing is."""
+    trials.write_tables()
+    launched = trials.state.trials.keys()
 
     def pull() -> set[str]:
         finished = store.finished()
-        store.pull(finished & ledger.rows.keys())
+        store.pull(finished & launched)
         return finished
 
     finished = patient_read(store, pull)
     names = [trial.name for trial in plan.trials() if trial.name in finished]
     if not names:
         return None
-    everything = sorted(finished & ledger.rows.keys())
+    everything = sorted(finished & launched)
     table = per_query_table(store.folder, everything)
     with atomic_write(store.folder / "per_query.parquet") as unfinished:
         table.to_parquet(unfinished, index=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.report.load import USED
+from sweeps.store.trial_status import USED
 from sweeps.tracking.names import metric_name
 from sweeps.tracking.summary import MeasureSummary, SummaryRow
 

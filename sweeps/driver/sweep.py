@@ -22,15 +22,13 @@ from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import say, terminal_columns
 from sweeps.search.halving import costliest_trials
 from sweeps.search.make import make_search
-from sweeps.search.search import USED, Known, Search
-from sweeps.store.adoption import adopt, adoptable
+from sweeps.search.search import Known, Search
 from sweeps.store.driver_lock import only_driver
 from sweeps.store.storage_retry import patient_read
 from sweeps.store.sweep_file import manifest, note, write_description
+from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import Ledger
-from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.recorder import Recorder
+from sweeps.store.trial_table import TrialTable
 from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.uri import check_tracking_uri
@@ -65,47 +63,57 @@ def _sweep(
     with only_driver(store):
         if shortlist:
             freeze(store, shortlist)
-        ledger, finished = Ledger(store), store.finished()
-        store.drop_checkpoints(finished)
-        search = make_search(plan, _known(ledger, finished, store), store)
-        plan = search.plan
-        adopted = adopt(store, plan.trials())
-        finished |= adopted
-        feed = within_budget(search, options)
-        done = plan.num_trials - len(ledger.plan(plan, finished, search.resting()))
-        say(plan_text(plan, finished=done))
-        if adopted:
-            say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
-        say("")
-        _describe(search, store, argv, options, redact_text(tracking_uri))
-        outbox = Outbox(store.folder / "outbox", experiment_name(plan, store).removeprefix("rank/"))
-        recorder = Recorder(outbox, store, plan)
-        _catch_up(plan, ledger, recorder)
-        uploader = Uploader(outbox.folder, tracking_uri, experiment_name(plan, store))
-        uploader.start()
-        try:
-            if not search.over:
-                _launch(search, feed, store, ledger, recorder, options)
-            else:
-                say("nothing to launch: every trial has ended already")
-            if search.over:
-                store.drop_checkpoints(set(search.resting()))  # nobody goes on from them
-            plan = search.plan
-            _catch_up(plan, ledger, recorder)  # what a search proposed and found finished
-            held_back = note_held_back(feed, store)
-            report = finish(plan, store, ledger)
-        finally:
-            pending = uploader.close(DRAIN_SECONDS)
-        if pending:
-            say(
-                f"warning: MLflow has not taken {pending} records; they are safe in "
-                f"{outbox.folder}. Send them later: python -m sweeps sync {store.folder}"
-            )
-        elif report:
-            summary = f"{experiment_name(plan, store)}/summary"
-            log_summary(tracking_uri, summary, summary_rows(report.folder), report.folder)
-        say(report.text if report else "no trial has finished: there is nothing to report")
-        return _ending(search, ledger, held_back)
+        table = TrialTable(store)
+        with table.kept():
+            return _drive(plan, store, table, options, argv, tracking_uri)
+
+
+def _drive(
+    plan: Plan,
+    store: Store,
+    table: TrialTable,
+    options: Options,
+    argv: list[str],
+    tracking_uri: str,
+) -> int:
+    """The sweep in the hands of its only driver; the exit code."""
+    table.begin(plan)
+    finished = store.finished()
+    store.drop_checkpoints(finished)
+    search = make_search(plan, _known(table, finished, store), store)
+    plan = search.plan
+    adopted = store.adopt(plan.trials())
+    finished |= adopted
+    feed = within_budget(search, options)
+    done = plan.num_trials - len(table.plan(plan, finished, search.resting()))
+    say(plan_text(plan, finished=done))
+    if adopted:
+        say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
+    say("")
+    _describe(search, store, argv, options, redact_text(tracking_uri))
+    uploader = Uploader(store.folder, tracking_uri, experiment_name(plan, store))
+    uploader.start()
+    try:
+        if not search.over:
+            _launch(search, feed, store, table, options)
+        else:
+            say("nothing to launch: every trial has ended already")
+        if search.over:
+            store.drop_checkpoints(set(search.resting()))  # nobody goes on from them
+        held_back = note_held_back(feed, store)
+        report = finish(search.plan, store, table)
+    finally:
+        pending = uploader.close(DRAIN_SECONDS)
+    if pending:
+        say(
+            f"warning: MLflow has not taken {pending} events; they are safe in "
+            f"{table.log.path}. Send them later: python -m sweeps sync {store.folder}"
+        )
+    elif report:
+        summary = f"{experiment_name(plan, store)}/summary"
+        log_summary(tracking_uri, summary, summary_rows(report.folder), report.folder)
+    say(report.text if report else "no trial has finished: there is nothing to report")
+    return _ending(search, table, held_back)
 
 
 def _describe(
@@ -122,34 +130,32 @@ def _describe(
     store.push("sweep.json", "qrels")  # for those who watch from elsewhere
 
 
-def _ending(search: Search, ledger: Ledger, held_back: str) -> int:
+def _ending(search: Search, table: TrialTable, held_back: str) -> int:
     """The exit code; tells of what a budget held back."""
     ahead = {trial.name for trial in search.ahead} if held_back else set()
     wanted = [trial for trial in search.decision.wanted if trial.name not in ahead]
-    rests = {trial.name for trial in wanted if trial.epochs and ledger.status(trial) == "stopped"}
-    lost = [t for t in wanted if t.name not in rests and ledger.status(t) not in USED]
+    rests = {
+        trial.name
+        for trial in wanted
+        if trial.epochs and table.status(trial) is TrialStatus.STOPPED
+    }
+    lost = [t for t in wanted if t.name not in rests and not table.status(t).used]
     if held_back:
         say(f"stopped     {held_back}; the same command with more goes on from here")
     return FAILED_TRIALS if lost else OUT_OF_BUDGET if held_back else DONE
 
 
-def _catch_up(plan: Plan, ledger: Ledger, recorder: Recorder) -> None:
-    for trial in plan.trials():
-        if ledger.status(trial) in USED:
-            recorder.catch_up(trial)
-
-
-def _known(ledger: Ledger, finished: set[str], store: Store) -> Known:
+def _known(table: TrialTable, finished: set[str], store: Store) -> Known:
     """What has ended before this command; a diverged trial would diverge again."""
 
     def known(trial: Trial) -> str | None:
         if trial.name not in finished:
             # What a search has proposed just now.
-            finished.update(patient_read(store, lambda: adopt(store, [trial])))
-        if trial.name in finished and ledger.status(trial) not in USED:
-            ledger.finished(trial)
-        status = ledger.status(trial)
-        return status if status in (*USED, "diverged") else None
+            finished.update(patient_read(store, lambda: store.adopt([trial])))
+        if trial.name in finished:
+            table.finished(trial)
+        status = table.status(trial)
+        return status if status.over else None
 
     return known
 
@@ -168,7 +174,7 @@ def experiment_name(plan: Plan, store: Store) -> str:
 def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     """Prints the plan, with the time measured on this machine; launches and writes nothing."""
     finished = store.finished()
-    here = finished | adoptable(store, plan.trials())
+    here = finished | store.adoptable(plan.trials())
     say(plan_text(plan, finished=sum(trial.name in here for trial in plan.trials())))
     most = costliest_trials(plan) if plan.search.name == "halving" else plan.trials()
     missing = [trial for trial in most if trial.name not in here]
@@ -184,11 +190,10 @@ def _launch(
     search: Search,
     feed: Search | Budgeted,
     store: Store,
-    ledger: Ledger,
-    recorder: Recorder,
+    table: TrialTable,
     options: Options,
 ) -> None:
-    monitor = Monitor(ledger, recorder, feed, search.plan.base.evaluation.measures[0])
+    monitor = Monitor(table, feed, search.plan.base.evaluation.measures[0])
     try:
         _engine(options)(feed, store=store, options=options, monitor=monitor)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Follows a running sweep: keeps the ledger, writes the outbox, tells the person watching."""
+"""Follows a running sweep: records what happens, tells the person watching."""
 
 import sys
 import time
@@ -15,8 +15,8 @@ from sweeps.plan.terminal import duration
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure
 from sweeps.store.storage_retry import patiently
-from sweeps.store.trial_table import Ledger
-from sweeps.tracking.recorder import Recorder
+from sweeps.store.trial_status import TrialStatus
+from sweeps.store.trial_table import TrialTable
 
 HEARTBEAT_SECONDS = 30.0
 ENOUGH_TO_TELL = 0.1  # share of the work after which the time left can be foretold
@@ -26,8 +26,7 @@ ENOUGH_TO_TELL = 0.1  # share of the work after which the time left can be foret
 class Monitor:
     """One per sweep, in the driver. Learns of a trial when it is launched."""
 
-    ledger: Ledger
-    recorder: Recorder
+    table: TrialTable
     feed: Feed  # what it has ahead is what is left to do
     primary: str
     out: TextIO = field(default_factory=lambda: sys.stdout)
@@ -35,7 +34,7 @@ class Monitor:
     def __post_init__(self) -> None:
         self.trials: dict[str, Trial] = {}  # by name, those that were launched
         self.running: dict[str, str] = {}  # trial name: what it is doing
-        self.ended: dict[str, str] = {}  # trial name: status
+        self.ended: dict[str, TrialStatus] = {}  # by trial name
         self.start = self.last_line = time.monotonic()
 
     def launched(self, trial: Trial) -> None:
@@ -46,16 +45,15 @@ class Monitor:
     def started(self, trial: Trial) -> None:
         """A trial begins, or begins again."""
         self.launched(trial)
-        attempt = self.ledger.started(trial)
+        attempt = self.table.started(trial)
         self.running[trial.name] = "starting"
-        self.recorder.started(trial, attempt)
         if attempt > 1:
             self._say(f"{self._title(trial)}: attempt {attempt}")
 
     def news(self, trial: Trial, news: Progress) -> None:
         """A trial tells how far it is."""
         self.running[trial.name] = f"step {news.step}/{news.num_steps}"
-        self.recorder.news(trial, asdict(news))
+        self.table.reported(trial, asdict(news))
         self._heartbeat()
 
     def failed(
@@ -70,12 +68,14 @@ class Monitor:
         """An attempt ended without a result; the trial with it, unless it is tried `again`. Nodes
         may be `excluded` from now on."""
         failure = replace(failure, reason=redact_text(failure.reason))
-        self.ledger.failed(trial, failure, again=again, excluded=excluded)
+        self.running.pop(trial.name, None)
+        if not again:
+            self.ended[trial.name] = TrialStatus.FAILED
+        self.table.failed(trial, failure, again=again, excluded=excluded)
         if again:
-            self.running.pop(trial.name, None)
             self._say(f"{self._title(trial):<28} {failure.kind}, is run again: {failure.reason}")
         else:
-            self.finished(trial, End("failed", reason=failure.reason, traceback=traceback))
+            self._say_lost(trial, "FAILED:", failure.reason, traceback)
         if excluded:
             names = ", ".join(excluded)
             self._say(f"no more trials go to {names}: different trials failed there")
@@ -83,10 +83,9 @@ class Monitor:
     def stopped(self, trial: Trial) -> None:
         """The feed has ended a trial early."""
         doing = self.running.pop(trial.name)
-        self.ended[trial.name] = "stopped"
+        self.ended[trial.name] = TrialStatus.STOPPED
         reason = f"stopped early, {doing}"
-        self.ledger.lost(trial, "stopped", reason)
-        self.recorder.lost(trial, "KILLED", reason)
+        self.table.lost(trial, TrialStatus.STOPPED, reason)
         self._say(f"{self._title(trial):<28} {reason}")
 
     def tell(self, text: str) -> None:
@@ -94,35 +93,36 @@ class Monitor:
         self._say(text)
 
     def interrupted(self) -> None:
-        """The driver stops early, at whatever line it is: what the ledger has as running counts as
+        """The driver stops early, at whatever line it is: what the table has as running counts as
         not run, but for a trial whose end has been heard: a result is in the store by then."""
         for name, trial in self.trials.items():
-            if self.ledger.status(trial) == "running" and name not in self.ended:
-                self.ledger.lost(trial, "planned", "interrupted")
-                self.recorder.lost(trial, "KILLED", "interrupted")
+            if self.table.status(trial) is TrialStatus.RUNNING and name not in self.ended:
+                self.table.lost(trial, TrialStatus.PLANNED, "interrupted")
 
     def finished(self, trial: Trial, end: End) -> None:
         """A trial has come to its end, or to its rung."""
         self.running.pop(trial.name, None)
-        self.ended[trial.name] = end.status
+        self.ended[trial.name] = status = TrialStatus(end.status)
         if result := end.result:
-            self.ledger.finished(trial)
-            self.recorder.finished(trial, asdict(result))
+            self.table.finished(trial)
             seconds = result.train_seconds + result.eval_seconds
             detail = f"dev {self.primary} {result.dev[self.primary]:.3f}  {seconds:.0f} s"
-            detail += "  COLLAPSED" if end.status == "collapsed" else ""
+            detail += "  COLLAPSED" if status is TrialStatus.COLLAPSED else ""
+            self._say(f"{self._title(trial):<28} {detail}")
         else:
             reason = redact_text(end.reason)
-            self.ledger.lost(trial, end.status, reason)
-            stopped = end.status == "stopped"  # by design, at a rung
-            self.recorder.lost(trial, "KILLED" if stopped else "FAILED", reason)
-            detail = f"{'rests' if stopped else f'{end.status.upper()}:'} {reason.splitlines()[0]}"
-            if end.traceback:
-                self._keep_traceback(trial, end.traceback)
-        self._say(f"{self._title(trial):<28} {detail}")
+            self.table.lost(trial, status, reason)
+            paused = status is TrialStatus.STOPPED  # by design, at a rung
+            word = "rests" if paused else f"{status.upper()}:"
+            self._say_lost(trial, word, reason, end.traceback)
+
+    def _say_lost(self, trial: Trial, word: str, reason: str, traceback: str) -> None:
+        if traceback:
+            self._keep_traceback(trial, traceback)
+        self._say(f"{self._title(trial):<28} {word} {reason.splitlines()[0]}")
 
     def _keep_traceback(self, trial: Trial, text: str) -> None:
-        store = self.ledger.store
+        store = self.table.store
 
         def write() -> None:
             folder: Path = store.folder / "failures"
@@ -144,7 +144,7 @@ class Monitor:
         return f"{trial.cell.label} seed {trial.seed}"
 
     def _say(self, text: str) -> None:
-        failed = sum(status in ("failed", "diverged") for status in self.ended.values())
+        failed = sum(status.lost for status in self.ended.values())
         lost = f", {failed} failed" if failed else ""
         total = len(self.trials.keys() | {trial.name for trial in self.feed.ahead})
         done = f"[{len(self.ended):>{len(str(total))}}/{total}{lost}]"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact_text
-from sweeps.report.load import USED, Sweep
+from sweeps.report.load import Sweep
+from sweeps.store.trial_status import USED
 
 ACCESS_FILE = "test_access.jsonl"
 

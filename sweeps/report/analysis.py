@@ -14,10 +14,11 @@ from rank_core.stats.compare import Comparison, compare, scope_test_of
 from rank_core.stats.gain import GainInterval, average_gains, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.scopes import ScopeTest
-from sweeps.report.load import LOST, Sweep
+from sweeps.report.load import Sweep
 from sweeps.report.results_table import ResultCell, ResultRow, caption
 from sweeps.report.sections.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
+from sweeps.store.trial_status import LOST
 
 Matrices = Mapping[str, ScoreMatrix]
 """{measure: scores of the cells with a used seed}."""

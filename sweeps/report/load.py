@@ -10,15 +10,12 @@ import pandas as pd
 
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot
+from sweeps.store.trial_status import USED, TrialStatus
 
 FAILURES = "failures.parquet"  # of attempts; a sweep in which none failed has no such file
 FILES = ("sweep.json", "trials.parquet", "per_query.parquet")
 REQUIRED = ("sweep", "question", "split", "measures", "primary", "baseline", "cells")
-USED = ("done", "collapsed")
-"""Trials whose scores count: a collapsed seed is a result of its configuration."""
-LOST = ("failed", "diverged")
 CONFIRMS = ("sweep", "cell", "label", "dev_mean", "num_candidates", "naive_gain")
-STATUSES = (*USED, *LOST, "stopped", "running", "planned")
 TRIAL_COLUMNS = ("cell", "seed", "status")
 SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
 FAILURE_COLUMNS = "cell", "seed", "attempt", "time", "node", "kind", "reason", "again", "excluded"
@@ -224,9 +221,9 @@ def _trials(path: Path, cells: tuple[Cell, ...], seeds: list[int] | None) -> pd.
     trials = trials[trials["cell"].isin(list(order))]
     if seeds:
         trials = trials[trials["seed"].isin(seeds)]
-    strange = sorted({str(value) for value in trials["status"]} - set(STATUSES))
+    strange = sorted({str(value) for value in trials["status"]} - set(TrialStatus))
     if strange:
-        raise BadInput(f"{path}: unknown status {strange[0]!r}; known: {', '.join(STATUSES)}")
+        raise BadInput(f"{path}: unknown status {strange[0]!r}; known: {', '.join(TrialStatus)}")
     twice = trials[trials.duplicated(["cell", "seed"])]
     if len(twice):
         raise BadInput(

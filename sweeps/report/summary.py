@@ -8,8 +8,9 @@ import pandas as pd
 from scipy import stats
 
 from rank_core.stats.pooling import queries_per_set, query_set_of
-from sweeps.report.load import USED, Cell, Sweep
+from sweeps.report.load import Cell, Sweep
 from sweeps.report.sections.search import left_after
+from sweeps.store.trial_status import USED
 
 _MOST_SETS = 20
 """Of more prefixes than this, a slash in a query's id is part of its name and no set."""

@@ -19,9 +19,10 @@ from rank_core.seeding import generator
 from rank_core.trial.fold_model import pause_step
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.terminal import say
-from sweeps.search.search import USED, Block, Decision, Known, Search
+from sweeps.search.search import Block, Decision, Known, Search
 from sweeps.store.rungs import Rung, best_on_dev, read_rung
 from sweeps.store.storage_retry import patient_read
+from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import HISTORY, Store
 
 LOST = float("-inf")
@@ -180,7 +181,7 @@ class HalvingSearch(Search):
         if trial.epochs and trial.job not in self._status:
             ended = self._known(replace(trial, epochs=0))
             rests = ended not in USED and read_rung(self.store, trial.name, trial.epochs)
-            self._status[trial.job] = "stopped" if rests else ended
+            self._status[trial.job] = TrialStatus.STOPPED if rests else ended
         return super().status(trial)
 
     def launch(self, trial: Trial) -> None:
@@ -228,7 +229,7 @@ class HalvingSearch(Search):
         """{trial that has paused and is not wanted further as yet: what it has reached}."""
         found = {}
         for trial in self._furthest({trial.job for trial in self.ahead}):
-            if self.status(trial) == "stopped" and (rung := self._rung(trial)):
+            if self.status(trial) == TrialStatus.STOPPED and (rung := self._rung(trial)):
                 found[trial.name] = rung.text()
         return found
 

@@ -21,9 +21,10 @@ from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
 from sweeps.search.sampler import Seen, propose
-from sweeps.search.search import USED, Block, Decision, Known, Search, dev_values
+from sweeps.search.search import Block, Decision, Known, Search, dev_values
 from sweeps.store.storage_retry import patiently
 from sweeps.store.sweep_file import described_cells
+from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 
 AT_ONCE = 4

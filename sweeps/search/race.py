@@ -14,7 +14,8 @@ from rank_core.stats.racing.rule import FIRST_LOOK
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.terminal import say
-from sweeps.search.search import LOST, USED, Decision, Known, Search, dev_values
+from sweeps.search.search import Decision, Known, Search, dev_values
+from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 
 ALPHA = 0.05
@@ -42,7 +43,7 @@ class RaceSearch(Search):
             {key: self._dev(trials[key]) for key, status in by_end.items() if status in USED},
             configurations=tuple(self.competitors),
             seeds=self.plan.seeds,
-            lost=[key for key, status in by_end.items() if status in LOST],
+            lost=[key for key, status in by_end.items() if status and status not in USED],
             alpha=ALPHA,
             delta=self.plan.search.delta,
         )

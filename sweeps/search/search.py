@@ -21,7 +21,6 @@ from sweeps.store.storage_retry import patient_read, patiently
 from sweeps.store.sweep_file import described_cells
 from sweeps.store.trial_store import Store
 
-USED, LOST = ("done", "collapsed"), ("failed", "diverged", "stopped")
 Known = Callable[[Trial], str | None]
 """The status of a trial that has ended for good before this command, else None."""
 

@@ -2,10 +2,11 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
@@ -18,7 +19,7 @@ Driver = Literal["alive", "gone", "elsewhere"]
 
 @contextmanager
 def only_driver(store: Store) -> Iterator[None]:
-    """Two drivers on one store would run every trial twice and overwrite each other's ledger."""
+    """Two drivers on one store would run every trial twice and mix their events in one log."""
     lock = FileLock(store.folder / LOCK)
     try:
         lock.acquire(blocking=False)
@@ -46,3 +47,31 @@ def lock_state(path: Path) -> Driver:
     finally:
         os.close(handle)  # which gives the lock back
     return "gone"
+
+
+def this_process() -> dict[str, Any]:
+    """The identity of this process as it is stored with what it writes."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def is_alive(process: Mapping[str, Any]) -> bool:
+    """Whether a process still runs. One of another host cannot be asked and counts as gone."""
+    if process.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(process["pid"]), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True  # somebody else's process: it exists
+    return bool(_started(int(process["pid"])) == process.get("started"))
+
+
+def _started(pid: int) -> str:
+    """Start time of a process in clock ticks since boot, so that a reused pid is noticed."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""  # no /proc on this system: the pid alone has to do
+    # The command may contain spaces and brackets; field 22 is counted behind its last bracket.
+    return text.rpartition(")")[2].split()[19]

@@ -2,9 +2,11 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from sweeps.store.trial_status import USED, TrialStatus
 
 Kind = Literal[
     "process died", "node lost", "host memory", "device memory", "device", "storage", "error"
@@ -22,6 +24,18 @@ LIMITS: dict[Kind, int] = {
 NODES_FAULT: tuple[Kind, ...] = ("process died", "host memory", "device", "storage")
 BAD_AFTER = 3  # different trials that failed on a node by what may be its fault
 SHUNNED_AFTER = 2  # failures of one trial on a node, after which that trial goes elsewhere
+
+WORDS = {
+    "process died": "worker process died",
+    "host memory": "out of host memory",
+    "device memory": "out of device memory",
+    "device": "device broke",
+    "storage": "storage away",
+    "error": "error of the trial itself",
+}
+"""A person's words for the kinds of `failures.parquet`; the others are words already."""
+GOOD = (*USED, TrialStatus.STOPPED, TrialStatus.RUNNING)
+"""The last attempt of such a trial was not lost."""
 
 _DEVICE = re.compile(r"AcceleratorError|CUDA error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|ECC error")
 _ACTOR_FACTS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip):")
@@ -84,3 +98,32 @@ class Failures:
     def failed_on(self, trial: str) -> set[str]:
         """Nodes that this trial failed on again and again by what may be their fault."""
         return {node for node, trials in self._on_node.items() if trials[trial] >= SHUNNED_AFTER}
+
+
+def lost_by_kind(
+    trials: Iterable[Mapping[str, Any]], failures: Iterable[Mapping[str, Any]]
+) -> dict[str, int]:
+    """How many attempts were lost, by kind in words, the most frequent first; of the rows of
+    the two tables. What no row tells of was interrupted: the command ended, or all of Tune."""
+    recorded: Counter[tuple[str, int]] = Counter()
+    kinds: Counter[str] = Counter()
+    for failure in failures:
+        recorded[failure["cell"], failure["seed"]] += 1
+        kinds[in_words(failure["kind"])] += 1
+    for trial in trials:
+        status = trial["status"]
+        diverged = status == TrialStatus.DIVERGED
+        kinds["diverged"] += diverged
+        lost = int(trial["attempts"]) - (diverged or status in GOOD)
+        kinds["interrupted"] += max(0, lost - recorded[trial["cell"], trial["seed"]])
+    return {kind: number for kind, number in kinds.most_common() if number}
+
+
+def in_words(kind: str) -> str:
+    """`out of host memory` for `host memory`."""
+    return WORDS.get(kind, kind)
+
+
+def counted(kinds: Mapping[str, int]) -> str:
+    """`node lost (2), diverged (1)`."""
+    return ", ".join(f"{kind} ({number})" for kind, number in kinds.items())

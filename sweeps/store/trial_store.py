@@ -6,9 +6,10 @@
 import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -17,10 +18,19 @@ from rank_core.cache import cache_root
 from rank_core.errors import BadInput
 from rank_core.seeding import derive
 
+if TYPE_CHECKING:
+    from sweeps.plan.plan import Trial
+
 RESULT = "result.json"
 HISTORY = "history.jsonl"  # what the trial reported on its way, a line each
 ARRIVING = ".arriving-"
 CHECKPOINTS = "checkpoints"
+LEFT_FOR_OTHERS = {
+    "training.keep_weights": "weights.safetensors",
+    "training.keep_run": "train.run.gz",
+    "evaluation.keep_chunk_scores": "chunk_scores.parquet",
+}
+"""Settings that change no number of a trial, but what it leaves: a twin may lack it."""
 
 
 class Store:
@@ -100,19 +110,20 @@ class Store:
             # Another process finished the same trial first: same content, keep that one.
             shutil.rmtree(arriving)
 
-    def adoptable(self, wanted: Mapping[str, Sequence[str]]) -> set[str]:
-        """The trials that another sweep of this storage has finished: a name says all that affects
-        a trial's numbers. `wanted` has the files, beside a trial's usual ones, without which it is
-        of no use here."""
+    def adoptable(self, trials: Iterable["Trial"]) -> set[str]:
+        """The names of those that another sweep of this storage has finished: a name says all that
+        affects a trial's numbers. One that left less than is wanted here is of no use."""
+        there = self._elsewhere
         return {
-            name
-            for name in wanted.keys() & self._elsewhere.keys()
-            if all(self.fs.exists(f"{self._elsewhere[name]}/{file}") for file in wanted[name])
+            trial.name
+            for trial in trials
+            if trial.name in there
+            and all(self.fs.exists(f"{there[trial.name]}/{file}") for file in _left(trial))
         }
 
-    def adopt(self, wanted: Mapping[str, Sequence[str]]) -> set[str]:
+    def adopt(self, trials: Iterable["Trial"]) -> set[str]:
         """Takes over those that are adoptable and not here yet; returns their names."""
-        taken = self.adoptable(wanted)
+        taken = self.adoptable(trials)
         if taken:
             taken -= self.finished()
         for name in taken:
@@ -177,6 +188,21 @@ class Store:
             self.fs.get_file(f"{self.root}/{name}", str(path))
         return path
 
+    def read_file(self, name: str, *, live: bool = False) -> bytes | None:
+        """The content of a file of the sweep, changing nothing; None where there is none. The disk
+        of a `live` driver is ahead of a remote storage."""
+        mirror = self.folder / name
+        if live and mirror.exists():
+            return mirror.read_bytes()
+        try:
+            return bytes(self.fs.cat_file(f"{self.root}/{name}"))
+        except FileNotFoundError:
+            return mirror.read_bytes() if mirror.exists() else None
+        except Exception as error:  # every filesystem has its own kinds
+            raise BadInput(
+                f"DIR must be readable, got {self.root}: {type(error).__name__}: {error}"
+            ) from None
+
     def push(self, *names: str) -> None:
         """Sends files and folders that the driver wrote in `folder` to the storage."""
         if self.is_local:
@@ -187,6 +213,12 @@ class Store:
                 self.fs.put(f"{path}/", f"{self.root}/{name}/", recursive=True)
             elif path.exists():
                 self.fs.put_file(str(path), f"{self.root}/{name}")
+
+
+def _left(trial: "Trial") -> list[str]:
+    """The files that a trial leaves only where its settings ask for them."""
+    settings = trial.config.settings()
+    return [file for setting, file in LEFT_FOR_OTHERS.items() if settings[setting]]
 
 
 def _link(source: str, target: str) -> None:

@@ -1,24 +1,48 @@
-"""`trials.parquet`: a row per trial ever launched; `failures.parquet`: a row per attempt that ended
-without a result. Kept by the driver alone.
-
-The store decides what is finished; the ledger remembers attempts, reasons and costs.
+"""The trials of a sweep as its event log tells of them: their state, and the two tables made of it,
+`trials.parquet` (a row per trial ever started) and `failures.parquet` (a row per attempt that was
+lost). The store decides what is finished; the log remembers attempts, reasons and costs.
 """
 
+import io
 import json
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
+from rank_core.errors import BadInput
 from rank_core.files import atomic_write
-from sweeps.plan.plan import Plan, Trial
+from rank_core.models import model_class
+from sweeps.plan.secrets import redact, redact_text
+from sweeps.store.driver_lock import this_process
 from sweeps.store.failures import Failure
 from sweeps.store.storage_retry import patiently
-from sweeps.store.trial_store import RESULT, Store
+from sweeps.store.trial_events import (
+    AnyEvent,
+    AttemptLost,
+    AttemptStarted,
+    CommandBegan,
+    EventLog,
+    Line,
+    Reported,
+    TrialEnded,
+    TrialEvent,
+    TrialPlanned,
+    read_log,
+)
+from sweeps.store.trial_status import TrialStatus
+from sweeps.store.trial_store import HISTORY, RESULT, Store
 
-FILE, FAILURES = "trials.parquet", "failures.parquet"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sweeps.plan.plan import Plan, Trial
+
+TRIALS, FAILURES = "trials.parquet", "failures.parquet"
 COSTS = (
     "train_seconds",
     "eval_seconds",
@@ -30,130 +54,387 @@ COSTS = (
 )
 
 
-class Ledger:
-    """The rows by trial name; every change is on disk before it returns."""
+@dataclass
+class TrialState:
+    """A trial after some events."""
+
+    cell: str
+    seed: int
+    status: TrialStatus = TrialStatus.PLANNED
+    reason: str = ""
+    begun: int = 0  # attempts
+    paused: bool = False  # the last one, at a rung: what comes next continues it
+    reported_step: int = 0  # the highest of any attempt
+    step: int | None = None  # of the attempt that runs
+    num_steps: int | None = None
+    dev: Mapping[str, Any] = field(default_factory=dict)  # its last means
+    settings: Mapping[str, Any] = field(default_factory=dict)  # the swept ones
+    costs: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def attempts(self) -> int:
+        """Attempts so far; a trial that has left something had one, whoever saw it."""
+        left = self.status.used or self.status is TrialStatus.STOPPED
+        return max(self.begun, int(left))
+
+    @property
+    def next_attempt(self) -> int:
+        """The number of the attempt that would start now. To resume from a rung is no new one."""
+        return max(1, self.begun + (not self.paused))
+
+    def apply(self, event: TrialEvent) -> None:
+        """Takes in an event."""
+        if isinstance(event, AttemptStarted):
+            self.begun, self.paused = event.attempt, False
+            self.status, self.reason = TrialStatus.RUNNING, ""
+            self.step, self.dev = None, {}
+            names = ("model.name", *event.swept)
+            self.settings = {name: event.settings.get(name) for name in names}
+        elif isinstance(event, Reported):
+            self.step, self.num_steps = event.step, event.num_steps
+            self.reported_step = max(self.reported_step, event.step)
+            self.dev = event.dev or self.dev
+        elif isinstance(event, TrialPlanned):
+            self.status, self.reason = TrialStatus(event.status), event.reason
+        elif isinstance(event, TrialEnded):
+            self.status, self.reason = TrialStatus(event.status), event.reason
+            self.paused = self.status is TrialStatus.STOPPED
+            self.costs = {name: float(event.result[name]) for name in COSTS if event.result}
+
+    def row(self) -> dict[str, Any]:
+        """The trial's row of `trials.parquet`."""
+        return {
+            "cell": self.cell,
+            "seed": self.seed,
+            "status": str(self.status),
+            "stop_reason": self.reason,
+            "attempts": self.attempts,
+            **self.settings,
+            **dict.fromkeys(COSTS, float("nan")),
+            **self.costs,
+        }
+
+
+@dataclass
+class SweepState:
+    """All trials of a folder after some events, by name."""
+
+    trials: dict[str, TrialState] = field(default_factory=dict)
+    lost: list[AttemptLost] = field(default_factory=list)
+    command: CommandBegan | None = None  # the last one
+    news: TrialEvent | None = None  # the last one
+
+    def apply(self, event: AnyEvent) -> None:
+        """Takes in an event."""
+        if isinstance(event, CommandBegan):
+            self.command = event
+            return
+        self.news = event
+        if isinstance(event, AttemptLost):
+            self.lost.append(event)
+        self.trial(event.trial).apply(event)
+
+    def trial(self, name: str) -> TrialState:
+        """The state of a trial, which may be new."""
+        if name not in self.trials:
+            cell, _, seed = name.rpartition("-seed")
+            self.trials[name] = TrialState(cell, int(seed))
+        return self.trials[name]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `trials.parquet`: trials that never started are not in the table."""
+        return [state.row() for state in self.trials.values() if state.attempts]
+
+    def failures(self) -> list[dict[str, Any]]:
+        """The rows of `failures.parquet`."""
+        return [
+            {
+                "cell": event.cell,
+                "seed": event.seed,
+                "attempt": event.attempt,
+                "time": _iso(event.time),
+                "node": event.node,
+                "kind": event.kind,
+                "reason": event.reason,
+                "again": event.again,
+                "excluded": ", ".join(event.excluded),
+            }
+            for event in self.lost
+        ]
+
+
+def replay(lines: Iterable[Line]) -> SweepState:
+    """The state after all events of a log; lines that are none are passed over."""
+    state = SweepState()
+    for line in lines:
+        if line.event is not None:
+            state.apply(line.event)
+    return state
+
+
+def read_state(store: Store, *, live: bool = False) -> SweepState:
+    """The state of a sweep that another process may drive (`live`), changing nothing. A folder of
+    version 0.1 has no log: its two tables tell what they can."""
+    lines = read_log(store, live=live)
+    if lines:
+        return replay(lines)
+    state = SweepState()
+    for row in _rows(store, TRIALS, ("cell", "seed", "status", "stop_reason", "attempts")):
+        trial = state.trial(f"{row['cell']}-seed{row['seed']}")
+        trial.status, trial.reason = TrialStatus(row["status"]), str(row["stop_reason"] or "")
+        trial.begun = int(row["attempts"])
+    for row in _rows(store, FAILURES, ("cell", "seed", "kind")):
+        state.lost.append(
+            AttemptLost(
+                time=0,
+                trial=f"{row['cell']}-seed{row['seed']}",
+                attempt=0,
+                kind=row["kind"],
+                reason="",
+                node="",
+                again=False,
+                excluded=(),
+            )
+        )
+    return state
+
+
+def _rows(store: Store, name: str, columns: Sequence[str]) -> list[dict[Any, Any]]:
+    """The rows of a table; none where there is none."""
+    content = store.read_file(name)
+    if content is None:
+        return []
+    import pandas as pd
+
+    try:
+        table = pd.read_parquet(io.BytesIO(content), columns=list(columns))
+    except (ValueError, OSError) as error:
+        raise BadInput(
+            f"{store.root}/{name} must be a table of a sweep with {', '.join(columns)}: {error}"
+        ) from None
+    return [dict(row) for row in table.to_dict("records")]
+
+
+class TrialTable:
+    """The trials of a sweep in its driver's hands: every change is an event, and in the log before
+    it returns."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.rows: dict[str, dict[str, Any]] = {
-            f"{row['cell']}-seed{row['seed']}": _without_nan(row) for row in self._read(FILE)
+        self.log = EventLog(store)
+        self.state = replay(self.log.read())
+        if not self.state.trials and store.pull_file(TRIALS).exists():
+            raise BadInput(
+                f"{store.root} was written by version 0.1, which kept no {self.log.path.name}: "
+                f"report and status read it, but only that version continues it. Move its {TRIALS} "
+                "away to begin anew with the trials that runs/ holds, or use another --storage"
+            )
+
+    def begin(self, plan: "Plan") -> None:
+        """Records that a command takes up the sweep."""
+        model, inputs = plan.base.model.name, plan.inputs
+        tags = {
+            "collection": inputs.collection.name,
+            "collection.hash": inputs.collection.content_hash,
+            "backbone.hash": inputs.backbone.content_hash,
+            **git_state(),
         }
-        self.failures = self._read(FAILURES)
+        command = CommandBegan(
+            writer=this_process(),
+            model=model,
+            model_label=model_class(model).label,
+            tags=redact(tags),
+        )
+        self._add(command)
 
     def plan(
-        self, plan: Plan, finished: set[str], resting: Mapping[str, str] | None = None
-    ) -> list[Trial]:
+        self, plan: "Plan", finished: set[str], resting: Mapping[str, str] | None = None
+    ) -> list["Trial"]:
         """Takes in a plan and returns the trials that still have to run. Those `resting` at a rung
         may have to, and have reached something."""
-        missing = []
         self.store.pull({trial.name for trial in plan.trials()} & finished)
+        missing = []
+        events: list[TrialEvent] = []
         for trial in plan.trials():
-            row = self._row(trial)
+            state = self._state(trial)
             if trial.name in finished:
-                self._read_result(trial.name)
-            elif row["status"] != "diverged":  # it would diverge again
-                reached = (resting or {}).get(trial.name)
-                if row["status"] == "stopped" and not reached:
-                    row["attempts"] -= 1  # to be taken up by another search is no further attempt
-                if reached and row["attempts"] and row["status"] != "stopped":
-                    row["attempts"] += 1  # it died on the way to its next rung
-                row["status"] = "stopped" if reached else "planned"
-                row["stop_reason"] = reached or ""
-                row["attempts"] = max(row["attempts"], 1) if reached else row["attempts"]
+                events += self._end_of(trial)
+            elif state.status is not TrialStatus.DIVERGED:  # it would diverge again
                 missing.append(trial)
-        self.save()
+                reached = (resting or {}).get(trial.name)
+                status = TrialStatus.STOPPED if reached else TrialStatus.PLANNED
+                if (state.status, state.reason) != (status, reached or ""):
+                    planned = TrialPlanned(trial=trial.name, status=status, reason=reached or "")
+                    events.append(planned)
+        self._add(*events)
         return missing
 
-    def started(self, trial: Trial) -> int:
+    def started(self, trial: "Trial") -> int:
         """Counts an attempt and returns its number."""
-        row = self._row(trial)
-        row["attempts"] += row["status"] != "stopped"  # else it goes on from its rung
-        row["status"] = "running"
-        self.save()
-        return int(row["attempts"])
+        event = self._start_of(trial)
+        self._add(event)
+        return event.attempt
 
-    def finished(self, trial: Trial) -> None:
-        """Takes over the result that is in the store."""
+    def reported(self, trial: "Trial", news: Mapping[str, Any]) -> None:
+        """Keeps news of a running trial."""
+        self._add(_reported(trial.name, news), push=False)
 
-        def read() -> None:
+    def finished(self, trial: "Trial") -> None:
+        """Takes over the result that is in the store, and what the log lacks of the way to it."""
+
+        def read() -> list[TrialEvent]:
             self.store.pull({trial.name})
-            self._read_result(trial.name)
+            return self._end_of(trial)
 
-        patiently(read, f"{self.store.storage} cannot be read")
-        self.save()
+        self._add(*patiently(read, f"{self.store.storage} cannot be read"))
 
     def failed(
-        self, trial: Trial, failure: Failure, *, again: bool, excluded: Sequence[str] = ()
+        self, trial: "Trial", failure: Failure, *, again: bool, excluded: Sequence[str] = ()
     ) -> None:
         """Records how an attempt ended without a result, whether another one follows, and the
-        nodes that no more trials go to since."""
-        row = {"cell": trial.cell.cell, "seed": trial.seed}
-        row |= {"attempt": int(self._row(trial)["attempts"])}
-        row |= {"time": datetime.now(UTC).isoformat(timespec="seconds"), "node": failure.where}
-        row |= {"kind": failure.kind, "reason": failure.reason, "again": again}
-        row |= {"excluded": ", ".join(excluded)}
-        self.failures.append(row)
-        self._write(FAILURES, pd.DataFrame(self.failures))
+        nodes that no more trials go to since. Without another one the trial has failed."""
+        reason = redact_text(failure.reason)
+        lost = AttemptLost(
+            trial=trial.name,
+            attempt=self._state(trial).begun,
+            kind=failure.kind,
+            reason=reason,
+            node=failure.where,
+            again=again,
+            excluded=tuple(excluded),
+        )
+        end = TrialEnded(trial=trial.name, status=TrialStatus.FAILED, reason=reason)
+        self._add(lost, *(() if again else (end,)))
 
-    def lost(self, trial: Trial, status: str, reason: str) -> None:
-        """Records that a trial failed, diverged, or was interrupted before it was done."""
-        row = self._row(trial)
-        row["status"], row["stop_reason"] = status, reason
-        self.save()
+    def lost(self, trial: "Trial", status: str, reason: str) -> None:
+        """Records that a trial failed, diverged, stopped, or was interrupted before it was done."""
+        status = TrialStatus(status)
+        self._add(TrialEnded(trial=trial.name, status=status, reason=redact_text(reason)))
 
-    def status(self, trial: Trial) -> str:
+    def status(self, trial: "Trial") -> TrialStatus:
         """The trial's status now."""
-        return str(self._row(trial)["status"])
+        return self._state(trial).status
 
-    def save(self) -> None:
-        """Writes all rows, atomically. Trials that never started are not in the table."""
-        launched = [row for row in self.rows.values() if row["attempts"] > 0]
-        columns = dict.fromkeys(key for row in self.rows.values() for key in row)
-        self._write(FILE, pd.DataFrame(launched, columns=list(columns)))
+    def write_tables(self) -> None:
+        """`trials.parquet`, and `failures.parquet` where an attempt was lost."""
+        rows = self.state.rows()
+        columns = dict.fromkeys(name for row in rows for name in row)
+        plain = ("cell", "seed", "status", "stop_reason", "attempts", *COSTS)
+        self._write(TRIALS, rows, list(columns or plain))
+        if self.state.lost:
+            failures = self.state.failures()
+            self._write(FAILURES, failures, list(failures[0]))
 
-    def _write(self, name: str, table: pd.DataFrame) -> None:
-        path = self.store.folder / name
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Writes the tables also where the command ends by an error or an interrupt."""
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):  # the error on its way matters more, and the log has it all
+                self.write_tables()
+            raise
+
+    def _write(self, name: str, rows: list[dict[str, Any]], columns: list[str]) -> None:
+        import pandas as pd
+
+        table = pd.DataFrame(rows, columns=columns)
 
         def write() -> None:
-            with atomic_write(path) as unfinished:
+            with atomic_write(self.store.folder / name) as unfinished:
                 table.to_parquet(unfinished, index=False)
             self.store.push(name)
 
         patiently(write, f"{self.store.storage} does not take {name}")
 
-    def _read(self, name: str) -> list[dict[str, Any]]:
-        path = self.store.pull_file(name)
-        return pd.read_parquet(path).to_dict("records") if path.exists() else []
+    def _add(self, *events: AnyEvent, push: bool = True) -> None:
+        """In the log first: what was interrupted before has not happened."""
+        ends = any(isinstance(event, TrialEnded) for event in events)
+        for event in self.log.append(*events, durable=ends):
+            self.state.apply(event)
+        if push and events:
+            self.log.push()
 
-    def _row(self, trial: Trial) -> dict[str, Any]:
-        if trial.name not in self.rows:
-            settings = trial.config.settings()
-            swept = ("model.name", *trial.swept)
-            self.rows[trial.name] = {
-                "cell": trial.cell.cell,
-                "seed": trial.seed,
-                "status": "planned",
-                "stop_reason": "",
-                "attempts": 0,
-                **{name: settings[name] for name in swept},
-                **dict.fromkeys(COSTS, float("nan")),
-            }
-        return self.rows[trial.name]
+    def _state(self, trial: "Trial") -> TrialState:
+        return self.state.trial(trial.name)
 
-    def _read_result(self, name: str) -> None:
-        result = json.loads((self.store.folder / "runs" / name / RESULT).read_text())
-        row = self.rows[name]
-        row["status"], row["stop_reason"] = result["status"], "completed"
-        row["attempts"] = max(1, row["attempts"])
-        row |= {cost: float(result[cost]) for cost in COSTS}
+    def _start_of(self, trial: "Trial") -> AttemptStarted:
+        return AttemptStarted(
+            trial=trial.name,
+            attempt=self._state(trial).next_attempt,
+            label=trial.cell.label,
+            settings=redact(trial.config.settings()),
+            swept=trial.swept,
+        )
+
+    def _end_of(self, trial: "Trial") -> list[TrialEvent]:
+        """What the log lacks of a trial that is in the store: nothing where it has its end."""
+        state = self._state(trial)
+        if state.status.used:
+            return []
+        folder = self.store.folder / "runs" / trial.name
+        path = folder / RESULT
+        try:
+            result = json.loads(path.read_text())
+            status = TrialStatus(result["status"])
+            missing = [name for name in COSTS if name not in result]
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"{path} must be the result of a trial: {error!r}") from None
+        if missing:
+            raise BadInput(f"{path} must be the result of a trial; missing: {', '.join(missing)}")
+        events: list[TrialEvent] = [] if state.begun else [self._start_of(trial)]
+        history = _history(trial.name, folder)
+        events += [event for event in history if event.step > state.reported_step]
+        return [
+            *events,
+            TrialEnded(
+                trial=trial.name,
+                status=status,
+                reason="completed",
+                result=redact(result),
+                files=tuple(sorted(path.name for path in folder.iterdir())),
+            ),
+        ]
 
 
-def per_query_table(folder: Path, names: list[str]) -> pd.DataFrame:
+def per_query_table(folder: Path, names: list[str]) -> "pd.DataFrame":
     """The per-query values of finished trials, one below the other."""
+    import pandas as pd
+
     tables = [pd.read_parquet(folder / "runs" / name / "per_query.parquet") for name in names]
     return pd.concat(tables, ignore_index=True)
 
 
-def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
-    """Settings that a row does not have come back from a table as NaN."""
-    return {key: value for key, value in row.items() if key in COSTS or value == value}
+def _history(name: str, folder: Path) -> list[Reported]:
+    """What a finished trial reported on its way; nothing where that is lost or damaged."""
+    try:
+        lines = (folder / HISTORY).read_text().splitlines()
+        return [_reported(name, json.loads(line)) for line in lines]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _reported(name: str, news: Mapping[str, Any]) -> Reported:
+    facts = {key: news[key] for key in ("step", "num_steps", "curve", "dev")}
+    return Reported(trial=name, **facts)
+
+
+def _iso(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+@cache
+def git_state() -> dict[str, str]:
+    """Commit and cleanliness of the code, where it runs from a checkout."""
+    here = str(Path(__file__).parent)
+    try:
+        sha = _git(here, "rev-parse", "HEAD")
+        return {"git.sha": sha, "git.dirty": str(bool(_git(here, "status", "--porcelain")))}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+def _git(here: str, *words: str) -> str:
+    command = ["git", "-C", here, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()

@@ -1,5 +1,5 @@
-"""MLflow as a replayable projection of the sweep; the JSONL outbox on disk is the truth.
+"""MLflow as a replayable projection of the sweep: its event log on disk is the truth.
 
-The driver appends to the outbox (`outbox`), one thread uploads it (`uploader`). Trials import
-nothing of this package, and `import sweeps.tracking` does not import mlflow.
+One thread of the driver uploads the log (`uploader`). Trials import nothing of this package, and no
+module of it imports mlflow before it is used.
 """

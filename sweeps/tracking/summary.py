@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.plan.secrets import redact, redact_text
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
-from sweeps.tracking.projection import age
-from sweeps.tracking.query_table import put_query_table
-from sweeps.tracking.report_run import log_report
+from sweeps.tracking.mlflow_writer import age, log_report, put_query_table
 from sweeps.tracking.uri import NONE, check_tracking_uri
 from sweeps.tracking.views import EXPERIMENT_TAGS, layout_of, summary_view_tags
 

@@ -13,7 +13,7 @@ from rank_core.errors import BadInput
 from sweeps.tracking.client import connect
 from sweeps.tracking.server import local_server
 from sweeps.tracking.uri import NONE, check_tracking_uri, is_server
-from sweeps.tracking.views import LEADERBOARD, VIEWS, deep_link, saved_views
+from sweeps.tracking.views import VIEW_NAME, deep_link
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -43,16 +43,13 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
 
 
 def links(base: str, trials: "Experiment", summary: "Experiment | None") -> str:
-    """A line per saved view: the trials', then those of the table that may be quoted."""
-    lines = []
-    for name, experiment in (("trials", trials), ("summary", summary)):
-        if experiment is not None:
-            keys = saved_views(experiment.tags) or [LEADERBOARD]
-            lines += [
-                f"{name + ': ' + VIEWS[key]:<44}{deep_link(base, experiment.experiment_id, key)}"
-                for key in keys
-            ]
-    return "\n".join(lines)
+    """A line per saved view: the trials', then that of the table that may be quoted."""
+    named = {"trials": trials, "summary": summary}
+    return "\n".join(
+        f"{f'{name}: {VIEW_NAME}':<44}{deep_link(base, experiment.experiment_id)}"
+        for name, experiment in named.items()
+        if experiment is not None
+    )
 
 
 def _without_password(uri: str) -> str:

@@ -1,127 +1,209 @@
-"""Passes over the outbox: everything that is new goes to MLflow, in order within each trial."""
+"""Passes over a sweep's event log: everything that is new goes to MLflow, in order within each
+trial. What MLflow refuses for good is set aside with the reason, so that the rest goes on."""
 
+import json
 import logging
+import re
 import time
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sweeps.plan.secrets import redact_text
-from sweeps.tracking.answers import Answer, meaning
-from sweeps.tracking.columns import Columns
-from sweeps.tracking.dead_letters import bury
-from sweeps.tracking.projection import MAX_METRICS, Projection
-from sweeps.tracking.state import UploadState
-from sweeps.tracking.trial_file import Line, read_header, read_lines, trial_files
+from sweeps.store.driver_lock import is_alive
+from sweeps.store.trial_events import (
+    EVENTS,
+    CommandBegan,
+    Line,
+    TrialEvent,
+    append_lines,
+    now,
+    read_lines,
+)
+from sweeps.tracking.cursor import FOLDER, SENT, Cursor
+from sweeps.tracking.mlflow_writer import MAX_METRICS, RunWriter, age
+from sweeps.tracking.records import Record, RunRecords
+from sweeps.tracking.views import Columns
 
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+REFUSED = "refused.jsonl"
 _log = logging.getLogger("sweeps.tracking")
 _SAVE_EVERY_S = 2.0  # within a long pass
-_TRIES = 5  # definite refusals before a record goes to the dead letters
+_TRIES = 5  # definite refusals before a record is set aside
+_NO_COMMAND = CommandBegan(time=0, writer={}, model="", model_label="", tags={})
 
 
 class _Postponed(Exception):
     """This trial waits for the next pass; the other trials go on."""
 
 
-class Upload:
-    """One outbox on its way to one experiment. Not for use by two threads."""
+@dataclass(frozen=True)
+class _Pending:
+    """A record on its way, and where its line begins and ends in the log."""
 
-    def __init__(self, folder: Path, projection: Projection, state: UploadState) -> None:
+    line: Line
+    record: Record
+
+    @property
+    def start(self) -> int:
+        return self.line.end - len(self.line.raw)
+
+
+class Upload:
+    """One log on its way to one experiment. Not for use by two threads."""
+
+    def __init__(self, folder: Path, writer: RunWriter, cursor: Cursor, sweep_id: str) -> None:
         self.folder = folder
-        self.projection = projection
-        self.state = state
-        self.columns = Columns(state.final_metrics, state.curves)
-        self._headers: dict[str, dict[str, Any]] = {}
-        self._refusals: dict[tuple[str, int, str], int] = {}
-        self._one_by_one: dict[str, int] = {}  # file: byte up to which batches are split
-        self._first = 0
+        self.writer = writer
+        self.cursor = cursor
+        self.columns = Columns()
+        self._sweep_id = sweep_id
+        self._read_to = 0
+        self._command = _NO_COMMAND
+        self._runs: dict[str, RunRecords] = {}
+        self._pending: dict[str, deque[_Pending]] = defaultdict(deque)
+        self._sent: dict[str, int] = {}  # trial: byte up to which its events are sent
+        self._refusals: dict[tuple[int, str], int] = {}  # (byte, part): how often
+        self._one_by_one: dict[str, int] = {}  # trial: byte up to which batches are split
+        self.first = 0  # the trial that the next pass begins with
         self._unsaved = False
         self._saved_at = time.monotonic()
 
     def one_pass(self, keep_going: Callable[[], bool]) -> bool:
-        """Send what is new; True if all of it arrived. Raises when the store is away."""
-        files = trial_files(self.folder)
+        """Sends what is new; True if all of it arrived. Raises when the store is away."""
+        self._read_on()
+        trials = [trial for trial, records in self._pending.items() if records]
         complete = True
         # A record that the server chokes on must not keep the other trials waiting for ever.
-        self._first %= max(1, len(files))
+        self.first %= max(1, len(trials))
         try:
-            for path in files[self._first :] + files[: self._first]:
-                self._first += 1
+            for trial in trials[self.first :] + trials[: self.first]:
+                self.first += 1
                 try:
-                    complete &= self._send_file(path, keep_going)
+                    complete &= self._send_trial(trial, keep_going)
                 except _Postponed:
                     complete = False
                 if time.monotonic() - self._saved_at > _SAVE_EVERY_S:
                     self._save()
                 if not keep_going():
                     return False
-            self._first = 0
+            self.first = 0  # the trial that the next pass begins with
         finally:
             self._save()
         return complete
 
-    def _save(self) -> None:
-        if self._unsaved:
-            self.state.final_metrics = self.columns.final_metrics
-            self.state.curves = sorted(self.columns.curves)
-            self.state.save()
-            self._unsaved = False
-            self._saved_at = time.monotonic()
+    def reconcile(self) -> None:
+        """After a crash, with the log uploaded: tags duplicates, and ends the runs whose driver is
+        gone. No run stays RUNNING for ever, no trial has two runs that look alike."""
+        runs_of_key: dict[str, list[Run]] = defaultdict(list)
+        for run in self.writer.all_runs():
+            if key := run.data.tags.get("rank.trial_key"):
+                runs_of_key[key].append(run)
+        for key, runs in runs_of_key.items():
+            first, *others = sorted(runs, key=age)
+            for other in others:
+                if other.data.tags.get("rank.duplicate_of") != first.info.run_id:
+                    self.writer.client.set_tag(
+                        other.info.run_id, "rank.duplicate_of", first.info.run_id
+                    )
+                if other.info.status == "RUNNING":
+                    self.writer.end(other.info.run_id, "KILLED", now())
+            if first.info.status == "RUNNING":
+                status = self.status_of(key.removeprefix(f"{self._sweep_id}/"))
+                if status != "RUNNING":
+                    self.writer.end(first.info.run_id, status, now())
 
-    def _send_file(self, path: Path, keep_going: Callable[[], bool]) -> bool:
-        name = path.name
-        offset = self.state.offsets.get(name, 0)
-        size = path.stat().st_size
-        if offset > size:  # not the file that it was
-            offset = 0
-        header = self._header(path)
-        if offset == size:
-            return True
-        while keep_going():
-            split = offset < self._one_by_one.get(name, 0)
-            group = _next_group(read_lines(path, offset), 1 if split else MAX_METRICS)
-            if not group:
-                return True
-            if header is None:
-                self._bury(path, group, "record", "the file does not begin with its trial")
-            else:
-                self._send_group(path, header, offset, group)
-            offset = self.state.offsets[name] = group[-1].end
+    def status_of(self, trial: str) -> str:
+        """What the log says of a trial's run: it is RUNNING only while its driver lives."""
+        if trial not in self._runs:
+            return "KILLED"
+        run = self._runs[trial]
+        return "KILLED" if run.status == "RUNNING" and not is_alive(run.writer) else run.status
+
+    def _read_on(self) -> None:
+        """Takes in what the log has gained."""
+        for line in read_lines(self.folder / EVENTS, self._read_to):
+            self._read_to = line.end
+            if isinstance(line.event, CommandBegan):
+                self._command = line.event
+            elif isinstance(line.event, TrialEvent):
+                self._take(line, line.event, self._command)
+            elif line.end > self.cursor.offset:
+                self._set_aside([line], part="event", reason="no event that this version knows")
             self._unsaved = True
-        return False
 
-    def _send_group(
-        self, path: Path, header: dict[str, Any], offset: int, group: list[Line]
-    ) -> None:
-        records = [line.record for line in group if line.record is not None]
-        if not records:
-            self._bury(path, group, "record", "no JSON record")
+    def _take(self, line: Line, event: TrialEvent, command: CommandBegan) -> None:
+        run = self._runs.setdefault(event.trial, RunRecords(self._sweep_id))
+        record = run.add(event, command)
+        sent = self.cursor.has_sent(event.trial, line.end)
+        if record is None:
+            if isinstance(event, SENT) and not sent:
+                self._set_aside([line], part="event", reason="the log lacks the trial's start")
+        elif sent:
+            self._sent[event.trial] = line.end
+            self.columns.add(record)
+        else:
+            self._pending[event.trial].append(_Pending(line, record))
+
+    def _save(self) -> None:
+        """The cursor stands before the first record that is not sent."""
+        if not self._unsaved:
             return
+        starts = [records[0].start for records in self._pending.values() if records]
+        self.cursor.offset = min(starts, default=self._read_to)
+        ahead = {trial: end for trial, end in self._sent.items() if end > self.cursor.offset}
+        self.cursor.ahead = ahead
+        self.cursor.save()
+        self._unsaved = False
+        self._saved_at = time.monotonic()
+
+    def _send_trial(self, trial: str, keep_going: Callable[[], bool]) -> bool:
+        records = self._pending[trial]
+        while records:
+            if not keep_going():
+                return False
+            split = records[0].start < self._one_by_one.get(trial, 0)
+            group = _next_group(records, 1 if split else MAX_METRICS)
+            self._send_group(trial, group, split=split)
+            for item in group:
+                records.popleft()
+                self.columns.add(item.record)
+            self._sent[trial] = group[-1].line.end
+            self._unsaved = True
+            if group[-1].record.status == "FINISHED":
+                self.cursor.run_ids.pop(trial, None)
+        return True
+
+    def _send_group(self, trial: str, group: list[_Pending], *, split: bool) -> None:
+        created = self._runs[trial].created
+        if created is None:
+            raise AssertionError(f"{trial} has records before its first one")
 
         def send() -> None:
-            self._run_id(path, header)
+            if trial not in self.cursor.run_ids:
+                self.cursor.run_ids[trial] = self.writer.find_or_create(created)
 
-        if not self._deliver(path, offset, group, "run", send):
+        if not self._deliver(trial, group, "run", send):
             return
-        run_id = self.state.run_ids[path.name]
-        split = offset < self._one_by_one.get(path.name, 0)
-        tried = self._refusals.get((path.name, offset, "whole"), 0) > 0
-        try:
-            calls = self.projection.calls(run_id, records, one_by_one=split or tried)
-        except Exception as error:
-            self._bury(path, group, "record", repr(error))
-            return
+        tried = self._refusals.get((group[0].start, "whole"), 0) > 0
+        calls = self.writer.calls(
+            self.cursor.run_ids[trial],
+            [item.record for item in group],
+            one_by_one=split or tried,
+        )
         for part, call in calls:
-            self._deliver(path, offset, group, part, call)
-        for record in records:
-            self.columns.add(record)
+            self._deliver(trial, group, part, call)
 
     def _deliver(
-        self, path: Path, offset: int, group: list[Line], part: str, call: Callable[[], object]
+        self, trial: str, group: list[_Pending], part: str, call: Callable[[], object]
     ) -> bool:
-        """Make one call; False if it was given up. Raises `_Postponed` to try again later."""
-        key = (path.name, offset, part)
+        """Makes one call; False if it was given up. Raises `_Postponed` to try again later."""
+        key, whole = (group[0].start, part), (group[0].start, "whole")
         if self._refusals.get(key, 0) >= _TRIES:
             return False  # given up in an earlier pass over this group
         try:
@@ -132,58 +214,118 @@ class Upload:
             if answer is Answer.LATER or (answer is Answer.GONE and part == "run"):
                 raise  # the second: the whole experiment is gone
             if answer is Answer.GONE:
-                self._start_over(path)
+                self._start_over(trial)
             elif len(group) > 1:
-                self._one_by_one[path.name] = group[-1].end
+                self._one_by_one[trial] = group[-1].line.end
                 raise _Postponed from error
             self._refusals[key] = self._refusals.get(key, 0) + 1
-            self._refusals[(path.name, offset, "whole")] = 1
-            if self._refusals[key] < _TRIES:
-                raise _Postponed from error
-            self._bury(path, group, part, str(error))
-            return False
+            self._refusals[whole] = 1
+            if self._refusals[key] >= _TRIES:
+                self._set_aside([item.line for item in group], part=part, reason=str(error))
+            raise _Postponed from error
 
-    def _start_over(self, path: Path) -> None:
-        """The run was removed from MLflow: forget it and send the trial from its beginning."""
-        self.state.run_ids.pop(path.name, None)
-        self.state.offsets.pop(path.name, None)
+    def _start_over(self, trial: str) -> None:
+        """The run was removed from MLflow: the trial is sent from its beginning."""
+        self.cursor.run_ids.pop(trial, None)
+        self._runs[trial] = run = RunRecords(self._sweep_id)
+        self._pending[trial] = deque()
+        self._sent.pop(trial, None)
+        command = _NO_COMMAND
+        for line in read_lines(self.folder / EVENTS):
+            if line.end > self._read_to:
+                break
+            if isinstance(line.event, CommandBegan):
+                command = line.event
+            elif isinstance(line.event, TrialEvent) and line.event.trial == trial:
+                if record := run.add(line.event, command):
+                    self._pending[trial].append(_Pending(line, record))
         self._unsaved = True
 
-    def _run_id(self, path: Path, header: dict[str, Any]) -> None:
-        if path.name not in self.state.run_ids:
-            self.state.run_ids[path.name] = self.projection.find_or_create(header)
-            self._unsaved = True
-
-    def _header(self, path: Path) -> dict[str, Any] | None:
-        if path.name not in self._headers:
-            header = read_header(path)
-            if header is None:
-                return None
-            self._headers[path.name] = header
-            self.columns.add(header)
-        return self._headers[path.name]
-
-    def _bury(self, path: Path, group: list[Line], part: str, reason: str) -> None:
-        bury(self.folder, path.name, group, part=part, reason=reason)
+    def _set_aside(self, lines: Sequence[Line], *, part: str, reason: str) -> None:
+        """Keeps what MLflow refuses, with the reason; the log itself keeps it, too."""
+        path = self.folder / FOLDER / REFUSED
+        path.parent.mkdir(exist_ok=True)
+        record = {
+            "time": now(),
+            "refused": part,
+            "reason": redact_text(reason)[:2000],
+            "events": [line.raw.decode(errors="replace").rstrip("\n") for line in lines],
+        }
+        append_lines(path, json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        names = {line.event.trial for line in lines if isinstance(line.event, TrialEvent)}
         _log.warning(
             "MLflow refuses %s of %s: %s; kept in %s",
             part,
-            path.name,
+            ", ".join(sorted(names)) or EVENTS,
             redact_text(reason)[:300],
-            self.folder / "dead",
+            path,
         )
 
 
-def _next_group(lines: Iterator[Line], max_points: int) -> list[Line]:
-    """The next lines that one batch can hold: points and tags together, anything else alone."""
-    group: list[Line] = []
+def _next_group(records: Sequence[_Pending], max_points: int) -> list[_Pending]:
+    """The next records that one batch can hold: points together, anything else alone."""
+    group: list[_Pending] = []
     points = 0
-    for line in islice(lines, max_points):
-        kind = None if line.record is None else line.record["kind"]
-        if kind not in ("metrics", "tags"):
-            return group or [line]
-        points += len(line.record.get("values", ())) if line.record else 0
-        if group and points > max_points:
+    for item in records:
+        points += len(item.record.points)
+        if item.record.kind != "points":
+            return group or [item]
+        if group and (points > max_points or len(group) >= max_points):
             break
-        group.append(line)
+        group.append(item)
     return group
+
+
+class Answer(Enum):
+    """What an error of MLflow means for the record that was being sent."""
+
+    LATER = "the store is away or busy: the same record again, after a pause"
+    REFUSED = "a definite no to this record: a few tries, then it is set aside"
+    GONE = "the run or experiment no longer exists there: start over with this trial"
+
+
+_BUSY = ("QueuePool limit", "database is locked", "Too many connections", "too many clients")
+_REFUSALS = {
+    "INVALID_PARAMETER_VALUE",
+    "BAD_REQUEST",
+    "RESOURCE_ALREADY_EXISTS",
+    "ALREADY_EXISTS",
+    "RESOURCE_CONFLICT",
+    "NOT_IMPLEMENTED",
+}
+# Not about the record: log in again, ask later, the proxy's page while the server is away.
+_ABOUT_THE_SERVER = {401, 403, 404, 407, 408, 425, 429, 499}
+# A person deleted the experiment and may restore it; no record is to blame.
+_DELETED_EXPERIMENT = re.compile(r"experiment \S+ must be in the 'active' state")
+_STATUS = re.compile(r"failed with error code (\d{3})")
+
+
+def meaning(error: Exception) -> Answer:
+    """What to do after an error that sending a record raised."""
+    import requests
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    text = str(error)
+    # A server whose pool is exhausted answers 400, which says nothing about the record.
+    if any(sign in text for sign in _BUSY) or _DELETED_EXPERIMENT.search(text):
+        return Answer.LATER
+    if isinstance(error, MlflowException):
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return Answer.GONE
+        status = _STATUS.search(text)
+        if status:
+            return _by_status(int(status[1]))
+        return Answer.REFUSED if error.error_code in _REFUSALS else Answer.LATER
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return _by_status(error.response.status_code)
+    if isinstance(error, (FileNotFoundError, IsADirectoryError, PermissionError)):
+        return Answer.REFUSED  # an artifact that cannot be read
+    if isinstance(error, (requests.RequestException, SQLAlchemyError, OSError)):
+        return Answer.LATER
+    return Answer.REFUSED  # the record itself is malformed
+
+
+def _by_status(status: int) -> Answer:
+    definite = 400 <= status < 500 and status not in _ABOUT_THE_SERVER
+    return Answer.REFUSED if definite else Answer.LATER

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact_text
-from sweeps.tracking.answers import Answer, meaning
+from sweeps.store.trial_events import EVENTS
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
-from sweeps.tracking.outbox import pending
-from sweeps.tracking.projection import Projection
-from sweeps.tracking.reconcile import reconcile
-from sweeps.tracking.state import UploadState, target_of
-from sweeps.tracking.upload import Upload
+from sweeps.tracking.cursor import FOLDER, Cursor, pending, target_of
+from sweeps.tracking.mlflow_writer import RunWriter
+from sweeps.tracking.upload import Answer, Upload, meaning
 from sweeps.tracking.uri import NONE, check_tracking_uri
 from sweeps.tracking.views import EXPERIMENT_TAGS, view_tags
 
@@ -23,15 +22,16 @@ _log = logging.getLogger("sweeps.tracking")
 _IDLE_S, _CLOSING_IDLE_S = 0.5, 0.05  # between passes
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0  # while the store is away
 _VIEWS_EVERY_S = 10.0
+LOCK = f"{FOLDER}/uploader.lock"
 
 
 class Uploader(threading.Thread):
-    """Uploads an outbox while it grows; `close` drains it."""
+    """Uploads the event log of the sweep in `folder` while it grows; `close` drains it."""
 
-    def __init__(self, outbox_folder: Path, tracking_uri: str, experiment: str) -> None:
+    def __init__(self, folder: Path, tracking_uri: str, experiment: str) -> None:
         check_tracking_uri(tracking_uri)
         super().__init__(name="mlflow-uploader", daemon=True)
-        self.folder = Path(outbox_folder)
+        self.folder = Path(folder)
         self.tracking_uri = tracking_uri
         self.experiment = experiment
         self._target = target_of(tracking_uri, experiment)
@@ -40,11 +40,12 @@ class Uploader(threading.Thread):
         self._deadline = float("inf")
         self._away_since: float | None = None
         self._upload: Upload | None = None
+        self._first = 0
         self._reconciled = False
         self._views_due = 0.0
 
     def close(self, timeout_s: float = 60) -> int:
-        """Upload what is left for at most `timeout_s`; the number of records still pending."""
+        """Uploads what is left for at most `timeout_s`; the number of events still pending."""
         if self.tracking_uri == NONE:
             return 0
         self._deadline = time.monotonic() + timeout_s
@@ -57,12 +58,13 @@ class Uploader(threading.Thread):
         """Pass after pass until closed; see `close`."""
         if self.tracking_uri == NONE:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / "uploader.lock")
+        (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / LOCK)
         try:
             self._loop(lock)
         except Exception:
-            _log.exception("the MLflow upload stopped; the outbox %s is complete", self.folder)
+            log = self.folder / EVENTS
+            _log.exception("the MLflow upload stopped; the event log %s is complete", log)
         finally:
             lock.release()
 
@@ -94,42 +96,46 @@ class Uploader(threading.Thread):
             self._reconcile(self._upload)
         if complete and (time.monotonic() >= self._views_due or self._closing.is_set()):
             self._views_due = time.monotonic() + _VIEWS_EVERY_S
-            self._save_views(self._upload)
+            self._save_view(self._upload)
         return complete
 
     def _connect(self) -> Upload:
         client = connect(self.tracking_uri)
-        root = artifact_root(self.tracking_uri, self.folder.parent)
+        root = artifact_root(self.tracking_uri, self.folder)
         self.experiment_id = ensure_experiment(client, self.experiment, root)
         for name, value in EXPERIMENT_TAGS.items():
             client.set_experiment_tag(self.experiment_id, name, value)
-        state = UploadState.load(self.folder, self._target)
-        return Upload(self.folder, Projection(client, self.experiment_id), state)
+        cursor = Cursor.load(self.folder, self._target)
+        writer = RunWriter(client, self.experiment_id, self.folder.absolute() / "runs")
+        upload = Upload(self.folder, writer, cursor, self.experiment.removeprefix("rank/"))
+        upload.first = self._first
+        return upload
 
     def _reconcile(self, upload: Upload) -> None:
         try:
-            reconcile(upload.projection, self.folder)
+            upload.reconcile()
         except Exception as error:
             if meaning(error) is Answer.LATER:
                 raise
             _log.warning("old runs keep their status: %s", redact_text(str(error))[:300])
         self._reconciled = True
 
-    def _save_views(self, upload: Upload) -> None:
+    def _save_view(self, upload: Upload) -> None:
         layout = upload.columns.changed()
         if layout is None:
             return
         try:
             for name, value in view_tags(layout).items():
-                upload.projection.client.set_experiment_tag(self.experiment_id, name, value)
+                upload.writer.client.set_experiment_tag(self.experiment_id, name, value)
         except Exception as error:
             # A convenience of the web pages: worth a line, never a retry loop.
             _log.info("the saved view was not written: %s", redact_text(str(error)))
         upload.columns.shown(layout)
 
     def _away(self, error: Exception) -> None:
-        """Warn once per outage, and connect anew: the store that comes back may be empty."""
-        self._upload = None
+        """Warns once per outage, and connects anew: the store that comes back may be empty."""
+        if self._upload is not None:
+            self._first, self._upload = self._upload.first, None
         if self._away_since is None:
             self._away_since = time.monotonic()
             reason = (
@@ -142,7 +148,7 @@ class Uploader(threading.Thread):
                 "in %s and is uploaded when it is back.",
                 redact_text(self.tracking_uri),
                 reason,
-                self.folder,
+                self.folder / EVENTS,
             )
 
     def _back(self) -> None:
@@ -158,3 +164,29 @@ class Uploader(threading.Thread):
             time.sleep(max(0.0, min(seconds, self._deadline - time.monotonic())))
         else:
             self._closing.wait(seconds)
+
+
+def sync(folder: Path, tracking_uri: str, experiment: str, *, timeout_s: float = 600) -> int:
+    """Uploads what is pending of the sweep in `folder`, in the foreground: for a sweep whose MLflow
+    was away at its end. Returns the number of events that were uploaded; raises `BadInput` if the
+    store does not take all of them within `timeout_s`."""
+    check_tracking_uri(tracking_uri)
+    if tracking_uri == NONE:
+        raise BadInput("sync needs a tracking URI other than none")
+    log = folder / EVENTS
+    if not log.is_file():
+        raise BadInput(f"a sweep folder holds {EVENTS}, found none in {folder}")
+    (folder / FOLDER).mkdir(exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise BadInput(f"one process may upload {log}; another one does it now") from None
+    lock.release()
+    before = pending(folder, target_of(tracking_uri, experiment))
+    uploader = Uploader(folder, tracking_uri, experiment)
+    uploader.start()
+    left = uploader.close(timeout_s)
+    if left or not uploader.experiment_id:
+        raise BadInput(f"{left} of {before} events in {log} are still pending; see the warnings")
+    return before

@@ -7,7 +7,7 @@ from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact_text
 
 NONE = "none"
-"""The tracking URI that keeps the outbox and uploads nothing."""
+"""The tracking URI that uploads nothing."""
 
 _CHOICES = "sqlite:///FILE, http(s)://HOST:PORT, postgresql://USER@HOST/DATABASE, none"
 

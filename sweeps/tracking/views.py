@@ -1,4 +1,4 @@
-"""The saved views of an experiment: what a colleague sees first instead of an empty table.
+"""The saved view of an experiment: what a colleague sees first instead of an empty table.
 
 MLflow keeps saved views as experiment tags in a format of its web pages that is not documented
 (read in 3.17); a view that a later version ignores costs nothing but the view.
@@ -8,27 +8,21 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sweeps.tracking.records import Record
+
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-LEADERBOARD, TRIALS, PARALLEL, COST = "leaderboard", "trials", "parallel", "cost"
-VIEWS = {
-    LEADERBOARD: "Configurations (mean over seeds)",
-    TRIALS: "Trials",
-    PARALLEL: "Parallel coordinates",
-    COST: "Cost against effectiveness",
-}
-"""Keys and names of the views; the last two open as charts."""
-_AS_CHARTS = (PARALLEL, COST)
+VIEW = "leaderboard"
+VIEW_NAME = "Configurations (mean over seeds)"
 
 _RUN_NAME = "attributes.`Run Name`"
-_TAG = "mlflow.sharedViewState."
+_TAG = f"mlflow.sharedViewState.{VIEW}"
 _MAX_TAG = 20_000  # characters of an experiment tag
 _MAX_COLUMNS = 8
 _MAX_CURVES = 6
-_MAX_COSTS = 4
 _MAX_FOLDED = 200  # configurations that start as one line each
 
 
@@ -40,7 +34,39 @@ class Layout:
     params: tuple[str, ...] = ()
     curves: tuple[str, ...] = ()
     config_ids: tuple[str, ...] = ()
-    costs: tuple[str, ...] = ()
+
+
+class Columns:
+    """The metrics and settings that a sweep turned out to have, learnt from its records."""
+
+    def __init__(self) -> None:
+        self._finals: dict[str, None] = {}
+        self._curves: set[str] = set()
+        self._config_ids: set[str] = set()
+        self._first: dict[str, str] = {}
+        self._swept: dict[str, None] = {}
+        self._shown: Layout | None = None
+
+    def add(self, record: Record) -> None:
+        """Takes note of one record."""
+        if record.kind == "created":
+            self._config_ids.update({record.tags.get("config.id", "")} - {""})
+            for name, value in record.params.items():
+                if self._first.setdefault(name, value) != value:
+                    self._swept[name] = None
+        elif record.kind == "points":
+            self._curves.update(name for name, _, _ in record.points)
+        elif record.status == "FINISHED":
+            self._finals |= dict.fromkeys(name for name, _, _ in record.points)
+
+    def changed(self) -> Layout | None:
+        """The layout to show, None if it is the one last confirmed with `shown`."""
+        layout = layout_of(self._finals, self._swept, self._curves, self._config_ids)
+        return None if layout == self._shown else layout
+
+    def shown(self, layout: Layout) -> None:
+        """Remembers that the view shows `layout`."""
+        self._shown = layout
 
 
 def layout_of(
@@ -63,52 +89,33 @@ def layout_of(
         tuple(name for name in swept if name != "seed")[:_MAX_COLUMNS],
         tuple(sorted(curves)[:_MAX_CURVES]),
         tuple(sorted(config_ids)[:_MAX_FOLDED]),
-        tuple(name for name in shown if name.startswith("cost/"))[:_MAX_COSTS],
     )
 
 
 def view_tags(layout: Layout) -> dict[str, str]:
-    """The experiment tags that hold the saved views. One without data to show is left out."""
-    return _tags({LEADERBOARD: _leaderboard(layout), TRIALS: _trials(layout)}, layout)
+    """The experiment tag that holds the view of a sweep's trials, a line per configuration."""
+    return _tags(_state(layout) | _grouped(layout))
 
 
 def summary_view_tags(layout: Layout) -> dict[str, str]:
-    """The saved views of a summary experiment: a row is a configuration, nothing is grouped."""
-    return _tags({LEADERBOARD: _shared(layout)}, layout)
+    """That of a summary experiment: a row is a configuration, nothing is grouped."""
+    return _tags(_state(layout))
 
 
-def deep_link(base_url: str, experiment_id: str, key: str = LEADERBOARD) -> str:
-    """The address that opens a view. Without `workflowType` MLflow shows its page for agents."""
-    link = (
+def deep_link(base_url: str, experiment_id: str) -> str:
+    """The address that opens the view. Without `workflowType` MLflow shows its page for agents."""
+    return (
         f"{base_url.rstrip('/')}/#/experiments/{experiment_id}/runs"
-        f"?workflowType=machine_learning&viewStateShareKey={key}"
+        f"?workflowType=machine_learning&viewStateShareKey={VIEW}"
     )
-    return link + "&compareRunsMode=CHART" if key in _AS_CHARTS else link
 
 
-def saved_views(tags: Mapping[str, str]) -> list[str]:
-    """The keys of those of our views that an experiment with these tags has."""
-    return [key for key in VIEWS if _TAG + key in tags]
-
-
-def _tags(tables: Mapping[str, dict[str, Any]], layout: Layout) -> dict[str, str]:
-    states = dict(tables)
-    shared = _shared(layout)
-    if layout.params:
-        states[PARALLEL] = shared | _only_charts(PARALLEL, [_parallel(layout)], columns=1)
-    if layout.costs:
-        charts = [_scatter(cost, layout.metrics[0]) for cost in layout.costs]
-        states[COST] = shared | _only_charts(COST, charts, columns=2)
-    texts = {key: _view(VIEWS[key], state) for key, state in states.items()}
-    return {_TAG + key: text for key, text in texts.items() if len(text) <= _MAX_TAG}
-
-
-def _view(name: str, state: Mapping[str, Any]) -> str:
+def _tags(state: dict[str, Any]) -> dict[str, str]:
     packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
     now = time.time_ns() // 1_000_000
-    return json.dumps(
-        {"name": name, "createdAt": now, "updatedAt": now, "state": "deflate;" + packed}
-    )
+    view = {"name": VIEW_NAME, "createdAt": now, "updatedAt": now, "state": "deflate;" + packed}
+    text = json.dumps(view)
+    return {_TAG: text} if len(text) <= _MAX_TAG else {}
 
 
 def _column(kind: str, name: str) -> str:
@@ -120,7 +127,7 @@ def _width(column: str) -> int:
     return 40 + 8 * len(column.partition("`")[2])
 
 
-def _shared(layout: Layout) -> dict[str, Any]:
+def _state(layout: Layout) -> dict[str, Any]:
     columns = [_column("metrics", name) for name in layout.metrics]
     columns += [_column("params", name) for name in layout.params]
     return {
@@ -143,29 +150,14 @@ def _shared(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _leaderboard(layout: Layout) -> dict[str, Any]:
-    return _shared(layout) | {
+def _grouped(layout: Layout) -> dict[str, Any]:
+    return {
         "groupBy": {
             "aggregateFunction": "average",
             "groupByKeys": [{"mode": "tag", "groupByData": "config.id"}],
         },
         "groupsExpanded": {f"tag.config.id.{name}": False for name in layout.config_ids},
         "useGroupedValuesInCharts": True,
-    }
-
-
-def _trials(layout: Layout) -> dict[str, Any]:
-    shared = _shared(layout)
-    columns = [
-        *(_column("metrics", name) for name in layout.metrics),
-        _column("params", "seed"),
-        *(_column("params", name) for name in layout.params),
-    ]
-    # Here failed trials belong in the picture.
-    return shared | {
-        "selectedColumns": columns,
-        "columnOrder": [_RUN_NAME, *columns],
-        "searchFilter": "",
     }
 
 
@@ -204,33 +196,6 @@ def _parallel(layout: Layout) -> dict[str, Any]:
         "selectedParams": list(layout.params),
         "selectedMetrics": [layout.metrics[0]],
         "showAllRuns": False,
-    }
-
-
-def _scatter(cost: str, primary: str) -> dict[str, Any]:
-    return {
-        "type": "SCATTER",
-        "uuid": f"scatter.{_dotted(cost)}",
-        "xaxis": {"key": cost, "type": "METRIC"},
-        "yaxis": {"key": primary, "type": "METRIC"},
-    }
-
-
-def _only_charts(key: str, charts: list[dict[str, Any]], *, columns: int) -> dict[str, Any]:
-    """One open section of large charts; MLflow adds folded ones of its own below it."""
-    # Named apart from the prefix of a metric, whose charts MLflow would put into it.
-    own = f"{key} view"
-    sections: list[dict[str, Any]] = [
-        {"uuid": own, "name": VIEWS[key], "display": True, "columns": columns, "cardHeight": 440},
-        *(
-            {"uuid": other, "name": other, "display": False}
-            for other in ("Overview", "agg", "best", "test", "dev", "delta", "train", "cost", "hp")
-        ),
-    ]
-    return {
-        "compareRunSections": [section | {"isReordered": True} for section in sections],
-        "compareRunCharts": _placed(charts, own),
-        "runListHidden": True,
     }
 
 

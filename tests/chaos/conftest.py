@@ -17,7 +17,7 @@ EIGHT = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "4")  # 2 ce
 
 @pytest.fixture
 def run_pretended(tmp_path, plan_of, monkeypatch):
-    """Runs eight trials whose processes call a function first; (ledger, what was said)."""
+    """Runs eight trials whose processes call a function first; (table, what was said)."""
     from sweeps.ray_engine import runner
 
     plan = plan_of(*EIGHT)
@@ -39,6 +39,6 @@ def run_pretended(tmp_path, plan_of, monkeypatch):
         runner.run_on_slots(monitor.feed, store, options, slots, monitor)
         text = monitor.out.getvalue()
         assert len(monitor.ended) == 8, text
-        return monitor.ledger, text
+        return monitor.table, text
 
     return run

@@ -2,10 +2,8 @@
 
 import os
 
-import pandas as pd
-
 from sweeps.engine.trial_task import End
-from sweeps.store.trial_table import Ledger
+from sweeps.store.trial_table import TrialTable
 
 END = End("diverged", reason="this stands for any end")
 
@@ -19,12 +17,12 @@ def once(path: str) -> bool:
     return True
 
 
-def kinds(ledger: Ledger) -> list[str]:
+def kinds(table: TrialTable) -> list[str]:
     """Of all attempts that failed, in their order."""
-    return [failure["kind"] for failure in ledger.failures]
+    return [failure["kind"] for failure in table.state.failures()]
 
 
-def statuses(ledger: Ledger) -> tuple[list[str], list[int]]:
+def statuses(table: TrialTable) -> tuple[list[str], list[int]]:
     """(statuses, attempts) of the trials in the table, both sorted."""
-    table = pd.read_parquet(ledger.store.folder / "trials.parquet")
-    return sorted(table["status"]), sorted(table["attempts"])
+    rows = table.state.rows()
+    return sorted(row["status"] for row in rows), sorted(row["attempts"] for row in rows)

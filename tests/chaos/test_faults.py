@@ -49,9 +49,9 @@ def test_a_killed_process_costs_one_attempt(run, tmp_path):
         if first(flag):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    ledger, text = run(fault)
-    assert kinds(ledger) == ["process died"] and ledger.failures[0]["node"]
-    assert statuses(ledger) == (["diverged"] * 8, [1] * 7 + [2])
+    table, text = run(fault)
+    assert kinds(table) == ["process died"] and table.state.failures()[0]["node"]
+    assert statuses(table) == (["diverged"] * 8, [1] * 7 + [2])
     assert "process died, is run again" in text
 
 
@@ -68,9 +68,9 @@ def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, 
         while not os.path.exists(flag):  # else one quick process would take all the trials
             time.sleep(0.1)
 
-    ledger, _ = run(fault)
-    assert kinds(ledger) == ["node lost"]
-    assert statuses(ledger) == (["diverged"] * 8, [1] * 7 + [2])
+    table, _ = run(fault)
+    assert kinds(table) == ["node lost"]
+    assert statuses(table) == (["diverged"] * 8, [1] * 7 + [2])
     machines.cluster.remove_node(machines.nodes.pop(0), allow_graceful=False)
     machines.nodes.append(machines.cluster.add_node(num_cpus=1))
 
@@ -88,16 +88,17 @@ def test_a_bad_node_is_left_out_and_the_others_finish_the_sweep(run, tmp_path, m
         while len(os.listdir(seen)) < BAD_AFTER:  # else the good node would take all the trials
             time.sleep(0.1)
 
-    ledger, text = run(fault)
+    table, text = run(fault)
     # Two trials go back there before they are kept away; the third one settles it at once.
     lost = SHUNNED_AFTER * (BAD_AFTER - 1) + 1
-    assert kinds(ledger) == ["process died"] * lost
-    assert {failure["node"] for failure in ledger.failures} == {f"{HOST} ({bad[:8]})"}
-    assert len({(failure["cell"], failure["seed"]) for failure in ledger.failures}) == BAD_AFTER
-    excluded = [failure["excluded"] for failure in ledger.failures]
+    assert kinds(table) == ["process died"] * lost
+    failures = table.state.failures()
+    assert {failure["node"] for failure in failures} == {f"{HOST} ({bad[:8]})"}
+    assert len({(failure["cell"], failure["seed"]) for failure in failures}) == BAD_AFTER
+    excluded = [failure["excluded"] for failure in failures]
     assert excluded == [""] * (lost - 1) + [f"{HOST} ({bad[:8]})"]
     again = [2] + [1 + SHUNNED_AFTER] * (BAD_AFTER - 1)
-    assert statuses(ledger) == (["diverged"] * 8, [1] * (8 - BAD_AFTER) + again)
+    assert statuses(table) == (["diverged"] * 8, [1] * (8 - BAD_AFTER) + again)
     assert f"no more trials go to {HOST} ({bad[:8]})" in text
 
 
@@ -127,9 +128,9 @@ def test_a_trial_goes_back_where_it_died_when_its_last_other_node_is_lost(
             os.kill(os.getpid(), signal.SIGKILL)
         (done / name).touch()
 
-    ledger, text = run(fault)
-    assert kinds(ledger) == ["process died"] * SHUNNED_AFTER + ["node lost"]
-    assert statuses(ledger)[0] == ["diverged"] * 8 and os.path.exists(killed)
+    table, text = run(fault)
+    assert kinds(table) == ["process died"] * SHUNNED_AFTER + ["node lost"]
+    assert statuses(table)[0] == ["diverged"] * 8 and os.path.exists(killed)
     assert text.count("trials go back to those they failed on") == 1
     machines.cluster.remove_node(machines.nodes.pop(0), allow_graceful=False)
     machines.nodes.append(machines.cluster.add_node(num_cpus=1))
@@ -149,7 +150,7 @@ def test_a_trial_given_up_by_the_feed_makes_room_at_once(run):
         for step in (1, 2):
             tune.report({"report": Progress(step, 9, (), None)})
 
-    ledger, text = run(fault, Impatient)
-    assert statuses(ledger) == (["diverged"] * 4 + ["stopped"] * 4, [1] * 8)
+    table, text = run(fault, Impatient)
+    assert statuses(table) == (["diverged"] * 4 + ["stopped"] * 4, [1] * 8)
     assert text.count("stopped early, step 1/9") == 4
-    assert kinds(ledger) == []
+    assert kinds(table) == []

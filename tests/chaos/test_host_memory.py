@@ -57,9 +57,9 @@ def test_a_trial_that_fills_the_memory_is_killed_and_the_sweep_goes_on(
             time.sleep(0.05)
         time.sleep(30)
 
-    ledger, text = run_pretended(fault)
-    assert set(kinds(ledger)) == {"host memory"}
-    status, attempts = statuses(ledger)
+    table, text = run_pretended(fault)
+    assert set(kinds(table)) == {"host memory"}
+    status, attempts = statuses(table)
     assert status == ["diverged"] * 8 and max(attempts) > 1
     assert "host memory, is run again" in text
     assert "out of memory: 1 trial(s) side by side from now on" in text

@@ -9,10 +9,17 @@ import pandas as pd
 import pytest
 
 from sweeps.commands.status import main as status
+from sweeps.store.trial_events import EVENTS, read_lines
+from sweeps.store.trial_table import replay
 
 WORDS = (
     "--smoke-test --num-seeds 2 training.max_steps=30 training.num_epochs=15 --tracking-uri none"
 ).split()
+
+
+def trials_of(sweep):
+    """The trials as the log has them now."""
+    return replay(read_lines(sweep.folder / EVENTS)).trials
 
 
 @pytest.fixture
@@ -60,7 +67,7 @@ def test_an_interrupted_sweep_says_so_and_goes_on(run_local, status_of, tmp_path
 def test_an_interrupted_sweep_on_ray_says_so_too(start_sweep, status_of, tmp_path):
     with start_sweep(tmp_path / "results", *WORDS) as sweep:
         sweep.wait_for("[1/6]")
-        while "running" not in pd.read_parquet(sweep.folder / "trials.parquet")["status"].tolist():
+        while not any(trial.status == "running" for trial in trials_of(sweep).values()):
             assert sweep.process.poll() is None, sweep.text
             time.sleep(0.1)
         sweep.process.send_signal(signal.SIGINT)

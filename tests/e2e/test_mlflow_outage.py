@@ -69,7 +69,7 @@ def outage(home, start_sweep):
 def test_a_server_that_comes_back_gets_every_point_once(outage, read_mlflow):
     sweep, store = outage
     assert_complete(read_mlflow(store))
-    assert f"everything is in {sweep.folder / 'outbox'}" in sweep.text
+    assert f"everything is in {sweep.folder / 'events.jsonl'}" in sweep.text
     assert "is back after" in sweep.text and "sweeps sync" not in sweep.text
 
 
@@ -82,7 +82,7 @@ def test_a_server_that_stays_away_gets_everything_by_sync(outage, home, run_swee
     words = [*WORDS, "--tracking-uri", f"http://127.0.0.1:{port}"]
     away = run_sweep(sweep.storage, *words, program=["-c", IMPATIENT])
     assert "nothing to launch" in away.text
-    assert "MLflow has not taken" in away.text and str(sweep.folder / "outbox") in away.text
+    assert "MLflow has not taken" in away.text and str(sweep.folder / "events.jsonl") in away.text
     assert f"python -m sweeps sync {sweep.folder}" in away.text
     store = f"sqlite:///{home / 'second.db'}"
     command = [sys.executable, "-m", "sweeps", "sync", str(sweep.folder)]
@@ -90,10 +90,10 @@ def test_a_server_that_stays_away_gets_everything_by_sync(outage, home, run_swee
         sent = subprocess.run(
             command, capture_output=True, text=True, timeout=500, check=True, cwd=home
         )
-        assert sent.stdout.endswith(f" records sent to {base}\n")
+        assert sent.stdout.endswith(f" events sent to {base}\n")
         assert int(sent.stdout.split()[0]) > TRIALS * 2
         again = subprocess.run(
             command, capture_output=True, text=True, timeout=500, check=True, cwd=home
         )
-        assert again.stdout.startswith("0 records sent")
+        assert again.stdout.startswith("0 events sent")
     assert_complete(read_mlflow(store))

@@ -57,7 +57,7 @@ def test_no_secret_is_in_anything_written(planted, run_local, tmp_path, monkeypa
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     uri = f"http://somebody:{PASSWORD}@127.0.0.1:{port}"
-    # Nobody is there: warnings name the server, and everything waits in the outbox.
+    # Nobody is there: warnings name the server, and everything waits in the log.
     monkeypatch.setattr("sweeps.driver.sweep.DRAIN_SECONDS", 1.0)
     sweep = run_local(tmp_path / "results", *WORDS, "--tracking-uri", uri)
     assert "http://[redacted]@127.0.0.1" in sweep.text and "MLflow has not taken" in sweep.text
@@ -65,11 +65,11 @@ def test_no_secret_is_in_anything_written(planted, run_local, tmp_path, monkeypa
         said = command("sync", str(sweep.folder), "--tracking-uri", uri)
         said += command("report", str(sweep.folder))
     said += command("status", str(sweep.folder))
-    assert "records sent to http://[redacted]@127.0.0.1" in said
+    assert "events sent to http://[redacted]@127.0.0.1" in said
     (tmp_path / "said.txt").write_text(sweep.text + said)
     found = dict(texts(tmp_path))
     names = {path.name for path in found}
     assert {"sweep.json", "trials.parquet", "index.html", "mlflow.db", "per_query.json"} <= names
-    assert any(path.suffix == ".jsonl" and "outbox" in path.parts for path in found)
+    assert any(path.name == "events.jsonl" for path in found)
     leaks = [(path, secret) for path in found for secret in planted if secret in found[path]]
     assert leaks == []

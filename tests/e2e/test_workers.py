@@ -1,12 +1,13 @@
 """One trial on two workers gives what it gives on one."""
 
-import json
 import os
+from collections import defaultdict
 
 import pandas as pd
 import pytest
 
 from rank_core.data.trec import read_run
+from sweeps.store.trial_events import EVENTS, Reported, read_lines
 
 pytestmark = [
     pytest.mark.ray,
@@ -23,15 +24,11 @@ def folders(run_sweep, five_steps, tmp_path_factory):
 
 
 def curves(folder):
-    """{trial: {step: loss}}."""
-    found = {}
-    for file in folder.glob("outbox/*.jsonl"):
-        records = [json.loads(line) for line in file.read_text().splitlines()]
-        found[records[0]["tags"]["config.hash"]] = {
-            record["step"]: record["values"]["train/loss"]
-            for record in records
-            if record["kind"] == "metrics" and "train/loss" in record["values"]
-        }
+    """{cell: {step: loss}}."""
+    found = defaultdict(dict)
+    for line in read_lines(folder / EVENTS):
+        if isinstance(line.event, Reported):
+            found[line.event.cell] |= {point["step"]: point["loss"] for point in line.event.curve}
     return found
 
 

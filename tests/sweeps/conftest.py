@@ -10,16 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from rank_core.files import write_json
 from sweeps.engine.progress import Monitor
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.search.search import Listed, Search
-from sweeps.store.sweep_file import manifest, write_json
+from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import Ledger
-from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.recorder import Recorder
+from sweeps.store.trial_table import TrialTable
 from sweeps.window_stride import EXPERIMENT
 
 PlanOf = Callable[..., Plan]
@@ -44,11 +43,11 @@ def follow(store: Store, plan: Plan, feed: type[Search] = Listed) -> Monitor:
     """Who follows a sweep that begins, with its feed; what is said goes to a string."""
     store.open()
     write_json(store.folder / "sweep.json", manifest(plan, []))
-    ledger = Ledger(store)
-    ledger.plan(plan, store.finished())
-    recorder = Recorder(Outbox(store.folder / "outbox", "window_stride-woods"), store, plan)
+    table = TrialTable(store)
+    table.begin(plan)
+    table.plan(plan, store.finished())
     search = feed(plan, lambda trial: None, store)
-    return Monitor(ledger, recorder, search, "nDCG@10", out=io.StringIO())
+    return Monitor(table, search, "nDCG@10", out=io.StringIO())
 
 
 @pytest.fixture
@@ -87,22 +86,20 @@ def leave_result(tmp_path: Path) -> Callable[..., None]:
 UPLOAD = """
 import sys
 from pathlib import Path
-from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.uploader import Uploader
+from tests.sweeps.made_log import MadeLog
 folder, uri, number = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-box = Outbox(folder / number, "ws")
+log = MadeLog(folder / number)
 uploader = Uploader(folder / number, uri, "rank/ws")
 uploader.start()
-box.open_trial(number, name=number, params={"seed": number}, tags={})
-box.metrics(number, {"train/loss": 1.0}, 1)
-box.finish(number, "FINISHED", {"test/p_5": 0.5}, {}, [])
+log.whole(f"c-seed{number}", steps=1)
 sys.exit(uploader.close(400))
 """
 
 
 @pytest.fixture
 def four_at_once(tmp_path: Path) -> Callable[[str], None]:
-    """Four processes that upload a run each, named 0 to 3, to a database that does not exist yet;
+    """Four processes that upload a run each, named #0 to #3, to a database that does not exist yet;
     none may fail or be turned away."""
 
     def upload(uri: str) -> None:
@@ -111,6 +108,7 @@ def four_at_once(tmp_path: Path) -> Callable[[str], None]:
                 [sys.executable, "-c", UPLOAD, str(tmp_path), uri, str(number)],
                 stderr=subprocess.PIPE,
                 text=True,
+                cwd=Path(__file__).parents[2],
             )
             for number in range(4)
         ]

@@ -1,8 +1,6 @@
 """Learning curves: whether training had settled, and which checkpoint each run kept."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,10 +17,10 @@ from sweeps.report.figures.figure import (
     new_figure,
     style,
 )
-from sweeps.report.load import LOST, Sweep
+from sweeps.report.load import Sweep
 from sweeps.report.notation import shortened
-from sweeps.tracking.names import metric_name
-from sweeps.tracking.trial_file import read_lines
+from sweeps.store.trial_events import EVENTS, Reported, TrialEnded, read_lines
+from sweeps.store.trial_status import LOST, TrialStatus
 
 _COLOURS = (INK, BLUE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """One per cell while there are enough; with more cells only a few are told apart."""
@@ -41,38 +39,23 @@ class Curve:
 
 
 def learning_curves(sweep: Sweep) -> list[Curve]:
-    """The curves in the order of the cells; empty where the folder has no outbox."""
-    order = {one.cell: position for position, one in enumerate(sweep.cells)}
-    found = [
-        curve
-        for path in sorted((sweep.folder / "outbox").glob("*.jsonl"))
-        for curve in _curve(path, f"dev/{metric_name(sweep.primary)}")
-        if curve.cell in order and (curve.loss or curve.dev)
-    ]
-    return sorted(found, key=lambda one: (order[one.cell], one.seed))
-
-
-def _curve(path: Path, dev_name: str) -> Iterator[Curve]:
-    """The curve of one file; a repeated step of a later attempt replaces the earlier one."""
-    curve: Curve | None = None
-    for line in read_lines(path):
-        record = line.record or {}
-        kind = record.get("kind")
-        if kind == "trial":
-            cell, _, seed = str(record.get("trial_key")).rpartition("/")[2].rpartition("-seed")
-            if curve is None and seed.isdigit():
-                curve = Curve(cell, int(seed))
-        elif curve is not None and kind == "metrics":
-            values = record.get("values", {})
-            if "train/loss" in values:
-                curve.loss[int(record["step"])] = float(values["train/loss"])
-            if dev_name in values:
-                curve.dev[int(record["step"])] = float(values[dev_name])
-        elif curve is not None and kind == "finish":
-            step = record.get("metrics", {}).get("best/step")
-            curve.best_step = None if step is None else int(step)
-    if curve is not None:
-        yield curve
+    """The curves in the order of the cells; empty where the folder has no log. A repeated step of a
+    later attempt replaces the earlier one."""
+    order = {cell.cell: position for position, cell in enumerate(sweep.cells)}
+    curves: dict[str, Curve] = {}
+    for line in read_lines(sweep.folder / EVENTS):
+        event = line.event
+        if not isinstance(event, Reported | TrialEnded) or event.cell not in order:
+            continue
+        curve = curves.setdefault(event.trial, Curve(event.cell, event.seed))
+        if isinstance(event, Reported):
+            curve.loss |= {int(point["step"]): float(point["loss"]) for point in event.curve}
+            if event.dev and sweep.primary in event.dev:
+                curve.dev[event.step] = float(event.dev[sweep.primary])
+        elif "best_step" in event.result:
+            curve.best_step = int(event.result["best_step"])
+    shown = [curve for curve in curves.values() if curve.loss or curve.dev]
+    return sorted(shown, key=lambda curve: (order[curve.cell], curve.seed))
 
 
 def learning_plot(analysis: Analysis) -> Shown | None:
@@ -139,7 +122,7 @@ def _looks(analysis: Analysis, curves: list[Curve]) -> dict[str, tuple[str, int,
 
 def _lost(analysis: Analysis, curve: Curve) -> bool:
     summary = next(one for one in analysis.cells if one.cell.cell == curve.cell)
-    return summary.fates.get(curve.seed) in (*LOST, "collapsed")
+    return summary.fates.get(curve.seed) in (*LOST, TrialStatus.COLLAPSED)
 
 
 def _line(

@@ -16,8 +16,9 @@ from sweeps.report.figures.figure import (
     style,
     width_for,
 )
-from sweeps.report.load import LOST, Sweep
+from sweeps.report.load import Sweep
 from sweeps.report.summary import CellSummary
+from sweeps.store.trial_status import LOST
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ finished. Empty where every trial ended by its first attempt."""
 from collections.abc import Mapping
 from typing import Any
 
-from sweeps.report.load import LOST, Sweep
+from sweeps.report.load import Sweep
 from sweeps.report.table import Table, table
-from sweeps.store.lost_attempts import counted, in_words, lost_by_kind
+from sweeps.store.failures import counted, in_words, lost_by_kind
+from sweeps.store.trial_status import LOST, TrialStatus
 
 _NAMED = 4
 """How many trials a sentence names before it says how many more there are."""
@@ -85,7 +86,7 @@ def _unfinished(sweep: Sweep) -> list[str]:
         status, reason = trial["status"], _first_line(trial.get("stop_reason"))
         if status in LOST:
             reasons.setdefault((status, reason), []).append(trial)
-        elif status in ("planned", "running"):
+        elif TrialStatus(status).waits:
             reasons.setdefault(("interrupted", INTERRUPTED), []).append(trial)
     return [
         f"{status.capitalize()}: {_named(sweep, trials)} ({reason or 'no reason was recorded'})."

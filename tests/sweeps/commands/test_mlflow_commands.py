@@ -58,11 +58,11 @@ def test_sync_needs_a_place_to_send_to(uri, reason, tmp_path, capsys):
     assert reason in capsys.readouterr().err
 
 
-def test_sync_of_a_sweep_without_an_outbox_is_refused(tmp_path, capsys):
+def test_sync_of_a_sweep_without_a_log_is_refused(tmp_path, capsys):
     described = {"tracking_uri": "sqlite:///x.db", "experiment": "rank/x"}
     (tmp_path / "sweep.json").write_text(json.dumps(described))
     assert main(["sync", str(tmp_path)]) == 2
-    assert "holds outbox/*.jsonl, found none" in capsys.readouterr().err
+    assert "holds events.jsonl, found none" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["ui", "sync"])

@@ -11,12 +11,11 @@ from sweeps.__main__ import main
 from sweeps.commands import status
 from sweeps.commands.snapshot import take_snapshot
 from sweeps.commands.status import status_text
-from sweeps.store.driver_lock import lock_state
 from sweeps.store.failures import Failure
 from sweeps.store.sweep_file import manifest, note, write_description
+from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import Ledger
-from sweeps.tracking.outbox import Outbox
+from sweeps.store.trial_table import TrialTable
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 SWEEP_ID = "window_stride-woods-0a1b2c"
@@ -31,31 +30,30 @@ def begun(tmp_path, plan_of):
 def begin(storage, plan_of):
     store = Store(storage, "window_stride")
     store.open()
-    plan, ledger = plan_of(*SMALL), Ledger(store)
+    plan, ledger = plan_of(*SMALL), TrialTable(store)
+    ledger.begin(plan)
     ledger.plan(plan, store.finished())
     description = manifest(plan, list(SMALL)) | {
         "experiment": f"rank/{SWEEP_ID}",
         "tracking_uri": "sqlite:///mlflow.db",
     }
     write_description(store.folder, plan, description)
-    return store, list(plan.trials()), ledger, Outbox(store.folder / "outbox", SWEEP_ID)
+    return store, list(plan.trials()), ledger
 
 
-def finish(store, ledger, outbox, trial, leave_result, *, dev, state="done", seconds=9.0):
+def finish(store, ledger, trial, leave_result, *, dev, state="done", seconds=9.0):
     """Publishes a made-up result; it took `seconds` of training and one of evaluation."""
     ledger.started(trial)
-    outbox.open_trial(trial.name, name="x", params={}, tags={})
     leave_result(store, trial.name, status=state, seconds=seconds)
     folder = store.folder / "runs" / trial.name
     result = json.loads((folder / "result.json").read_text()) | {"dev": {"nDCG@10": dev}}
     (folder / "result.json").write_text(json.dumps(result))
-    (folder / "history.jsonl").write_text(json.dumps({"step": 40, "num_steps": 40}))
     ledger.finished(trial)
 
 
 def seen(store, width=80, now=None):
     snapshot = take_snapshot(str(store.folder))
-    when = now if now is not None else (snapshot.news.time if snapshot.news else 0.0)
+    when = now if now is not None else (snapshot.news.time / 1000 if snapshot.news else 0.0)
     return status_text(snapshot, now=when, width=width)
 
 
@@ -76,9 +74,9 @@ def test_a_sweep_that_has_not_run_has_trials_that_wait(begun):
 
 
 def test_counts_means_and_attempts_are_those_of_the_store_and_the_ledger(begun, leave_result):
-    store, trials, ledger, outbox = begun
+    store, trials, ledger = begun
     for trial, dev in ((trials[0], 0.25), (trials[2], 0.75)):  # both seeds of FirstP
-        finish(store, ledger, outbox, trial, leave_result, dev=dev)
+        finish(store, ledger, trial, leave_result, dev=dev)
     ledger.started(trials[1])
     text = seen(store)
     # mean of .25 and .75, and their standard deviation .5 / sqrt(2)
@@ -87,12 +85,12 @@ def test_counts_means_and_attempts_are_those_of_the_store_and_the_ledger(begun, 
 
 
 def test_lost_attempts_are_counted_by_kind_whatever_became_of_the_trial(begun, leave_result):
-    store, trials, ledger, outbox = begun
+    store, trials, ledger = begun
     assert "lost" not in seen(store)
     for number, kind in enumerate(["node lost", "process died", "node lost"]):
         ledger.started(trials[number])
         ledger.failed(trials[number], Failure(kind, "x"), again=True)
-    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    finish(store, ledger, trials[0], leave_result, dev=0.5)
     line = line_of(seen(store), "lost")
     assert line.split(maxsplit=1)[1] == "3 attempts: node lost (2), worker process died (1)"
     ledger.started(trials[3])
@@ -103,9 +101,9 @@ def test_lost_attempts_are_counted_by_kind_whatever_became_of_the_trial(begun, l
 
 
 def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun, leave_result):
-    store, trials, ledger, outbox = begun
+    store, trials, ledger = begun
     for trial in trials:
-        finish(store, ledger, outbox, trial, leave_result, dev=0.5)
+        finish(store, ledger, trial, leave_result, dev=0.5)
     assert "go on" not in seen(store)
     note(store.folder, stopped="2 trial(s) with seed 3 would end after the deadline")
     text = seen(store)
@@ -117,9 +115,9 @@ def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun, leav
 
 
 def test_a_trial_stopped_early_is_named_and_not_to_be_run_again(begun, leave_result):
-    store, trials, ledger, outbox = begun
+    store, trials, ledger = begun
     for trial in trials[1:]:
-        finish(store, ledger, outbox, trial, leave_result, dev=0.5)
+        finish(store, ledger, trial, leave_result, dev=0.5)
     ledger.started(trials[0])
     ledger.lost(trials[0], "stopped", "stopped early, step 3/9")
     text = seen(store)
@@ -128,15 +126,15 @@ def test_a_trial_stopped_early_is_named_and_not_to_be_run_again(begun, leave_res
 
 
 def test_a_collapsed_seed_counts_as_a_result_and_is_named(begun, leave_result):
-    store, trials, ledger, outbox = begun
-    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5, state="collapsed")
+    store, trials, ledger = begun
+    finish(store, ledger, trials[0], leave_result, dev=0.5, state="collapsed")
     line = line_of(seen(store), "FirstP")
     assert "1/2" in line and line.endswith("seed 1 collapsed")
 
 
 @pytest.mark.parametrize("state", ["failed", "diverged"])
 def test_a_reason_is_told_once_with_its_trials_and_attempts(begun, state):
-    store, trials, ledger, _ = begun
+    store, trials, ledger = begun
     for trial in trials[:2]:
         ledger.started(trial)
         ledger.started(trial)
@@ -150,8 +148,8 @@ def test_a_reason_is_told_once_with_its_trials_and_attempts(begun, state):
 
 
 def test_a_living_driver_is_seen_by_its_lock_and_named(begun, leave_result):
-    store, trials, ledger, outbox = begun
-    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    store, trials, ledger = begun
+    finish(store, ledger, trials[0], leave_result, dev=0.5)
     lock = FileLock(store.folder / ".driver.lock")
     with lock:
         text = seen(store)
@@ -163,27 +161,26 @@ def test_a_living_driver_is_seen_by_its_lock_and_named(begun, leave_result):
 
 
 def test_a_running_trial_shows_its_step_and_its_dev_value(begun, leave_result):
-    store, trials, ledger, outbox = begun
-    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
-    running = trials[2]  # FirstP again: its finished seed tells how many steps there are
+    store, trials, ledger = begun
+    finish(store, ledger, trials[0], leave_result, dev=0.5)
+    running = trials[2]
     ledger.started(running)
-    outbox.open_trial(running.name, name="x", params={}, tags={})
-    outbox.metrics(running.name, {"train/loss": 1.0}, step=20)
-    outbox.metrics(running.name, {"dev/ndcg_cut_10": 0.125}, step=20)
+    news = {"step": 20, "num_steps": 40, "curve": [{"step": 20, "loss": 1.0}]}
+    ledger.reported(running, news | {"dev": {"nDCG@10": 0.125}})
     with FileLock(store.folder / ".driver.lock"):
         assert line_of(seen(store), "FirstP").endswith("seed 2 step 20/40 (dev 0.125)")
-        outbox.open_trial(running.name, name="x", params={}, tags={})
+        ledger.started(running)
         assert line_of(seen(store), "FirstP").endswith("seed 2 starting")
 
 
 def test_the_time_left_follows_the_tokens_that_cells_read(begun, leave_result):
-    store, trials, ledger, outbox = begun
+    store, trials, ledger = begun
     path = store.folder / "sweep.json"
     described = json.loads(path.read_text())
     described["cells"][0]["encoder_tokens_per_document"] = 100.0
     described["cells"][1]["encoder_tokens_per_document"] = 300.0
     path.write_text(json.dumps(described))
-    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    finish(store, ledger, trials[0], leave_result, dev=0.5)
     # FirstP took 9 + 1 s: one more of it, and two of MaxP at three times its tokens
     assert "10 s in finished trials; about 1 min 10 s to do, one by one" in seen(store)
     for trial in (trials[1], trials[3]):
@@ -195,18 +192,18 @@ def test_the_time_left_follows_the_tokens_that_cells_read(begun, leave_result):
 
 
 def test_the_age_of_the_last_news_and_what_mlflow_lacks(begun, leave_result):
-    store, trials, ledger, outbox = begun
-    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    store, trials, ledger = begun
+    finish(store, ledger, trials[0], leave_result, dev=0.5)
     news = take_snapshot(str(store.folder)).news
     assert news is not None and (news.cell, news.seed) == (trials[0].cell.cell, 1)
-    assert "last news  3 min 20 s ago, from FirstP" in seen(store, now=news.time + 200)
-    assert "1 record not taken yet (sqlite:///mlflow.db)" in " ".join(seen(store).split())
+    assert "last news  3 min 20 s ago, from FirstP" in seen(store, now=news.time / 1000 + 200)
+    assert "2 events not taken yet (sqlite:///mlflow.db)" in " ".join(seen(store).split())
 
 
 def test_a_sweep_that_has_ended_says_what_is_left_to_do(begun, leave_result):
-    store, trials, ledger, outbox = begun
+    store, trials, ledger = begun
     for trial in trials:
-        finish(store, ledger, outbox, trial, leave_result, dev=0.5)
+        finish(store, ledger, trial, leave_result, dev=0.5)
     assert f"python -m sweeps sync {store.folder}" in seen(store)
     (store.folder / "report").mkdir()
     (store.folder / "report" / "index.html").write_text("page")
@@ -217,7 +214,7 @@ def test_a_sweep_that_has_ended_says_what_is_left_to_do(begun, leave_result):
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_no_line_but_a_path_or_a_command_is_wider_than_the_terminal(begun, width):
-    store, trials, ledger, _ = begun
+    store, trials, ledger = begun
     path = store.folder / "sweep.json"
     described = json.loads(path.read_text())
     described["cells"][0]["label"] = "a label " * 30
@@ -230,8 +227,8 @@ def test_no_line_but_a_path_or_a_command_is_wider_than_the_terminal(begun, width
 
 
 def test_looking_changes_nothing(begun, leave_result):
-    store, trials, ledger, outbox = begun
-    finish(store, ledger, outbox, trials[0], leave_result, dev=0.5)
+    store, trials, ledger = begun
+    finish(store, ledger, trials[0], leave_result, dev=0.5)
     with FileLock(store.folder / ".driver.lock"):
         before = files_and_times(store.folder)
         seen(store)
@@ -239,21 +236,12 @@ def test_looking_changes_nothing(begun, leave_result):
     FileLock(store.folder / ".driver.lock").acquire(blocking=False).lock.release()
 
 
-def test_a_lock_that_nobody_holds_is_no_driver(tmp_path):
-    assert lock_state(tmp_path / ".driver.lock") == "gone"
-    assert not (tmp_path / ".driver.lock").exists()
-    lock = FileLock(tmp_path / ".driver.lock")
-    with lock:
-        assert lock_state(tmp_path / ".driver.lock") == "alive"
-    assert lock_state(tmp_path / ".driver.lock") == "gone"
-
-
 def test_a_remote_sweep_is_read_where_another_machine_left_it(
     plan_of, leave_result, tmp_path, monkeypatch, capsys
 ):
     storage = f"memory://{uuid.uuid4().hex}"
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "first"))
-    store, trials, ledger, _ = begin(storage, plan_of)
+    store, trials, ledger = begin(storage, plan_of)
     leave_result(store, trials[0].name)
     ledger.started(trials[0])
     ledger.finished(trials[0])
@@ -268,7 +256,7 @@ def test_a_remote_sweep_is_read_where_another_machine_left_it(
 
 
 def test_trials_of_other_commands_on_the_folder_are_counted_apart(begun):
-    store, trials, ledger, _ = begun
+    store, trials, ledger = begun
     ledger.started(trials[0])
     path = store.folder / "sweep.json"
     described = json.loads(path.read_text()) | {"seeds": [2]}
@@ -301,13 +289,12 @@ def test_a_broken_description_is_refused(content, words, tmp_path, capsys):
     assert words in capsys.readouterr().err
 
 
-def test_a_broken_table_of_trials_is_refused(begun, capsys):
+def test_a_broken_table_of_an_earlier_version_is_refused(begun, capsys):
+    (begun[0].folder / "events.jsonl").unlink()
     (begun[0].folder / "trials.parquet").write_text("no table")
     assert main(["status", str(begun[0].folder)]) == 2
-    assert "trials.parquet must be the table of a sweep's trials" in capsys.readouterr().err
+    assert "trials.parquet must be a table of a sweep" in capsys.readouterr().err
 
 
 def test_every_status_of_the_ledger_has_a_word():
-    from sweeps.report.load import STATUSES
-
-    assert set(STATUSES) | {"interrupted"} == set(status.STATES)
+    assert set(TrialStatus) | {"interrupted"} == set(status.STATES)

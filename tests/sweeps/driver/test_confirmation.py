@@ -27,7 +27,7 @@ from sweeps.report.sections.conclusions import confirmation
 from sweeps.report.sections.reliability import assess, reliability_sentences
 from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import Ledger
+from sweeps.store.trial_table import TrialTable
 from sweeps.window_stride import EXPERIMENT
 from tests.sweeps.report.test_load import write_sweep
 
@@ -226,7 +226,9 @@ def swept_for_real(plan_of, tmp_path, leave_result) -> Plan:
             for split in ("dev", "test")
             for i in range(3)
         ]
-    Ledger(store).plan(plan, store.finished())
+    table = TrialTable(store)
+    table.plan(plan, store.finished())
+    table.write_tables()
     columns = ["cell", "seed", "split", "query_id", "measure", "value"]
     pd.DataFrame(rows, columns=columns).to_parquet(store.folder / "per_query.parquet", index=False)
     (store.folder / "sweep.json").write_text(json.dumps(manifest(plan, [])))

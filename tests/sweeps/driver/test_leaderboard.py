@@ -10,8 +10,8 @@ import pytest
 from sweeps.driver.leaderboard import summary_rows
 from sweeps.report.build import write_report
 from sweeps.tracking.client import connect
+from sweeps.tracking.mlflow_writer import query_table
 from sweeps.tracking.names import metric_name
-from sweeps.tracking.query_table import query_table
 from sweeps.tracking.summary import log_summary
 from tests.sweeps.report.test_load import write_sweep
 

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 import sweeps.engine.progress
@@ -12,7 +11,9 @@ from rank_core.trial.trial import Progress, TrialResult
 from sweeps.engine.trial_task import End
 from sweeps.plan.terminal import duration
 from sweeps.store.failures import Failure
+from sweeps.store.trial_events import EVENTS, read_lines
 from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import TrialTable
 from tests.sweeps.conftest import follow
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")  # FirstP and MaxP
@@ -59,10 +60,14 @@ def running(step, dev=None):
     return Progress(step, 9, (point,), dev)
 
 
-def records(store):
-    """All records of the outbox, by trial."""
-    files = sorted((store.folder / "outbox").glob("*.jsonl"))
-    return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+def events(store, trial):
+    """What the log has of a trial."""
+    lines = read_lines(store.folder / EVENTS)
+    return [line.event for line in lines if getattr(line.event, "trial", "") == trial.name]
+
+
+def kinds(store, trial):
+    return [type(event).__name__ for event in events(store, trial)]
 
 
 def test_a_trial_is_followed_from_start_to_end(store, trials, monitor, ends):
@@ -70,10 +75,9 @@ def test_a_trial_is_followed_from_start_to_end(store, trials, monitor, ends):
     monitor.news(trials[0], running(1))
     monitor.news(trials[0], running(2, dev=VALUES))
     ends(0)
-    assert monitor.ledger.status(trials[0]) == "done"
-    [file] = records(store)
-    assert [record["kind"] for record in file] == ["trial", *["metrics"] * 4, "finish"]
-    assert file[-1]["status"] == "FINISHED"
+    assert monitor.table.status(trials[0]) == "done"
+    assert kinds(store, trials[0]) == ["AttemptStarted", "Reported", "Reported", "TrialEnded"]
+    assert events(store, trials[0])[-1].result["train_seconds"] == 2.0
     [line] = monitor.out.getvalue().splitlines()
     assert line.startswith("[1/2] FirstP 96 seed 1")
     assert "dev nDCG@10 0.250  3 s" in line and "left)" in line
@@ -98,7 +102,7 @@ def test_a_collapsed_trial_is_loud_but_no_failure(trials, monitor, ends):
     monitor.started(trials[0])
     ends(0, status="collapsed")
     assert "COLLAPSED" in monitor.out.getvalue() and "failed" not in monitor.out.getvalue()
-    assert monitor.ledger.status(trials[0]) == "collapsed"
+    assert monitor.table.status(trials[0]) == "collapsed"
 
 
 @pytest.mark.parametrize("status", ["failed", "diverged"])
@@ -110,9 +114,9 @@ def test_a_lost_trial_is_named_with_the_first_line_of_its_reason(store, trials, 
     [line] = monitor.out.getvalue().splitlines()
     assert line.startswith("[1/2, 1 failed] MaxP 48/32 seed 1")
     assert f"{status.upper()}: the reason" in line
-    assert monitor.ledger.status(trial) == status
+    assert monitor.table.status(trial) == status
     assert (store.folder / "failures" / f"{trial.name}.txt").read_text() == "File x, line 1"
-    assert records(store)[0][-1]["status"] == "FAILED"
+    assert events(store, trial)[-1].status == status
 
 
 def test_an_attempt_that_failed_is_told_with_its_kind_and_is_not_the_trials_end(trials, monitor):
@@ -121,14 +125,14 @@ def test_an_attempt_that_failed_is_told_with_its_kind_and_is_not_the_trials_end(
     [line] = monitor.out.getvalue().splitlines()
     assert line.startswith("[0/2] FirstP 96 seed 1") and "left)" not in line
     assert line.endswith("node lost, is run again: its node has died")
-    assert monitor.ledger.status(trials[0]) == "running"
+    assert monitor.table.status(trials[0]) == "running"
 
 
 def test_an_attempt_that_was_the_last_one_fails_the_trial(store, trials, monitor):
     monitor.started(monitor.feed.next())
     monitor.failed(trials[0], Failure("process died", "it is gone"), again=False)
-    assert monitor.ledger.status(trials[0]) == "failed"
-    assert monitor.ledger.rows[trials[0].name]["stop_reason"] == "it is gone"
+    assert monitor.table.status(trials[0]) == "failed"
+    assert monitor.table.state.trials[trials[0].name].reason == "it is gone"
     assert "[1/2, 1 failed]" in monitor.out.getvalue()
 
 
@@ -144,29 +148,31 @@ def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(store, trial
         monitor.started(trial)
     ends(0)
     monitor.interrupted()
-    assert monitor.ledger.status(first) == "done"
-    assert monitor.ledger.status(second) == "planned"
-    assert sorted(trial[-1]["status"] for trial in records(store)) == ["FINISHED", "KILLED"]
+    assert monitor.table.status(first) == "done"
+    assert monitor.table.status(second) == "planned"
+    assert [events(store, trial)[-1].status for trial in trials] == ["done", "planned"]
 
 
-@pytest.mark.parametrize("moment", ["row", "record"])
+@pytest.mark.parametrize("written", [False, True])
 def test_an_interrupt_while_a_trial_begins_ends_like_any_other(
-    store, trials, monitor, monkeypatch, moment
+    store, trials, monitor, monkeypatch, written
 ):
-    def interrupt(*_, **__):
+    append = monitor.table.log.append
+
+    def interrupt(*events, **options):
+        if written:
+            append(*events, **options)
         raise KeyboardInterrupt
 
-    owner, name = {
-        "row": (monitor.ledger, "save"),
-        "record": (monitor.recorder.outbox, "open_trial"),
-    }[moment]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(owner, name, interrupt)
+        patch.setattr(monitor.table.log, "append", interrupt)
         monitor.started(trials[0])
     monitor.interrupted()
-    assert monitor.ledger.status(trials[0]) == "planned"
-    assert pd.read_parquet(store.folder / "trials.parquet")["attempts"].tolist() == [1]
-    assert records(store) == []
+    assert monitor.table.status(trials[0]) == "planned"
+    again = TrialTable(store)
+    again.plan(monitor.feed.plan, set())
+    assert again.status(trials[0]) == "planned"
+    assert again.started(trials[0]) == 1 + written
 
 
 def test_an_interrupt_as_a_result_is_taken_over_leaves_it_to_the_next_command(
@@ -177,12 +183,12 @@ def test_an_interrupt_as_a_result_is_taken_over_leaves_it_to_the_next_command(
 
     monitor.started(trials[0])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(monitor.ledger, "finished", interrupt)
+        patch.setattr(monitor.table, "finished", interrupt)
         ends(0)
     monitor.interrupted()
     assert trials[0].name in store.finished()
-    assert monitor.ledger.status(trials[0]) == "running", "not planned: it is in the store"
-    assert all(record["kind"] != "finish" for record in records(store)[0])
+    assert monitor.table.status(trials[0]) == "running", "not planned: it is in the store"
+    assert kinds(store, trials[0]) == ["AttemptStarted"]
 
 
 def test_a_quiet_sweep_shows_now_and_then_that_it_lives(trials, monitor, monkeypatch):
@@ -200,8 +206,8 @@ def test_a_trial_stopped_early_is_no_failure(store, trials, monitor):
     monitor.stopped(trials[0])
     assert monitor.out.getvalue().startswith("[1/2] FirstP 96 seed 1")
     assert "stopped early, step 3/9" in monitor.out.getvalue()
-    assert monitor.ledger.status(trials[0]) == "stopped"
-    assert records(store)[0][-1]["status"] == "KILLED"
+    assert monitor.table.status(trials[0]) == "stopped"
+    assert events(store, trials[0])[-1].status == "stopped"
 
 
 def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, monitor, ends):
@@ -211,14 +217,14 @@ def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, mon
     out = monitor.out.getvalue()
     assert out.startswith("[1/2] FirstP 96 seed 1") and f"rests {reason}" in out
     assert monitor.ended == {trials[0].name: "stopped"}
-    assert monitor.ledger.rows[trials[0].name]["stop_reason"] == reason
-    assert records(store)[0][-1]["status"] == "KILLED"
+    assert monitor.table.state.trials[trials[0].name].reason == reason
+    assert events(store, trials[0])[-1].status == "stopped"
     monitor.started(trials[0])
-    assert records(store)[0][-1]["tags"]["attempts"] == "1"
+    assert events(store, trials[0])[-1].attempt == 1
     assert monitor.ended == {} and "attempt" not in monitor.out.getvalue()
     ends(0)
-    assert records(store)[0][-1]["status"] == "FINISHED"
-    assert monitor.ledger.rows[trials[0].name]["attempts"] == 1
+    assert events(store, trials[0])[-1].status == "done"
+    assert monitor.table.state.trials[trials[0].name].attempts == 1
 
 
 @pytest.mark.parametrize(

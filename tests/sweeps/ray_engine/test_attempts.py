@@ -15,7 +15,8 @@ __all__ = ["attempts"]
 
 
 def table(attempts, name="failures"):
-    return pd.read_parquet(attempts.monitor.ledger.store.folder / f"{name}.parquet")
+    attempts.monitor.table.write_tables()
+    return pd.read_parquet(attempts.monitor.table.store.folder / f"{name}.parquet")
 
 
 def fails(attempts, tune_id, reason="ValueError: x"):
@@ -59,7 +60,7 @@ def test_an_error_of_the_trial_itself_is_not_repeated(attempts):
     fails(attempts, "a")
     assert attempts.feed.told == [(trial.name, "failed")]
     assert table(attempts)["kind"].tolist() == ["error"]
-    folder = attempts.monitor.ledger.store.folder
+    folder = attempts.monitor.table.store.folder
     assert (folder / "failures" / f"{trial.name}.txt").read_text() == "line 1"
 
 
@@ -138,7 +139,7 @@ def test_a_death_after_the_last_word_costs_nothing(attempts):
     attempts.reported("a", End("diverged", reason="x"))
     lost(attempts, "a")
     assert attempts.feed.told == [(trial.name, "diverged")]
-    assert not (attempts.monitor.ledger.store.folder / "failures.parquet").exists()
+    assert not attempts.monitor.table.state.lost
 
 
 def test_a_group_that_breaks_as_it_is_sent_home_costs_nothing(attempts):
@@ -146,7 +147,7 @@ def test_a_group_that_breaks_as_it_is_sent_home_costs_nothing(attempts):
     attempts.reported("a", End("diverged", reason="x"))
     fails(attempts, "a", "RuntimeError: Connection closed by peer")
     assert attempts.feed.told == [(trial.name, "diverged")]
-    assert not (attempts.monitor.ledger.store.folder / "failures.parquet").exists()
+    assert not attempts.monitor.table.state.lost
 
 
 def test_the_worker_that_failed_says_the_kind_and_the_node(attempts, monkeypatch):
@@ -173,7 +174,7 @@ def test_a_process_that_ends_without_a_word_is_an_error(attempts):
 def test_a_process_that_dies_before_it_begins_is_an_attempt(attempts):
     trial = attempts.next("a")
     lost(attempts, "a")
-    assert attempts.monitor.ledger.rows[trial.name]["attempts"] == 1
+    assert attempts.monitor.table.state.trials[trial.name].attempts == 1
     assert attempts.next("b") is trial
 
 
@@ -181,7 +182,7 @@ def test_a_trial_that_never_began_is_no_attempt(attempts):
     trial = attempts.next("a")
     attempts.unlaunched("a")
     assert attempts.next("b") is trial
-    assert attempts.monitor.ledger.rows[trial.name]["attempts"] == 0
+    assert attempts.monitor.table.state.trials[trial.name].attempts == 0
 
 
 def test_an_out_of_memory_kill_counts_against_the_dead_and_takes_a_slot_away(attempts):
@@ -201,7 +202,7 @@ def test_what_breaks_down_without_a_culprit_counts_against_nobody(attempts):
     begin(attempts, "a")
     attempts.interrupt(RuntimeError("x"))
     assert attempts.slots == 2 and attempts.next("b")
-    assert not (attempts.monitor.ledger.store.folder / "failures.parquet").exists()
+    assert not attempts.monitor.table.state.lost
 
 
 def test_it_is_over_when_nothing_runs_waits_or_comes_again(attempts):

@@ -12,7 +12,7 @@ import pytest
 from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.attempts import happened, lost_table
-from sweeps.store.lost_attempts import lost_by_kind
+from sweeps.store.failures import lost_by_kind
 from tests.sweeps.report.test_load import write_sweep
 
 HEADING = "What happened on the way"

@@ -21,6 +21,7 @@ from sweeps.report.figures.power_plot import power_plot
 from sweeps.report.figures.query_bars import query_bars
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.reliability import assess
+from tests.sweeps.made_log import MadeLog
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
 
@@ -34,8 +35,8 @@ def _texts(shown: Shown | None) -> list[str]:
     return re.findall(r"<!-- (.*?) -->", shown.drawing.svg)
 
 
-def test_learning_curves_are_read_from_the_outbox(tmp_path: Path) -> None:
-    folder = write_sweep(tmp_path, num_queries=20, outbox=True, fates={(1, 2): "diverged"})
+def test_learning_curves_are_read_from_the_log(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=20, log=True, fates={(1, 2): "diverged"})
     curves = {(one.cell.rpartition("-")[0], one.seed): one for one in
               learning_curves(load_sweep(folder))}  # fmt: skip
     assert len(curves) == 15
@@ -47,29 +48,26 @@ def test_learning_curves_are_read_from_the_outbox(tmp_path: Path) -> None:
 def test_a_later_attempt_replaces_the_steps_of_an_earlier_one(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, num_queries=20)
     name = load_sweep(folder).cells[0].cell
-    lines = [
-        {"kind": "trial", "trial_key": f"sweep/{name}-seed2"},
-        {"kind": "metrics", "step": 1, "values": {"train/loss": 9.0}},
-        {"kind": "trial", "trial_key": f"sweep/{name}-seed2", "attempt": 2},
-        {"kind": "metrics", "step": 1, "values": {"train/loss": 1.0}},
-    ]
-    (folder / "outbox").mkdir()
-    text = "\n".join(map(json.dumps, lines)) + "\n" + '{"kind": "metrics", "st'
-    (folder / "outbox" / "one.jsonl").write_text(text)
+    log = MadeLog(folder)
+    for attempt, loss in ((1, 9.0), (2, 1.0)):
+        log.start(f"{name}-seed2", attempt=attempt)
+        log.report(f"{name}-seed2", 1, loss=loss)
+    with log.path.open("a") as file:
+        file.write('{"event": "reported", "st')
     (curve,) = learning_curves(load_sweep(folder))
     assert (curve.cell, curve.seed, curve.loss) == (name, 2, {1: 1.0})
 
 
 def test_learning_curves_name_all_of_few_cells_and_a_few_of_many(tmp_path: Path) -> None:
-    few = _texts(learning_plot(_analysis(tmp_path / "few", outbox=True)))
+    few = _texts(learning_plot(_analysis(tmp_path / "few", log=True)))
     assert {"FirstP", "MaxP 128/64", "optimiser step", "training loss"} <= set(few)
-    many = _analysis(tmp_path / "many", kinds=EIGHTEEN, outbox=True, fates={(2, 1): "collapsed"})
+    many = _analysis(tmp_path / "many", kinds=EIGHTEEN, log=True, fates={(2, 1): "collapsed"})
     texts = _texts(learning_plot(many))
     assert {"other cells", "failed, diverged or collapsed", "FirstP"} <= set(texts)
     assert sum(text.startswith("MaxP") for text in texts) == 1
 
 
-def test_without_an_outbox_there_are_no_learning_curves(tmp_path: Path) -> None:
+def test_without_a_log_there_are_no_learning_curves(tmp_path: Path) -> None:
     assert learning_plot(_analysis(tmp_path)) is None
 
 
@@ -138,13 +136,11 @@ def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
         lambda analysis, trust: [shown for shown in [learning_plot(analysis)] if shown],
     )
     report = write_report(
-        write_sweep(tmp_path, kinds=FIVE[:2], seeds=(1, 2), num_queries=20, outbox=True)
+        write_sweep(tmp_path, kinds=FIVE[:2], seeds=(1, 2), num_queries=20, log=True)
     )
     assert (report.folder / "plots" / "learning.svg").exists()
     (report.folder / "plots" / "note.txt").write_text("mine")
-    (next(path for path in (tmp_path / "outbox").iterdir())).rename(tmp_path / "kept.jsonl")
-    for path in (tmp_path / "outbox").iterdir():
-        path.unlink()
+    (tmp_path / "events.jsonl").rename(tmp_path / "kept.jsonl")
     write_report(tmp_path)
     left = {path.name for path in (report.folder / "plots").iterdir()}
     assert "learning.svg" not in left and "learning.png" not in left and "note.txt" in left
@@ -153,7 +149,7 @@ def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
 @pytest.mark.slow
 def test_the_same_bytes_come_from_one_and_from_eight_threads(tmp_path: Path) -> None:
     fates = {(2, 1): "collapsed"}
-    folder = write_sweep(tmp_path, outbox=True, fates=fates)
+    folder = write_sweep(tmp_path, log=True, fates=fates)
     code = "import sys, pathlib, sweeps.report as r; r.write_report(pathlib.Path(sys.argv[1]))"
     found = []
     for threads, seed in (("1", "1"), ("8", "2")):

@@ -12,6 +12,7 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from sweeps.report.load import load_sweep
+from tests.sweeps.made_log import MadeLog
 
 FIVE = [
     ("FirstP", 64, 64),
@@ -41,7 +42,7 @@ def write_sweep(
     effect: float = 0.02,  # of each further cell over the baseline, in steps of a quarter
     seed_deviation: float = 0.004,
     optional: bool = True,
-    outbox: bool = False,
+    log: bool = False,
     **changes: Any,
 ) -> Path:
     """A sweep whose scores look like nDCG@10: many zeros, few distinct values, hard queries."""
@@ -50,6 +51,7 @@ def write_sweep(
     fates = fates or {}
     difficulty = rng.beta(1.2, 1.6, num_queries)
     cells, trials, rows = [], [], []
+    made = MadeLog(folder) if log else None
     for position, (group, window, stride) in enumerate(kinds):
         name = f"{group.lower()}-w{window}-s{stride}-{position:012x}"
         cells.append(_cell(name, group, window, stride, optional=optional))
@@ -58,8 +60,8 @@ def write_sweep(
             status = fates.get((position, seed), "done")
             trials.append(_trial(name, window, stride, seed, status, rng))
             lift = effect * position / 4 + rng.normal(0, seed_deviation)
-            if outbox and status != "planned":
-                _write_curve(folder, name, seed, status)
+            if log and status != "planned":
+                _write_curve(made, f"{name}-seed{seed}", seed, status)
             if status in ("done", "collapsed"):
                 rows += _scores(name, seed, difficulty + taste + lift, status == "collapsed", rng)
     described = _described(cells, seeds, num_queries, optional=optional) | changes
@@ -165,25 +167,22 @@ def _scores(
     return rows
 
 
-def _write_curve(folder: Path, name: str, seed: int, status: str) -> None:
-    """One trial of the outbox: 60 steps of a falling loss, the dev measure every 20."""
-    rng = generator(seed, name)
-    lines: list[dict[str, Any]] = [{"kind": "trial", "trial_key": f"sweep-1/{name}-seed{seed}"}]
+def _write_curve(log: MadeLog, trial: str, seed: int, status: str) -> None:
+    """One trial of the log: 60 steps of a falling loss, the dev measure every 20."""
+    rng = generator(seed, trial.rpartition("-seed")[0])
+    log.start(trial)
     for step in range(1, 61):
         if status == "diverged" and step > 35:
             break
         loss = 1.0 if status == "collapsed" else 0.25 + 0.75 * float(np.exp(-step / 15))
-        values = {"train/loss": loss * float(rng.uniform(0.8, 1.2))}
-        lines.append({"kind": "metrics", "step": step, "values": values})
+        loss *= float(rng.uniform(0.8, 1.2))
+        dev = None
         if step % 20 == 0:
             top = 0.05 if status == "collapsed" else 0.4 - 0.2 * float(np.exp(-step / 20))
-            values = {"dev/ndcg_cut_10": top + float(rng.normal(0, 0.004))}
-            lines.append({"kind": "metrics", "step": step, "values": values})
+            dev = {"nDCG@10": top + float(rng.normal(0, 0.004))}
+        log.report(trial, step, dev, loss=loss)
     if status in ("done", "collapsed"):
-        lines.append({"kind": "finish", "metrics": {"best/step": 60.0}})
-    (folder / "outbox").mkdir(exist_ok=True)
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "outbox" / f"{name}-seed{seed}.jsonl").write_text(text)
+        log.end(trial, status, best_step=60)
 
 
 def test_a_folder_without_a_sweep_is_refused_with_the_missing_files(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ PLOTS = {"forest", "heat", "learning", "pareto", "power", "queries", "strip"}
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Five cells, three seeds each, a clear effect."""
     return write_report(
-        write_sweep(tmp_path_factory.mktemp("healthy"), num_queries=100, effect=0.08, outbox=True)
+        write_sweep(tmp_path_factory.mktemp("healthy"), num_queries=100, effect=0.08, log=True)
     )
 
 
@@ -100,7 +100,7 @@ def test_every_file_is_written_and_nothing_temporary_stays(healthy: Report) -> N
     assert {path.stem for path in (healthy.folder / "plots").glob("*.svg")} == PLOTS
     assert {path.stem for path in (healthy.folder / "plots").glob("*.png")} == PLOTS
     assert sorted(path.name for path in healthy.folder.parent.iterdir()) == [
-        "outbox",
+        "events.jsonl",
         "per_query.parquet",
         "report",
         "sweep.json",

@@ -29,7 +29,7 @@ from sweeps.search.halving import (
 from sweeps.search.make import make_search
 from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import Ledger
+from sweeps.store.trial_table import COSTS, TrialTable
 from tests.sweeps.search.halving_player import EPOCHS, FOUR, HALVING, NINE, Player, curve, wide
 
 __all__ = ["wide"]
@@ -230,30 +230,24 @@ def test_drawn_configurations_are_judged_in_the_order_in_which_they_were_drawn(p
 def test_what_rests_is_never_told_as_finished(wide, tmp_path):
     player = Player(tmp_path, wide)
     search = player.play()
-    ledger = Ledger(player.store)
+    ledger = TrialTable(player.store)
     resting = search.resting()
     finished = player.store.finished()
     for name in finished:
-        costs = dict.fromkeys(ledger_costs(), 1.0)
+        costs = dict.fromkeys(COSTS, 1.0)
         path = player.store.folder / "runs" / name / "result.json"
         path.write_text(json.dumps({"status": "done"} | costs))
     missing = {trial.name for trial in ledger.plan(wide, finished, resting)}
     assert resting and set(resting) <= missing and not set(resting) & finished
-    stopped = [row for row in ledger.rows.values() if row["status"] == "stopped"]
+    stopped = [row for row in ledger.state.rows() if row["status"] == "stopped"]
     assert len(stopped) == len(resting)
     assert all("of 9 epochs, dev nDCG@10" in row["stop_reason"] for row in stopped)
-
-
-def ledger_costs() -> tuple[str, ...]:
-    from sweeps.store.trial_table import COSTS
-
-    return COSTS
 
 
 def test_going_on_is_no_further_attempt_and_a_death_is(wide, tmp_path):
     store = Store(str(tmp_path), "window_stride")
     store.open()
-    ledger, trial = Ledger(store), next(wide.trials())
+    ledger, trial = TrialTable(store), next(wide.trials())
     assert ledger.started(trial) == 1
     ledger.lost(trial, "stopped", "after 1 of 9 epochs")
     assert ledger.started(trial) == 1
@@ -264,11 +258,11 @@ def test_a_grid_takes_up_what_halving_has_stopped_without_a_lost_attempt(wide, t
     store = Store(str(tmp_path), "window_stride")
     store.open()
     trial = next(wide.trials())
-    ledger = Ledger(store)
+    ledger = TrialTable(store)
     ledger.started(trial)
     ledger.lost(trial, "stopped", "after 1 of 9 epochs")
-    assert trial in Ledger(store).plan(wide, set())
-    again = Ledger(store)
+    assert trial in TrialTable(store).plan(wide, set())
+    again = TrialTable(store)
     again.plan(wide, set())
     assert again.status(trial) == "planned" and again.started(trial) == 1
 

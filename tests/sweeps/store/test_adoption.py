@@ -2,12 +2,13 @@
 
 import pytest
 
+from rank_core.checkpoints.weights import WEIGHTS
+from rank_core.ranking.chunk_scores import CHUNK_SCORES
 from sweeps import chunk_counts, window_stride
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
-from sweeps.store.adoption import adopt, adoptable
-from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import Ledger
+from sweeps.store.trial_store import LEFT_FOR_OTHERS, Store
+from sweeps.store.trial_table import TrialTable
 
 SAME = ("chunking.stride=32", "chunking.max_document_tokens=120")
 
@@ -44,9 +45,9 @@ def test_a_cell_that_two_sweeps_share_runs_once(plans, tmp_path, leave_result):
     assert len(shared) >= 2, "two seeds of the same cell"
     for name in names(first.trials()):
         leave_result(theirs, name)
-    assert adoptable(ours, second.trials()) == shared
-    assert adopt(ours, second.trials()) == shared
-    missing = Ledger(ours).plan(second, ours.finished())
+    assert ours.adoptable(second.trials()) == shared
+    assert ours.adopt(second.trials()) == shared
+    missing = TrialTable(ours).plan(second, ours.finished())
     assert names(missing) == names(second.trials()) - shared
 
 
@@ -61,8 +62,8 @@ def test_a_trial_that_is_to_keep_its_weights_is_not_taken_from_one_that_did_not(
     options = parse([*words, "training.keep_weights=true"], prog="x.py", description="")
     keeping = make_plan(window_stride.EXPERIMENT, options)
     assert names(keeping.trials()) == names(first.trials())
-    assert adopt(ours, keeping.trials()) == set()
-    assert adopt(ours, first.trials()) == names(first.trials())
+    assert ours.adopt(keeping.trials()) == set()
+    assert ours.adopt(first.trials()) == names(first.trials())
 
 
 def test_a_wider_grid_and_more_seeds_run_only_what_is_missing(plan_of, tmp_path, leave_result):
@@ -72,9 +73,14 @@ def test_a_wider_grid_and_more_seeds_run_only_what_is_missing(plan_of, tmp_path,
         leave_result(store, trial.name)
     done = store.finished()
     more_seeds = plan_of(*words, "--num-seeds", "3")
-    missing = Ledger(store).plan(more_seeds, done)
+    missing = TrialTable(store).plan(more_seeds, done)
     assert {trial.seed for trial in missing} == {3} and len(missing) == len(more_seeds.cells)
     wider = plan_of("chunking.window=48,64", "chunking.stride=32", "--num-seeds", "2")
-    missing = Ledger(store).plan(wider, done)
+    missing = TrialTable(store).plan(wider, done)
     assert names(missing) == names(wider.trials()) - done
     assert {trial.config.chunking.window for trial in missing} == {64}
+
+
+def test_what_a_twin_may_lack_has_its_names():
+    files = {"train.run.gz", WEIGHTS, CHUNK_SCORES}
+    assert set(LEFT_FOR_OTHERS.values()) == files

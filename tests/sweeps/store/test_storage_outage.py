@@ -14,10 +14,9 @@ from sweeps.store import storage_retry as patience
 from sweeps.store.rungs import Rung, leave_rung
 from sweeps.store.storage_retry import StorageAway
 from sweeps.store.sweep_file import manifest
+from sweeps.store.trial_events import read_lines
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import Ledger
-from sweeps.tracking.outbox import Outbox
-from sweeps.tracking.trial_file import read_lines, trial_files
+from sweeps.store.trial_table import TrialTable
 
 AWAY_SECONDS = 0.15
 
@@ -55,40 +54,48 @@ def away(share, seconds=AWAY_SECONDS, noticed=lambda: True):
     thread.join()
 
 
-def records(box):
-    return [line.record for path in trial_files(box.folder) for line in read_lines(path)]
+@pytest.fixture
+def follows(share, plan_of):
+    """A driver over the share, with its first trial."""
+    store = Store(str(share), "window_stride")
+    store.open()
+    table = TrialTable(store)
+    return table, table.plan(plan_of(), store.finished())[0]
 
 
-def test_records_of_an_outage_are_there_once_and_in_order(share, caplog):
-    box = Outbox(share / "outbox", "ws")
-    box.open_trial("a", name="x", params={}, tags={})
+def kinds(table):
+    return [type(line.event).__name__ for line in read_lines(table.log.path)]
+
+
+def news(step):
+    return {"step": step, "num_steps": 9, "curve": [], "dev": None}
+
+
+def test_events_of_an_outage_are_there_once_and_in_order(share, follows, caplog):
+    table, trial = follows
+    table.started(trial)
     start = time.monotonic()
     with away(share):
         for step in range(3):
-            box.metrics("a", {"train/loss": 1.0}, step=step)
-        box.finish("a", "FINISHED", {"test/p_5": 0.5})
+            table.reported(trial, news(step))
+        table.lost(trial, "failed", "x")
     assert time.monotonic() - start >= AWAY_SECONDS
-    kinds = [record["kind"] for record in records(box)]
-    assert kinds == ["trial", "metrics", "metrics", "metrics", "finish"]
+    assert kinds(table) == ["AttemptStarted", "Reported", "Reported", "Reported", "TrialEnded"]
     assert "the storage is back" in caplog.text
 
 
-def test_a_trial_that_cannot_be_read_is_not_taken_for_a_new_one(share):
-    Outbox(share / "outbox", "ws").open_trial("a", name="x", params={}, tags={})
-    box = Outbox(share / "outbox", "ws")  # of a driver that goes on
+def test_a_log_that_cannot_be_read_is_not_taken_for_an_empty_one(share, follows):
+    table, trial = follows
+    table.started(trial)
     with away(share):
-        assert box.knows("a") and not box.is_finished("a")
+        again = TrialTable(table.store)  # of a driver that goes on
     with away(share):
-        box.open_trial("a", name="x", params={}, tags={})
-    assert [(record["kind"], record["attempt"]) for record in records(box)] == [
-        ("trial", 1),
-        ("attempt", 2),
-    ]
+        assert again.started(trial) == 2
 
 
-def test_what_was_written_before_the_error_is_not_written_again(share, monkeypatch):
-    box = Outbox(share / "outbox", "ws")
-    box.open_trial("a", name="x", params={}, tags={})
+def test_what_was_written_before_the_error_is_not_written_again(follows, monkeypatch):
+    table, trial = follows
+    table.started(trial)
     sync, calls = os.fsync, []
 
     def fails_once(handle):
@@ -98,32 +105,29 @@ def test_what_was_written_before_the_error_is_not_written_again(share, monkeypat
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", fails_once)
-    box.finish("a", "FINISHED", {})
+    table.lost(trial, "failed", "x")
     assert len(calls) == 2
-    assert [record["kind"] for record in records(box)] == ["trial", "finish"]
+    assert kinds(table) == ["AttemptStarted", "TrialEnded"]
 
 
-def test_a_folder_that_stays_away_ends_the_wait(share, monkeypatch):
+def test_a_folder_that_stays_away_ends_the_wait(share, follows, monkeypatch):
     monkeypatch.setattr(patience, "WAIT_SECONDS", 0.05)
-    box = Outbox(share / "outbox", "ws")
-    box.open_trial("a", name="x", params={}, tags={})
+    table, trial = follows
+    table.started(trial)
     with away(share, seconds=0.3), pytest.raises(StorageAway, match="does not take a record"):
-        box.metrics("a", {"train/loss": 1.0}, step=1)
-    box.metrics("a", {"train/loss": 1.0}, step=1)
-    assert [record["kind"] for record in records(box)] == ["trial", "metrics"]
+        table.reported(trial, news(1))
+    table.reported(trial, news(1))
+    assert kinds(table) == ["AttemptStarted", "Reported"]
 
 
-def test_the_ledger_takes_over_a_result_that_can_be_read_only_later(share, plan_of, leave_result):
-    store = Store(str(share), "window_stride")
-    store.open()
-    ledger = Ledger(store)
-    trial = ledger.plan(plan_of(), store.finished())[0]
-    leave_result(store, trial.name)
+def test_a_result_is_taken_over_that_can_be_read_only_later(share, follows, leave_result):
+    table, trial = follows
+    leave_result(table.store, trial.name)
     with away(share):
-        ledger.started(trial)
+        table.started(trial)
     with away(share):
-        ledger.finished(trial)
-    assert Ledger(store).rows[trial.name]["status"] == "done"
+        table.finished(trial)
+    assert TrialTable(table.store).status(trial) == "done"
 
 
 SIX = ("chunking.window=16,24,32", "chunking.stride=8,16")

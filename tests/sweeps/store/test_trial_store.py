@@ -3,12 +3,14 @@
 import os
 import shutil
 import uuid
+from types import SimpleNamespace
 
 import pytest
 
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
 from sweeps.store.trial_store import Store
 
 
@@ -124,12 +126,18 @@ def test_what_names_no_storage_is_refused(storage):
         Store(storage, "sweep")
 
 
+def trials(*names, keep_weights=False):
+    """As much of a plan's trials as the store looks at."""
+    config = TrialConfig().override({"training.keep_weights": keep_weights})
+    return [SimpleNamespace(name=name, config=config) for name in names]
+
+
 def test_another_sweeps_finished_trial_is_taken_over_whole(storage, own_mirrors, leave_result):
     theirs, ours = opened(storage, "theirs"), opened(storage, "ours")
     for name in ("a-seed1", "a-seed2", "b-seed1"):
         leave_result(theirs, name)
     leave_result(ours, "own-seed1")
-    wanted = dict.fromkeys(("a-seed1", "b-seed1", "own-seed1", "nowhere-seed1"), ())
+    wanted = trials("a-seed1", "b-seed1", "own-seed1", "nowhere-seed1")
     assert ours.adopt(wanted) == {"a-seed1", "b-seed1"}
     assert ours.adopt(wanted) == set()
     assert ours.finished() == {"a-seed1", "b-seed1", "own-seed1"}
@@ -146,14 +154,14 @@ def test_a_trial_that_lacks_what_later_trials_need_is_not_taken_over(
 ):
     theirs, ours = opened(storage, "theirs"), opened(storage, "ours")
     leave_result(theirs, "a-seed1")
-    assert ours.adopt({"a-seed1": ("weights.safetensors",)}) == set()
-    assert ours.adopt({"a-seed1": ("per_query.parquet",)}) == {"a-seed1"}
+    assert ours.adopt(trials("a-seed1", keep_weights=True)) == set()
+    assert ours.adopt(trials("a-seed1")) == {"a-seed1"}
 
 
 def test_a_folder_shares_the_bytes_and_survives_the_other_sweep(tmp_path, leave_result):
     theirs, ours = (opened(tmp_path / "s", name) for name in ("theirs", "ours"))
     leave_result(theirs, "a-seed1")
-    ours.adopt({"a-seed1": ()})
+    ours.adopt(trials("a-seed1"))
     mine, other = (s.folder / "runs/a-seed1/per_query.parquet" for s in (ours, theirs))
     assert mine.samefile(other)
     shutil.rmtree(theirs.folder)
@@ -167,7 +175,7 @@ def test_where_the_disk_knows_no_links_files_are_copied(tmp_path, leave_result, 
     monkeypatch.setattr(os, "link", no_links)
     theirs, ours = (opened(tmp_path / "s", name) for name in ("theirs", "ours"))
     leave_result(theirs, "a-seed1")
-    assert ours.adopt({"a-seed1": ()}) == {"a-seed1"}
+    assert ours.adopt(trials("a-seed1")) == {"a-seed1"}
     assert not (ours.folder / "runs/a-seed1/result.json").samefile(
         theirs.folder / "runs/a-seed1/result.json"
     )

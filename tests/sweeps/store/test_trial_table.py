@@ -1,13 +1,16 @@
 """The table of trials over several commands on one store."""
 
+import json
 import math
 import uuid
 
 import pandas as pd
 import pytest
 
+from rank_core.errors import BadInput
+from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import COSTS, Ledger, per_query_table
+from sweeps.store.trial_table import COSTS, TrialTable, per_query_table
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 
@@ -20,11 +23,13 @@ def store(tmp_path):
 
 
 def table(store):
+    """`trials.parquet` as a command leaves it."""
+    TrialTable(store).write_tables()
     return pd.read_parquet(store.folder / "trials.parquet")
 
 
 def test_a_trial_is_in_the_table_once_it_was_started(store, plan_of):
-    plan, ledger = plan_of(*SMALL), Ledger(store)
+    plan, ledger = plan_of(*SMALL), TrialTable(store)
     missing = ledger.plan(plan, store.finished())
     assert [trial.name for trial in missing] == [trial.name for trial in plan.trials()]
     assert len(table(store)) == 0
@@ -36,7 +41,7 @@ def test_a_trial_is_in_the_table_once_it_was_started(store, plan_of):
 
 
 def test_a_finished_trial_brings_its_costs(store, plan_of, leave_result):
-    plan, ledger = plan_of(*SMALL), Ledger(store)
+    plan, ledger = plan_of(*SMALL), TrialTable(store)
     trial = ledger.plan(plan, store.finished())[0]
     ledger.started(trial)
     leave_result(store, trial.name, seconds=7.0)
@@ -58,13 +63,13 @@ def test_a_finished_trial_brings_its_costs(store, plan_of, leave_result):
     "status, again", [("diverged", False), ("failed", True), ("planned", True), ("running", True)]
 )
 def test_the_next_command_repeats_all_but_what_would_diverge_again(store, plan_of, status, again):
-    plan, ledger = plan_of(*SMALL), Ledger(store)
+    plan, ledger = plan_of(*SMALL), TrialTable(store)
     trial = ledger.plan(plan, store.finished())[0]
     ledger.started(trial)
     if status != "running":  # a killed driver leaves that one behind
         ledger.lost(trial, status, "the reason")
         assert table(store)["stop_reason"].tolist() == ["the reason"]
-    later = Ledger(store)
+    later = TrialTable(store)
     names = [missing.name for missing in later.plan(plan, store.finished())]
     assert (trial.name in names) == again
     assert len(names) == 3 + again
@@ -73,12 +78,12 @@ def test_the_next_command_repeats_all_but_what_would_diverge_again(store, plan_o
 
 @pytest.mark.parametrize("status", ["done", "collapsed"])
 def test_the_store_decides_what_is_finished(store, plan_of, leave_result, status):
-    plan, ledger = plan_of(*SMALL), Ledger(store)
+    plan, ledger = plan_of(*SMALL), TrialTable(store)
     trial = ledger.plan(plan, store.finished())[2]
     ledger.started(trial)
     # The driver is killed here; the trial's process finishes all the same.
     leave_result(store, trial.name, status=status)
-    later = Ledger(store)
+    later = TrialTable(store)
     missing = [one.name for one in later.plan(plan, store.finished())]
     assert len(missing) == 3 and trial.name not in missing
     assert later.status(trial) == status
@@ -89,7 +94,7 @@ def test_a_lost_table_is_made_again_from_the_store(store, plan_of, leave_result)
     plan = plan_of(*SMALL)
     for trial in plan.trials():
         leave_result(store, trial.name)
-    assert Ledger(store).plan(plan, store.finished()) == []
+    assert TrialTable(store).plan(plan, store.finished()) == []
     assert set(table(store)["status"]) == {"done"}
     assert len(table(store)) == 4
 
@@ -97,7 +102,7 @@ def test_a_lost_table_is_made_again_from_the_store(store, plan_of, leave_result)
 def test_attempts_count_up_over_commands(store, plan_of):
     plan = plan_of(*SMALL)
     for number in (1, 2, 3):
-        ledger = Ledger(store)
+        ledger = TrialTable(store)
         assert ledger.started(ledger.plan(plan, store.finished())[0]) == number
     assert table(store)["attempts"].tolist() == [3]
 
@@ -106,13 +111,13 @@ def test_to_go_on_from_a_rung_is_no_attempt_but_to_die_on_the_way_is_one(store, 
     plan = plan_of(*SMALL)
     trial = next(plan.trials())
     resting = {trial.name: "after 1 of 9 epochs"}
-    ledger = Ledger(store)
+    ledger = TrialTable(store)
     ledger.plan(plan, set())
     assert ledger.started(trial) == 1
     ledger.lost(trial, "stopped", resting[trial.name])  # it has paused
     ledger.plan(plan, set(), resting)
     assert ledger.started(trial) == 1
-    again = Ledger(store)  # the driver died meanwhile
+    again = TrialTable(store)  # the driver died meanwhile
     again.plan(plan, set(), resting)
     assert again.status(trial) == "stopped" and again.started(trial) == 2
 
@@ -123,7 +128,7 @@ def test_rows_of_other_plans_stay(store, plan_of, leave_result):
         for trial in plan.trials():
             if trial.name not in store.finished():
                 leave_result(store, trial.name)
-        Ledger(store).plan(plan, store.finished())
+        TrialTable(store).plan(plan, store.finished())
     assert len(table(store)) == 6  # the baseline is in both plans
     assert table(store)["cell"].nunique() == 3
 
@@ -135,7 +140,7 @@ def test_another_machine_goes_on_with_a_remote_store(plan_of, leave_result, tmp_
         monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / machine))
         store = Store(storage, "window_stride")
         store.open()
-        ledger = Ledger(store)
+        ledger = TrialTable(store)
         missing = ledger.plan(plan, store.finished())
         assert len(missing) == 4 - finished
         ledger.started(missing[0])
@@ -153,3 +158,74 @@ def test_per_query_values_are_put_one_below_the_other(store, leave_result):
         == [("a", 1)] * 6 + [("b", 1)] * 6
     )
     assert list(together.columns) == ["cell", "seed", "split", "query_id", "measure", "value"]
+
+
+def test_the_tables_are_written_where_a_command_ends_by_an_error(store, plan_of):
+    plan, ledger = plan_of(*SMALL), TrialTable(store)
+    trial = ledger.plan(plan, store.finished())[0]
+    with pytest.raises(KeyboardInterrupt), ledger.kept():
+        ledger.started(trial)
+        ledger.failed(trial, Failure("node lost", "gone"), again=True)
+        raise KeyboardInterrupt
+    [row] = pd.read_parquet(store.folder / "trials.parquet").to_dict("records")
+    assert (row["status"], row["attempts"]) == ("running", 1)
+    [lost] = pd.read_parquet(store.folder / "failures.parquet").to_dict("records")
+    assert lost["kind"] == "node lost" and lost["time"].endswith("+00:00")
+
+
+def test_a_trial_pauses_again_and_again_within_one_attempt(store, plan_of):
+    """And a search without rungs, which takes it up from its beginning, counts none either."""
+    plan, ledger = plan_of(*SMALL), TrialTable(store)
+    trial = ledger.plan(plan, store.finished())[0]
+    for _ in range(3):
+        assert ledger.started(trial) == 1
+        ledger.lost(trial, "stopped", "after 1 of 9 epochs")
+    again = TrialTable(store)
+    again.plan(plan, set())
+    assert again.status(trial) == "planned" and again.started(trial) == 1
+    ledger = TrialTable(store)  # the driver died
+    ledger.plan(plan, set())
+    assert ledger.started(trial) == 2
+
+
+@pytest.mark.parametrize(
+    "content, words", [("{", "JSONDecodeError"), ('{"status": "done"}', "missing: train_seconds")]
+)
+def test_a_damaged_result_is_named(store, plan_of, leave_result, content, words):
+    plan = plan_of(*SMALL)
+    trial = next(plan.trials())
+    leave_result(store, trial.name)
+    path = store.folder / "runs" / trial.name / "result.json"
+    path.write_text(content)
+    with pytest.raises(BadInput, match=words) as error:
+        TrialTable(store).plan(plan, store.finished())
+    assert str(path) in str(error.value)
+
+
+def news(step, dev=None):
+    point = {"step": step, "seconds": 0.0, "loss": 1 / step, "learning_rate": 1e-3}
+    return {"step": step, "num_steps": 3, "curve": [point], "dev": dev}
+
+
+@pytest.mark.parametrize("seen", [0, 1, 3])
+def test_a_trial_in_the_store_gets_its_missing_reports_and_its_end(
+    store, plan_of, leave_result, seen
+):
+    """Whose driver died before it could record them."""
+    plan, ledger = plan_of(*SMALL), TrialTable(store)
+    trial, history = next(plan.trials()), [news(1), news(2), news(3, {"nDCG@10": 0.4})]
+    if seen:
+        ledger.started(trial)
+    for one in history[:seen]:
+        ledger.reported(trial, one)
+    leave_result(store, trial.name)
+    folder = store.folder / "runs" / trial.name
+    (folder / "history.jsonl").write_text("\n".join(map(json.dumps, history)))
+    for _ in range(2):  # the second time adds nothing
+        ledger = TrialTable(store)
+        ledger.plan(plan, store.finished())
+    events = [line.event for line in ledger.log.read() if line.event.trial == trial.name]
+    names = [type(event).__name__ for event in events]
+    assert names == ["AttemptStarted", "Reported", "Reported", "Reported", "TrialEnded"]
+    assert [event.step for event in events[1:4]] == [1, 2, 3], "every report once"
+    assert events[-1].files == ["history.jsonl", "per_query.parquet", "result.json"]

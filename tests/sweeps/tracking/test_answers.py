@@ -1,7 +1,7 @@
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE
 
-from sweeps.tracking.answers import Answer, meaning
+from sweeps.tracking.upload import Answer, meaning
 
 
 def test_an_exhausted_pool_is_no_refusal_and_an_illegal_value_is():

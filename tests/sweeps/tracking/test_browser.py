@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from sweeps.tracking.client import connect
-from sweeps.tracking.outbox import Outbox
 from sweeps.tracking.server import local_server
 from sweeps.tracking.summary import MeasureSummary, SummaryRow, log_summary
 from sweeps.tracking.ui import links
 from sweeps.tracking.uploader import Uploader
+from tests.sweeps.made_log import MadeLog
 
 pytestmark = [
     pytest.mark.long,
@@ -26,12 +26,7 @@ pytestmark = [
 EXPERIMENT = "rank/ws"
 SHOWN = {
     "trials: Configurations (mean over seeds)": ["Group: 48/32", "test/p_5", "cost/train_seconds"],
-    "trials: Trials": ["48 32 #2", "96 64 #3", "test/p_5", ">seed<"],
-    "trials: Parallel coordinates": ["Parallel Coordinates", "chunking.window", "chunking.stride"],
-    "trials: Cost against effectiveness": ["cost/train_seconds vs. test/p_5"],
     "summary: Configurations (mean over seeds)": ["agg/p_5_mean", "48/32", "96/64"],
-    "summary: Parallel coordinates": ["Parallel Coordinates", "agg/p_5_mean"],
-    "summary: Cost against effectiveness": ["cost/train_seconds vs. agg/p_5_mean"],
 }
 
 
@@ -44,34 +39,33 @@ def base(tmp_path_factory):
     (report / "plots" / "forest.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
     (report / "table.md").write_text("| system | P@5 |\n|---|---|\n| 48/32 | .5 |\n")
     with local_server(f"sqlite:///{home / 'mlflow.db'}") as (base, _):
-        box, rows = Outbox(home / "outbox", "ws"), []
+        log, rows = MadeLog(home / "ws"), []
         for window, stride in ((48, 32), (96, 64)):
             label = f"{window}/{stride}"
             params = {"chunking.window": window, "chunking.stride": stride}
-            values = pd.concat([_trial(box, home, params, seed) for seed in (1, 2, 3)])
+            values = pd.concat([_trial(log, params, seed) for seed in (1, 2, 3)])
             measures = {"p_5": MeasureSummary(values["value"].mean(), 0.01, 3)}
             costs = {"train_seconds": float(window)}
             rows.append(SummaryRow(label, label, measures, params, {}, costs, values))
-        uploader = Uploader(box.folder, base, EXPERIMENT)
+        uploader = Uploader(log.folder, base, EXPERIMENT)
         uploader.start()
         assert uploader.close(60) == 0
         assert log_summary(base, f"{EXPERIMENT}/summary", rows, report) == 2
         yield base
 
 
-def _trial(box: Outbox, home: Path, params: dict[str, int], seed: int) -> pd.DataFrame:
+def _trial(log: MadeLog, params: dict[str, int], seed: int) -> pd.DataFrame:
     window, stride = params.values()
-    key, file = f"w{window}-seed{seed}", home / f"w{window}-seed{seed}" / "per_query.parquet"
-    file.parent.mkdir()
+    trial = f"w{window}-seed{seed}"
+    folder = log.folder / "runs" / trial
+    folder.mkdir(parents=True)
     rows = [("test", f"q{n}", "P@5", (window + seed + n) / 200) for n in range(5)]
     values = pd.DataFrame(rows, columns=["split", "query_id", "measure", "value"])
-    values.to_parquet(file)
-    tags = {"config.id": f"{window}/{stride}"}
-    name = f"{window} {stride} #{seed}"
-    box.open_trial(key, name=name, params=params | {"seed": seed}, tags=tags)
-    box.metrics(key, {"train/loss": 1.0}, 1)
-    finals = {"test/p_5": values["value"].mean(), "cost/train_seconds": float(window)}
-    box.finish(key, "FINISHED", finals, {}, [(file, "eval")])
+    values.to_parquet(folder / "per_query.parquet")
+    log.start(trial, label=f"{window}/{stride}", swept=params)
+    log.report(trial, 1, loss=1.0)
+    test = {"P@5": values["value"].mean()}
+    log.end(trial, test=test, train_seconds=float(window), files=["per_query.parquet"])
     return values
 
 

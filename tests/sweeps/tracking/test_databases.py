@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from sweeps.tracking.client import connect
-from sweeps.tracking.outbox import Outbox, pending
+from sweeps.tracking.cursor import pending
 from sweeps.tracking.server import local_server
 from sweeps.tracking.uploader import Uploader
+from tests.sweeps.made_log import MadeLog
 
 pytestmark = pytest.mark.long
 
@@ -89,24 +90,24 @@ def test_four_processes_on_a_new_postgresql_database_all_succeed(postgres, four_
     client = connect(uri)
     experiment = client.get_experiment_by_name("rank/ws")
     runs = client.search_runs([experiment.experiment_id])
-    assert sorted(run.info.run_name for run in runs) == ["0", "1", "2", "3"]
+    assert sorted(run.info.run_name for run in runs) == ["#0", "#1", "#2", "#3"]
     assert not leaks(tmp_path)
 
 
-def small_outbox(folder: Path) -> Outbox:
-    box = Outbox(folder / "outbox", "ws")
-    evidence = folder / "config.json"
-    evidence.write_text("{}")
-    for seed in ("1", "2"):
-        box.open_trial(seed, name=f"#{seed}", params={"seed": seed}, tags={"config.id": "c"})
+def small_log(folder: Path) -> MadeLog:
+    log = MadeLog(folder / "ws")
+    for trial in ("c-seed1", "c-seed2"):
+        (log.folder / "runs" / trial).mkdir(parents=True)
+        (log.folder / "runs" / trial / "config.json").write_text("{}")
+        log.start(trial)
         for step in range(1, 51):
-            box.metrics(seed, {"train/loss": 1 / step}, step)
-        box.finish(seed, "FINISHED", {"test/p_5": 0.5}, {}, [(evidence, "config")])
-    return box
+            log.report(trial, step, loss=1 / step)
+        log.end(trial, files=["config.json"])
+    return log
 
 
-def upload(box: Outbox, base: str, seconds: float = 60) -> int:
-    uploader = Uploader(box.folder, base, "rank/ws")
+def upload(log: MadeLog, base: str, seconds: float = 60) -> int:
+    uploader = Uploader(log.folder, base, "rank/ws")
     uploader.start()
     return uploader.close(seconds)
 
@@ -133,16 +134,16 @@ def leaks(folder: Path) -> list[Path]:
 
 
 @needs_postgres
-def test_a_server_over_postgresql_takes_an_outbox_twice_and_stores_it_once(postgres, tmp_path):
+def test_a_server_over_postgresql_takes_a_log_twice_and_stores_it_once(postgres, tmp_path):
     uri = new_database(postgres, "team")
-    box = small_outbox(tmp_path)
+    log = small_log(tmp_path)
     options = ["--artifacts-destination", (tmp_path / "artifacts").as_uri()]
     with local_server(uri, options=options) as (base, server):
         assert PASSWORD not in Path(f"/proc/{server.pid}/cmdline").read_text()
         for _ in range(2):
-            assert upload(box, base) == 0
+            assert upload(log, base) == 0
             assert_arrived(base)
-            (box.folder / "state.json").unlink()
+            (log.folder / "mlflow" / "cursor.json").unlink()
     assert not leaks(tmp_path)
 
 
@@ -166,17 +167,17 @@ def test_a_server_that_asks_who_is_there_takes_records_from_those_who_say_it(
         "MLFLOW_AUTH_ADMIN_PASSWORD": PASSWORD,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": "any text of a test",
     }
-    box = small_outbox(tmp_path)
+    log = small_log(tmp_path)
     store = f"sqlite:///{tmp_path / 'mlflow.db'}"
     with local_server(store, options=["--app-name", "basic-auth"], env=env) as (base, _):
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"{base}/api/2.0/mlflow/experiments/get?experiment_id=0")
         with caplog.at_level(logging.WARNING, "sweeps.tracking"):
-            assert upload(box, base, 3) == pending(box.folder) > 100
+            assert upload(log, base, 3) == pending(log.folder) > 100
         assert "takes nothing at the moment" in caplog.text
         monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", PASSWORD)
-        assert upload(box, base) == 0
+        assert upload(log, base) == 0
         assert_arrived(base)
-    assert not (box.folder / "dead").exists()
+    assert not (log.folder / "mlflow" / "refused.jsonl").exists()
     assert not leaks(tmp_path)

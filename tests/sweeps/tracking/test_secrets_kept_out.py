@@ -25,6 +25,7 @@ def test_the_reason_of_a_failure_is_kept_without_its_secrets(plan_of, tmp_path, 
     monitor.started(second)
     monitor.finished(second, End("diverged", reason=REASON))
 
+    monitor.table.write_tables()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     texts = [path.read_bytes() for path in files if path.suffix != ".parquet"]
     tables = [pd.read_parquet(path) for path in files if path.suffix == ".parquet"]

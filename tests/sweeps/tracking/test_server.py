@@ -15,10 +15,11 @@ from mlflow.entities import Metric, Param, RunTag
 
 from rank_core.errors import BadInput
 from sweeps.tracking.client import connect
-from sweeps.tracking.outbox import Outbox
+from sweeps.tracking.cursor import Cursor
 from sweeps.tracking.server import local_server
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.views import deep_link
+from tests.sweeps.made_log import MadeLog
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +41,13 @@ def _points(uri: str) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def _write_slowly(box: Outbox, pause_s: float) -> None:
+def _write_slowly(log: MadeLog, pause_s: float) -> None:
     for seed in range(TRIALS):
-        box.open_trial(str(seed), name=f"#{seed}", params={"seed": seed}, tags={"config.id": "c"})
+        log.start(f"c-seed{seed}")
         for step in range(1, STEPS + 1):
-            box.metrics(str(seed), {"train/loss": 1 / step}, step)
+            log.report(f"c-seed{seed}", step, loss=1 / step)
             time.sleep(pause_s)
-        box.finish(str(seed), "FINISHED", {"test/p_5": seed / 10}, {}, [])
+        log.end(f"c-seed{seed}")
 
 
 def _wait_for(condition, seconds: float = 60) -> None:
@@ -57,17 +58,17 @@ def _wait_for(condition, seconds: float = 60) -> None:
 
 
 def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tmp_path, caplog):
-    folder, store = tmp_path / "outbox", f"sqlite:///{tmp_path / 'mlflow.db'}"
-    box = Outbox(folder, "ws")
-    writer = threading.Thread(target=_write_slowly, args=(box, 0.01))
+    folder, store = tmp_path / "ws", f"sqlite:///{tmp_path / 'mlflow.db'}"
+    log = MadeLog(folder)
+    writer = threading.Thread(target=_write_slowly, args=(log, 0.01))
     caplog.set_level(logging.WARNING, "sweeps.tracking")
     with local_server(store) as (base, process):
         port = int(base.rpartition(":")[2])
         uploader = Uploader(folder, base, "rank/ws")
         uploader.start()
         writer.start()
-        state = folder / "state.json"
-        _wait_for(lambda: state.exists() and state.read_text().count("jsonl") >= 4)
+        size = len(log.path.read_bytes())
+        _wait_for(lambda: Cursor.load(folder).offset > size + 20_000)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     _wait_for(lambda: "takes nothing" in caplog.text)
@@ -84,7 +85,7 @@ def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tm
 def test_four_processes_on_a_new_database_all_succeed(four_at_once, tmp_path):
     uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
     four_at_once(uri)
-    assert sorted(_points(uri)) == ["0", "1", "2", "3"]
+    assert sorted(_points(uri)) == ["#0", "#1", "#2", "#3"]
 
 
 CLIENTS, BATCHES, POINTS = 40, 8, 25
@@ -127,9 +128,9 @@ sys.exit(serve(sys.argv[1], "rank/ws"))
 
 def test_serve_prints_a_link_that_answers_and_ends_its_server(tmp_path):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    box = Outbox(tmp_path / "outbox", "ws")
-    _write_slowly(box, 0)
-    uploader = Uploader(box.folder, uri, "rank/ws")
+    log = MadeLog(tmp_path / "ws")
+    _write_slowly(log, 0)
+    uploader = Uploader(log.folder, uri, "rank/ws")
     uploader.start()
     assert uploader.close(60) == 0
     process = subprocess.Popen(

@@ -1,0 +1,312 @@
+"""`events.jsonl`: everything that happens to the trials of a sweep, in one append-only log.
+
+A line is an event; nothing in the log is ever changed. Status, tables and what MLflow gets are
+derived from it (`trial_table`, `sweeps.tracking`). One process writes it, the driver; any number
+may read it meanwhile, since whole lines are all that counts.
+"""
+
+import io
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from rank_core.files import atomic_write
+from sweeps.store.storage_retry import patient_read, patiently
+from sweeps.store.trial_status import TrialStatus
+from sweeps.store.trial_store import Store
+
+EVENTS = "events.jsonl"
+PIECES = "events"
+"""Folder of a remote storage with the log in pieces: an object store cannot append."""
+PIECE_BYTES = 2**18
+
+
+def now() -> int:
+    """Milliseconds since the epoch, as MLflow counts."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened, in milliseconds since the epoch. MLflow keys a point by its time,
+    too: sending an event again adds nothing there."""
+
+    time: int = field(default_factory=now)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandBegan(Event):
+    """A command took up the sweep: what all trials that it starts have in common."""
+
+    writer: Mapping[str, Any]  # its process
+    model: str  # of the sweep's base configuration
+    model_label: str
+    tags: Mapping[str, str]  # collection, backbone, commit
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEvent(Event):
+    """Something that happened to a trial, which is named `<cell>-seed<seed>`."""
+
+    trial: str
+
+    @property
+    def cell(self) -> str:
+        """The configuration's name."""
+        return self.trial.rpartition("-seed")[0]
+
+    @property
+    def seed(self) -> int:
+        """The trial's seed."""
+        return int(self.trial.rpartition("-seed")[2])
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptStarted(TrialEvent):
+    """A trial began, began again, or resumed from a rung."""
+
+    attempt: int
+    label: str  # of its cell
+    settings: Mapping[str, Any]
+    swept: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported(TrialEvent):
+    """News of a running trial: `curve` has the points since the last news, `dev` the means of the
+    measures where it has validated. Numbers that are not finite are texts."""
+
+    step: int
+    num_steps: int
+    curve: Sequence[Mapping[str, Any]]
+    dev: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptLost(TrialEvent):
+    """An attempt ended without a result, and whether another one follows."""
+
+    attempt: int
+    kind: str
+    reason: str
+    node: str
+    again: bool
+    excluded: Sequence[str]  # nodes that no more trials go to since
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialPlanned(TrialEvent):
+    """A command takes up a trial of earlier commands: it waits, or stands still at a rung."""
+
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEnded(TrialEvent):
+    """A trial ended, paused, or was interrupted (status planned)."""
+
+    status: str
+    reason: str
+    result: Mapping[str, Any] = field(default_factory=dict)  # `result.json`, where there is one
+    files: Sequence[str] = ()  # of the trial's folder, where it has one
+
+
+KINDS: dict[str, type[CommandBegan | TrialEvent]] = {
+    "command began": CommandBegan,
+    "attempt started": AttemptStarted,
+    "reported": Reported,
+    "attempt lost": AttemptLost,
+    "trial planned": TrialPlanned,
+    "trial ended": TrialEnded,
+}
+_KIND_OF = {cls: kind for kind, cls in KINDS.items()}
+AnyEvent = CommandBegan | TrialEvent
+
+
+@dataclass(frozen=True)
+class Line:
+    """A complete line of the log; `event` is None where the bytes are none."""
+
+    raw: bytes
+    event: AnyEvent | None
+    end: int  # byte offset behind the line
+
+
+def line_of(event: AnyEvent) -> bytes:
+    """An event as a line."""
+    record = {"event": _KIND_OF[type(event)], **asdict(event)}
+    try:
+        text = json.dumps(record, allow_nan=False, ensure_ascii=False)
+    except ValueError:
+        text = json.dumps(_finite(record), allow_nan=False, ensure_ascii=False)
+    return text.encode() + b"\n"
+
+
+def parse_line(raw: bytes) -> AnyEvent | None:
+    """The event of a line, None where it is none (that this version knows)."""
+    try:
+        record = json.loads(raw)
+        event = KINDS[record.pop("event")](**record)
+        if isinstance(event, TrialEvent):
+            _ = event.seed  # a name without one is no trial's
+        if isinstance(event, TrialPlanned | TrialEnded):
+            TrialStatus(event.status)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return event
+
+
+def read_lines(path: Path, offset: int = 0) -> Iterator[Line]:
+    """The complete lines of a log from byte `offset` on; none where there is no log. A torn last
+    line is left for later."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        file.seek(offset)
+        yield from _lines(file, offset)
+
+
+def _lines(file: IO[bytes], offset: int) -> Iterator[Line]:
+    for raw in file:
+        if not raw.endswith(b"\n"):
+            return
+        offset += len(raw)
+        yield Line(raw, parse_line(raw), offset)
+
+
+def read_log(store: Store, *, live: bool = False) -> list[Line]:
+    """The log of a sweep that another process may drive, changing nothing. The disk of a `live`
+    driver is ahead of a remote storage."""
+    path = store.folder / EVENTS
+    if store.is_local or (live and path.exists()):
+        return list(read_lines(path))
+    content = b"".join(remote_pieces(store).values())
+    return list(_lines(io.BytesIO(content), 0)) if content else list(read_lines(path))
+
+
+class EventLog:
+    """The log of one sweep, in the driver's hands. `folder` keeps it where that is the storage
+    itself; for a remote one the mirror does, and the storage gets it in pieces."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.path = store.folder / EVENTS
+        self._piece = 0  # byte at which the piece begins that is still growing
+        if not store.is_local:
+            patiently(self._pull, f"{store.storage} cannot be read")
+
+    def read(self) -> list[Line]:
+        """All of it; a storage that is away for a while is waited for."""
+        return patient_read(self.store, lambda: list(read_lines(self.path)))
+
+    def append(self, *events: AnyEvent, durable: bool = False) -> list[AnyEvent]:
+        """Adds events in one write and returns them as they will be read; `durable` also waits for
+        the disk."""
+        lines = [line_of(event) for event in events]
+        if lines:
+            what = f"{self.path.parent} does not take a record"
+            patiently(lambda: append_lines(self.path, b"".join(lines), durable=durable), what)
+        return [event for line in lines if (event := parse_line(line)) is not None]
+
+    def push(self) -> None:
+        """Brings the storage up to date: the piece that grows, and those begun since."""
+        if self.store.is_local:
+            return
+
+        def send() -> None:
+            size = self.path.stat().st_size if self.path.exists() else 0
+            with self.path.open("rb") as file:
+                while self._piece < size:
+                    file.seek(self._piece)
+                    data = file.read(PIECE_BYTES)
+                    if len(data) == PIECE_BYTES:  # ends with a line
+                        data += file.readline()
+                    self.store.fs.pipe_file(f"{self._pieces}/{self._piece:012}.jsonl", data)
+                    if len(data) < PIECE_BYTES:
+                        return
+                    self._piece += len(data)
+
+        if self.path.exists():
+            patiently(send, f"{self.store.storage} does not take {EVENTS}")
+
+    @property
+    def _pieces(self) -> str:
+        return f"{self.store.root}/{PIECES}"
+
+    def _pull(self) -> None:
+        """The storage's log counts, unless this machine has what it has and more."""
+        pieces = remote_pieces(self.store)
+        content = b"".join(pieces.values())
+        here = self.path.read_bytes() if self.path.exists() else b""
+        if not here.startswith(content):
+            with atomic_write(self.path) as unfinished:
+                unfinished.write_bytes(content)
+        self._piece = max(pieces, default=0)
+
+
+def remote_pieces(store: Store) -> dict[int, bytes]:
+    """{first byte: piece} of a log in a remote storage, without a gap."""
+    store.fs.invalidate_cache()
+    folder = f"{store.root}/{PIECES}"
+    paths = sorted(str(path) for path in store.fs.glob(f"{folder}/*.jsonl"))
+    pieces: dict[int, bytes] = {}
+    end = 0
+    for path in paths:
+        start = int(path.rpartition("/")[2].removesuffix(".jsonl"))
+        if start != end:
+            break
+        pieces[start] = bytes(store.fs.cat_file(path))
+        end = start + len(pieces[start])
+    return pieces
+
+
+def append_lines(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Adds whole lines in one write. A torn last line of a killed writer is cut off first, so that
+    it never joins with these. May be repeated after an error: what the file ends with already is
+    not added again (an event has its time, to the millisecond: there are no two alike)."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        _cut_torn_line(handle)
+        start = os.lseek(handle, 0, os.SEEK_END) - len(data)
+        if start < 0 or os.pread(handle, len(data), start) != data:
+            written = os.write(handle, data)
+            if written != len(data):
+                # What was written of it would be taken for events, and written once more.
+                os.ftruncate(handle, start + len(data))
+                raise OSError(f"{path}: {written} of {len(data)} bytes written; is the disk full?")
+        if durable:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _cut_torn_line(handle: int) -> None:
+    end = os.lseek(handle, 0, os.SEEK_END)
+    if end == 0 or os.pread(handle, 1, end - 1) == b"\n":
+        return
+    keep = end
+    while keep > 0:
+        start = max(0, keep - 65536)
+        newline = os.pread(handle, keep - start, start).rfind(b"\n")
+        if newline >= 0:
+            keep = start + newline + 1
+            break
+        keep = start
+    os.ftruncate(handle, keep)
+
+
+def _finite(value: Any) -> Any:
+    """The same with a text for each number that JSON does not have; `float` reads it back."""
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

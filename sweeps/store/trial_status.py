@@ -1,0 +1,39 @@
+"""The statuses of a trial, and what follows from each."""
+
+from enum import StrEnum
+
+
+class TrialStatus(StrEnum):
+    """How far a trial is; the values stand in `trials.parquet` and in `result.json`."""
+
+    DONE = "done"
+    COLLAPSED = "collapsed"  # finished, with the same score for all candidates of a query
+    FAILED = "failed"  # the next command tries it again
+    DIVERGED = "diverged"  # it would diverge again
+    STOPPED = "stopped"  # paused at a rung, or given up by the search
+    RUNNING = "running"
+    PLANNED = "planned"  # it waits; with attempts behind it, the command ended before it did
+
+    @property
+    def used(self) -> bool:
+        """Whether its scores count: a collapsed seed is a result of its configuration."""
+        return self in USED
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended without scores by a fault."""
+        return self in LOST
+
+    @property
+    def over(self) -> bool:
+        """Whether no command runs it again."""
+        return self.used or self is TrialStatus.DIVERGED
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has not ended in any way."""
+        return self in (TrialStatus.RUNNING, TrialStatus.PLANNED)
+
+
+USED = (TrialStatus.DONE, TrialStatus.COLLAPSED)
+LOST = (TrialStatus.FAILED, TrialStatus.DIVERGED)

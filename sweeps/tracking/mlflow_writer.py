@@ -1,0 +1,197 @@
+"""Records as MLflow calls, each of which may be repeated without a second effect; per-query tables
+and the report's files beside them."""
+
+import getpass
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeps.tracking.client import ensure_experiment
+from sweeps.tracking.records import EVIDENCE, Point, Record
+from sweeps.tracking.views import EXPERIMENT_TAGS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+Call = tuple[str, Callable[[], object]]
+"""(what is sent, the call that sends it)."""
+
+MAX_METRICS, MAX_PARAMS, MAX_TAGS = 1000, 100, 100  # of one log_batch
+MAX_NOTE = 8000  # characters that MLflow keeps of a tag
+PER_QUERY = "per_query.parquet"
+_TABLE = "eval/per_query.json"
+_TABLES_TAG = "mlflow.loggedArtifacts"  # what MLflowClient.log_table sets, too
+
+
+class RunWriter:
+    """The runs of one experiment, one per trial, found by the tag `rank.trial_key`. `trials` is the
+    folder with a folder of files per trial."""
+
+    def __init__(self, client: "MlflowClient", experiment_id: str, trials: Path) -> None:
+        self.client = client
+        self.experiment_id = experiment_id
+        self.trials = trials
+
+    def find_or_create(self, created: Record) -> str:
+        """The run id of a trial: its oldest run, or a new one.
+
+        A lost reply to an earlier creation must not become a second run, hence the search.
+        """
+        runs = self.runs_of(created.tags["rank.trial_key"])
+        if runs:
+            return str(runs[0].info.run_id)
+        tags = {"mlflow.user": _user(), **created.tags}
+        run = self.client.create_run(
+            self.experiment_id, start_time=created.time, tags=tags, run_name=created.name
+        )
+        return str(run.info.run_id)
+
+    def runs_of(self, trial_key: str) -> list["Run"]:
+        """The runs with this key, oldest first."""
+        runs = self.client.search_runs(
+            [self.experiment_id], filter_string=f"tags.`rank.trial_key` = '{trial_key}'"
+        )
+        return sorted(runs, key=age)
+
+    def all_runs(self) -> Iterator["Run"]:
+        """Every run of the experiment."""
+        page = None
+        while True:
+            runs = self.client.search_runs([self.experiment_id], max_results=1000, page_token=page)
+            yield from runs
+            page = runs.token
+            if not page:
+                return
+
+    def calls(self, run_id: str, records: Sequence[Record], *, one_by_one: bool) -> list[Call]:
+        """The calls for records of one trial: any number of points, or one of another kind."""
+        first = records[0]
+        calls: list[Call] = []
+        if first.kind == "created":
+            calls += self._params(run_id, first.params, one_by_one=one_by_one)
+        points = [(point, record.time) for record in records for point in record.points]
+        calls += self._points(run_id, points, one_by_one=one_by_one)
+        tags = {name: text for record in records for name, text in record.tags.items()}
+        if tags and first.kind != "created":  # whose tags came with the run
+            calls.append(("tags", lambda: self._log_tags(run_id, tags)))
+        if first.kind == "reopened":
+            calls.append(("status", lambda: self.client.update_run(run_id, status="RUNNING")))
+        if first.kind == "ended":
+            calls += self._files(run_id, first)
+            calls.append(("status", lambda: self.end(run_id, first.status, first.time)))
+        return calls
+
+    def end(self, run_id: str, status: str, time_ms: int) -> None:
+        """Sets the final status of a run."""
+        self.client.set_terminated(run_id, status, end_time=time_ms)
+
+    def _params(self, run_id: str, params: Mapping[str, str], *, one_by_one: bool) -> list[Call]:
+        # On their own: one refused param would take the metrics of its batch with it.
+        from mlflow.entities import Param
+
+        items = [Param(name, value) for name, value in params.items()]
+        size = 1 if one_by_one else MAX_PARAMS
+        return [
+            (
+                "params " + ", ".join(param.key for param in part),
+                partial(self.client.log_batch, run_id, params=part),
+            )
+            for part in (items[start : start + size] for start in range(0, len(items), size))
+        ]
+
+    def _points(
+        self, run_id: str, points: Sequence[tuple[Point, int]], *, one_by_one: bool
+    ) -> list[Call]:
+        from mlflow.entities import Metric
+
+        items = [Metric(name, value, time, step) for (name, value, step), time in points]
+        size = 1 if one_by_one else MAX_METRICS
+        return [
+            (
+                f"metric {part[0].key}" if one_by_one else "metrics",
+                partial(self.client.log_batch, run_id, metrics=part),
+            )
+            for part in (items[start : start + size] for start in range(0, len(items), size))
+        ]
+
+    def _files(self, run_id: str, record: Record) -> list[Call]:
+        calls: list[Call] = []
+        for name in record.files:
+            path = self.trials / record.trial / name
+            log_file = partial(self.client.log_artifact, run_id, str(path), EVIDENCE[name])
+            calls.append((f"artifact {path}", log_file))
+            if name == PER_QUERY:
+                log_table = partial(log_query_table, self.client, run_id, path)
+                calls.append((f"table of {path}", log_table))
+        return calls
+
+    def _log_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        items = [RunTag(name, value) for name, value in tags.items()]
+        for start in range(0, len(items), MAX_TAGS):
+            self.client.log_batch(run_id, tags=items[start : start + MAX_TAGS])
+
+
+def age(run: "Run") -> tuple[int, str]:
+    """Sorts the runs of a trial: the first is the one that counts."""
+    return (run.info.start_time, run.info.run_id)
+
+
+def log_query_table(client: "MlflowClient", run_id: str, parquet: Path) -> None:
+    """The test values of a trial's `per_query.parquet` as a table of its run, which MLflow's pages
+    show and join over runs, query by query.
+
+    `MlflowClient.log_table` would append to a table that is there already; this replaces it.
+    """
+    import pandas as pd
+
+    put_query_table(client, run_id, pd.read_parquet(parquet))
+
+
+def put_query_table(client: "MlflowClient", run_id: str, values: "pd.DataFrame") -> None:
+    """The test values of one configuration, several seeds averaged, as a table of a run: a row per
+    query, a column per measure."""
+    client.log_dict(run_id, query_table(values), _TABLE)
+    client.set_tag(run_id, _TABLES_TAG, json.dumps([{"path": _TABLE, "type": "table"}]))
+
+
+def query_table(values: "pd.DataFrame") -> dict[str, Any]:
+    """{columns, data} with the rows of split test, one per query, measures in order."""
+    test = values[values["split"] == "test"]
+    wide = test.pivot_table("value", "query_id", "measure", sort=False).sort_index()
+    rows = wide.reset_index().itertuples(index=False, name=None)
+    return {"columns": ["query_id", *wide.columns], "data": [list(row) for row in rows]}
+
+
+def log_report(
+    client: "MlflowClient", experiment: str, artifacts: Path | None, folder: Path
+) -> None:
+    """Writes the report's files (page, tables, plots) below `folder` to the one run of
+    `experiment`; files of the same name are replaced. The table is the run's description.
+
+    Neither the trials' experiment nor the summary may hold it: there a row is a trial, or a
+    configuration, and a run that is neither would be drawn and averaged with them.
+    """
+    experiment_id = ensure_experiment(client, experiment, artifacts)
+    for name, value in EXPERIMENT_TAGS.items():
+        client.set_experiment_tag(experiment_id, name, value)
+    runs = client.search_runs([experiment_id])
+    run = min(runs, key=age) if runs else client.create_run(experiment_id, run_name="report")
+    client.log_artifacts(run.info.run_id, str(folder), "report")
+    table = folder / "table.md"
+    if table.exists() and len(text := table.read_text(encoding="utf-8")) <= MAX_NOTE:
+        client.set_tag(run.info.run_id, "mlflow.note.content", text)
+    if run.info.status != "FINISHED":
+        client.set_terminated(run.info.run_id, "FINISHED")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"  # a container without an entry for this user id

@@ -1,0 +1,192 @@
+"""The events of a sweep's log as what MLflow keeps of a run, under MLflow's names."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sweeps.store.trial_events import (
+    AttemptStarted,
+    CommandBegan,
+    Reported,
+    TrialEnded,
+    TrialEvent,
+)
+from sweeps.store.trial_status import TrialStatus
+from sweeps.tracking.names import metric_name, run_name
+
+Kind = Literal["created", "reopened", "points", "ended"]
+Point = tuple[str, float, int]
+"""Metric, value, step (of the optimiser; 0 for what is no curve)."""
+RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+MEBIBYTE = 2**20
+EVIDENCE = {
+    "config.json": "config",
+    "per_query.parquet": "eval",
+    "folds.parquet": "eval",
+    "dev.run.gz": "runs",
+    "test.run.gz": "runs",
+}
+"""Files of a trial that MLflow gets, and their folder there."""
+CURVE = {
+    "loss": "train/loss",
+    "learning_rate": "train/learning_rate",
+    "gradient_norm": "train/gradient_norm",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one event adds to the run of its trial."""
+
+    trial: str
+    kind: Kind
+    time: int
+    name: str = ""  # the run's; of the first record alone, as its params
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    points: tuple[Point, ...] = ()
+    status: RunStatus = "RUNNING"  # since then
+    files: tuple[str, ...] = ()  # of the trial's folder
+
+
+class RunRecords:
+    """The records of one trial, event by event.
+
+    A resumed attempt repeats the steps since its last checkpoint, and MLflow cannot take a point
+    back: the first value of a step stays.
+    """
+
+    def __init__(self, sweep_id: str) -> None:
+        self.sweep_id = sweep_id
+        self.created: Record | None = None
+        self.writer: Mapping[str, Any] = {}  # of the last attempt
+        self.status: RunStatus = "KILLED"  # nothing runs that has not begun
+        self._measures: list[str] = []
+        self._curve_step = self._dev_step = 0
+        self._nonfinite: set[str] = set()
+
+    def add(self, event: TrialEvent, command: CommandBegan) -> Record | None:
+        """The record of an event; None where MLflow gets nothing of it."""
+        if isinstance(event, AttemptStarted):
+            record = self._started(event, command)
+        elif self.created is None:
+            return None
+        elif isinstance(event, Reported):
+            record = self._record(event, "points", self._news(event))
+        elif isinstance(event, TrialEnded):
+            record = self._ended(event)
+        else:
+            return None
+        self.status = record.status
+        return record
+
+    def _started(self, event: AttemptStarted, command: CommandBegan) -> Record:
+        self.writer = command.writer
+        self._measures = list(event.settings.get("evaluation.measures", ()))
+        tags = {
+            "attempts": str(event.attempt),
+            "config.hash": event.cell,
+            # Without the model that most cells share: MLflow's first column shows a group's name
+            # in about a dozen letters.
+            "config.id": event.label.removeprefix(f"{command.model_label} "),
+            "stage": "final",
+            **command.tags,
+        }
+        if self.created is not None:
+            return self._record(event, "reopened", (), tags=tags)
+        key = f"{self.sweep_id}/{event.trial}"
+        numbers = [
+            (f"hp/{name.rpartition('.')[2]}", float(value), 0)
+            for name in event.swept
+            if isinstance(value := event.settings[name], int | float)
+        ]
+        self.created = self._record(
+            event,
+            "created",
+            numbers,
+            name=_name(event, command),
+            params={name: _text(value) for name, value in event.settings.items()},
+            tags=tags | {"rank.trial_key": key, "sweep.id": self.sweep_id},
+        )
+        return self.created
+
+    def _news(self, event: Reported) -> Iterator[Point]:
+        """Curve points, and dev measures where the trial has validated."""
+        for point in event.curve:
+            if point["step"] > self._curve_step:
+                self._curve_step = point["step"]
+                for name, metric in CURVE.items():
+                    if name in point:
+                        yield metric, float(point[name]), point["step"]
+        if event.dev and event.step > self._dev_step:
+            self._dev_step = event.step
+            for measure, value in event.dev.items():
+                yield f"dev/{metric_name(measure)}", float(value), event.step
+
+    def _ended(self, event: TrialEnded) -> Record:
+        status = TrialStatus(event.status)
+        reason = "collapsed" if status is TrialStatus.COLLAPSED else event.reason[:500]
+        tags = {"stop.reason": reason}
+        if not status.used:
+            ended: RunStatus = "FAILED" if status.lost else "KILLED"
+            return self._record(event, "ended", (), tags=tags, status=ended)
+        versions = event.result.get("versions", {})
+        tags |= {f"version.{name}": text for name, text in versions.items()}
+        files = tuple(file for file in EVIDENCE if file in event.files)
+        return self._record(
+            event, "ended", self._finals(event.result), tags=tags, status="FINISHED", files=files
+        )
+
+    def _finals(self, result: Mapping[str, Any]) -> Iterator[Point]:
+        """Final measures and costs; the primary measure first: MLflow's view sorts by it."""
+        for prefix, split in (("test/", "test"), ("best/dev_", "dev")):
+            values = result.get(split, {})
+            order = [name for name in self._measures if name in values] or list(values)
+            yield from ((f"{prefix}{metric_name(name)}", float(values[name]), 0) for name in order)
+        costs = dict(result)
+        if "peak_memory_bytes" in costs:
+            costs["peak_memory_mib"] = costs["peak_memory_bytes"] / MEBIBYTE
+        names = {"best/step": "best_step"} | {
+            f"cost/{name}": name
+            for name in (
+                "train_seconds",
+                "eval_seconds",
+                "peak_memory_mib",
+                "encoder_tokens",
+                "padding_share",
+                "training_padding_share",
+            )
+        }
+        for metric, name in names.items():
+            if name in costs:
+                yield metric, float(costs[name]), 0
+
+    def _record(
+        self, event: TrialEvent, kind: Kind, points: Any, *, tags: Any = None, **facts: Any
+    ) -> Record:
+        """Numbers that are not finite are tags: MLflow stores infinity as 1.8e308."""
+        finite, told = [], dict(tags or {})
+        for name, value, step in points:
+            if math.isfinite(value):
+                finite.append((name, value, step))
+            elif name not in self._nonfinite:
+                self._nonfinite.add(name)
+                told |= {f"nonfinite.{name}": f"{value} at step {step}", "diverged": "true"}
+        return Record(event.trial, kind, event.time, tags=told, points=tuple(finite), **facts)
+
+
+def _name(event: AttemptStarted, command: CommandBegan) -> str:
+    """The swept values and the seed; the model where it is not that of the sweep's base."""
+    values = [event.settings[name] for name in event.swept]
+    model = event.settings.get("model.name", command.model)
+    if model != command.model and "model.name" not in event.swept:
+        values.insert(0, model)
+    return run_name(values, event.seed)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(_text(item) for item in value)
+    return str(value)

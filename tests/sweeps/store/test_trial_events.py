@@ -1,0 +1,250 @@
+"""The event log: whole lines alone count, nothing in it is ever changed, and all is derived."""
+
+import math
+import os
+import uuid
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from sweeps.store import trial_events, trial_table
+from sweeps.store.failures import Failure
+from sweeps.store.trial_events import (
+    EVENTS,
+    KINDS,
+    AttemptLost,
+    EventLog,
+    Reported,
+    TrialEnded,
+    append_lines,
+    line_of,
+    parse_line,
+    read_lines,
+    remote_pieces,
+)
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import TrialTable, read_state, replay
+from tests.sweeps.made_log import MadeLog
+
+SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
+NEWS = {"step": 3, "num_steps": 9, "curve": [{"step": 3, "loss": 1.0}], "dev": {"nDCG@10": 0.5}}
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(str(tmp_path / "s"), "window_stride")
+    store.open()
+    return store
+
+
+def kinds(path):
+    return [type(line.event).__name__ for line in read_lines(path)]
+
+
+def test_an_event_reads_back_as_it_was_written(tmp_path):
+    log = MadeLog(tmp_path)
+    log.whole("c1-seed1", steps=1)
+    log.end("c1-seed2", "failed")
+    events = [line.event for line in read_lines(log.path)]
+    assert None not in events
+    assert [parse_line(line_of(event)) for event in events] == events
+    assert [event.seed for event in events[1:]] == [1, 1, 1, 2] and events[1].cell == "c1"
+
+
+def test_numbers_that_json_lacks_come_back_as_they_were():
+    point = {"step": 1, "loss": math.nan, "gradient_norm": math.inf}
+    event = Reported(trial="c-seed1", step=1, num_steps=2, curve=[point], dev={"P@5": -math.inf})
+    [point] = (back := parse_line(line_of(event))).curve
+    assert math.isnan(float(point["loss"])) and float(point["gradient_norm"]) == math.inf
+    assert float(back.dev["P@5"]) == -math.inf
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x00\xff not json\n",
+        b"[1]\n",
+        b'{"event": "a novelty", "trial": "c-seed1"}\n',
+        b'{"event": "reported", "time": 1, "trial": "c-seed1"}\n',
+        b'{"event": "trial ended", "time": 1, "trial": "c", "status": "done", "reason": ""}\n',
+        b'{"event": "trial ended", "time": 1, "trial": "c-seed1", "status": "?", "reason": ""}\n',
+    ],
+)
+def test_a_line_that_is_no_event_is_passed_over(tmp_path, raw):
+    log = MadeLog(tmp_path)
+    log.start("c-seed1")
+    append_lines(log.path, raw)
+    log.report("c-seed1", 3)
+    lines = list(read_lines(log.path))
+    assert [line.event is None for line in lines] == [False, False, True, False]
+    assert replay(lines).trials["c-seed1"].step == 3
+    assert lines[-1].end == log.path.stat().st_size
+
+
+def test_a_torn_last_line_is_ignored_and_cut_before_the_next_append(tmp_path):
+    log = MadeLog(tmp_path)
+    log.start("c-seed1")
+    whole = log.path.read_bytes()
+    with log.path.open("ab") as file:
+        file.write(b'{"event": "reported", "st' + b"x" * 200_000)
+    assert kinds(log.path) == ["CommandBegan", "AttemptStarted"]
+    log.report("c-seed1", 5)
+    assert kinds(log.path) == ["CommandBegan", "AttemptStarted", "Reported"]
+    assert log.path.read_bytes().startswith(whole)
+
+
+def test_a_log_that_holds_only_a_torn_line_starts_again(tmp_path):
+    (tmp_path / EVENTS).write_bytes(b'{"event": "command' + b"x" * 200_000)
+    MadeLog(tmp_path)
+    assert kinds(tmp_path / EVENTS) == ["CommandBegan"]
+
+
+def test_a_disk_that_takes_half_of_a_write_keeps_none_of_it(tmp_path, monkeypatch):
+    log = MadeLog(tmp_path)
+    before, write = log.path.read_bytes(), os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[: len(data) // 2]))
+    with pytest.raises(OSError, match="is the disk full"):
+        log.whole("c-seed1")
+    assert log.path.read_bytes() == before
+
+
+def test_the_replayed_log_is_the_state_of_the_driver(store, plan_of, leave_result):
+    plan, table = plan_of(*SMALL), TrialTable(store)
+    table.begin(plan)
+    first, second, third, fourth = table.plan(plan, store.finished())
+    table.started(first)
+    table.reported(first, NEWS)
+    leave_result(store, first.name)
+    table.finished(first)
+    table.started(second)
+    table.failed(second, Failure("node lost", "gone", "n1", "h"), again=True, excluded=["h (n1)"])
+    table.started(second)
+    table.failed(second, Failure("error", "a bug"), again=False)
+    table.started(replace(third, epochs=1))
+    table.lost(third, "stopped", "after 1 of 9 epochs")
+    table.started(fourth)
+    table.reported(fourth, NEWS)
+    again = TrialTable(store).state
+    assert again.trials == table.state.trials and again.lost == table.state.lost
+    assert (again.command, again.news) == (table.state.command, table.state.news)
+    assert [str(again.trials[t.name].status) for t in (first, second, third, fourth)] == [
+        "done",
+        "failed",
+        "stopped",
+        "running",
+    ]
+    assert str(read_state(store).rows()) == str(again.rows())  # a cost may be nan
+    table.write_tables()
+    rows = pd.read_parquet(store.folder / "trials.parquet").to_dict("records")
+    assert [row["attempts"] for row in rows] == [1, 2, 1, 1]
+    [lost, last] = pd.read_parquet(store.folder / "failures.parquet").to_dict("records")
+    assert (lost["attempt"], lost["again"], lost["excluded"]) == (1, True, "h (n1)")
+    assert (last["attempt"], last["again"], last["kind"]) == (2, False, "error")
+
+
+def test_what_happens_at_once_is_one_write_and_no_table_is_written(
+    store, plan_of, leave_result, monkeypatch
+):
+    plan, table = plan_of(*SMALL), TrialTable(store)
+    table.begin(plan)
+    table.plan(plan, store.finished())
+    writes = []
+
+    def counted(path, data, **options):
+        writes.append(data.count(b"\n"))
+        append_lines(path, data, **options)
+
+    monkeypatch.setattr(trial_events, "append_lines", counted)
+    trials = list(plan.trials())
+    curve = [{"step": step, "loss": 1.0} for step in range(1, 40)]
+    table.started(trials[0])
+    table.reported(trials[0], NEWS | {"step": 40, "curve": curve})
+    table.failed(trials[0], Failure("error", "a bug"), again=False)
+    for trial in trials:
+        leave_result(store, trial.name)
+    assert writes == [1, 1, 2]
+    TrialTable(store).plan(plan, store.finished())  # all that ended while nobody looked
+    assert writes[3:] == [1 + 2 * 3]
+    assert not list(store.folder.glob("*.parquet"))
+
+
+def test_an_event_is_in_the_log_before_it_counts(store, plan_of, monkeypatch):
+    plan, table = plan_of(*SMALL), TrialTable(store)
+    trial = next(plan.trials())
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(trial_events, "append_lines", interrupt)
+        table.started(trial)
+    assert table.status(trial) == "planned" and table.state.rows() == []
+
+
+def test_a_remote_storage_gets_the_log_in_bounded_pieces(monkeypatch, tmp_path):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "first"))
+    monkeypatch.setattr(trial_events, "PIECE_BYTES", 2000)
+    storage = f"memory://{uuid.uuid4().hex}"
+    store = Store(storage, "ws")
+    store.open()
+    log, sent = EventLog(store), []
+    put = store.fs.pipe_file
+
+    def counted(path, data, **options):
+        sent.append(len(data))
+        put(path, data, **options)
+
+    monkeypatch.setattr(store.fs, "pipe_file", counted)
+    for step in range(100):
+        log.append(Reported(trial="c-seed1", step=step, num_steps=100, curve=[], dev=None))
+        log.push()
+    longest = max(len(line.raw) for line in read_lines(log.path))
+    assert max(sent) < 2000 + longest and len(sent) >= 100
+    pieces = remote_pieces(store)
+    assert len(pieces) > 3 and b"".join(pieces.values()) == log.path.read_bytes()
+    assert all(piece.endswith(b"\n") for piece in pieces.values())
+
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "second"))
+    other = Store(storage, "ws")
+    other.open()
+    resumed = EventLog(other)  # another machine goes on
+    resumed.append(TrialEnded(trial="c-seed1", status="failed", reason="x"))
+    resumed.push()
+    assert len(resumed.read()) == 101
+    log.append(Reported(trial="c-seed1", step=100, num_steps=100, curve=[], dev=None))  # unheard
+    back = EventLog(store)
+    assert [line.raw for line in back.read()] == [line.raw for line in resumed.read()]
+    assert b"".join(remote_pieces(store).values()) == resumed.path.read_bytes()
+
+
+def test_a_push_that_failed_is_made_up_for_by_the_next(monkeypatch, tmp_path):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    store = Store(f"memory://{uuid.uuid4().hex}", "ws")
+    store.open()
+    log = EventLog(store)
+    log.append(TrialEnded(trial="c-seed1", status="failed", reason="x"))
+    again = EventLog(store)  # the driver was killed before it could push
+    assert len(again.read()) == 1
+    again.push()
+    assert b"".join(remote_pieces(store).values()) == again.path.read_bytes()
+
+
+def test_every_event_has_a_name_in_the_log():
+    assert len(set(KINDS.values())) == len(KINDS)
+    lost = AttemptLost(
+        trial="c-seed1", attempt=1, kind="error", reason="", node="", again=False, excluded=()
+    )
+    assert b'"event": "attempt lost"' in line_of(lost)
+
+
+def test_a_folder_of_version_0_1_is_read_by_its_tables_and_not_continued(store, capsys):
+    row = {"cell": "c", "seed": 1, "status": "done", "stop_reason": "completed", "attempts": 2}
+    lost = {"cell": "c", "seed": 1, "kind": "node lost"}
+    pd.DataFrame([row]).to_parquet(store.folder / "trials.parquet")
+    pd.DataFrame([lost]).to_parquet(store.folder / "failures.parquet")
+    state = read_state(store)
+    assert state.trials["c-seed1"].attempts == 2 and state.trials["c-seed1"].status.used
+    assert [event.kind for event in state.lost] == ["node lost"]
+    with pytest.raises(trial_table.BadInput, match=r"written by version 0\.1"):
+        TrialTable(store)
