@@ -11,8 +11,7 @@ from statistics import fmean
 
 from rank_core.errors import BadInput
 from rank_core.trial.trial_result import Progress
-from sweeps.forecast.estimate import Calibration, TrialEstimate, calibrate
-from sweeps.forecast.measure import Forecast, forecast
+from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate, calibrate, forecast
 from sweeps.plan.budget import Budget
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
@@ -23,8 +22,8 @@ from sweeps.store.sweep_file import note
 from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import Store
 
-_TIMES = ("seconds", "sd", "start", "end")
-LEAST = TrialEstimate(1e-3, 0.0, tokens=0.0, peak_bytes=0)
+_TIMES = ("seconds", "start", "end")
+LEAST = TrialEstimate(1e-3, tokens=0.0, peak_bytes=0)
 """Of trials that nothing is measured of: they compute nothing."""
 
 
@@ -125,7 +124,7 @@ class Budgeted:
         waiting = [one for one in self.search.ahead if one.job in self._admitted]
         new = [one for one in block.trials if one.job not in self._admitted]
         estimates = [self._estimate(trial) for trial in (*waiting, *new)]
-        trust, now = calibrate(estimates, self._real), self.clock()
+        trust, now = calibrate(self._real), self.clock()
         high = [trust.interval(one.seconds)[2] for one in estimates]
         rest = [
             max(0.0, trust.interval(estimate.seconds)[2] - (now - start))

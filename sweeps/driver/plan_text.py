@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rank_core.stats.racing.rule import FIRST_LOOK
-from sweeps.forecast.estimate import Calibration, gpu_share, wall_seconds
-from sweeps.forecast.measure import Forecast
+from sweeps.forecast.forecast import Calibration, Forecast, gpu_share, wall_seconds
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import clock, count, duration, wrapped
 from sweeps.search.halving import costliest_trials, schedule_of

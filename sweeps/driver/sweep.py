@@ -12,8 +12,7 @@ from sweeps.driver.leaderboard import summary_rows
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.engine import local
 from sweeps.engine.progress import Monitor
-from sweeps.forecast.estimate import calibrate
-from sweeps.forecast.measure import forecast, real_seconds
+from sweeps.forecast.forecast import calibrate, forecast, real_seconds
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import Options
@@ -181,8 +180,7 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     if missing:
         known = forecast(plan, options)
         real = real_seconds(plan.trials(), finished, store, known)
-        estimates = [known.trials[t.cell.cell] for t in missing if t.cell.cell in known.trials]
-        calibration = calibrate(estimates, real)
+        calibration = calibrate(real)
         say("\n" + forecast_text(missing, known, calibration, columns=terminal_columns()))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
@@ -50,9 +51,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Rate:
-    """Repeated measurements over documents of one bucket."""
+    """The mean of repeated measurements over documents of one bucket."""
 
-    seconds: tuple[float, ...]  # per encoder token of the documents
+    seconds: float  # per encoder token of the documents
     read: float  # tokens that the encoder was given for each of them: MaxP reads some twice
 
 
@@ -183,7 +184,7 @@ def _rate(work_done: Iterator[tuple[int, int]], seconds: float) -> Rate:
         now = time.perf_counter()
         times.append((now - last) / tokens)
         last = now
-    return Rate(tuple(times), read / tokens)
+    return Rate(fmean(times), read / tokens)
 
 
 def _scorings(

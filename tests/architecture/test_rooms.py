@@ -51,7 +51,7 @@ LATE = {
     ("rank_core.encoders.backbones", "rank_core.encoders.longformer"): "brings in its encoder",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",
     ("sweeps.driver.sweep", "sweeps.ray_engine.runner"): "brings in Ray",
-    ("sweeps.forecast.measure", "sweeps.ray_engine.cluster"): "brings in Ray",
+    ("sweeps.forecast.forecast", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.positional_bias", "rank_core.encoders.backbones"): "brings in torch",
     ("sweeps.positional_bias", "rank_core.llm.chat"): "only with --judge",
     ("sweeps.positional_bias", "rank_core.llm.ledger"): "only with --judge",

@@ -6,8 +6,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.driver.budgeted import Budgeted, note_held_back
-from sweeps.forecast.estimate import TrialEstimate
-from sweeps.forecast.measure import Forecast
+from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed
 from sweeps.store.sweep_file import manifest
@@ -27,13 +26,13 @@ def run(plan, tmp_path_factory):
     """Runs a search (the plan's grid) under a budget, each trial for `takes` seconds of an
     estimated 100, on two slots; returns what ran, the feed, and when it was over."""
 
-    def run(budget: Budget, takes: float = 100.0, sd: float = 0.0, search=None):
+    def run(budget: Budget, takes: float = 100.0, search=None):
         now = [NOW]
         store = Store(str(tmp_path_factory.mktemp("s")), "window_stride")
         store.open()
         search = search or Listed(plan, lambda trial: None, store)
         (search.store.folder / "sweep.json").write_text(json.dumps(manifest(search.plan, [])))
-        one = TrialEstimate(100.0, sd, tokens=0.0, peak_bytes=0)
+        one = TrialEstimate(100.0, tokens=0.0, peak_bytes=0)
         known = Forecast(
             trials={cell.cell: one for cell in plan.cells},
             **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 0.0},
@@ -86,12 +85,6 @@ def test_trials_slower_than_foretold_leave_room_for_fewer_blocks(run):
     assert len(run(Budget(deadline=NOW + 520))[0]) == 8
     ran, _, end = run(Budget(deadline=NOW + 520), takes=160.0)
     assert len(ran) == 6 and end == NOW + 480
-
-
-def test_a_wide_estimate_keeps_further_from_the_limit(run):
-    assert len(run(Budget(device_hours=0.08))[0]) == 2
-    with pytest.raises(BadInput, match="must hold one block"):
-        run(Budget(device_hours=0.08), sd=40.0)
 
 
 def test_a_budget_that_nothing_fits_in_is_refused_with_what_it_would_take(run):

@@ -10,15 +10,14 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.driver.budgeted import Budgeted, note_held_back
-from sweeps.forecast.estimate import TrialEstimate
-from sweeps.forecast.measure import Forecast
+from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.plan.budget import Budget
 from tests.sweeps.search.halving_player import EPOCHS, Player, wide
 
 __all__ = ["wide"]
 
 # A trial's nine epochs take 90 s, its start 2 s at every rung, test 8 s at its end.
-WHOLE = TrialEstimate(100.0, 0.0, tokens=0.0, peak_bytes=0, start=2.0, end=8.0)
+WHOLE = TrialEstimate(100.0, tokens=0.0, peak_bytes=0, start=2.0, end=8.0)
 
 
 def run(player, seconds, *, slots=1, slower=1.0):
@@ -81,7 +80,7 @@ def test_a_large_budget_changes_nothing(wide, tmp_path):
 @pytest.mark.parametrize(
     ("seconds", "ran_at", "over", "held"),
     [
-        (255, {"": 1, "1": 9, "3": 2}, False, "to epoch 3"),
+        (265, {"": 1, "1": 9, "3": 2}, False, "to epoch 3"),
         (300, {"": 1, "1": 9, "3": 3}, False, "to epoch 9"),
         (370, {"": 2, "1": 9, "3": 3}, True, "2 trial(s) with seed 2"),
     ],

@@ -7,8 +7,7 @@ import pytest
 from rank_core.data.trec import read_qrels
 from rank_core.evaluate import mean_values, per_query
 from sweeps.driver.plan_text import forecast_text, plan_text
-from sweeps.forecast.estimate import Calibration, TrialEstimate
-from sweeps.forecast.measure import Forecast
+from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
 from sweeps.store.sweep_file import manifest, write_description
 
 SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
@@ -55,7 +54,7 @@ def forecast_of():
     of its own to measure if asked so."""
 
     def forecast(plan, server: bool = False) -> Forecast:
-        one = TrialEstimate(seconds=100.0, sd=10.0, tokens=2e6, peak_bytes=700 * 2**20)
+        one = TrialEstimate(seconds=100.0, tokens=2e6, peak_bytes=700 * 2**20)
         cells = plan.cells[1:] if server else plan.cells
         return Forecast(
             trials={cell.cell: one for cell in cells},

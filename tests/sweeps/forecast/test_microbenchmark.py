@@ -50,8 +50,7 @@ def test_a_smaller_stride_plans_more_tokens_of_the_same_sample(small_trial, inpu
 def test_scoring_and_training_are_timed_in_every_bucket(small_trial):
     [speed] = probe([small_trial.settings()], threads=1, seconds=0.01)
     assert len(speed.scoring) == len(speed.training) == 3
-    assert all(len(rate.seconds) >= 2 for rate in (*speed.scoring, *speed.training))
-    assert all(1e-9 < s < 1 for rate in speed.scoring for s in rate.seconds)
+    assert all(1e-9 < rate.seconds < 1 for rate in (*speed.scoring, *speed.training))
     assert all(rate.read == 1 for rate in speed.scoring)
     assert speed.start_seconds > 0 and speed.evaluation_seconds > 0
     assert speed.peak_bytes > 2**26 and speed.device_bytes == 0 and speed.threads == 1

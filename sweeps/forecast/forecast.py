@@ -1,18 +1,22 @@
-"""Measures what the trials of a plan will take, on the device that will run them.
+"""How long a plan will take: measured rates on the device that will run it, times what its trials
+read.
 
-Alone on a machine: processes of its own, as many side by side as trials will run there, because
-they share its memory's bandwidth. In a cluster: tasks on its nodes.
+Alone on a machine: processes of its own measure, as many side by side as trials will run there,
+because they share its memory's bandwidth. In a cluster: tasks on its nodes.
 """
 
+import heapq
 import json
+import math
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -21,17 +25,73 @@ from rank_core.errors import BadInput
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.trial.cross_validation import parts_of
-from sweeps.forecast.estimate import TrialEstimate, merged, same_speed, trial_estimate
-from sweeps.forecast.microbenchmark import Speed, draw, planned_tokens, probe
+from sweeps.forecast.microbenchmark import Planned, Rate, Speed, draw, planned_tokens, probe
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan, PlannedCell, Trial
-from sweeps.plan.trial_cost import trial_reads
+from sweeps.plan.trial_cost import Reads, trial_reads
 from sweeps.store.trial_store import RESULT, Store
 
 SECONDS = 12.0  # of measuring, in all; every rate is measured a few times however long it takes
 RATES = 6  # of a configuration: scoring and training in three buckets
 SIDE_BY_SIDE = 8  # more processes would tell the same
 CALIBRATING = 50  # finished trials that are read
+SPREAD = 0.1  # standard deviation of the log of (real / estimated): what no probe can see
+Z = 1.96  # 95 %
+ONLY_HOW_MUCH = frozenset(
+    {
+        "seed",
+        "chunking.stride",
+        "chunking.max_chunks",
+        "chunking.overflow",
+        "training.max_steps",
+        "training.validate_every",
+        "training.backbone_learning_rate",
+        "training.head_learning_rate",
+        "training.aggregator_learning_rate",
+        "training.weight_decay",
+        "training.warmup",
+        "training.margin",
+    }
+)
+"""Settings that leave the time of a token as it is."""
+
+
+@dataclass(frozen=True)
+class TrialEstimate:
+    """One trial of a cell, as measured."""
+
+    seconds: float
+    tokens: float  # that the encoder reads
+    peak_bytes: int
+    start: float = 0.0  # of `seconds`, before its first step
+    end: float = 0.0  # of `seconds`, after its last epoch: test
+
+    def part(self, share: float, *, ends: bool) -> "TrialEstimate":
+        """So much of its epochs, in a process of its own; with the end of the trial or without."""
+        once = self.start + self.end * ends
+        seconds = once + share * (self.seconds - self.start - self.end)
+        return TrialEstimate(
+            seconds,
+            self.tokens * seconds / self.seconds,
+            self.peak_bytes,
+            self.start,
+            self.end * ends,
+        )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How real trials compare with the estimate, in logs: mean and standard error."""
+
+    log_ratio: float
+    log_sd: float
+    num_trials: int
+
+    def interval(self, amount: float) -> tuple[float, float, float]:
+        """(low, middle, high) of an estimated amount of time."""
+        middle = amount * math.exp(self.log_ratio)
+        factor = math.exp(Z * self.log_sd)
+        return middle / factor, middle, middle * factor
 
 
 @dataclass(frozen=True)
@@ -164,3 +224,71 @@ def _on_cluster(
     work = partial(probe, settings, options.cpus_per_worker, seconds)
     found, speeds = on_slots(work, options, most=SIDE_BY_SIDE)
     return _Place(found.slots, found.cpus, found.num_workers * found.gpus), speeds
+
+
+def trial_estimate(
+    reads: Reads, planned: Planned, speed: Speed, *, num_workers: int = 1
+) -> TrialEstimate:
+    """A trial's time from what it reads; several workers share the reading evenly."""
+    scoring = list(zip(planned.scoring, speed.scoring, strict=True))
+    parts = [(reads.documents * tokens, rate) for tokens, rate in scoring]
+    if reads.groups:
+        parts += [
+            (reads.groups * tokens, rate)
+            for tokens, rate in zip(planned.training, speed.training, strict=True)
+        ]
+    fixed = speed.start_seconds + reads.evaluations * speed.evaluation_seconds
+    last = sum(reads.last_documents * tokens * rate.seconds for tokens, rate in scoring)
+    return TrialEstimate(
+        seconds=fixed + sum(tokens * rate.seconds for tokens, rate in parts) / num_workers,
+        tokens=sum(tokens * rate.read for tokens, rate in parts),
+        peak_bytes=speed.peak_bytes,
+        start=speed.start_seconds,
+        end=bool(reads.last_documents) * speed.evaluation_seconds + last / num_workers,
+    )
+
+
+def calibrate(real: Sequence[tuple[TrialEstimate, float]]) -> Calibration:
+    """How far to trust estimates, given finished trials with their real seconds: to within `SPREAD`
+    without any; each is an observation beside one trial that took as long as estimated."""
+    logs = [math.log(seconds / trial.seconds) for trial, seconds in real if seconds > 0]
+    number = len(logs) + 1
+    return Calibration(sum(logs) / number, SPREAD / math.sqrt(number), len(logs))
+
+
+def wall_seconds(seconds: Sequence[float], slots: int) -> float:
+    """When the last of the trials ends if each starts, in order, on the first free slot."""
+    free = [0.0] * slots
+    for duration in seconds:
+        heapq.heappush(free, heapq.heappop(free) + duration)
+    return max(free)
+
+
+def gpu_share(peak_bytes: int, device_bytes: int) -> float:
+    """The share of a GPU that a trial needs, as 1/n with n whole: what a probe's peak and a tenth
+    of the memory for fragments leave room for. 1 where memory was not measured."""
+    if not peak_bytes or not device_bytes:
+        return 1.0
+    return 1 / max(1, int(0.9 * device_bytes / peak_bytes))
+
+
+def merged(speeds: Sequence[Speed]) -> Speed:
+    """The measurements of several processes, side by side, of the same configuration."""
+
+    def together(rates: Sequence[tuple[Rate, ...]]) -> tuple[Rate, ...]:
+        columns = zip(*rates, strict=True)
+        return tuple(Rate(fmean(rate.seconds for rate in same), same[0].read) for same in columns)
+
+    return replace(
+        speeds[0],
+        scoring=together([speed.scoring for speed in speeds]),
+        training=together([speed.training for speed in speeds]),
+        start_seconds=max(speed.start_seconds for speed in speeds),
+        evaluation_seconds=max(speed.evaluation_seconds for speed in speeds),
+        peak_bytes=max(speed.peak_bytes for speed in speeds),
+    )
+
+
+def same_speed(settings: Mapping[str, object]) -> tuple[object, ...]:
+    """Equal for configurations whose tokens cost alike, however many there are."""
+    return tuple(value for name, value in sorted(settings.items()) if name not in ONLY_HOW_MUCH)

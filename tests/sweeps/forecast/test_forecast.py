@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from sweeps.forecast.estimate import (
-    MODEL_SD,
+from sweeps.forecast.forecast import (
+    SPREAD,
     TrialEstimate,
     calibrate,
     gpu_share,
@@ -19,8 +19,8 @@ from sweeps.forecast.microbenchmark import Planned, Rate, Speed
 from sweeps.plan.trial_cost import Reads
 
 SPEED = Speed(
-    scoring=(Rate((0.01, 0.03), 1.0), Rate((0.01, 0.01), 1.0)),
-    training=(Rate((0.1, 0.1), 2.0),),
+    scoring=(Rate(0.02, 1.0), Rate(0.01, 1.0)),
+    training=(Rate(0.1, 2.0),),
     start_seconds=5.0,
     evaluation_seconds=0.5,
     peak_bytes=100,
@@ -32,15 +32,14 @@ READS = Reads(groups=4, documents=10, evaluations=3)
 PLANNED = Planned(scoring=(20.0, 10.0), training=(50.0,))
 
 
-def flat(seconds: float, sd: float = 0.0) -> TrialEstimate:
-    return TrialEstimate(seconds, sd, tokens=0.0, peak_bytes=0)
+def flat(seconds: float) -> TrialEstimate:
+    return TrialEstimate(seconds, tokens=0.0, peak_bytes=0)
 
 
 def test_a_trial_is_what_it_reads_times_the_rates_and_what_it_does_once():
     found = trial_estimate(READS, PLANNED, SPEED)
     scoring = 10 * (20 * 0.02 + 10 * 0.01)
     assert found.seconds == pytest.approx(5 + 3 * 0.5 + scoring + 4 * 50 * 0.1)
-    assert found.sd == pytest.approx(10 * 20 * np.std([0.01, 0.03], ddof=1))
     assert found.tokens == 10 * 30 + 2 * 4 * 50
     shared = trial_estimate(READS, PLANNED, SPEED, num_workers=2)
     assert shared.seconds == pytest.approx(6.5 + (scoring + 20) / 2)
@@ -55,7 +54,6 @@ def test_a_part_of_a_trial_starts_anew_and_only_the_last_one_scores_test():
     first, last = whole.part(0.25, ends=False), whole.part(0.75, ends=True)
     assert first.seconds == pytest.approx(5 + epochs / 4)
     assert last.seconds == pytest.approx(5 + 0.75 * epochs + whole.end)
-    assert last.sd / last.seconds == pytest.approx(whole.sd / whole.seconds)
 
 
 def test_without_training_no_rate_of_training_is_needed():
@@ -71,20 +69,19 @@ def test_trials_start_in_order_on_the_first_free_slot():
     assert wall_seconds([], slots=2) == 0
 
 
-def test_without_finished_trials_the_interval_is_that_of_the_measurements_and_the_model():
-    found = calibrate([flat(10, sd=2.0), flat(30, sd=2.0)], real=[])
-    assert found.log_sd == pytest.approx(math.hypot(0.1, MODEL_SD))
-    low, middle, high = found.interval(40.0)
-    assert middle == 40 and low * high == pytest.approx(1600) and low < 40 * math.exp(-0.2)
+def test_without_finished_trials_an_estimate_is_trusted_within_its_spread():
+    trusted = calibrate([])
+    assert (trusted.log_ratio, trusted.log_sd, trusted.num_trials) == (0.0, SPREAD, 0)
+    low, middle, high = trusted.interval(40.0)
+    assert middle == 40 and low * high == pytest.approx(1600) and low < 40 * math.exp(-SPREAD)
 
 
 def test_finished_trials_move_the_estimate_towards_them_and_narrow_it():
-    trials = [flat(10.0, sd=2.0)]
-    before = calibrate(trials, [])
-    one = calibrate(trials, [(flat(10), 15.0)])
-    many = calibrate(trials, [(flat(10), 15.0 + 0.1 * (i % 3)) for i in range(12)])
-    assert 0 < one.log_ratio < math.log(1.5)
-    assert many.log_ratio == pytest.approx(math.log(1.51), abs=0.01)
+    before = calibrate([])
+    one = calibrate([(flat(10), 15.0)])
+    many = calibrate([(flat(10), 15.0 + 0.1 * (i % 3)) for i in range(12)])
+    assert one.log_ratio == pytest.approx(math.log(1.5) / 2)
+    assert many.log_ratio == pytest.approx(12 / 13 * math.log(1.51), abs=0.001)
     assert many.log_sd < one.log_sd < before.log_sd
     assert many.interval(10.0)[0] < 15.1 < many.interval(10.0)[2]
 
@@ -92,11 +89,11 @@ def test_finished_trials_move_the_estimate_towards_them_and_narrow_it():
 def test_the_interval_covers_the_truth_as_often_as_it_says():
     rng, held = np.random.default_rng(1), 0
     for _ in range(2000):
-        ratio = math.exp(rng.normal(0, math.hypot(0.2, MODEL_SD)))
-        real = [(flat(10), 10 * ratio * math.exp(rng.normal(0, 0.1))) for _ in range(4)]
-        low, _, high = calibrate([flat(10, sd=2.0)], real).interval(10.0)
+        ratio = math.exp(rng.normal(0, SPREAD))
+        real = [(flat(10), 10 * ratio * math.exp(rng.normal(0, SPREAD))) for _ in range(4)]
+        low, _, high = calibrate(real).interval(10.0)
         held += low <= 10 * ratio <= high
-    assert 0.85 < held / 2000 < 0.99  # four trials tell their own spread but roughly
+    assert 0.93 < held / 2000 < 0.97
 
 
 @pytest.mark.parametrize(
@@ -108,8 +105,10 @@ def test_as_many_trials_share_a_gpu_as_nine_tenths_of_its_memory_hold(peak, devi
 
 
 def test_processes_side_by_side_are_measured_together():
-    both = merged([SPEED, Speed(**{**vars(SPEED), "peak_bytes": 300, "start_seconds": 1.0})])
-    assert both.scoring[0].seconds == (0.01, 0.03, 0.01, 0.03)
+    slower = (Rate(0.04, 1.0), Rate(0.01, 1.0))
+    more = {"scoring": slower, "peak_bytes": 300, "start_seconds": 1.0}
+    both = merged([SPEED, Speed(**{**vars(SPEED), **more})])
+    assert [rate.seconds for rate in both.scoring] == pytest.approx([0.03, 0.01])
     assert both.peak_bytes == 300 and both.start_seconds == 5.0
 
 
