@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rank_core.stats.racing.rule import FIRST_LOOK
+from rank_core.stats.racing import FIRST_LOOK
 from sweeps.forecast.forecast import Calibration, Forecast, gpu_share, wall_seconds
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import clock, count, duration, wrapped

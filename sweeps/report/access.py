@@ -1,4 +1,4 @@
-"""The log of looks at the test: one line whenever a report opens a set of trials not yet opened."""
+"""The log of accesses to test values: a line whenever a report opens trials not yet opened."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ class Access:
 
 
 def record_access(sweep: Sweep, command: str) -> list[Access]:
-    """All looks at this sweep's test values, the present one included; a set of trials that was
+    """All accesses to this sweep's test values, the present one included; a set of trials that was
     reported before adds no line, and the development queries are nobody's secret."""
     path = sweep.folder / ACCESS_FILE
     accesses = read_accesses(path)
@@ -55,7 +55,7 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
 
 
 def read_accesses(path: Path) -> list[Access]:
-    """The recorded looks, oldest first; none where the file is missing."""
+    """The recorded accesses, oldest first; none where the file is missing."""
     if not path.exists():
         return []
     accesses = []

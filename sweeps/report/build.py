@@ -32,7 +32,7 @@ class Report:
 def write_report(sweep_dir: Path, command: str | None = None) -> Report:
     """Compare what the sweep in `sweep_dir` left and write `report/`; the same input gives the
     same bytes. A reader of an older report never sees half a file. `command` is who opens the
-    test values for the log of such looks; by default the command of the sweep itself."""
+    test values for the log of such accesses; by default the command of the sweep itself."""
     analysis = analyse(load_sweep(sweep_dir))
     folder = sweep_dir / "report"
     accesses = record_access(analysis.sweep, command or analysis.sweep.command)

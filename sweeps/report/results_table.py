@@ -210,11 +210,11 @@ def caption(
         f"over seeds. Letters mark a difference from a baseline ({_legend(rows, slots)}) at "
         f"alpha = {alpha:g}: "
         "lower case with the queries random and the runs fixed (paired t-test on means over "
-        "seeds), upper case with queries and training runs random (Satterthwaite t-test, seeds "
+        "seeds), upper case with queries and seeds as random effects (Satterthwaite t-test, seeds "
         f"{nested}); ↓ marks a loss. Correction: {corrections} over a family of "
         f"{_span(c.family_size for c in found)} comparisons per measure and baseline. The "
         f"interval of Δ ({100 * (1 - alpha):g} %, not adjusted) and p (adjusted) are those of "
-        "queries and runs random, against the first baseline. Bold: best mean after rounding. "
+        "queries and seeds random, against the first baseline. Bold: best mean after rounding. "
         f"{_average(rows, alpha)}"
         f"Ties: {tied}.{_single_runs(rows, found, deterministic)}{end}"
     )

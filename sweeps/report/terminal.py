@@ -80,7 +80,7 @@ def legend(analysis: Analysis) -> str:
         return ""
     parts = [
         f"a: differs from {sweep.label(sweep.baseline) if sweep.baseline else 'its own baseline'} "
-        "with queries random only; A: with queries and training runs random; ↓: a loss."
+        "with queries random only; A: with queries and seeds (training runs) random; ↓: a loss."
     ]
     for letter, slot in zip(ascii_lowercase[1:], analysis.slots[1:], strict=False):
         against = sweep.label(slot) if isinstance(slot, str) else "the system's own baseline"

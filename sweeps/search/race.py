@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rank_core.errors import BadInput
-from rank_core.stats.racing.race import Race, Verdict, race_so_far
-from rank_core.stats.racing.rule import FIRST_LOOK
+from rank_core.stats.racing import FIRST_LOOK, Race, Verdict, race_so_far
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.terminal import say

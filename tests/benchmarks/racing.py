@@ -3,7 +3,7 @@
     python -m tests.benchmarks.racing [--races 5000] [--seed 1] [--only SECTION] [--json FILE]
 
 18 configurations, some of them better by a planted amount, are raced by the shipped rule
-(`rank_core.stats.racing.rule`, `racing_levels`) and run as a whole grid on the same seeds and the
+(`rank_core.stats.racing`, `racing_levels`) and run as a whole grid on the same seeds and the
 same dev queries. Every bar is printed with `ok` or `FAIL`; the exit code is 1 if one fails.
 
 A race sees nothing but run means, so only those are drawn: mean of the configuration on all
@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rank_core.stats.racing.levels import NUM_RACES, SPENDING, look_levels
-from rank_core.stats.racing.rule import FIRST_LOOK, Bools, look
+from rank_core.stats.racing import FIRST_LOOK, NUM_RACES, SPENDING, Bools, look, look_levels
 from rank_core.stats.scopes import Floats
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.simulated_sweeps import DL, MSM, R04, Kind

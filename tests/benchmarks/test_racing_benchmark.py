@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from rank_core.stats.racing.race import race_so_far
+from rank_core.stats.racing import race_so_far
 from tests.benchmarks import racing
 from tests.benchmarks.simulated_sweeps import DL, R04
 

@@ -20,7 +20,7 @@ class GridFactors:
 
 
 def grid_factors(analysis: Analysis) -> list[GridFactors]:
-    """Every grid with two windows and two strides; cells without two seeds are left out.
+    """Every grid with two windows and two strides; cells without two seeds are excluded.
 
     Where seeds collapsed, a second line of tests follows without them.
     """
@@ -84,7 +84,7 @@ def _sentence(test: FactorTest, grid: GridFactors, alpha: float) -> str:
         p = f"F({test.df:.1f}, {test.df_error:.1f}) = {test.statistic:.2f}, {p}"
     found = test.p < alpha
     if name == ANY:
-        words = "differ" if found else "cannot be told from one another"
+        words = "differ" if found else "are not significantly different"
         return f"Taken together, the {grid.num_cells} cells of the grid {words} ({p})."
     if name == INTERACTION:
         words = (

@@ -210,7 +210,7 @@ def _without_collapsed(analysis: Analysis) -> list[WithoutCollapsed]:
 
 
 def reliability_sentences(analysis: Analysis, found: Reliability) -> list[tuple[str, str]]:
-    """(subject, sentences); what is not defined in this sweep is left out, with one reason."""
+    """(subject, sentences); what is not defined in this sweep is missing, with one reason."""
     if not analysis.primary:
         return []
     named = [
@@ -236,7 +236,7 @@ def _retraining(analysis: Analysis, found: Reliability) -> str:
         return (
             "With one seed per cell nothing below can say what a second training would give: "
             "seed variance, detectable difference, the luck of the winner and the size of a gain "
-            "are left out. Three seeds per cell are the least, five are better."
+            "are missing. Three seeds per cell are the least, five are better."
         )
     seed = found.components.seed
     words = (

@@ -8,9 +8,15 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
-from rank_core.stats.racing.levels import SPENDING, look_levels, spent
-from rank_core.stats.racing.race import race_so_far, survivors
-from rank_core.stats.racing.rule import dunnett_p, look
+from rank_core.stats.racing import (
+    SPENDING,
+    dunnett_p,
+    look,
+    look_levels,
+    race_so_far,
+    spent,
+    survivors,
+)
 
 NAMES, SEEDS = tuple("ABCDEF"), tuple(range(10, 18))
 
@@ -189,8 +195,6 @@ def test_without_any_luck_of_seeds_every_gap_is_credible():
     scores = {name: np.stack([value_Q + shift] * 2) for name, shift in (("A", 0.0), ("B", 0.01))}
     verdict = survivors(scores, num_configurations=2, num_seeds=8)
     assert verdict.stays == ("B",) and verdict.judged[0].p == 0
-    assert verdict.sentence("A").startswith("After 2 of 8 seeds A leaves: 0.0100 below B (p = 0 <")
-    assert "B leads" in verdict.sentence("B")
 
 
 def test_rounding_is_no_gap():
@@ -243,7 +247,7 @@ def test_a_race_refuses_settings_without_a_meaning(settings, law):
 
 def test_a_look_needs_two_seeds_and_one_to_come():
     scores = {"A": np.zeros((1, 5)), "B": np.ones((1, 5))}
-    with pytest.raises(BadInput, match="looks after 2 to 4 of its 5 seeds, got 1"):
+    with pytest.raises(BadInput, match="interim analyses after 2 to 4 of its 5 seeds, got 1"):
         survivors(scores, num_configurations=2, num_seeds=5)
     two = {name: np.repeat(score, 2, axis=0) for name, score in scores.items()}
     with pytest.raises(BadInput, match="got 2"):

@@ -10,7 +10,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
-from rank_core.stats.racing.rule import FIRST_LOOK
+from rank_core.stats.racing import FIRST_LOOK
 from rank_core.trial.trial import Progress
 from sweeps.driver.plan_text import search_lines
 from sweeps.plan.options import parse

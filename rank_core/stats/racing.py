@@ -1,0 +1,549 @@
+"""Racing: configurations compete seed by seed and are eliminated once they are credibly worse.
+
+Seeds are blocks: every live configuration runs one more seed, then an interim analysis (a look)
+follows. A configuration is eliminated if the whole grid would hardly name it the winner (`look` is
+the test, `look_levels` what each interim analysis may spend). With probability 1 - alpha or more,
+for runs that scatter alike, the winner is the one that all configurations with all seeds would have
+given on the same dev queries.
+
+That, and no more, is decided here. Whether the winner is the better *method* needs queries it was
+not chosen on and fresh seeds. Where the best differ by less than the seed variance, the grid's
+winner is chance, and so is the race's.
+
+With an indifference `delta` the winner may be one that the grid puts at most delta behind its own.
+
+The state is a pure function of the trials that have ended, in whatever order they did: a driver
+that restarts reads its trials and resumes. At every moment all live configurations are judged on
+equal seeds, so that a race cut short is a valid, smaller one.
+
+The test of one look
+--------------------
+When a configuration of a race is credibly worse than its leader: one look, many races at once.
+
+A look sees the run means (over the dev queries) of the configurations still live, each with the
+same s seeds of the S planned. What is asked of a configuration is whether the whole grid, all S
+seeds, could still name it the winner. The seeds run so far are a random s of those S, so that
+
+    (leader - k over s seeds) - (leader - k over S seeds)  has variance  2 sigma^2 (1/s - 1/S)
+
+whatever the true difference is: the finite-population correction of sampling without replacement.
+If k is the grid's winner, the second bracket is at most 0, and the statistic
+
+    t_k = (leader's mean - k's mean) / sqrt(2 sigma^2 (1/s - 1/S))
+
+is at most the largest of L - 1 such differences of equals: one-sided Dunnett (1955) with
+correlation 1/2, the leader being any of the L - 1 rivals, as in Gupta's (1965) subset selection and
+Hsu's (1984) comparisons with the best. That is a bound at the worst truth, a dead heat after all S
+seeds; `look_levels` says which level of it amounts to a wanted chance of a wrong departure.
+
+sigma^2 is the mean square of configuration x seed pooled over the live configurations, with
+(L - 1)(s - 1) degrees of freedom: seeds are blocks, so what a seed does to all configurations alike
+(a shared initialisation, a shared order) cancels as it does in the difference. Two seeds are the
+fewest. A configuration whose own runs scatter more than the pool (a collapse) has its own mean
+square, drawn towards the pool as if the pool were 4 seeds' worth; it is never taken as steadier.
+The queries are held fixed: race and grid choose on the same dev queries, whose luck they share.
+
+Near-ties are what a race spends its runs on: among equals only the whole grid knows its winner.
+With an indifference `delta` > 0 a configuration leaves once the whole grid would hardly name it
+better than the leader *by more than delta*: delta is added to its gap, and the same argument holds
+with "the second bracket is at most delta". The winner is then within delta of the grid's.
+
+The levels of all looks
+-----------------------
+How much of the wrong-departure budget each look of a race may spend.
+
+A spending function (Lan and DeMets, 1983) gives the chance A(t) that, by the share t of the looks,
+the configuration the whole grid would name has left; A(1) = alpha. `look_levels` turns it into one
+nominal level per look: among equal configurations, drawn many times over, exactly that share loses
+the grid's winner. Equal configurations are the least favourable truth. For two of them that is a
+theorem: given how far the gap so far strays from the grid's, the verdict is wrong if the grid's gap
+lies in an interval around 0, where a normal gap is most often if its mean is 0 (Anderson, 1955).
+For more of them it is what `tests.benchmarks.racing` finds. The share spent at a look, taken as its
+level, would need no drawing (Dunnett and Bonferroni), but spends a tenth of the budget and costs
+more runs.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import interpolate, special, stats
+
+from rank_core.errors import BadInput, unknown
+from rank_core.seeding import generator
+from rank_core.stats.matrix import QUERIES_THAT_PROVE
+from rank_core.stats.scopes import Floats
+
+Bools = NDArray[np.bool_]
+
+FIRST_LOOK = 2
+"""One seed per configuration says nothing about the luck of seeds."""
+
+_ROUNDING = 64 * np.finfo(np.float64).eps
+"""A standard deviation below this share of the largest mean is rounding."""
+
+_POOL_DF = 4
+"""How many degrees of freedom the pool counts beside those of one configuration's own runs."""
+
+_REACH = 1e4
+"""The largest statistic told apart; with one degree of freedom its p is still 1e-4."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at B races of K configurations; what has left has p = NaN.
+
+    `gap` is the leader's mean minus the configuration's, `se` its standard error about the gap of
+    the whole grid, `df` the pool's degrees of freedom, `p` the chance of such a gap between equals.
+    The leader has gap 0 and p = 1.
+    """
+
+    leader_B: NDArray[np.intp]
+    gap_BK: Floats
+    se_BK: Floats
+    df_B: Floats
+    p_BK: Floats
+
+
+def look(
+    mean_BKs: Floats,
+    live_BK: Bools,
+    *,
+    num_seeds: int,
+    delta: float = 0.0,
+    same_BK: Bools | None = None,
+) -> Look:
+    """Judge every live configuration after s complete seeds of `num_seeds`, 2 <= s < num_seeds.
+
+    Among equal means the configuration that comes first leads. `same_BK` marks live configurations
+    that only repeat another one: they are judged, but are neither a rival nor evidence on sigma.
+    `delta` >= 0, in units of the measure, is the difference that does not matter.
+    """
+    s = mean_BKs.shape[2]
+    counted_BK = live_BK if same_BK is None else live_BK & ~same_BK
+    rounding_B1 = _ROUNDING * np.abs(np.where(live_BK[:, :, None], mean_BKs, 0)).max(axis=(1, 2))
+    rounding_B1 = rounding_B1[:, None]
+    mean_BK = np.where(live_BK, mean_BKs.mean(axis=2), -np.inf)
+    top_B1 = mean_BK.max(axis=1, keepdims=True)
+    leader_B1 = (mean_BK >= top_B1 - rounding_B1).argmax(axis=1, keepdims=True)
+    gap_BK = np.where(live_BK, top_B1 - np.where(live_BK, mean_BK, 0), np.nan)
+    gap_BK[gap_BK <= rounding_B1] = 0.0
+    variance_BK = _variances(mean_BKs, counted_BK)
+    variance_BK[variance_BK <= rounding_B1**2] = 0.0
+    variance_BK = variance_BK + np.take_along_axis(variance_BK, leader_B1, axis=1)
+    se_BK = np.where(live_BK, np.sqrt(variance_BK * (1 / s - 1 / num_seeds)), np.nan)
+    behind_BK = gap_BK + delta * (np.arange(gap_BK.shape[1]) != leader_B1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t_BK = np.where(behind_BK == 0, 0.0, behind_BK / se_BK)
+    p_BK = np.full(t_BK.shape, np.nan)
+    L_B = counted_BK.sum(axis=1)
+    for L in np.unique(L_B):
+        rows = L_B == L
+        p_BK[rows] = dunnett_p(t_BK[rows], rivals=int(L) - 1, df=int((L - 1) * (s - 1)))
+    p_BK[(behind_BK == 0) & live_BK] = 1.0
+    return Look(leader_B1[:, 0], gap_BK, se_BK, ((L_B - 1) * (s - 1)).astype(np.float64), p_BK)
+
+
+def dunnett_p(t: Floats, *, rivals: int, df: int) -> Floats:
+    """P(the largest of `rivals` correlated one-sided t statistics >= t), elementwise, for t >= 0.
+
+    NaN stays NaN; an infinite statistic (no seed variance at all) has p = 0.
+    """
+    if rivals < 1:
+        return np.where(np.isnan(t), np.nan, 1.0)
+    table = _log_tail(rivals, df)
+    with np.errstate(invalid="ignore"):
+        p = np.exp(table(np.arcsinh(np.minimum(t, _REACH))))
+    return np.where(np.isinf(t), 0.0, np.minimum(p, 1.0))
+
+
+@lru_cache(maxsize=4096)
+def _log_tail(rivals: int, df: int) -> interpolate.CubicSpline:
+    """log P(max >= t) as a spline over asinh(t); the integral is over the shared normal and chi.
+
+    Given the rival's own normal z and u = sqrt(chi2 / df), the others are independent:
+    P(max < t) = E[Phi(sqrt(2) t u + z)^rivals].
+    """
+    x_T = np.linspace(0, np.arcsinh(_REACH), 120)
+    node, weight = np.polynomial.legendre.leggauss(48)
+    z_Z, weight_Z = 9 * node, 9 * weight * stats.norm.pdf(9 * node)
+    # Nodes even in the logarithm of the chi's quantile: its far tail makes the far tail of t.
+    log_q = (node - 1) * 9
+    u_U = np.sqrt(stats.chi2.ppf(np.exp(log_q), df) / df)
+    weight_U = np.exp(log_q) * weight
+    shift_TU = np.sqrt(2) * np.sinh(x_T)[:, None] * u_U
+    tail_T = np.zeros(len(x_T))
+    for z, weight_z in zip(z_Z, weight_Z, strict=True):
+        tail_T += weight_z * (
+            -np.expm1(rivals * special.log_ndtr(shift_TU + z)) @ (weight_U / weight_U.sum())
+        )
+    return interpolate.CubicSpline(x_T, np.log(np.maximum(tail_T, 1e-300)))
+
+
+def _variances(mean_BKs: Floats, counted_BK: Bools) -> Floats:
+    """sigma^2 of each configuration, (B, K): the pool's, or its own moderated one if larger.
+
+    Without two configurations to compare there is none, and nothing to compare: 0.
+    """
+    s = mean_BKs.shape[2]
+    L_B1 = counted_BK.sum(axis=1, keepdims=True)
+    seed_Bs = np.where(counted_BK[:, :, None], mean_BKs, 0).sum(axis=1) / L_B1
+    residual_BKs = mean_BKs - mean_BKs.mean(axis=2, keepdims=True)
+    residual_BKs -= (seed_Bs - seed_Bs.mean(axis=1, keepdims=True))[:, None, :]
+    # The mean over configurations takes 1 / L of each one's own square out.
+    own_BK = (residual_BKs**2).sum(axis=2) / (s - 1) * L_B1 / np.maximum(L_B1 - 1, 1)
+    pool_B1 = np.where(counted_BK, own_BK, 0).sum(axis=1, keepdims=True) / L_B1
+    moderated_BK = (_POOL_DF * pool_B1 + (s - 1) * own_BK) / (_POOL_DF + s - 1)
+    return np.maximum(pool_B1, moderated_BK)
+
+
+NUM_RACES = 40_000
+_NUMBERS = 10_000_000
+"""Runs drawn at most: fewer races where a race is large."""
+
+_HIGHEST = 0.5
+"""A level never grows beyond a coin's toss, however much budget is left at the last look."""
+
+
+def pocock_like(share: float, alpha: float) -> float:
+    """Nearly the same level at every look: leaves early, where leaving saves most."""
+    return alpha * math.log(1 + (math.e - 1) * share)
+
+
+def obrien_fleming_like(share: float, alpha: float) -> float:
+    """Almost nothing at the first looks: only a rout ends early."""
+    if share <= 0:
+        return 0.0
+    return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / math.sqrt(share)))
+
+
+SPENDING: dict[str, Callable[[float, float], float]] = {
+    "pocock": pocock_like,
+    "obrien-fleming": obrien_fleming_like,
+}
+
+
+def spent(num_seeds: int, *, alpha: float, spending: str) -> dict[int, float]:
+    """{seeds complete: budget spent by then} for the looks after 2, ..., num_seeds - 1 seeds.
+
+    After the last seed nothing is decided by a test: the grid is complete.
+    """
+    if spending not in SPENDING:
+        raise unknown("spending", spending, SPENDING)
+    if not 0 < alpha < 1:
+        raise BadInput(f"0 < alpha < 1 must hold, got alpha={alpha}")
+    looks = range(FIRST_LOOK, num_seeds)
+    return {s: SPENDING[spending](s / (num_seeds - 1), alpha) for s in looks}
+
+
+@lru_cache(maxsize=64)
+def look_levels(
+    num_configurations: int, num_seeds: int, *, alpha: float, spending: str
+) -> dict[int, float]:
+    """{seeds complete: nominal level}; a configuration leaves if its p is below the level.
+
+    Drawn with a fixed stream, so that the same race has the same levels everywhere. Two standard
+    errors of the drawing are kept back from the budget (.0022 of .05), never spent by its luck.
+    """
+    if num_configurations < 2:
+        raise BadInput(f"a race needs 2 configurations or more, got {num_configurations}")
+    budget = spent(num_seeds, alpha=alpha, spending=spending)
+    K, S = num_configurations, num_seeds
+    B = max(min(NUM_RACES, _NUMBERS // (K * S)), 2000)
+    score_BKS = generator(1, "racing levels", K, S).normal(size=(B, K, S))
+    winner_B = score_BKS.mean(axis=2).argmax(axis=1)
+    kept = 1 - 2 * math.sqrt((1 - alpha) / (alpha * B))
+    live_BK, levels, lost, before = np.ones((B, K), dtype=np.bool_), {}, 0, 0.0
+    for s, total in budget.items():
+        running_B = (live_BK.sum(axis=1) > 1) & live_BK[np.arange(B), winner_B]
+        found = look(score_BKS[running_B, :, :s], live_BK[running_B], num_seeds=S)
+        p_N = np.sort(found.p_BK[np.arange(running_B.sum()), winner_B[running_B]])
+        more = int(kept * total * B) - lost
+        drawn = float(p_N[more]) if 0 <= more < len(p_N) else 0.0 if more < 0 else _HIGHEST
+        levels[s] = min(max(drawn, total - before), _HIGHEST)
+        live_BK[running_B] &= ~(found.p_BK < levels[s])
+        lost, before = lost + int((p_N < levels[s]).sum()), total
+    return levels
+
+
+Trial = tuple[str, int]
+"""A configuration and its seed."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One configuration at one look, beside the leader of that look, on the same seeds.
+
+    `gap` is the leader's mean minus this one's, `se` its standard error about the gap of the whole
+    grid; `p` the chance of such a gap between equals, the
+    leader being any of the rivals. `twin` names an earlier configuration with the same values.
+    """
+
+    configuration: str
+    mean: float
+    gap: float
+    se: float
+    p: float
+    leaves: bool
+    twin: str | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a look after `num_seeds` complete seeds of `planned_seeds` decided.
+
+    Whoever has p < level leaves; `df` are the degrees of freedom of the pooled luck of seeds.
+    """
+
+    num_seeds: int
+    planned_seeds: int
+    leader: str
+    level: float
+    df: float
+    judged: tuple[Judged, ...]
+
+    @property
+    def stays(self) -> tuple[str, ...]:
+        """The configurations that run another seed, in their order."""
+        return tuple(one.configuration for one in self.judged if not one.leaves)
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The configurations that are out."""
+        return tuple(one.configuration for one in self.judged if one.leaves)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One line of the report of a race: `left_after` seeds, or None if the configuration is live.
+
+    `mean` is over the `num_seeds` it was judged on; a live configuration has as many as the others.
+    One that `lost` a trial left because of that, unjudged.
+    """
+
+    configuration: str
+    mean: float
+    num_seeds: int
+    left_after: int | None
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Race:
+    """A race as far as its finished trials go; see `race_so_far`.
+
+    `num_complete` seeds are complete for all live configurations. `pending` are the trials to run
+    next, in order; none once the race is over. `standings` puts the live ones first, best first,
+    then those that left, the last to leave first.
+    """
+
+    configurations: tuple[str, ...]
+    seeds: tuple[int, ...]
+    live: tuple[str, ...]
+    num_complete: int
+    verdicts: tuple[Verdict, ...]
+    pending: tuple[Trial, ...]
+    standings: tuple[Standing, ...]
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to run: one configuration is left, or all seeds are."""
+        return not self.pending
+
+    @property
+    def winner(self) -> str:
+        """The first of the standings: the leader so far, the winner once the race is over."""
+        return self.standings[0].configuration
+
+    @property
+    def cost(self) -> float:
+        """The trials of complete blocks as a share of the whole grid's."""
+        trials = sum(standing.num_seeds for standing in self.standings)
+        return trials / (len(self.configurations) * len(self.seeds))
+
+
+def survivors(
+    scores: Mapping[str, Floats],
+    *,
+    num_configurations: int,
+    num_seeds: int,
+    alpha: float = 0.05,
+    spending: str = "pocock",
+    delta: float = 0.0,
+) -> Verdict:
+    """Judge the live configurations, `scores[configuration]` being dev values (s, Q), s alike.
+
+    `num_configurations` started the race and `num_seeds` are planned; there are looks after 2 to
+    num_seeds - 1 seeds. The leader never leaves; equal means are led by the one that comes first.
+    `delta` >= 0 is the difference of the measure that does not matter.
+    """
+    if not 0 <= delta < float("inf"):
+        raise BadInput(f"delta >= 0 must hold, got delta={delta}")
+    names, score_LSQ = tuple(scores), _stacked(scores)
+    s = score_LSQ.shape[1]
+    if not FIRST_LOOK <= s < num_seeds:
+        raise BadInput(
+            f"a race has interim analyses after {FIRST_LOOK} to {num_seeds - 1} of its "
+            f"{num_seeds} seeds, got {s}"
+        )
+    if not 1 <= len(names) <= num_configurations:
+        raise BadInput(f"at most {num_configurations} configurations can be live, got {len(names)}")
+    level = look_levels(num_configurations, num_seeds, alpha=alpha, spending=spending)[s]
+    twin_of = _twins(names, score_LSQ)
+    same_1L = np.array([[twin is not None for twin in twin_of]])
+    mean_LS = score_LSQ.mean(axis=2)
+    live_1L = np.ones((1, len(names)), dtype=np.bool_)
+    found = look(mean_LS[None], live_1L, num_seeds=num_seeds, delta=delta, same_BK=same_1L)
+    columns = (mean_LS.mean(axis=1), found.gap_BK[0], found.se_BK[0], found.p_BK[0])
+    judged = tuple(
+        Judged(name, float(mean), float(gap), float(se), float(p), bool(p < level), twin)
+        for name, twin, mean, gap, se, p in zip(names, twin_of, *columns, strict=True)
+    )
+    leader = names[int(found.leader_B[0])]
+    return Verdict(s, num_seeds, leader, level, float(found.df_B[0]), judged)
+
+
+def race_so_far(
+    finished: Mapping[Trial, Floats],
+    *,
+    configurations: Sequence[str],
+    seeds: Sequence[int],
+    lost: Collection[Trial] = (),
+    alpha: float = 0.05,
+    spending: str = "pocock",
+    delta: float = 0.0,
+) -> Race:
+    """Replay a race from `finished`: per trial its dev values, one per query, queries in one order.
+
+    Only complete blocks are judged; a trial that finished ahead of its block, or after its
+    configuration left, waits without a say. Whoever `lost` a trial for good leaves at that block.
+    """
+    _check_trials(finished, configurations, seeds)
+    spent(len(seeds), alpha=alpha, spending=spending)  # refuses a bad setting before the first look
+    live, verdicts = tuple(configurations), list[Verdict]()
+    runs = dict.fromkeys(configurations, 0)
+    pending: tuple[Trial, ...] = ()
+    num_complete = 0
+    for s, seed in enumerate(seeds, start=1):
+        live = tuple(name for name in live if (name, seed) not in lost)
+        pending = tuple((name, seed) for name in live if (name, seed) not in finished)
+        if pending or not live:
+            break
+        num_complete = s
+        runs |= dict.fromkeys(live, s)
+        if FIRST_LOOK <= s < len(seeds):
+            verdict = survivors(
+                {name: _rows(finished, name, seeds[:s]) for name in live},
+                num_configurations=len(configurations),
+                num_seeds=len(seeds),
+                alpha=alpha,
+                spending=spending,
+                delta=delta,
+            )
+            verdicts.append(verdict)
+            live = verdict.stays
+        if len(live) == 1 and s >= FIRST_LOOK:
+            break
+    return Race(
+        configurations=tuple(configurations),
+        seeds=tuple(seeds),
+        live=live,
+        num_complete=num_complete,
+        verdicts=tuple(verdicts),
+        pending=pending,
+        standings=_standings(finished, seeds, runs, live, {name for name, _ in lost}),
+    )
+
+
+def _standings(
+    finished: Mapping[Trial, Floats],
+    seeds: Sequence[int],
+    runs: Mapping[str, int],
+    live: Sequence[str],
+    lost: Collection[str],
+) -> tuple[Standing, ...]:
+    """Live ones first, then the last to leave; the better mean first, the given order among equals.
+
+    Means are rounded before they are compared: the order of summation is not a difference.
+    """
+    standings = []
+    for name, s in runs.items():
+        mean = float(_rows(finished, name, seeds[:s]).mean(axis=1).mean()) if s else float("nan")
+        left = None if name in live else s
+        standings.append(Standing(name, mean, s, left, name in lost))
+    return tuple(
+        sorted(
+            standings,
+            key=lambda one: (
+                one.left_after is not None,
+                -one.num_seeds,
+                -round(one.mean, 12) if one.num_seeds else 0.0,
+            ),
+        )
+    )
+
+
+def _rows(finished: Mapping[Trial, Floats], name: str, seeds: Sequence[int]) -> Floats:
+    """The dev values (s, Q) of one configuration."""
+    return np.stack([np.asarray(finished[name, seed], dtype=np.float64) for seed in seeds])
+
+
+def _check_trials(
+    finished: Mapping[tuple[str, int], Floats], configurations: Sequence[str], seeds: Sequence[int]
+) -> None:
+    """Refuse trials that are not of this race, and trials on different numbers of queries."""
+    if len(configurations) < 2 or len(set(configurations)) < len(configurations):
+        raise BadInput(
+            "a race needs 2 configurations or more, each named once, "
+            f"got {', '.join(configurations) or 'none'}"
+        )
+    if len(seeds) < 1 or len(set(seeds)) < len(seeds):
+        raise BadInput(f"a race needs seeds, each named once, got {list(seeds)}")
+    sizes = {}
+    for (name, seed), value_Q in finished.items():
+        if name not in configurations:
+            raise unknown("configuration", name, configurations)
+        if seed not in seeds:
+            raise unknown("seed", str(seed), map(str, seeds))
+        sizes[np.shape(value_Q)] = (name, seed)
+    if len(sizes) > 1:
+        found = "; ".join(f"{name}, seed {seed}: {size}" for size, (name, seed) in sizes.items())
+        raise BadInput(f"all trials need dev values of the same queries, got the shapes {found}")
+
+
+def _stacked(scores: Mapping[str, Floats]) -> Floats:
+    """The scores of the live configurations as (L, s, Q), checked."""
+    arrays = {name: np.asarray(score_SQ, dtype=np.float64) for name, score_SQ in scores.items()}
+    shapes = {score_SQ.shape for score_SQ in arrays.values()}
+    if len(shapes) != 1 or len(shape := next(iter(shapes))) != 2 or shape[1] < 1:
+        raise BadInput(
+            "live configurations need dev values seeds x queries of one shape, "
+            f"got {sorted(shapes) or 'none'}"
+        )
+    for name, score_SQ in arrays.items():
+        if not np.isfinite(score_SQ).all():
+            raise BadInput(f"dev values must be finite, got NaN or infinity for {name}")
+        if score_SQ.shape[1] >= QUERIES_THAT_PROVE and _copied_seed(score_SQ):
+            raise BadInput(
+                "seeds must differ: the seed is not wired, or training changes nothing; two seeds "
+                f"of {name} have identical values for all queries"
+            )
+    return np.stack(list(arrays.values()))
+
+
+def _copied_seed(score_SQ: Floats) -> bool:
+    """Whether two seeds agree on every query without being constant, as collapsed runs are."""
+    varied = score_SQ[np.ptp(score_SQ, axis=1) > 0]
+    return len(np.unique(varied, axis=0)) < len(varied)
+
+
+def _twins(names: Sequence[str], score_LSQ: Floats) -> list[str | None]:
+    """For each configuration the first one before it with the same values throughout."""
+    first: dict[bytes, str] = {}
+    return [
+        None if (twin := first.setdefault(score_SQ.tobytes(), name)) == name else twin
+        for name, score_SQ in zip(names, score_LSQ, strict=True)
+    ]

@@ -1,1 +1,0 @@
-"""Races: after each seed, which configurations the whole grid could still name the best."""
