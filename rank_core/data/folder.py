@@ -56,7 +56,7 @@ class _Files(NamedTuple):
 def load_folder(folder: Path) -> Collection:
     """The collection of a folder, named like it; kept in memory until one of its files changes."""
     files = _find_files(Path(folder).expanduser().resolve())
-    states = tuple((one.st_size, one.st_mtime_ns) for one in map(Path.stat, files.paths()))
+    states = tuple((status.st_size, status.st_mtime_ns) for status in map(Path.stat, files.paths()))
     return _load(files, states)
 
 
@@ -183,16 +183,16 @@ def _require_known(
     source: str,
 ) -> None:
     """Refuse a name that `known` lacks, at the first line of `path` that has it."""
-    found = dict.fromkeys(names)
-    strange = [name for name in found if name not in known]
+    distinct = dict.fromkeys(names)
+    strange = [name for name in distinct if name not in known]
     if not strange:
         return
     lines = ((number, line.split()[column]) for number, line in read_lines(path))
-    number, name = next(one for one in lines if one[1] not in known)
+    number, name = next(item for item in lines if item[1] not in known)
     message = f"{path}:{number}: a {kind} must be in {source}, found {shown(name)}"
-    if len(found) > 1 and 2 * len(strange) > len(found):
+    if len(distinct) > 1 and 2 * len(strange) > len(distinct):
         message += (
-            f"; {len(strange)} of {len(found)} are not: a file of another collection or split?"
+            f"; {len(strange)} of {len(distinct)} are not: a file of another collection or split?"
         )
     raise BadInput(message)
 

@@ -83,10 +83,11 @@ def _ids(listed: Any) -> set[str]:
 
 def _of_pool(members: Mapping[str, set[str]], pool: SizedIterable[str], where: str) -> FoldSplits:
     """The members that the pool has; no query may be measured after it was trained on."""
-    for one, other in (("train", "dev"), ("train", "test"), ("dev", "test")):
-        if both := members[one] & members[other]:
+    for split, other_split in (("train", "dev"), ("train", "test"), ("dev", "test")):
+        if both := members[split] & members[other_split]:
             raise BadInput(
-                f"{where}: a query may be in one split, found {min(both)!r} in {one} and {other}"
+                f"{where}: a query may be in one split, found {min(both)!r} in {split} and "
+                f"{other_split}"
             )
     splits = {
         name: [query_id for query_id in pool if query_id in ids] for name, ids in members.items()

@@ -104,10 +104,10 @@ def read_run(path: Path) -> Run:
     say: ranks that contradict the scores, or that repeat, are no error. Among equal scores, which
     are often rounded ones, the smaller rank comes first, then the smaller doc_id.
     """
-    found: dict[str, dict[str, tuple[int, float]]] = {}  # {query_id: {doc_id: (rank, score)}}
+    ranked_lines: dict[str, dict[str, tuple[int, float]]] = {}  # by query: {doc_id: (rank, score)}
     for number, fields in _rows(path, "query_id Q0 doc_id rank score tag"):
         query_id, _, doc_id, rank, score, _ = fields
-        ranked = found.setdefault(query_id, {})
+        ranked = ranked_lines.setdefault(query_id, {})
         if doc_id in ranked:
             raise BadInput(
                 f"{path}:{number}: a document may be ranked once for a query, "
@@ -123,7 +123,7 @@ def read_run(path: Path) -> Run:
                 ranked.items(), key=lambda item: (-item[1][1], item[1][0], item[0])
             )
         }
-        for query_id, ranked in found.items()
+        for query_id, ranked in ranked_lines.items()
     }
 
 

@@ -86,12 +86,12 @@ def _term(word: str) -> str | None:
 def _words(piece: str) -> list[str]:
     words = []
     pattern = _word_pattern()
-    found = pattern.search(piece)
-    while found:
-        if len(found[0]) > MAX_WORD_LENGTH:
-            found = pattern.search(piece, found.start(), found.start() + MAX_WORD_LENGTH)
-        words.append(found[0])
-        found = pattern.search(piece, found.end())
+    match = pattern.search(piece)
+    while match:
+        if len(match[0]) > MAX_WORD_LENGTH:
+            match = pattern.search(piece, match.start(), match.start() + MAX_WORD_LENGTH)
+        words.append(match[0])
+        match = pattern.search(piece, match.end())
     return words
 
 

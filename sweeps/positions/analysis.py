@@ -125,11 +125,11 @@ def _length_summary(
     lengths: Mapping[str, Sequence[int]], settings: Settings
 ) -> dict[str, float | int | str]:
     summary: dict[str, float | int | str] = {}
-    for kind, found in lengths.items():
-        summary[f"{kind}: counted"] = len(found)
-        summary[f"{kind}: median words"] = float(np.median(found))
-        summary[f"{kind}: longest"] = int(max(found))
-        share = float(np.mean([length > settings.first for length in found]))
+    for kind, words in lengths.items():
+        summary[f"{kind}: counted"] = len(words)
+        summary[f"{kind}: median words"] = float(np.median(words))
+        summary[f"{kind}: longest"] = int(max(words))
+        share = float(np.mean([length > settings.first for length in words]))
         summary[f"{kind}: share longer than {settings.first} words"] = share
     return summary
 
@@ -139,17 +139,17 @@ def _position_summary(
 ) -> dict[str, float | int | str]:
     if not positions:
         return {}
-    found = [position for position in positions if position.found]
+    matched = [position for position in positions if position.found]
     summary: dict[str, float | int | str] = {
         "relevant passages: sought": len(positions),
-        "relevant passages: found": len(found),
+        "relevant passages: found": len(matched),
     }
-    if found:
-        starts = [position.word_start for position in found]
+    if matched:
+        starts = [position.word_start for position in matched]
         inside = float(np.mean([start < settings.first for start in starts]))
         summary["relevant passages: median words before"] = float(np.median(starts))
         summary[f"relevant passages: share that starts in the first {settings.first}"] = inside
-        relative = float(np.mean([position.relative for position in found]))
+        relative = float(np.mean([position.relative for position in matched]))
         summary["relevant passages: mean relative position (chance .5)"] = relative
     return summary
 

@@ -111,12 +111,12 @@ def summarise(judged: Iterable[JudgedChunk]) -> JudgedSummary:
     sizes: dict[tuple[str, str], int] = {}
     first: dict[tuple[str, str], int] = {}
     malformed = 0
-    for one in judged:
-        key = (one.query_id, one.doc_id)
+    for chunk in judged:
+        key = (chunk.query_id, chunk.doc_id)
         sizes[key] = sizes.get(key, 0) + 1
-        malformed += one.grade is None
-        if one.grade is not None and one.grade >= RELEVANT:
-            first[key] = min(first.get(key, one.chunk), one.chunk)
+        malformed += chunk.grade is None
+        if chunk.grade is not None and chunk.grade >= RELEVANT:
+            first[key] = min(first.get(key, chunk.chunk), chunk.chunk)
     return JudgedSummary(
         num_chunks=sum(sizes.values()),
         malformed=malformed,

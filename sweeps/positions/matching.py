@@ -89,9 +89,9 @@ def best_stretch(passage: str, document: str) -> tuple[int, int]:
     masks = _masks(passage)
     length, first = 0, 0
     for start in range(0, len(document), step):
-        found = _subsequence(masks, len(passage), document[start : start + size])
-        if found > length:
-            length, first = found, start
+        common = _subsequence(masks, len(passage), document[start : start + size])
+        if common > length:
+            length, first = common, start
     # The match starts where a later start would lose some of it.
     low, high = first, min(first + size, len(document))
     while high - low > 1:

@@ -84,9 +84,9 @@ def plots(result: PositionResult, settings: Settings) -> list[Plot]:
 
 
 def _position_plots(result: PositionResult, settings: Settings) -> list[Plot]:
-    found = [position for position in result.positions if position.found]
-    lost = len(result.positions) - len(found)
-    counts = f"{len(found)} relevant passages were found in their documents, {lost} were not. "
+    matched = [position for position in result.positions if position.found]
+    missing = len(result.positions) - len(matched)
+    counts = f"{len(matched)} relevant passages were found in their documents, {missing} were not. "
     chance = "The dashed line is chance: each passage anywhere in its own document."
     histogram = position_histogram(result.positions)
     more = " The last bar takes all that start later." if histogram.open_end else ""
@@ -103,8 +103,8 @@ def _position_plots(result: PositionResult, settings: Settings) -> list[Plot]:
 
 def _rsv_plots(result: PositionResult, settings: Settings) -> list[Plot]:
     num_documents = {
-        name: len({(one.query_id, one.doc_id) for one in found})
-        for name, found in result.scores.items()
+        name: len({(score.query_id, score.doc_id) for score in scores})
+        for name, scores in result.scores.items()
     }
     counted = ", ".join(f"{name} {count}" for name, count in num_documents.items())
     return [
@@ -124,19 +124,19 @@ def _rsv_plots(result: PositionResult, settings: Settings) -> list[Plot]:
     ]
 
 
-def _judged_plot(found: JudgedSummary) -> Plot:
+def _judged_plot(summary: JudgedSummary) -> Plot:
     caption = (
-        f"{len(found.first_relevant)} of {len(found.sizes)} documents by their first chunk of "
+        f"{len(summary.first_relevant)} of {len(summary.sizes)} documents by their first chunk of "
         f"grade {RELEVANT} or more, against how many documents have that many chunks; "
-        f"{found.without_relevant} have no such chunk, {found.malformed} of {found.num_chunks} "
-        "answers were no grade."
+        f"{summary.without_relevant} have no such chunk, {summary.malformed} of "
+        f"{summary.num_chunks} answers were no grade."
     )
-    return Plot("First relevant chunk, graded by a chat model", judged_plot(found), caption)
+    return Plot("First relevant chunk, graded by a chat model", judged_plot(summary), caption)
 
 
 def _write_tables(folder: Path, result: PositionResult) -> None:
     rows = [
-        (kind, *row) for kind, found in result.lengths.items() for row in _histogram_rows(found)
+        (kind, *row) for kind, of_kind in result.lengths.items() for row in _histogram_rows(of_kind)
     ]
     _write_csv(folder / "lengths.csv", ("documents", "from_words", "to_words", "count"), rows)
     if result.positions:
@@ -144,17 +144,17 @@ def _write_tables(folder: Path, result: PositionResult) -> None:
         values = ((*one, f"{one.relative:.6g}" if one.found else "") for one in result.positions)
         _write_csv(folder / "positions.csv", names, values)
     if result.curves:
-        curve = [(name, *point) for name, found in result.curves.items() for point in found]
+        curve = [(name, *point) for name, of_kind in result.curves.items() for point in of_kind]
         _write_csv(folder / "rsv.csv", ("scorer", *CurvePoint._fields), curve)
-        scores = [(name, *one) for name, found in result.scores.items() for one in found]
+        scores = [(name, *one) for name, of_kind in result.scores.items() for one in of_kind]
         _write_csv(folder / "rsv_chunks.csv", ("scorer", *ChunkScore._fields), scores)
     if result.judged:
         _write_csv(folder / "judged.csv", type(result.judged[0])._fields, result.judged)
 
 
-def _histogram_rows(found: Histogram) -> list[tuple[float, float, int]]:
-    edges = found.edges.tolist()
-    return list(zip(edges[:-1], edges[1:], found.counts.tolist(), strict=True))
+def _histogram_rows(histogram: Histogram) -> list[tuple[float, float, int]]:
+    edges = histogram.edges.tolist()
+    return list(zip(edges[:-1], edges[1:], histogram.counts.tolist(), strict=True))
 
 
 def _write_csv(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -166,14 +166,14 @@ def _write_csv(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) 
 
 
 def _judged(result: PositionResult) -> dict[str, int]:
-    found = result.judged_summary
-    if found is None:
+    judged = result.judged_summary
+    if judged is None:
         return {}
     return {
-        "judged: documents": len(found.sizes),
-        "judged: chunks": found.num_chunks,
-        "judged: answers without a grade": found.malformed,
-        "judged: documents without a relevant chunk": found.without_relevant,
+        "judged: documents": len(judged.sizes),
+        "judged: chunks": judged.num_chunks,
+        "judged: answers without a grade": judged.malformed,
+        "judged: documents without a relevant chunk": judged.without_relevant,
     }
 
 

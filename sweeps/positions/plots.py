@@ -83,16 +83,16 @@ def relative_plot(histogram: Histogram) -> Drawing:
         return draw(figure, name="relative-positions", description=description)
 
 
-def judged_plot(found: JudgedSummary) -> Drawing:
+def judged_plot(summary: JudgedSummary) -> Drawing:
     """Documents by the number of their first relevant chunk, against how many have that chunk."""
     with style():
         figure, axes = _axes()
-        numbers = np.arange(max(found.sizes))
+        numbers = np.arange(max(summary.sizes))
         axes.bar(
-            numbers + 1, np.bincount(found.first_relevant, minlength=len(numbers)), color=BLUE,
+            numbers + 1, np.bincount(summary.first_relevant, minlength=len(numbers)), color=BLUE,
             width=0.9, label="first relevant chunk",
         )  # fmt: skip
-        having = [sum(size > number for size in found.sizes) for number in numbers]
+        having = [sum(size > number for size in summary.sizes) for number in numbers]
         axes.stairs(
             having, np.arange(len(numbers) + 1) + 0.5, baseline=None, label=_HAVING,
             **_REFERENCE,

@@ -67,7 +67,7 @@ def relevant_positions(
 
 def _first(query_id: str, doc_id: str, texts: Sequence[str], document: str) -> Position:
     size = len(document.split())
-    found = []
+    matches = []
     for text in texts:
         match = find_passage(text, document)
         if match is not None:
@@ -76,11 +76,11 @@ def _first(query_id: str, doc_id: str, texts: Sequence[str], document: str) -> P
             inside = match.start > 0 and not document[match.start - 1].isspace()
             place = start - 1 if inside and start else start
             num_words = len(text.split())
-            found.append(
+            matches.append(
                 Position(query_id, doc_id, place, num_words, size, match.similarity, match.method)
             )
     lost = Position(query_id, doc_id, -1, 0, size, 0.0, "")
-    return min(found, key=lambda position: position.word_start, default=lost)
+    return min(matches, key=lambda position: position.word_start, default=lost)
 
 
 class Histogram(NamedTuple):
@@ -126,14 +126,14 @@ def position_histogram(positions: Sequence[Position]) -> Histogram:
 
     The last interval is open where documents go on: 95 % of them end before it.
     """
-    found = [position for position in positions if position.found]
-    rooms = [max(1, one.document_words - one.num_words + 1) for one in found]
+    matched = [position for position in positions if position.found]
+    rooms = [max(1, one.document_words - one.num_words + 1) for one in matched]
     longest = max(rooms, default=1)
     most = int(np.percentile(rooms, 95)) if rooms else 1
     width = width_for(most)
     edges = np.arange(0, most + width, width)
     closed = np.append(edges[:-1], max(longest, edges[-1]))
-    counts, _ = np.histogram([position.word_start for position in found], bins=closed)
+    counts, _ = np.histogram([position.word_start for position in matched], bins=closed)
     expected = np.zeros(len(edges) - 1)
     for room in rooms:
         expected += np.diff(np.minimum(closed, room)) / room

@@ -109,9 +109,9 @@ def rsv_curve(scores: Sequence[ChunkScore], num_bins: int) -> list[CurvePoint]:
         return []
     edges = np.linspace(0, 1, num_bins + 1)
     share_CN = _shares(scores, edges)
-    scaled_C = np.array([one.scaled for one in scores])
+    scaled_C = np.array([score.scaled for score in scores])
     queries = {query_id: q for q, query_id in enumerate(dict.fromkeys(s.query_id for s in scores))}
-    query_C = np.array([queries[one.query_id] for one in scores])
+    query_C = np.array([queries[score.query_id] for score in scores])
     weight_QN, sum_QN = np.zeros((2, len(queries), num_bins))
     np.add.at(weight_QN, query_C, share_CN)
     np.add.at(sum_QN, query_C, share_CN * scaled_C[:, None])
@@ -138,8 +138,8 @@ def rsv_curve(scores: Sequence[ChunkScore], num_bins: int) -> list[CurvePoint]:
 
 def _shares(scores: Sequence[ChunkScore], edges: np.ndarray) -> np.ndarray:
     """How much of the document each chunk covers in each part: chunks x parts."""
-    start_C1 = np.array([[one.start] for one in scores])
-    end_C1 = np.array([[one.end] for one in scores])
+    start_C1 = np.array([[score.start] for score in scores])
+    end_C1 = np.array([[score.end] for score in scores])
     overlap = np.minimum(end_C1, edges[1:]) - np.maximum(start_C1, edges[:-1])
     shares: np.ndarray = np.maximum(overlap, 0)
     return shares
@@ -148,11 +148,11 @@ def _shares(scores: Sequence[ChunkScore], edges: np.ndarray) -> np.ndarray:
 def _best_places(scores: Sequence[ChunkScore], share_CN: np.ndarray) -> np.ndarray:
     """What of the documents' best chunks lies in each part; equally good ones share a document."""
     by_document: dict[tuple[str, str], np.ndarray] = {}
-    for one, share_N in zip(scores, share_CN, strict=True):
-        if one.scaled == 1:
-            key = (one.query_id, one.doc_id)
+    for score, share_N in zip(scores, share_CN, strict=True):
+        if score.scaled == 1:
+            key = (score.query_id, score.doc_id)
             by_document[key] = by_document.get(key, 0) + share_N
-    places: np.ndarray = np.mean([one / one.sum() for one in by_document.values()], axis=0)
+    places: np.ndarray = np.mean([score / score.sum() for score in by_document.values()], axis=0)
     return places
 
 

@@ -135,9 +135,9 @@ def repeated_id(folder: Path, ids: Rows) -> str | None:
     """An id that two rows have; None where every id is its row's own."""
     hashes, rows = map_file(folder / HASHES, np.uint64), map_file(folder / ROWS, np.int64)
     for place in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
-        one, other = (ids[row].tobytes() for row in rows[place : place + 2].tolist())
-        if one == other:
-            return _decoded(one)
+        name, next_name = (ids[row].tobytes() for row in rows[place : place + 2].tolist())
+        if name == next_name:
+            return _decoded(name)
     return None
 
 

@@ -51,7 +51,8 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
     }
     documents = shared or _ranked_documents(folder / OWN_DOCUMENTS, name, recipe, judged, runs)
     runs |= _bm25_runs(
-        documents, {split: found.queries for split, found in judged.items() if split not in runs}
+        documents,
+        {split: of_split.queries for split, of_split in judged.items() if split not in runs},
     )
     for split, (queries, qrels) in judged.items():
         _require_documents(f"{name}, candidates of {split}", runs[split], documents)
@@ -155,7 +156,7 @@ def _ranked_documents(
     source = IrSource(recipe.parts[0].dataset_id)
     states = source.states("docs")
     wanted = {doc_id for run in runs.values() for ranked in run.values() for doc_id in ranked}
-    wanted |= {doc_id for found in judged.values() for doc_id in _relevant(found.qrels)}
+    wanted |= {doc_id for of_split in judged.values() for doc_id in _relevant(of_split.qrels)}
     folder.mkdir()
     store = write_document_store(folder, source.some_documents(wanted), source=source.documents_id)
     source.require_unchanged(states, "docs")

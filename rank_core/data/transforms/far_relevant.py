@@ -338,11 +338,11 @@ def bury(
     source = iter(distractors)
     most = None if as_published else max_length - num_words
     before = list(_fill(source, first_position + as_published, most))
-    offset = sum(len(one.split()) for one in before)
+    offset = sum(len(passage.split()) for passage in before)
     after = list(_follow(source, length - offset - num_words, one_more=as_published))
     slot = int(rng.integers(len(after) + 1))
     order = [after[number] for number in rng.permutation(len(after))]
-    offset += sum(len(one.split()) for one in order[:slot])
+    offset += sum(len(passage.split()) for passage in order[:slot])
     parts = (*before, *order[:slot], relevant, *order[slot:])
     return Buried(" ".join(part.strip() for part in parts), offset, num_words, length)
 
@@ -351,23 +351,23 @@ def _fill(distractors: Iterator[str], least: int, most: int | None) -> Iterator[
     """Distractors until they have `least` words, the last one cut where it makes `most`."""
     total = 0
     while total < least:
-        one = next(distractors, None)
-        if one is None:
+        passage = next(distractors, None)
+        if passage is None:
             raise BadInput(f"the distractors must have {least} words together, found {total} words")
-        words = one.split()
+        words = passage.split()
         if most is not None and total + len(words) > most:
-            one = " ".join(words[: most - total])
+            passage = " ".join(words[: most - total])
         total += len(words)
         if words:
-            yield one
+            yield passage
 
 
 def _follow(distractors: Iterator[str], room: int, *, one_more: bool) -> Iterator[str]:
     """Distractors up to the first that exceeds `room` words, and that one too if asked for."""
     while room >= 0:
-        one = next(distractors, None)
-        if one is None:
+        passage = next(distractors, None)
+        if passage is None:
             return
-        room -= len(one.split())
+        room -= len(passage.split())
         if room >= 0 or one_more:
-            yield one
+            yield passage

@@ -115,8 +115,8 @@ class FirstStage:
 
     def tuning(self, collection: Collection) -> list[dict[str, Any]]:
         """What was tried on dev: k1 and b first, then RM3; empty where nothing was tuned."""
-        found: list[dict[str, Any]] = json.loads((self._folder(collection) / _TUNING).read_text())
-        return found
+        tunings: list[dict[str, Any]] = json.loads((self._folder(collection) / _TUNING).read_text())
+        return tunings
 
     def _recipe(self) -> str:
         """What the candidates depend on besides the collection and these settings."""
@@ -140,7 +140,7 @@ def _build(folder: Path, collection: Collection, wanted: FirstStage) -> None:
     for name, split in collection.splits.items():
         run = index.run(split.queries, settings, depth=wanted.depth_of(name))
         write_run(folder / f"{name}.run.gz", run, tag=wanted.by)
-    (folder / _TUNING).write_text(json.dumps([one.record() for one in tunings]))
+    (folder / _TUNING).write_text(json.dumps([tuning.record() for tuning in tunings]))
     if tunings:
         _say(collection, wanted, tunings)
 

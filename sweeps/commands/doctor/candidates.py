@@ -51,8 +51,10 @@ def first_and_best(split: Split, evaluation: Evaluation) -> tuple[float, float]:
     if not any(best.values()):
         return 0.0, 0.0
     measure = evaluation.measures[0]
-    one, other = (mean_values(per_query(split.qrels, run, [measure])) for run in (as_ranked, best))
-    return next(iter(one.values())), next(iter(other.values()))
+    ranked, reordered = (
+        mean_values(per_query(split.qrels, run, [measure])) for run in (as_ranked, best)
+    )
+    return next(iter(ranked.values())), next(iter(reordered.values()))
 
 
 def unjudged_share(split: Split, top: int) -> float:
@@ -138,20 +140,20 @@ def run_files(folder: Path) -> Iterator[Finding]:
     """A finding for every run whose ranks contradict or must complete its scores."""
     for split in SPLITS:
         for path in sorted([*folder.glob(f"{split}/*.run"), *folder.glob(f"{split}/*.run.gz")]):
-            name, found = f"{split}/{path.name}", count_ranks(path)
-            if found.against:
+            name, ranks = f"{split}/{path.name}", count_ranks(path)
+            if ranks.against:
                 yield Finding(
                     "warning",
-                    f"{name}: {found.against:,} of {found.lines:,} lines have a rank that "
+                    f"{name}: {ranks.against:,} of {ranks.lines:,} lines have a rank that "
                     "contradicts the scores",
                     "the order is that of the scores, as in every evaluation tool",
                     "check that a higher score is better there",
                 )
-            elif found.tied:
-                how = "doc_id, for ranks repeat as well" if found.repeated else "the rank column"
+            elif ranks.tied:
+                how = "doc_id, for ranks repeat as well" if ranks.repeated else "the rank column"
                 yield Finding(
                     "note",
-                    f"{name}: {found.tied:,} of {found.lines:,} scores are tied",
+                    f"{name}: {ranks.tied:,} of {ranks.lines:,} scores are tied",
                     f"here their order is that of {how}, trec_eval looks at the doc_id alone",
                 )
 

@@ -53,11 +53,11 @@ def main(argv: Sequence[str]) -> int:
             _data(config, windows_given=any(word.startswith(CUT) for word in arguments.settings)),
         ),
     ):
-        found = list(some)
-        print(section_text(title, found, width), flush=True)
-        findings += found
+        of_part = list(some)
+        print(section_text(title, of_part, width), flush=True)
+        findings += of_part
     print(verdict(findings))
-    return WITH_ERRORS if any(one.level == "error" for one in findings) else WITHOUT_ERRORS
+    return WITH_ERRORS if any(finding.level == "error" for finding in findings) else WITHOUT_ERRORS
 
 
 def _config(arguments: argparse.Namespace) -> TrialConfig:

@@ -88,41 +88,45 @@ def unseen(
         seen = seen_tokens(passage, chunks)
         tokens, lost = tokens + length, lost + length - seen
         gone += seen == 0
-        cut += not any(one.start <= passage.start and passage.end <= one.end for one in chunks)
+        cut += not any(
+            chunk.start <= passage.start and passage.end <= chunk.end for chunk in chunks
+        )
     count = len(passages)
-    start = sum(one.tokens.start for one in passages) / count
+    start = sum(relevant.tokens.start for relevant in passages) / count
     return Unseen(lost / max(1, tokens), gone / count, cut / count, start)
 
 
 def seen_tokens(passage: Span, chunks: Sequence[Span]) -> int:
     """Tokens of the passage that are in at least one of the chunks, which are in order."""
     seen, end = 0, passage.start
-    for one in chunks:
-        seen += max(0, min(one.end, passage.end) - max(one.start, end))
-        end = max(end, one.end)
+    for chunk in chunks:
+        seen += max(0, min(chunk.end, passage.end) - max(chunk.start, end))
+        end = max(end, chunk.end)
     return seen
 
 
 def setting_text(config: TrialConfig) -> str:
     """The settings that decide what is read."""
-    one = config.chunking
-    limit = f", max_chunks {one.max_chunks} ({one.overflow})" if one.max_chunks else ""
+    chunking = config.chunking
+    limit = (
+        f", max_chunks {chunking.max_chunks} ({chunking.overflow})" if chunking.max_chunks else ""
+    )
     return (
-        f"{config.model.name}, window {one.window}, stride {one.stride}, max_document_tokens "
-        f"{one.max_document_tokens}{limit}"
+        f"{config.model.name}, window {chunking.window}, stride {chunking.stride}, "
+        f"max_document_tokens {chunking.max_document_tokens}{limit}"
     )
 
 
-def _relevant_finding(name: str, found: Unseen) -> Finding:
+def _relevant_finding(name: str, shares: Unseen) -> Finding:
     what = (
-        f"{found.text:.1%} of relevant text is never seen; {found.whole:.1%} of relevant passages "
-        f"not at all, {found.cut:.1%} whole in no chunk (they start at token {found.start:,.0f} on "
-        "average)"
+        f"{shares.text:.1%} of relevant text is never seen; {shares.whole:.1%} of relevant "
+        f"passages not at all, {shares.cut:.1%} whole in no chunk (they start at token "
+        f"{shares.start:,.0f} on average)"
     )
-    if found.text == 0:
+    if shares.text == 0:
         return Finding("ok", what)
     return Finding(
-        "warning" if found.text > MUCH else "note",
+        "warning" if shares.text > MUCH else "note",
         what,
         "no model learns or finds what it does not read",
         "raise chunking.max_document_tokens or max_chunks, or take a model that reads on",

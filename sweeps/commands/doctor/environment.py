@@ -58,16 +58,16 @@ def _requirements() -> Iterator[Finding]:
             "pip install -e .",
         )
         return
-    for one in wanted:
-        if one.marker is not None and not one.marker.evaluate({"extra": ""}):
+    for requirement in wanted:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
-        found = _version(one.name)
-        if found is None or not one.specifier.contains(found, prereleases=True):
+        needed, installed = f"{requirement.name}{requirement.specifier}", _version(requirement.name)
+        if installed is None or not requirement.specifier.contains(installed, prereleases=True):
             yield Finding(
                 "error",
-                f"{one.name} {found or 'is missing'}, ranksweep needs {one.name}{one.specifier}",
+                f"{requirement.name} {installed or 'is missing'}, ranksweep needs {needed}",
                 "its tests hold for these versions only",
-                f"pip install '{one.name}{one.specifier}'",
+                f"pip install '{needed}'",
             )
 
 
@@ -140,9 +140,9 @@ def probed(store: Store) -> Iterator[Probe]:
         yield Probe((_not_writable(store.storage, f"{type(error).__name__}: {error}"),))
         return
     try:
-        found = [Finding("ok", f"storage {store.storage} can be written")]
-        found += _room(Path(root)) if store.is_local else []
-        yield Probe(tuple(found), Path(file) if store.is_local else None)
+        findings = [Finding("ok", f"storage {store.storage} can be written")]
+        findings += _room(Path(root)) if store.is_local else []
+        yield Probe(tuple(findings), Path(file) if store.is_local else None)
     finally:
         store.fs.rm_file(file)
 
@@ -165,7 +165,7 @@ def cache_findings() -> Iterator[Finding]:
 def nearest_existing(path: Path) -> Path:
     """The path itself, or the first folder above it that exists."""
     path = path.absolute()
-    return next(one for one in (path, *path.parents) if one.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _not_there_yet(root: Path) -> Finding:

@@ -41,13 +41,13 @@ def line_width() -> int | None:
 def section_text(title: str, findings: Iterable[Finding], width: int | None) -> str:
     """A title and its findings, their texts aligned behind the level."""
     lines = [title]
-    for one in findings:
-        head = f"  {one.level:<{_INDENT - 2}}"
+    for finding in findings:
+        head = f"  {finding.level:<{_INDENT - 2}}"
         if width is None:
-            lines.append(head + one.text)
+            lines.append(head + finding.text)
             continue
         lines += textwrap.wrap(
-            one.text,
+            finding.text,
             width,
             initial_indent=head,
             subsequent_indent=" " * _INDENT,
@@ -59,7 +59,7 @@ def section_text(title: str, findings: Iterable[Finding], width: int | None) -> 
 
 def verdict(findings: Iterable[Finding]) -> str:
     """The last line: how many of each level."""
-    levels = [one.level for one in findings]
+    levels = [finding.level for finding in findings]
     counts = [
         f"{levels.count(level)} {level}{'' if levels.count(level) == 1 else 's'}"
         for level in reversed(LEVELS[1:])

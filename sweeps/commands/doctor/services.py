@@ -92,18 +92,20 @@ def node_findings(nodes: list[Node]) -> Iterator[Finding]:
     gpus = sum(node.gpus for node in nodes)
     yield Finding("ok", f"Ray cluster of {len(nodes)} node(s), {gpus:g} GPU(s)")
     for package in ("python", *COMPARED):
-        found: dict[str, list[str]] = {}
+        versions: dict[str, list[str]] = {}
         for node in nodes:
-            found.setdefault(node.versions.get(package, "missing"), []).append(node.name)
-        if len(found) > 1:
-            where = "; ".join(f"{one} on {', '.join(names)}" for one, names in found.items())
+            versions.setdefault(node.versions.get(package, "missing"), []).append(node.name)
+        if len(versions) > 1:
+            where = "; ".join(
+                f"{version} on {', '.join(names)}" for version, names in versions.items()
+            )
             yield Finding(
                 "error",
                 f"{package} differs between nodes ({where})",
                 "the same trial would give other numbers there, or fail",
                 "install the same requirements.lock on all nodes",
             )
-        elif "missing" in found and package == "ranksweep":
+        elif "missing" in versions and package == "ranksweep":
             yield Finding(
                 "error",
                 "ranksweep is installed on no node",
@@ -174,8 +176,8 @@ def _self_description() -> Any:
         from importlib import metadata
 
         installed = {
-            one.metadata["Name"].lower().replace("_", "-"): one.version
-            for one in metadata.distributions()
+            package.metadata["Name"].lower().replace("_", "-"): package.version
+            for package in metadata.distributions()
         }
         versions = {name: installed[name] for name in packages if name in installed}
         versions["python"] = platform.python_version()

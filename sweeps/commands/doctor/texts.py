@@ -31,7 +31,9 @@ def texts(inputs: Inputs, chunking: Chunking) -> Iterator[Finding]:
     """Counts and lengths, then what is empty, double or cut."""
     collection = inputs.collection
     lengths = inputs.tokens.lengths()
-    counts = ", ".join(f"{len(one.queries):,} {name}" for name, one in collection.splits.items())
+    counts = ", ".join(
+        f"{len(split.queries):,} {name}" for name, split in collection.splits.items()
+    )
     yield Finding(
         "ok",
         f"{collection.name} {collection.content_hash}: {len(collection.documents):,} documents "
@@ -107,19 +109,21 @@ def unfair_copies(collection: Collection, groups: Iterable[list[str]]) -> list[s
     """Queries for which one of two equal documents is relevant and the other a candidate that is
     not."""
     group_of = {doc_id: number for number, group in enumerate(groups) for doc_id in group}
-    found = []
+    unfair = []
     for split in collection.splits.values():
         for query_id in split.queries:
             grades = split.qrels.get(query_id, {})
             relevant = {group_of.get(d) for d, grade in grades.items() if grade > 0} - {None}
             candidates = split.candidates.get(query_id, {}) if relevant else {}
             if any(group_of.get(d) in relevant and grades.get(d, 0) <= 0 for d in candidates):
-                found.append(query_id)
-    return found
+                unfair.append(query_id)
+    return unfair
 
 
 def _cut_queries(inputs: Inputs, limit: int) -> Iterator[Finding]:
-    queries = [text for one in inputs.collection.splits.values() for text in one.queries.values()]
+    queries = [
+        text for split in inputs.collection.splits.values() for text in split.queries.values()
+    ]
     tokens = tokenize_queries(load_tokenizer(inputs.backbone.folder), queries, limit + 1)
     cut = sum(len(ids) > limit for ids in tokens)
     if cut:
@@ -133,7 +137,7 @@ def _cut_queries(inputs: Inputs, limit: int) -> Iterator[Finding]:
 
 def similar_queries(collection: Collection) -> Iterator[Finding]:
     """What of dev is in train, and what of test is in either."""
-    found = False
+    any_alike = False
     for name, earlier in _FROM.items():
         for other in earlier:
             if name not in collection.splits or other not in collection.splits:
@@ -141,21 +145,21 @@ def similar_queries(collection: Collection) -> Iterator[Finding]:
             ours, theirs = collection.splits[name].queries, collection.splits[other].queries
             equal = equal_queries(ours, theirs)
             alike = [pair for pair in alike_queries(ours, theirs) if pair[0] not in equal]
-            found = found or bool(equal or alike)
+            any_alike = any_alike or bool(equal or alike)
             if equal:
-                one = next(iter(equal))
+                query_id = next(iter(equal))
                 yield _same_question(
                     "warning",
                     f"with the text of a {other} query",
                     name,
                     f"{len(equal):,} of {len(ours):,}",
-                    one,
+                    query_id,
                 )
             if alike:
                 number = f"{len(alike):,} of {len(ours):,}"
                 what = f"close to a {other} query"
                 yield _same_question("note", what, name, number, f"{alike[0][0]} and {alike[0][1]}")
-    if not found and len(collection.splits) > 1:
+    if not any_alike and len(collection.splits) > 1:
         yield Finding("ok", "no two splits have queries alike")
 
 
