@@ -22,7 +22,7 @@ SEED = int(os.environ.get("RANKSWEEP_CHAOS_SEED", random.randrange(10**6)))
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.chaos,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(1800 + 90 * KILLS),
 ]
 

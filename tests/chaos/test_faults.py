@@ -16,7 +16,7 @@ from sweeps.store.failures import BAD_AFTER, SHUNNED_AFTER
 from tests.chaos.pretend import kinds, once, statuses
 from tests.chaos.victims import Machines
 
-pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.chaos]
 
 
 HOST = socket.gethostname()
@@ -75,6 +75,7 @@ def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, 
     machines.nodes.append(machines.cluster.add_node(num_cpus=1))
 
 
+@pytest.mark.long
 def test_a_bad_node_is_left_out_and_the_others_finish_the_sweep(run, tmp_path, machines):
     bad, seen = machines.nodes[0].node_id, tmp_path / "seen"
     seen.mkdir()
@@ -102,6 +103,7 @@ def test_a_bad_node_is_left_out_and_the_others_finish_the_sweep(run, tmp_path, m
     assert f"no more trials go to {HOST} ({bad[:8]})" in text
 
 
+@pytest.mark.long
 def test_a_trial_goes_back_where_it_died_when_its_last_other_node_is_lost(
     run, tmp_path, machines, monkeypatch
 ):

@@ -11,7 +11,7 @@ MARGIN = 0.4  # of the memory that is free now: the monitor strikes when so much
 LEAST = 8 * 2**30  # bytes that must be free: other processes use more or less meanwhile
 STEP = 2**28  # bytes that the hog takes at once
 
-pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.long]
 
 
 @pytest.fixture

@@ -227,6 +227,7 @@ def test_the_work_counts_the_tokens_of_both_documents(start):
 STILL = {"model.dropout": 0.0, "training.warmup": 0.0}
 
 
+@pytest.mark.slow
 def test_every_loss_trains(start):
     curves = {}
     for name in LOSSES.keys() - {"margin-mse"}:

@@ -76,6 +76,7 @@ def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
     assert "none with 200 queries or fewer" in text
 
 
+@pytest.mark.slow
 def test_the_cheapest_design_costs_no_more_than_any_other_that_suffices(pilot: Path) -> None:
     for costs in (COSTS, Costs(0.0, 1.0, measured=False), Costs(1e6, 1e-3, measured=False)):
         found = planned(pilot, delta=0.025, costs=costs)
@@ -103,6 +104,7 @@ def test_without_any_costs_the_cheapest_design_asks_for_them(tmp_path: Path, cap
     assert "needs --cost-train and --cost-eval" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_wider_family_a_higher_power_and_another_baseline_change_the_plan(pilot: Path) -> None:
     simple = planned(pilot)
     assert planned(pilot, family_size=10).queries[5] > simple.queries[5]
@@ -127,6 +129,7 @@ def test_no_line_is_wider_than_a_terminal(pilot: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "start"), [("curve.svg", b"<?xml"), ("curve.PNG", b"\x89PNG\r\n\x1a\n")]
 )
+@pytest.mark.slow
 def test_the_curve_is_drawn_and_the_same_again(
     pilot: Path, tmp_path: Path, name: str, start: bytes
 ) -> None:

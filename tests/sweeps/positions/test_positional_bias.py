@@ -71,6 +71,7 @@ def test_everything_is_written_and_the_page_needs_nothing_else(
     )
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(collection_folder, tmp_path):
     contents = []
     for name in ("one", "two"):
@@ -133,6 +134,7 @@ def test_a_wrong_passages_file_is_told_with_its_line(collection_folder, tmp_path
     )
 
 
+@pytest.mark.slow
 def test_far_relevant_collections_bring_their_passages_along(tmp_path, capsys, monkeypatch):
     folder = tmp_path / "passages"
     documents = [f"w{n} x{n} y{n} z{n} v{n} u{n}" for n in range(60)]

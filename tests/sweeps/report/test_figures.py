@@ -58,6 +58,7 @@ def test_a_later_attempt_replaces_the_steps_of_an_earlier_one(tmp_path: Path) ->
     assert (curve.cell, curve.seed, curve.loss) == (name, 2, {1: 1.0})
 
 
+@pytest.mark.slow
 def test_learning_curves_name_all_of_few_cells_and_a_few_of_many(tmp_path: Path) -> None:
     few = _texts(learning_plot(_analysis(tmp_path / "few", log=True)))
     assert {"FirstP", "MaxP 128/64", "optimiser step", "training loss"} <= set(few)
@@ -109,6 +110,7 @@ def test_what_needs_several_seeds_is_not_drawn_from_one(tmp_path: Path) -> None:
     assert shown is not None and "Bars" not in shown.caption
 
 
+@pytest.mark.slow
 def test_power_is_drawn_from_several_seeds(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, seeds=(1, 2, 3, 4))
     assert "seeds of this sweep" in _texts(power_plot(analysis, assess(analysis)))

@@ -109,6 +109,7 @@ def test_every_file_is_written_and_nothing_temporary_stays(healthy: Report) -> N
     ]
 
 
+@pytest.mark.slow
 def test_the_same_sweep_gives_the_same_bytes(healthy: Report) -> None:
     before = {name: (healthy.folder / name).read_bytes() for name in FILES}
     again = write_report(healthy.folder.parent)
@@ -256,6 +257,7 @@ def test_one_cell_alone_is_reported_without_comparison(tmp_path: Path) -> None:
     assert "How far to trust this" not in _page(report)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_something_else_has_no_heat_map(tmp_path: Path) -> None:
     folder = write_sweep(
         tmp_path, kinds=FIVE[:3], num_queries=20, swept=["model.name"], optional=False
