@@ -145,6 +145,7 @@ class Impatient(Listed):
         return trial.cell.label.startswith("FirstP")
 
 
+@pytest.mark.long
 def test_a_trial_given_up_by_the_feed_makes_room_at_once(run):
     def fault(name):
         from ray import tune

@@ -248,15 +248,5 @@ def assert_recorded_once(read_mlflow: Callable[[str], dict[str, Any]]) -> Callab
 
 
 @pytest.fixture(scope="session")
-def five_steps() -> tuple[str, ...]:
-    """Words of a small sweep of five steps a trial, whose numbers no worker's dropout moves."""
-    return tuple(
-        "--smoke-test --num-seeds 1 chunking.window=48 chunking.stride=32 model.dropout=0 "
-        "training.precision=fp32 training.max_steps=5 training.num_epochs=3 "
-        "--tracking-uri none".split()
-    )
-
-
-@pytest.fixture(scope="session")
 def processes_below() -> Callable[[int], list[int]]:
     return descendants

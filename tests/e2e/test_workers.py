@@ -1,60 +1,125 @@
-"""One trial on two workers gives what it gives on one."""
+"""A trial on two workers gives what it gives on one; a worker that fails ends its group at once,
+and the others never wait for the one that is gone."""
 
+import json
 import os
-from collections import defaultdict
 
 import pandas as pd
 import pytest
 
 from rank_core.data.trec import read_run
-from sweeps.store.trial_events import EVENTS, Reported, read_lines
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.slow,
     pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need two cores"),
 ]
 
+WORDS = (
+    "--smoke-test --num-seeds 1 chunking.window=32,48 chunking.stride=32 model.dropout=0 "
+    "training.precision=fp32 training.max_steps=5 training.num_epochs=3 --tracking-uri none"
+).split()
+PLANTED = """
+import sys
+from sweeps.driver import command
+from sweeps.ray_engine import runner
+from sweeps.window_stride import EXPERIMENT
+flag = sys.argv.pop()
+
+def worker(config):
+    import os, signal, torch
+    from ray import train
+    from rank_core.training import micro_batch
+    from sweeps.ray_engine import trial_process
+    if train.get_context().get_world_rank() == 1:
+        score = micro_batch.score_documents
+        def fails(*args, **kwargs):
+            if config["placed"].task.config.chunking.window == 32:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory (planted)")
+            if not os.path.exists(flag):
+                open(flag, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return score(*args, **kwargs)
+        micro_batch.score_documents = fails
+    trial_process._train_worker(config)
+
+def run_in_train(config):
+    from sweeps.ray_engine import trial_process
+    trial_process._train_worker = worker
+    trial_process.run_in_train(config)
+
+runner.run_in_train = run_in_train
+sys.exit(command.main(EXPERIMENT, sys.argv[1:], doc=None))
+"""
+
 
 @pytest.fixture(scope="module")
-def folders(run_sweep, five_steps, tmp_path_factory):
-    """The same sweep with one worker and with two."""
+def folders(run_local, run_sweep, tmp_path_factory):
+    """Three cells with one worker, and with two, of which rank 1 dies in the first trial that it
+    gets, and runs out of GPU memory in that with windows of 32."""
     home = tmp_path_factory.mktemp("workers")
-    return [run_sweep(home / n, *five_steps, "--num-workers", n).folder for n in ("1", "2")]
+    one = run_local(home / "1", *WORDS)
+    # It waits for some minutes at most; gloo and Ray Train would wait for half an hour.
+    words = [*WORDS, "--num-workers", "2", str(home / "killed")]
+    two = run_sweep(home / "2", *words, code=3, program=["-c", PLANTED])
+    return one.folder, two.folder
 
 
-def curves(folder):
-    """{cell: {step: loss}}."""
-    found = defaultdict(dict)
-    for line in read_lines(folder / EVENTS):
-        if isinstance(line.event, Reported):
-            found[line.event.cell] |= {point["step"]: point["loss"] for point in line.event.curve}
-    return found
+@pytest.fixture
+def both(folders):
+    """The two trials that have ended well on both, by the trial's name."""
+    one, two = ({path.name: path for path in folder.glob("runs/*-seed*")} for folder in folders)
+    assert len(one) == 3 and len(two) == 2 and two.keys() < one.keys()
+    return {name: (one[name], two[name]) for name in two}
 
 
-def test_losses_are_those_of_one_worker(folders):
-    one, two = map(curves, folders)
-    assert one.keys() == two.keys() and len(one) == 2
-    for trial, losses in one.items():
-        assert sorted(losses) == [1, 2, 3, 4, 5]
-        assert two[trial] == pytest.approx(losses, abs=1e-4)
-        assert len(set(losses.values())) == 5
+@pytest.fixture
+def trials(folders):
+    """The table of the sweep with two workers, by model and window."""
+    table = pd.read_parquet(folders[1] / "trials.parquet")
+    return table.set_index(["model.name", "chunking.window"])
 
 
-def test_scores_are_those_of_one_worker(folders):
-    names = [sorted(path.name for path in folder.glob("runs/*")) for folder in folders]
-    assert names[0] == names[1] and len(names[0]) == 2
-    for name in names[0]:
+@pytest.fixture
+def failures(folders):
+    return pd.read_parquet(folders[1] / "failures.parquet").set_index("kind")
+
+
+def losses(folder):
+    """{step: loss}."""
+    history = map(json.loads, (folder / "history.jsonl").read_text().splitlines())
+    return {point["step"]: point["loss"] for news in history for point in news["curve"]}
+
+
+def test_losses_are_those_of_one_worker(both):
+    for one, two in both.values():
+        assert sorted(losses(one)) == [1, 2, 3, 4, 5] and len(set(losses(one).values())) == 5
+        assert losses(two) == pytest.approx(losses(one), abs=1e-4)
+
+
+def test_scores_are_those_of_one_worker(both):
+    for folders in both.values():
         for split in ("dev", "test"):
-            one, two = (read_run(folder / "runs" / name / f"{split}.run.gz") for folder in folders)
+            one, two = (read_run(folder / f"{split}.run.gz") for folder in folders)
             assert one.keys() == two.keys()
             for query_id in one:
                 assert two[query_id] == pytest.approx(one[query_id], abs=1e-4)
 
 
-def test_the_workers_share_the_work_and_count_it_once(folders):
-    one, two = (
-        pd.read_parquet(folder / "trials.parquet").set_index("cell")["encoder_tokens"]
-        for folder in folders
-    )
-    assert one.to_dict() == two.to_dict()
+def test_the_workers_share_the_work_and_count_it_once(both):
+    for folders in both.values():
+        one, two = (json.loads((folder / "result.json").read_text()) for folder in folders)
+        assert one["encoder_tokens"] == two["encoder_tokens"] > 0
+
+
+def test_a_worker_without_memory_ends_its_trial_and_does_not_hang_the_others(trials, failures):
+    [failure] = failures.loc[["device memory"]].to_dict("records")
+    assert failure["reason"].startswith("OutOfMemory: the GPU must hold one row of the loss")
+    assert failure["reason"].endswith("(rank 1)") and failure["node"] and not failure["again"]
+    assert trials.loc[("maxp", 32), "status"] == "failed"
+    assert trials.loc[("maxp", 32), "attempts"] == 1
+
+
+def test_a_worker_that_dies_costs_one_attempt_of_its_trial(trials, failures):
+    [failure] = failures.loc[["process died"]].to_dict("records")
+    assert failure["again"] and failure["node"] and failure["reason"].endswith("(rank 1)")
+    assert sorted(trials[trials["status"] == "done"]["attempts"]) == [1, 2]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import ray
 import torch
 from torch import distributed as dist
 
@@ -220,14 +221,17 @@ def test_two_workers_train_like_one_and_the_files_say_how_fast(run_script, tmp_p
     assert content["precision"] == "float32"
 
 
-@pytest.mark.ray
-def test_what_the_cluster_cannot_hold_is_refused(run_script, tmp_path):
-    done = run_script(
-        scaling.__file__,
-        "--num-workers",
-        f"1,{(os.cpu_count() or 1) + 1}",
-        "training.batch_size=512",
-    )
-    assert done.returncode == 2, done.stdout + done.stderr[-2000:]
-    assert "the cluster has" in done.stderr and "--num-workers" in done.stderr
+def test_what_the_cluster_cannot_hold_is_refused(inputs_words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(scaling, "connect", lambda num_workers: None)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    out = ("--out", str(tmp_path / "results"))
+    words = ("--num-workers", "1,3", "training.batch_size=512", *out)
+    assert scaling.main([*inputs_words, *words]) == 2
+    told = capsys.readouterr().err
+    assert "the cluster has 2 CPU" in told and "--num-workers" in told
     assert not (tmp_path / "results").exists()
+
+
+def test_the_local_engine_has_no_workers_to_compare(capsys):
+    assert scaling.main(["--engine", "local"]) == 2
+    assert "numbers of Ray's workers, got --engine local" in capsys.readouterr().err
