@@ -15,6 +15,7 @@ from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import say
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure, Failures
+from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 
 
@@ -50,7 +51,7 @@ def _attempt(
 
 
 def _end(trial: Trial, end: End, monitor: Monitor, failures: Failures) -> bool:
-    if end.status != "failed":
+    if end.status is not TrialStatus.FAILED:
         monitor.finished(trial, end)
         return False
     failure = Failure(end.kind, end.reason)

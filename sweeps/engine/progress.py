@@ -102,7 +102,7 @@ class Monitor:
     def finished(self, trial: Trial, end: End) -> None:
         """A trial has come to its end, or to its rung."""
         self.running.pop(trial.name, None)
-        self.ended[trial.name] = status = TrialStatus(end.status)
+        self.ended[trial.name] = status = end.status
         if result := end.result:
             self.table.finished(trial)
             seconds = result.train_seconds + result.eval_seconds

@@ -27,6 +27,7 @@ from sweeps.plan.plan import Trial
 from sweeps.store.failures import Kind, kind_of_reason
 from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store.storage_retry import patient_read, publish_kept, publish_or_keep
+from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import HISTORY, Store
 
 GIBIBYTE = 2**30
@@ -50,7 +51,7 @@ class End:
     """The last report of an attempt. A `stopped` trial pauses at a rung; of one that `failed` the
     kind tells whether it is tried again."""
 
-    status: str  # done, collapsed, stopped, diverged, failed
+    status: TrialStatus
     result: TrialResult | None = None  # of one that is done or collapsed, else None
     reason: str = ""
     kind: Kind = "error"
@@ -90,12 +91,12 @@ def attempt(task: TrialTask) -> Generator[Report]:
 def end_of(error: Exception) -> End:
     """The last report of a process that an error ended."""
     if isinstance(error, Diverged):
-        return End("diverged", reason=str(error))
+        return End(TrialStatus.DIVERGED, reason=str(error))
     if isinstance(error, BadInput):
-        return End("failed", reason=str(error))
+        return End(TrialStatus.FAILED, reason=str(error))
     reason = f"{type(error).__name__}: {error}"
     text = "".join(traceback.format_exception(error))
-    return End("failed", reason=reason, kind=kind_of_reason(reason), traceback=text)
+    return End(TrialStatus.FAILED, reason=reason, kind=kind_of_reason(reason), traceback=text)
 
 
 def compute(task: TrialTask) -> Iterator[Report]:
@@ -106,10 +107,10 @@ def compute(task: TrialTask) -> Iterator[Report]:
     rank, num_workers = distributed.world()
     store = Store(task.storage, task.sweep)
     if num_workers == 1 and (kept := publish_kept(store, task.name)):
-        yield End(kept["status"], TrialResult(**kept))
+        yield End(TrialStatus(kept["status"]), TrialResult(**kept))
         return
     if task.epochs and (rung := read_rung(store, task.name, task.epochs)):
-        yield End("stopped", reason=rung.text())
+        yield End(TrialStatus.STOPPED, reason=rung.text())
         return
     pause = _pause(task)
     checkpoints = _checkpoints(task, store, pause)
@@ -124,7 +125,7 @@ def compute(task: TrialTask) -> Iterator[Report]:
                     if checkpoints:
                         checkpoints.clear()
                 # Store addresses are content: by now the trial is safe, whoever dies next.
-                yield End(news.status, news)
+                yield End(TrialStatus(news.status), news)
                 continue
             history.append(json.dumps(asdict(news)))
             yield news
@@ -132,7 +133,7 @@ def compute(task: TrialTask) -> Iterator[Report]:
                 reached = _rung(task, news, history)
                 if rank == 0:
                     leave_rung(store, task.name, reached)
-                yield End("stopped", reason=reached.text())
+                yield End(TrialStatus.STOPPED, reason=reached.text())
                 break
     except Diverged:
         if checkpoints and rank == 0:

@@ -12,6 +12,7 @@ from sweeps.ray_engine.cluster import Resources, able_nodes, hosts, node_of
 from sweeps.ray_engine.trial_process import kind_of_error
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure, Failures, first_line
+from sweeps.store.trial_status import TrialStatus
 
 STRANDED_SECONDS = 300  # without a node to go to, in which an autoscaler brings another one
 
@@ -111,7 +112,7 @@ class Attempts:
             return
         if isinstance(report, Progress):
             self.monitor.news(attempt.trial, report)
-        elif report.status != "failed":
+        elif report.status is not TrialStatus.FAILED:
             attempt.settled = True
             self.monitor.finished(attempt.trial, report)
         else:
@@ -125,7 +126,7 @@ class Attempts:
         if attempt.stopped:
             self.monitor.stopped(attempt.trial)
         elif not attempt.settled:
-            self._fail(attempt, End("failed", reason="the trial ended without a result"))
+            self._fail(attempt, End(TrialStatus.FAILED, reason="the trial ended without a result"))
         self._tell_end(attempt.trial)
 
     def failed(self, tune_id: str, error: Exception | None) -> None:
@@ -187,4 +188,4 @@ class Attempts:
 
 def _death(error: Exception | None) -> End:
     """The end of an attempt whose process cannot tell it any more."""
-    return End("failed", reason=first_line(error), kind=kind_of_error(error))
+    return End(TrialStatus.FAILED, reason=first_line(error), kind=kind_of_error(error))

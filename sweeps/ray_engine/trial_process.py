@@ -22,6 +22,7 @@ from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryErro
 from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of
 from sweeps.ray_engine.cluster import Resources, elsewhere
 from sweeps.store.failures import Kind, first_line
+from sweeps.store.trial_status import TrialStatus
 
 CAUSES: tuple[Kind, ...] = (
     "node lost",
@@ -158,7 +159,7 @@ def _end_of_worker(rank: int, error: Exception) -> End:
         return replace(error.end, reason=f"{error.end.reason} (rank {rank})")
     cause = getattr(error, "health_check_failure", error)
     return End(
-        "failed",
+        TrialStatus.FAILED,
         reason=f"{first_line(cause)} (rank {rank})",
         kind=_kind(cause),
         process=getattr(cause, "actor_id", None) or "",
@@ -169,7 +170,9 @@ def _end_without_worker(error: Exception) -> End:
     """Of a group that never came about, or whose nodes were taken away."""
     cause = getattr(error, "controller_failure", error)
     lost = hasattr(error, "preemption_info")
-    return End("failed", reason=first_line(cause), kind="node lost" if lost else _kind(cause))
+    return End(
+        TrialStatus.FAILED, reason=first_line(cause), kind="node lost" if lost else _kind(cause)
+    )
 
 
 def _kind(error: Exception) -> Kind:

@@ -3,9 +3,10 @@
 import os
 
 from sweeps.engine.trial_task import End
+from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_table import TrialTable
 
-END = End("diverged", reason="this stands for any end")
+END = End(TrialStatus.DIVERGED, reason="this stands for any end")
 
 
 def once(path: str) -> bool:

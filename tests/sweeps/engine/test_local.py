@@ -10,6 +10,7 @@ from sweeps.engine.trial_task import End, end_of
 from sweeps.plan.options import parse
 from sweeps.search.search import Listed
 from sweeps.store.failures import LIMITS
+from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 from tests.sweeps.conftest import follow
 
@@ -51,7 +52,7 @@ def test_all_trials_run_in_their_order_with_the_threads_that_were_asked_for(run)
 
     def attempt(task):
         tasks.append(task)
-        yield End("diverged", reason="this stands for any end")
+        yield End(TrialStatus.DIVERGED, reason="this stands for any end")
 
     monitor = run(attempt, words=["--checkpoint-minutes", "7"])
     names = [trial.name for trial in monitor.feed.plan.trials()]
@@ -69,8 +70,8 @@ def test_a_trial_that_raises_has_failed_with_its_traceback_and_the_others_run(ru
 
     monitor = run(attempt)
     assert list(monitor.ended.values()) == ["failed"] * 4
-    assert [failure["again"] for failure in monitor.ledger.failures] == [False] * 4
-    folder = monitor.ledger.store.folder / "failures"
+    assert [failure["again"] for failure in monitor.table.state.failures()] == [False] * 4
+    folder = monitor.table.store.folder / "failures"
     assert len(list(folder.iterdir())) == 2, "bad input has no traceback"
     first = monitor.feed.plan.cells[0].cell
     assert 'raise ValueError("planted")' in (folder / f"{first}-seed1.txt").read_text()
@@ -81,7 +82,7 @@ def test_what_may_pass_is_tried_again_as_often_as_its_kind_allows(run):
 
     def attempt(task):
         attempts.append(task.name)
-        yield End("failed", reason="AcceleratorError: CUDA error", kind="device")
+        yield End(TrialStatus.FAILED, reason="AcceleratorError: CUDA error", kind="device")
 
     monitor = run(attempt, Watched)
     assert len(attempts) == 4 * (LIMITS["device"] + 1)
@@ -96,7 +97,7 @@ def test_the_feed_stops_a_trial_at_a_report(run):
             for step in (1, 2):
                 told.append((task.name, step))
                 yield Progress(step, 9, (), None)
-            yield End("diverged", reason="this stands for any end")
+            yield End(TrialStatus.DIVERGED, reason="this stands for any end")
         finally:
             closed.append(task.name)
 
@@ -138,7 +139,7 @@ def test_the_driver_gets_its_threads_back(run):
     def attempt(task):
         torch.set_num_threads(2)
         torch.use_deterministic_algorithms(True, warn_only=True)
-        yield End("diverged", reason="this stands for any end")
+        yield End(TrialStatus.DIVERGED, reason="this stands for any end")
 
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     run(attempt)

@@ -12,6 +12,7 @@ from sweeps.engine.trial_task import End
 from sweeps.plan.terminal import duration
 from sweeps.store.failures import Failure
 from sweeps.store.trial_events import EVENTS, read_lines
+from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 from tests.sweeps.conftest import follow
@@ -50,7 +51,7 @@ def ends(store, trials, monitor, leave_result):
             leave_result(store, name, status=status)
         result = json.loads((store.folder / "runs" / name / "result.json").read_text())
         result |= {"dev": VALUES, "test": VALUES, "best_step": 2, "versions": {"torch": "2"}}
-        monitor.finished(trials[number], End(status, TrialResult(**result)))
+        monitor.finished(trials[number], End(TrialStatus(status), TrialResult(**result)))
 
     return end
 
@@ -109,7 +110,7 @@ def test_a_collapsed_trial_is_loud_but_no_failure(trials, monitor, ends):
 def test_a_lost_trial_is_named_with_the_first_line_of_its_reason(store, trials, monitor, status):
     trial = trials[1]
     monitor.started(trial)
-    end = End(status, reason="the reason\nmore", traceback="File x, line 1")
+    end = End(TrialStatus(status), reason="the reason\nmore", traceback="File x, line 1")
     monitor.finished(trial, end)
     [line] = monitor.out.getvalue().splitlines()
     assert line.startswith("[1/2, 1 failed] MaxP 48/32 seed 1")
@@ -213,7 +214,7 @@ def test_a_trial_stopped_early_is_no_failure(store, trials, monitor):
 def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, monitor, ends):
     monitor.started(replace(trials[0], epochs=1))
     reason = "after 1 of 9 epochs, dev nDCG@10 0.250"
-    monitor.finished(trials[0], End("stopped", reason=reason))
+    monitor.finished(trials[0], End(TrialStatus.STOPPED, reason=reason))
     out = monitor.out.getvalue()
     assert out.startswith("[1/2] FirstP 96 seed 1") and f"rests {reason}" in out
     assert monitor.ended == {trials[0].name: "stopped"}

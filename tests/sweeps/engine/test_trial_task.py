@@ -13,6 +13,7 @@ from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End, TrialTask, attempt
 from sweeps.store import storage_retry as patience
 from sweeps.store.rungs import best_on_dev, read_rung
+from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 
 STEPS = 6
@@ -119,7 +120,7 @@ def test_a_trial_pauses_at_its_rung_and_goes_on_as_if_it_never_had(task, compute
     rung = read_rung(store, task.name, 1)
     assert len(computed) == 2 and rung.step == 2 and rung.num_steps == STEPS
     assert rung.dev == best_on_dev(history, "nDCG@10", 2)
-    assert first[-1] == End("stopped", reason=rung.text())
+    assert first[-1] == End(TrialStatus.STOPPED, reason=rung.text())
     assert not run_folder(task).exists(), "a trial that has paused is not a finished one"
     assert reports_of(replace(task, epochs=1)) == [first[-1]], (
         "asked again it only says where it stands"

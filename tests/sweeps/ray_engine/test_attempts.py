@@ -9,6 +9,7 @@ from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End
 from sweeps.ray_engine import attempts as module
 from sweeps.store.failures import BAD_AFTER, LIMITS, SHUNNED_AFTER, kind_of_reason
+from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.ray_engine.attempts import attempts, begin, lost
 
 __all__ = ["attempts"]
@@ -20,7 +21,7 @@ def table(attempts, name="failures"):
 
 
 def fails(attempts, tune_id, reason="ValueError: x"):
-    end = End("failed", reason=reason, kind=kind_of_reason(reason), traceback="line 1")
+    end = End(TrialStatus.FAILED, reason=reason, kind=kind_of_reason(reason), traceback="line 1")
     attempts.reported(tune_id, end)
     attempts.completed(tune_id)
 
@@ -118,7 +119,7 @@ def test_a_trial_that_needs_another_node_lets_new_ones_pass(attempts):
 
 def test_a_trial_that_diverged_is_not_repeated(attempts):
     trial = begin(attempts, "a")
-    attempts.reported("a", End("diverged", reason="the loss is nan at step 3"))
+    attempts.reported("a", End(TrialStatus.DIVERGED, reason="the loss is nan at step 3"))
     attempts.completed("a")
     assert attempts.feed.told == [(trial.name, "diverged")]
     assert attempts.next("b") is not trial
@@ -136,7 +137,7 @@ def test_a_trial_the_feed_gives_up_is_stopped_and_not_repeated(attempts):
 
 def test_a_death_after_the_last_word_costs_nothing(attempts):
     trial = begin(attempts, "a")
-    attempts.reported("a", End("diverged", reason="x"))
+    attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
     lost(attempts, "a")
     assert attempts.feed.told == [(trial.name, "diverged")]
     assert not attempts.monitor.table.state.lost
@@ -144,7 +145,7 @@ def test_a_death_after_the_last_word_costs_nothing(attempts):
 
 def test_a_group_that_breaks_as_it_is_sent_home_costs_nothing(attempts):
     trial = begin(attempts, "a")
-    attempts.reported("a", End("diverged", reason="x"))
+    attempts.reported("a", End(TrialStatus.DIVERGED, reason="x"))
     fails(attempts, "a", "RuntimeError: Connection closed by peer")
     assert attempts.feed.told == [(trial.name, "diverged")]
     assert not attempts.monitor.table.state.lost
@@ -153,7 +154,7 @@ def test_a_group_that_breaks_as_it_is_sent_home_costs_nothing(attempts):
 def test_the_worker_that_failed_says_the_kind_and_the_node(attempts, monkeypatch):
     monkeypatch.setattr(module, "node_of", lambda actor: ("n2" if actor == "ab" else "n1", True))
     trial = begin(attempts, "a")
-    report = End("failed", reason="gone (rank 1)", kind="process died", process="ab")
+    report = End(TrialStatus.FAILED, reason="gone (rank 1)", kind="process died", process="ab")
     attempts.reported("a", report)
     attempts.completed("a")
     assert attempts.next("b") is trial

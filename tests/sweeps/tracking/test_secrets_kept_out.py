@@ -6,6 +6,7 @@ import pytest
 from sweeps.driver.command import main
 from sweeps.engine.trial_task import End
 from sweeps.store.failures import Failure
+from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.window_stride import EXPERIMENT
 from tests.sweeps.conftest import follow
@@ -23,7 +24,7 @@ def test_the_reason_of_a_failure_is_kept_without_its_secrets(plan_of, tmp_path, 
     monitor.started(first)
     monitor.failed(first, Failure("error", REASON), again=False, traceback=f"Traceback\n{REASON}")
     monitor.started(second)
-    monitor.finished(second, End("diverged", reason=REASON))
+    monitor.finished(second, End(TrialStatus.DIVERGED, reason=REASON))
 
     monitor.table.write_tables()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
