@@ -52,11 +52,6 @@ COMMANDS = {
         "",
         "examine the environment and a collection (--collection X) before a sweep",
     ),
-    "check-table": (
-        "sweeps.commands.check_table:main",
-        "",
-        "recompute the derived numbers of published tables, or of your own (FILE)",
-    ),
 }
 """What a command runs, what it takes, and what it does. Its module is imported when it is asked
 for: none waits for the libraries of another."""

@@ -4,9 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import ir_measures
-
-from rank_core.errors import BadInput, unknown
+from rank_core.evaluate import parse_measure
 
 # trec_eval's words where it has them: {ir_measures name: (without cutoff, before a cutoff)}.
 _TREC_EVAL = {
@@ -27,16 +25,7 @@ def metric_name(measure: str) -> str:
 
     `R(rel=2)@100` becomes `recall_100_rel2`. Text values and unusual signs are escaped with `:`.
     """
-    try:
-        parsed = ir_measures.parse_measure(measure)
-        str(parsed)  # refuses a setting that the measure does not have
-    except NameError:
-        raise unknown("measure", measure, ir_measures.measures.registry) from None
-    except (ValueError, SyntaxError, KeyError, AssertionError, TypeError) as error:
-        raise BadInput(
-            "a measure must be in ir_measures spelling, as in R(rel=2)@100, "
-            f"got {measure!r}: {error}"
-        ) from None
+    parsed = parse_measure(measure)
     name = str(parsed.NAME)
     settings = dict(parsed.params)
     cutoff = settings.pop("cutoff", None)
