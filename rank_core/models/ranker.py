@@ -57,6 +57,12 @@ class Ranker(nn.Module):
         return kind(tokens, config.chunking, cls.first_chunk_only, backbone)
 
     @classmethod
+    def reads_windows(cls) -> bool:
+        """True where its rows are the query beside the sliding windows of `chunking`."""
+        own_reader = cls.reader.__func__ is not Ranker.reader.__func__  # type: ignore[attr-defined]
+        return cls.pair_encoder is PairEncoder and not own_reader
+
+    @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """Refuses settings that this model cannot follow, beyond what holds for all models."""
 

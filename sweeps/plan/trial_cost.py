@@ -43,7 +43,7 @@ def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
     kind = model_class(config.model.name)
     if issubclass(kind, ListRanker):
         return ChunkStatistics(0.0, 0, 0.0, 1.0, config.model.name)
-    windows = kind.reader.__func__ is Ranker.reader.__func__  # type: ignore[attr-defined]
+    windows = kind.reads_windows()
     cuts = _windows(config, inputs) if windows else _own_cuts(kind, config, inputs)
     chunks = tokens = covered = length = longest = num_documents = 0
     digest = hashlib.sha256()

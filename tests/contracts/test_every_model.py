@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoModel, BertConfig
 
-from rank_core.chunking.batches import Chunk, PairEncoder, tokenize_queries
+from rank_core.chunking.batches import Chunk, tokenize_queries
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
@@ -31,11 +31,7 @@ MODELS = {name: kind for name in SYSTEMS if issubclass(kind := model_class(name)
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)
 SHORT, LONG = 13, 55  # tokens: one chunk, and five of which the last is shorter
 # Those that read the windows of CHUNKING as they are; the others have laws of their own.
-WINDOWED = sorted(
-    name
-    for name, model in MODELS.items()
-    if model.reader.__func__ is Ranker.reader.__func__ and model.pair_encoder is PairEncoder
-)
+WINDOWED = sorted(name for name, model in MODELS.items() if model.reads_windows())
 MULTI_CHUNK = [name for name in WINDOWED if not MODELS[name].first_chunk_only]
 SAME_ON_ONE_CHUNK = sorted(name for name, model in MODELS.items() if model.one_chunk_is_firstp)
 ORDER_FREE = ["maxp", "sump", "avgp", "avg-cls", "kmax-avgp", "birch"]

@@ -8,6 +8,7 @@ import pytest
 import sweeps.plan.trial_cost
 from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.inputs import load_inputs
+from rank_core.models import model_class
 from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.plan.trial_cost import (
     Reads,
@@ -55,6 +56,18 @@ def test_only_configurations_that_cut_alike_share_a_signature(small_trial, input
         assert chunk_statistics(small_trial.override(same), inputs).signature == signature
     for other in ({"chunking.window": 41}, {"chunking.stride": 21}, {"chunking.max_chunks": 2}):
         assert chunk_statistics(small_trial.override(other), inputs).signature != signature
+
+
+def test_a_model_that_cuts_in_its_own_way_is_counted_by_its_own_reader(small_trial, inputs):
+    window = small_trial.chunking.window
+    for name in ("avg-cls", "mores"):
+        config = small_trial.override({"model.name": name, "chunking.stride": window})
+        reader = model_class(name).reader(config, inputs.backbone, inputs.tokens)
+        rows = [reader.chunks(np.arange(3, dtype=np.int32), doc_id) for doc_id in inputs.tokens]
+        statistics = chunk_statistics(config, inputs)
+        assert statistics.max_chunks == max(map(len, rows))
+        assert statistics.chunks_per_document == pytest.approx(np.mean([*map(len, rows)]))
+        assert statistics.signature == name
 
 
 def test_the_query_limit_counts(inputs):
