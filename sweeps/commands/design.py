@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,10 @@ from rank_core.stats.design import (
     seeds_needed,
 )
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
-from rank_core.stats.variance import Component, SweepComponents, sweep_components
+from rank_core.stats.variance import SweepComponents, sweep_components
 from sweeps.report.figures.figure import BLUE, GREY, ORANGE, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
-from sweeps.report.table import WIDTH
+from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.trial_status import USED, TrialStatus
 
 SEEDS = (2, 3, 4, 5, 8, 10, 20)
@@ -129,14 +128,18 @@ def design_text(found: DesignPlan) -> str:
         f"baseline {sweep.label(found.components.baseline)}."
     )
     lines = [
-        *(line for text in (pilot, *_caveats(sweep)) for line in textwrap.wrap(text, WIDTH)),
+        *(line for text in (pilot, *_caveats(sweep)) for line in wrapped(text)),
         "",
         *_variance_lines(found),
         "",
         *_goal_lines(found),
         "",
-        "seeds per system        " + "".join(f"{S:>8}" for S, _ in found.curve),
-        "detectable difference   " + "".join(f"{mde:>8.4f}" for _, mde in found.curve),
+        *terminal_lines(
+            table(
+                ("seeds per system", *(str(seeds) for seeds, _ in found.curve)),
+                [("detectable difference", *(f"{least:.4f}" for _, least in found.curve))],
+            )
+        ),
         "",
     ]
     return "\n".join(lines)
@@ -185,21 +188,23 @@ def _curve(
 
 
 def _variance_lines(found: DesignPlan) -> list[str]:
-    parts = found.components
-
-    def line(name: str, one: Component, planned: float) -> str:
-        return f"{name:<36}{one.sd:>9.4f}   {one.low:.4f} to {one.high:.4f}{planned:>13.4f}"
-
+    parts, planned = found.components, found.variances
+    rows = [
+        (name, f"{one.sd:.4f}", f"{one.low:.4f} to {one.high:.4f}", f"{plan_on:.4f}")
+        for name, one, plan_on in (
+            ("between training runs (seed)", parts.seed, planned.seed),
+            ("between runs on one query (residual)", parts.residual, planned.residual),
+            ("of systems' differences per query", parts.difference, planned.difference),
+        )
+    ]
     return [
-        f"{'standard deviation':<36}{'pilot':>9}   {'95 % interval':<16}{'planned on':>13}",
-        line("between training runs (seed)", parts.seed, found.variances.seed),
-        line("between runs on one query (residual)", parts.residual, found.variances.residual),
-        line("of systems' differences per query", parts.difference, found.variances.difference),
-        *textwrap.wrap(
+        *terminal_lines(
+            table(("standard deviation", "pilot", "95 % interval", "planned on"), rows)
+        ),
+        *wrapped(
             f"The plan takes the seed SD at the pilot's one-sided upper {100 * ASSURANCE:g} % "
             "limit: few seeds underestimate it every other time, and a plan on this limit "
-            "suffices in four pilots of five.",
-            WIDTH,
+            "suffices in four pilots of five."
         ),
     ]
 
