@@ -64,9 +64,13 @@ def without_ties(scores_K: Sequence[float] | NDArray[np.float32]) -> list[float]
     Programs break ties in their own ways (trec_eval by descending doc_id, Lucene by ascending):
     without ties all of them measure the same ranking.
     """
+    given_K = np.asarray(scores_K, dtype=np.float32)
+    if (given_K < np.append(np.float32(np.inf), given_K[:-1])).all():
+        fall: list[float] = given_K.tolist()
+        return fall
     scores: list[float] = []
     limit = np.float32(np.inf)
-    for score in scores_K:
-        limit = min(np.float32(score), np.nextafter(limit, np.float32(-np.inf)))
+    for score in given_K:
+        limit = min(score, np.nextafter(limit, np.float32(-np.inf)))
         scores.append(float(limit))
     return scores

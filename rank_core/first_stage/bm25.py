@@ -105,9 +105,10 @@ class Bm25Index:
         A query gets fewer, or none, where fewer documents share a term with it.
         """
         require_depth(depth)
+        inverse_norms_D = self._inverse_norms(settings)
         run: Run = {}
         for query_id, text in queries.items():
-            scores_D = self.scores(text, settings)
+            scores_D = self._scores(text, settings.rm3, inverse_norms_D)
             hits = best(scores_D, depth)
             scores = without_ties(scores_D[hits])
             run[query_id] = {self._doc_ids[n]: score for n, score in zip(hits, scores, strict=True)}
@@ -119,12 +120,16 @@ class Bm25Index:
         settings: Bm25Settings = Bm25Settings(),  # noqa: B008 - frozen
     ) -> NDArray[np.float32]:
         """The score of each of D documents, in the order of their ids; 0 without a common term."""
+        return self._scores(query, settings.rm3, self._inverse_norms(settings))
+
+    def _scores(
+        self, query: str, rm3: Rm3 | None, inverse_norms_D: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         weights: Mapping[str, float] = Counter(self._analyse(query))
-        inverse_norms_D = self._inverse_norms(settings)
-        scores_D = self._scores(weights, inverse_norms_D)
-        if settings.rm3 is None:
+        scores_D = self._sums(weights, inverse_norms_D)
+        if rm3 is None:
             return scores_D
-        return self._scores(self._expanded(weights, scores_D, settings.rm3), inverse_norms_D)
+        return self._sums(self._expanded(weights, scores_D, rm3), inverse_norms_D)
 
     def _inverse_norms(self, settings: Bm25Settings) -> np.ndarray:
         """1 / (k1 (1 - b + b length / mean length)) of each document, infinite where k1 = 0."""
@@ -161,9 +166,7 @@ class Bm25Index:
         starts = np.searchsorted(self._documents_P[places_P], np.arange(len(self._doc_ids) + 1))
         return places_P, starts, list(self._vocabulary), np.diff(self._starts)
 
-    def _scores(
-        self, query: Mapping[str, float], inverse_norms_D: np.ndarray
-    ) -> NDArray[np.float32]:
+    def _sums(self, query: Mapping[str, float], inverse_norms_D: np.ndarray) -> NDArray[np.float32]:
         """Each term in single precision, their sum in double, the total in single."""
         scores_D = np.zeros(len(self._doc_ids))
         one = np.float32(1)

@@ -49,7 +49,7 @@ class Bm25Settings:
             raise BadInput(f"k1 >= 0 and 0 <= b <= 1 must hold, got k1={self.k1}, b={self.b}")
 
 
-class FirstStage(Protocol):
+class Retriever(Protocol):
     """Something that holds the documents and retrieves from them."""
 
     def run(

@@ -7,7 +7,7 @@ from typing import Any
 
 from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, parse_measure, per_query
-from rank_core.first_stage.settings import DEPTH, Bm25Settings, FirstStage, Rm3
+from rank_core.first_stage.settings import DEPTH, Bm25Settings, Retriever, Rm3
 from rank_core.records import Qrels
 
 # The defaults come first: where points are equally good, the earliest wins.
@@ -57,7 +57,7 @@ class Tuning:
 
 
 def tune_bm25(
-    first_stage: FirstStage,
+    retriever: Retriever,
     queries: Mapping[str, str],
     qrels: Qrels,
     measure: str = "nDCG@10",
@@ -68,7 +68,7 @@ def tune_bm25(
     """The point of `grid` with the highest mean `measure`; the earliest of equally good ones.
 
     Only judged queries are run and measured. The documents are analysed before, by making
-    `first_stage` (a `Bm25Index`, or a `LuceneIndex` where the grid has RM3).
+    `retriever` (a `Bm25Index`, or a `LuceneIndex` where the grid has RM3).
     """
     parse_measure(measure)  # an unknown one is refused before the first search
     if not grid:
@@ -81,7 +81,7 @@ def tune_bm25(
     of_judged = {query_id: qrels[query_id] for query_id in judged}
     table = []
     for settings in grid:
-        run = first_stage.run(judged, settings, depth=depth)
+        run = retriever.run(judged, settings, depth=depth)
         value = mean_values(per_query(of_judged, run, [measure]))[measure]
         table.append(GridPoint(settings, value))
     best = max(table, key=lambda point: point.value)  # max keeps the first of equals

@@ -145,12 +145,12 @@ def _build(folder: Path, collection: Collection, wanted: FirstStage) -> None:
         _say(collection, wanted, tunings)
 
 
-def _index(documents: Mapping[str, str], by: str) -> first_stage.FirstStage:
+def _index(documents: Mapping[str, str], by: str) -> first_stage.Retriever:
     return lucene.LuceneIndex(documents) if by.startswith("lucene") else Bm25Index(documents)
 
 
 def _tunings(
-    index: first_stage.FirstStage, collection: Collection, wanted: FirstStage
+    index: first_stage.Retriever, collection: Collection, wanted: FirstStage
 ) -> Iterator[Tuning]:
     """k1 and b, then RM3 on top of the best of them."""
     if "dev" not in collection.splits:
