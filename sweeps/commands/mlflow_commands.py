@@ -1,13 +1,12 @@
 """The commands of `python -m sweeps` that concern MLflow."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import REDACTED, redact_text
+from sweeps.store.sweep_file import FILE, read_sweep_file
 from sweeps.tracking.ui import serve
 from sweeps.tracking.uploader import sync as send_pending
 
@@ -39,27 +38,13 @@ def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
 
 def _where(arguments: argparse.Namespace) -> tuple[str, str]:
     """The tracking URI and the experiment of a sweep."""
-    sweep = _description(arguments.folder)
-    uri = arguments.tracking_uri or sweep["tracking_uri"]
+    sweep = read_sweep_file(arguments.folder)
+    uri = arguments.tracking_uri or sweep.tracking_uri
+    if not uri or not sweep.experiment:
+        raise BadInput(f"{arguments.folder / FILE}: must name tracking_uri and experiment")
     if REDACTED in uri:
         raise BadInput(
             f"the tracking URI must be complete, and a sweep's folder keeps none of its secrets, "
-            f"got {uri} from {arguments.folder / 'sweep.json'}; pass --tracking-uri"
+            f"got {uri} from {arguments.folder / FILE}; pass --tracking-uri"
         )
-    return uri, sweep["experiment"]
-
-
-def _description(folder: Path) -> dict[str, Any]:
-    path = folder / "sweep.json"
-    if not path.exists():
-        raise BadInput(
-            f"DIR must be a sweep's folder, which holds sweep.json; found none in {folder}"
-        )
-    try:
-        sweep: dict[str, Any] = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    missing = [key for key in ("tracking_uri", "experiment") if key not in sweep]
-    if missing:
-        raise BadInput(f"{path}: must name tracking_uri and experiment; missing: {missing[0]}")
-    return sweep
+    return uri, sweep.experiment

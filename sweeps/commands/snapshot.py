@@ -9,6 +9,7 @@ from typing import Any
 from rank_core.errors import BadInput
 from sweeps.store.driver_lock import LOCK, Driver, lock_state
 from sweeps.store.failures import lost_by_kind
+from sweeps.store.sweep_file import FILE, SweepFile, parse_sweep_file
 from sweeps.store.trial_events import EVENTS, TrialEvent
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import RESULT, Store
@@ -16,10 +17,8 @@ from sweeps.store.trial_table import SweepState, TrialState, read_state
 from sweeps.tracking.cursor import pending
 from sweeps.tracking.uri import NONE
 
-DESCRIPTION = "sweep.json"
 INTERRUPTED = "interrupted"
 """What a trial is that a dead driver left behind, beside the statuses of the log."""
-REQUIRED = ("sweep", "question", "primary", "seeds", "cells", "command")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Snapshot:
     """Everything `python -m sweeps status` tells."""
 
     where: str  # as the user named it
-    described: Mapping[str, Any]
+    file: SweepFile
     trials: tuple[TrialNow, ...]
     lost_attempts: Mapping[str, int]  # by kind; of the planned trials, over all commands
     others: int  # trials ever started that this plan does not have
@@ -62,35 +61,33 @@ def take_snapshot(where: str) -> Snapshot:
     local = store.folder
     driver: Driver = lock_state(local / LOCK)
     live = driver == "alive"
-    described = _described(store.read_file(DESCRIPTION, live=live), where)
+    file = parse_sweep_file(store.read_file(FILE, live=live), where)
     state = read_state(store, live=live)
     started = {name: trial for name, trial in state.trials.items() if trial.attempts}
     if not store.is_local and driver == "gone" and not (local / LOCK).exists():
         driver = "elsewhere"  # another machine's lock cannot be seen from here
     names = [
-        (f"{cell['cell']}-seed{seed}", cell["cell"], seed)
-        for seed in described["seeds"]
-        for cell in described["cells"]
+        (f"{cell.cell}-seed{seed}", cell.cell, seed) for seed in file.seeds for cell in file.cells
     ]
     names = [
         (name, cell, seed)
         for name, cell, seed in names
-        if name in started or not _spared(described, cell, seed)
+        if name in started or not _spared(file, cell, seed)
     ]
     planned = {name for name, _, _ in names}
-    results = _results(store, planned & store.finished(), described["primary"])
+    results = _results(store, planned & store.finished(), file.primary)
     trials = []
     for name, cell, seed in names:
         if name in results:
             attempts = started[name].attempts if name in started else 1
             trials.append(TrialNow(cell, seed, attempts=attempts, **results[name]))
         else:
-            trials.append(_unfinished(cell, seed, started.get(name), driver, described["primary"]))
-    off = described.get("tracking_uri") == NONE or not (local / EVENTS).is_file()
+            trials.append(_unfinished(cell, seed, started.get(name), driver, file.primary))
+    off = file.tracking_uri == NONE or not (local / EVENTS).is_file()
     command = state.command
     return Snapshot(
         where=where,
-        described=described,
+        file=file,
         trials=tuple(trials),
         lost_attempts=_lost_attempts(state, trials, planned),
         others=len(started.keys() - planned),
@@ -104,14 +101,14 @@ def take_snapshot(where: str) -> Snapshot:
     )
 
 
-def _spared(described: Mapping[str, Any], cell: str, seed: int) -> bool:
+def _spared(file: SweepFile, cell: str, seed: int) -> bool:
     """Whether a cell left the race before it came to this seed."""
     left = {
         one["cell"]: one["left_after"]
-        for one in described.get("search", {}).get("standings", ())
+        for one in file.search.get("standings", ())
         if one["left_after"] is not None
     }
-    return cell in left and list(described["seeds"]).index(seed) >= left[cell]
+    return cell in left and file.seeds.index(seed) >= left[cell]
 
 
 def _store(where: str) -> Store:
@@ -124,22 +121,6 @@ def _store(where: str) -> Store:
             f"DIR as a URI must be storage/sweep, as in s3://bucket/path/window_stride; got {where}"
         )
     return Store(storage, sweep)
-
-
-def _described(content: bytes | None, where: str) -> dict[str, Any]:
-    if content is None:
-        raise BadInput(
-            f"DIR must be a sweep's folder, which holds {DESCRIPTION}; found none in {where}"
-        )
-    path = f"{where}/{DESCRIPTION}"
-    try:
-        described = json.loads(content)
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    missing = [key for key in REQUIRED if not isinstance(described, dict) or key not in described]
-    if missing:
-        raise BadInput(f"{path}: must name {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
-    return dict(described)
 
 
 def _lost_attempts(state: SweepState, trials: list[TrialNow], planned: set[str]) -> dict[str, int]:

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 from sweeps.commands.snapshot import Snapshot, TrialNow, take_snapshot
 from sweeps.plan.terminal import duration
@@ -46,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
 def status_text(snapshot: Snapshot, *, now: float, width: int) -> str:
     """The page, in lines of at most `width` letters (a command to copy stays whole)."""
-    title = f"{snapshot.described['sweep']}: {snapshot.described['question']}"
+    title = f"{snapshot.file.sweep}: {snapshot.file.question}"
     lines = [*textwrap.wrap(title, width), ""]
     for name, text in _fields(snapshot, now):
         indent = " " * FIELD
@@ -63,8 +62,8 @@ def status_text(snapshot: Snapshot, *, now: float, width: int) -> str:
 
 def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     yield "driver", _driver(snapshot, now)
-    if snapshot.driver != "alive" and snapshot.described.get("stopped"):
-        yield "stopped", str(snapshot.described["stopped"])
+    if snapshot.driver != "alive" and snapshot.file.stopped:
+        yield "stopped", snapshot.file.stopped
     yield "trials", _counts(snapshot)
     if snapshot.lost_attempts:
         number = _times(sum(snapshot.lost_attempts.values()))
@@ -81,7 +80,7 @@ def _driver(snapshot: Snapshot, now: float) -> str:
     if snapshot.driver == "elsewhere":
         return "unknown: the machine it runs on can tell (python -m sweeps status, there)"
     if snapshot.driver == "gone":
-        stopped = snapshot.described.get("stopped")
+        stopped = snapshot.file.stopped
         ended = not stopped and all(trial.status in SETTLED for trial in snapshot.trials)
         return "none: the sweep has ended" if ended else "none: the sweep stands still"
     writer = snapshot.writer
@@ -95,7 +94,7 @@ def _counts(snapshot: Snapshot) -> str:
     counts = Counter(trial.status for trial in snapshot.trials)
     words = [f"{counts[state]} {word}" for state, word in STATES.items() if counts[state]]
     attempts = sum(trial.attempts for trial in snapshot.trials)
-    cells, seeds = len(snapshot.described["cells"]), len(snapshot.described["seeds"])
+    cells, seeds = len(snapshot.file.cells), len(snapshot.file.seeds)
     spared = cells * seeds - len(snapshot.trials)
     less = f", {spared} spared by the search" if spared else ""
     text = f"{cells} cells x {seeds} seeds{less} = {len(snapshot.trials)}: {', '.join(words)}"
@@ -129,8 +128,7 @@ def _seconds_left(snapshot: Snapshot) -> float | None:
     if not took:
         return None
     tokens = {
-        cell["cell"]: float(cell.get("encoder_tokens_per_document") or 1)
-        for cell in snapshot.described["cells"]
+        cell.cell: float(cell.encoder_tokens_per_document or 1) for cell in snapshot.file.cells
     }
     rate = sum(fmean(took[cell]) for cell in took) / sum(tokens[cell] for cell in took)
     left = 0.0
@@ -146,7 +144,7 @@ def _seconds_left(snapshot: Snapshot) -> float | None:
 
 
 def _mlflow(snapshot: Snapshot) -> str:
-    uri = snapshot.described.get("tracking_uri", "none")
+    uri = snapshot.file.tracking_uri or "none"
     if uri == "none":
         return "off"
     if snapshot.pending is None:
@@ -160,7 +158,7 @@ def _mlflow(snapshot: Snapshot) -> str:
 def _table(snapshot: Snapshot, width: int) -> list[str]:
     """A line per cell: seeds with a result, their mean on dev, attempts, and what is unusual."""
     labels = _labels(snapshot)
-    primary = f"dev {snapshot.described['primary']}"
+    primary = f"dev {snapshot.file.primary}"
     room = min(max(map(len, labels.values())), width // 2 - 10)
     value = max(len(primary), 6)
     head = f"{'cell':<{room}}  seeds  {primary:>{value}}    SD  attempts"
@@ -228,8 +226,8 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         return
     # A budget takes the seeds and configurations that it held back out of the plan.
     todo = any(trial.status not in SETTLED for trial in snapshot.trials)
-    if todo or snapshot.described.get("stopped"):
-        yield "go on", str(snapshot.described["command"])
+    if todo or snapshot.file.stopped:
+        yield "go on", snapshot.file.command
     elif snapshot.pending:
         yield "send", f"python -m sweeps sync {snapshot.where}"
     elif not snapshot.report:
@@ -237,8 +235,7 @@ def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _labels(snapshot: Snapshot) -> dict[str, str]:
-    cells: list[dict[str, Any]] = snapshot.described["cells"]
-    return {cell["cell"]: cell.get("label", cell["cell"]) for cell in cells}
+    return {cell.cell: cell.label or cell.cell for cell in snapshot.file.cells}
 
 
 def _times(attempts: int) -> str:

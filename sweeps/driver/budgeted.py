@@ -18,7 +18,7 @@ from sweeps.plan.plan import Trial
 from sweeps.plan.terminal import duration
 from sweeps.search.feed import Feed
 from sweeps.search.search import Block, Search
-from sweeps.store.sweep_file import note
+from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import Store
 
@@ -43,7 +43,7 @@ def note_held_back(feed: Feed, store: Store) -> str:
     returns why it was held back, '' if nothing was."""
     if not isinstance(feed, Budgeted) or not feed.held_back:
         return ""
-    note(store.folder, stopped=feed.held_back, **feed.search.begun())
+    update_sweep_file(store.folder, stopped=feed.held_back, **feed.search.begun())
     return feed.held_back
 
 

@@ -10,7 +10,7 @@ from sweeps.plan.terminal import say
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import Report, write_report
 from sweeps.store.storage_retry import patient_read
-from sweeps.store.sweep_file import note
+from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_store import RESULT, Store
 from sweeps.store.trial_table import TrialTable, per_query_table
 
@@ -58,4 +58,5 @@ def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
     for result in results:
         for what, version in result["versions"].items():
             kinds.setdefault(what, {})[version] = None
-    note(folder, versions={what: ", ".join(versions) for what, versions in kinds.items()})
+    versions = {what: ", ".join(found) for what, found in kinds.items()}
+    update_sweep_file(folder, versions=versions)

@@ -9,7 +9,7 @@ from sweeps.forecast.forecast import Calibration, Forecast, gpu_share, wall_seco
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import clock, count, duration, wrapped
 from sweeps.search.halving import costliest_trials, schedule_of
-from sweeps.store.sweep_file import SPLITS, evaluated_qrels
+from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
 
 def plan_text(plan: Plan, *, finished: int) -> str:

@@ -23,8 +23,9 @@ from sweeps.search.halving import costliest_trials
 from sweeps.search.make import make_search
 from sweeps.search.search import Known, Search
 from sweeps.store.driver_lock import only_driver
+from sweeps.store.plan_description import manifest, write_description
 from sweeps.store.storage_retry import patient_read
-from sweeps.store.sweep_file import manifest, note, write_description
+from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
@@ -119,11 +120,12 @@ def _describe(
     search: Search, store: Store, argv: list[str], options: Options, tracking_uri: str
 ) -> None:
     """`sweep.json` and the judgments, for those who watch, and for the report."""
-    description = manifest(search.plan, argv) | {
-        "alpha": options.alpha,
-        "experiment": experiment_name(search.plan, store),
-        "tracking_uri": tracking_uri,
-    }
+    description = replace(
+        manifest(search.plan, argv),
+        alpha=options.alpha,
+        experiment=experiment_name(search.plan, store),
+        tracking_uri=tracking_uri,
+    )
     write_description(store.folder, search.plan, description)
     search.describe()
     store.push("sweep.json", "qrels")  # for those who watch from elsewhere
@@ -215,5 +217,5 @@ def _engine(options: Options) -> Callable[..., None]:
 def _note_stopped(store: Store, reason: str) -> None:
     """For `status` and the report; the error on its way matters more than this note."""
     with suppress(Exception):  # every filesystem has its own kinds
-        note(store.folder, stopped=redact_text(reason)[:300])
+        update_sweep_file(store.folder, stopped=redact_text(reason)[:300])
         store.push("sweep.json")

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from sweeps.report.load import Cell, Sweep
+from sweeps.report.load import Sweep
 from sweeps.report.summary import CellSummary
+from sweeps.store.sweep_file import Cell
 
 WINDOW, STRIDE = "chunking.window", "chunking.stride"
 

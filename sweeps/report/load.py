@@ -1,8 +1,7 @@
 """What a sweep left on disk, read and checked: its description, its trials, its scores."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,31 +9,16 @@ import pandas as pd
 
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot
+from sweeps.store.sweep_file import Cell, read_sweep_file
 from sweeps.store.trial_status import USED, TrialStatus
 
 FAILURES = "failures.parquet"  # of attempts; a sweep in which none failed has no such file
 FILES = ("sweep.json", "trials.parquet", "per_query.parquet")
-REQUIRED = ("sweep", "question", "split", "measures", "primary", "baseline", "cells")
-CONFIRMS = ("sweep", "cell", "label", "dev_mean", "num_candidates", "naive_gain")
 TRIAL_COLUMNS = ("cell", "seed", "status")
 SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
 FAILURE_COLUMNS = "cell", "seed", "attempt", "time", "node", "kind", "reason", "again", "excluded"
 SCREENING = 20
 """From so many comparisons on, a sweep that declares nothing else is exploratory."""
-ROPE = 0.01
-"""A difference of a measure that practice does not notice, unless the sweep names another."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One configuration over its seeds, as the sweep declared it."""
-
-    cell: str
-    label: str
-    group: str
-    settings: Mapping[str, Any]
-    coverage: float | None  # share of the document tokens that some chunk shows to the encoder
-    encoder_tokens_per_document: float | None
 
 
 @dataclass(frozen=True)
@@ -91,115 +75,53 @@ def load_sweep(folder: Path) -> Sweep:
         raise BadInput(
             f"a sweep folder holds {', '.join(FILES)}; {folder} has no {', '.join(missing)}"
         )
-    described = _description(folder / "sweep.json")
-    cells = _cells(folder / "sweep.json", described)
-    trials = _trials(folder / "trials.parquet", cells, described.get("seeds"))
-    measures = tuple(described["measures"])
+    file = read_sweep_file(folder)
+    trials = _trials(folder / "trials.parquet", file.cells, file.seeds)
     table = _table(folder / "per_query.parquet", SCORE_COLUMNS)
     scores = _scores(
-        folder / "per_query.parquet", table, trials, split=described["split"], measures=measures
+        folder / "per_query.parquet", table, trials, split=file.split, measures=file.measures
     )
+    own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
     return Sweep(
         folder=folder,
-        name=described["sweep"],
-        question=described["question"],
-        split=described["split"],
-        measures=measures,
-        primary=described["primary"],
-        slots=_slots(folder / "sweep.json", described, cells),
-        deterministic=tuple(described.get("deterministic") or ()),
-        alpha=float(described.get("alpha", 0.05)),
-        correction=described.get("correction") or _correction(len(cells) - 1),
-        rope=float(described.get("rope", ROPE)),
-        paired_seeds=bool(described.get("paired_seeds", False)),
-        swept=tuple(described.get("swept") or ()),
-        seeds=tuple(described.get("seeds") or sorted(int(seed) for seed in set(trials["seed"]))),
-        cells=cells,
-        collection=described.get("collection") or {},
-        backbone=described.get("backbone") or {},
-        first_stage=described.get("first_stage") or {},
-        versions=described.get("versions") or {},
-        command=described.get("command") or "",
-        confirms=described.get("confirms"),
-        search=described.get("search") or {},
-        stopped=described.get("stopped") or "",
+        name=file.sweep,
+        question=file.question,
+        split=file.split,
+        measures=file.measures,
+        primary=file.primary,
+        slots=(file.baseline, own) if own else (file.baseline,),
+        deterministic=file.deterministic,
+        alpha=float(file.alpha),
+        correction=file.correction or _correction(len(file.cells) - 1),
+        rope=float(file.rope),
+        paired_seeds=file.paired_seeds,
+        swept=file.swept,
+        seeds=file.seeds or tuple(sorted(int(seed) for seed in set(trials["seed"]))),
+        cells=_told_apart(file.cells),
+        collection=file.collection,
+        backbone=file.backbone,
+        first_stage=file.first_stage,
+        versions=file.versions,
+        command=file.command,
+        confirms=file.confirms or None,
+        search=file.search,
+        stopped=file.stopped,
         trials=trials,
         failures=_failures(folder / FAILURES, trials),
         scores=scores,
-        dev_scores=_dev_scores(table, trials, described["primary"]),
-        collections={"": measures},
+        dev_scores=_dev_scores(table, trials, file.primary),
+        collections={"": file.measures},
     )
 
 
-def _description(path: Path) -> dict[str, Any]:
-    """`sweep.json` with its required keys present and its names known."""
-    try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
-    if not isinstance(described, dict):
-        raise BadInput(f"{path}: must hold one JSON object, got {type(described).__name__}")
-    missing = [key for key in REQUIRED if not described.get(key)]
-    if missing:
-        raise BadInput(f"{path}: must name {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
-    if described["primary"] not in described["measures"]:
-        raise BadInput(
-            f"{path}: primary must be one of measures ({', '.join(described['measures'])}), "
-            f"got {described['primary']!r}"
-        )
-    alpha = described.get("alpha", 0.05)
-    if not 0 < alpha < 1:
-        raise BadInput(f"{path}: 0 < alpha < 1 must hold, got alpha={alpha}")
-    if not described.get("rope", ROPE) > 0:
-        raise BadInput(f"{path}: rope > 0 must hold, got rope={described['rope']}")
-    unknown = [key for key in CONFIRMS if key not in (described.get("confirms") or CONFIRMS)]
-    if unknown:
-        raise BadInput(
-            f"{path}: confirms must name {', '.join(CONFIRMS)}; missing: {', '.join(unknown)}"
-        )
-    return described
-
-
-def _cells(path: Path, described: Mapping[str, Any]) -> tuple[Cell, ...]:
-    labels = [one.get("label") or one["cell"] for one in described["cells"]]
-    cells = tuple(
-        Cell(
-            cell=one["cell"],
-            # Two cells under one label would be one line to a reader: the cell's name tells them
-            # apart, because a finished sweep is no moment to refuse.
-            label=label if labels.count(label) == 1 else f"{label} ({one['cell']})",
-            group=one.get("group") or "",
-            settings=one.get("settings") or {},
-            coverage=one.get("coverage"),
-            encoder_tokens_per_document=one.get("encoder_tokens_per_document"),
-        )
-        for one, label in zip(described["cells"], labels, strict=True)
+def _told_apart(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+    """Two cells under one label would be one line to a reader: the cell's name tells them apart,
+    because a finished sweep is no moment to refuse."""
+    labels = [cell.label or cell.cell for cell in cells]
+    return tuple(
+        replace(cell, label=label if labels.count(label) == 1 else f"{label} ({cell.cell})")
+        for cell, label in zip(cells, labels, strict=True)
     )
-    names = [one.cell for one in cells]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise BadInput(f"{path}: each cell must appear once, found twice: {', '.join(twice)}")
-    if described["baseline"] not in names:
-        raise BadInput(
-            f"{path}: baseline must be one of cells, got {described['baseline']!r}; "
-            f"known: {', '.join(names)}"
-        )
-    return cells
-
-
-def _slots(path: Path, described: Mapping[str, Any], cells: tuple[Cell, ...]) -> tuple[Slot, ...]:
-    """The baseline of all and, where the sweep declares such, each cell's own."""
-    names = {one.cell for one in cells}
-    declared = described.get("baselines") or {}
-    for cell, baseline in declared.items():
-        for name in (cell, baseline):
-            if name not in names:
-                raise BadInput(
-                    f"{path}: baselines must map cells to cells, got {name!r}; "
-                    f"known: {', '.join(sorted(names))}"
-                )
-    own = {cell: baseline for cell, baseline in declared.items() if cell != baseline}
-    return (described["baseline"], own) if own else (described["baseline"],)
 
 
 def _table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
@@ -213,7 +135,7 @@ def _table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
     return table
 
 
-def _trials(path: Path, cells: tuple[Cell, ...], seeds: list[int] | None) -> pd.DataFrame:
+def _trials(path: Path, cells: tuple[Cell, ...], seeds: tuple[int, ...]) -> pd.DataFrame:
     """One row per launched or planned trial, in the order of the cells, then of the seeds."""
     trials = _table(path, TRIAL_COLUMNS)
     order = {one.cell: position for position, one in enumerate(cells)}

@@ -22,8 +22,8 @@ from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
 from sweeps.search.sampler import Seen, propose
 from sweeps.search.search import Block, Decision, Known, Search, dev_values
+from sweeps.store.plan_description import described_cells
 from sweeps.store.storage_retry import patiently
-from sweeps.store.sweep_file import described_cells
 from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 

@@ -4,7 +4,6 @@ A driver that was killed reads what has ended from the store and decides the sam
 order or on however many slots the trials ran.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rank_core.files import write_json
 from rank_core.stats.scopes import Floats
 from rank_core.trial.trial_result import Progress
 from sweeps.plan.plan import Plan, Trial
+from sweeps.store.plan_description import described_cells
 from sweeps.store.storage_retry import patient_read, patiently
-from sweeps.store.sweep_file import described_cells
+from sweeps.store.sweep_file import FILE, update_sweep_file
 from sweeps.store.trial_store import Store
 
 Known = Callable[[Trial], str | None]
@@ -132,18 +131,15 @@ class Search(ABC):
     def describe(self) -> None:
         """Brings `sweep.json` up to the decisions so far, for those who watch, and for the
         report."""
-        path = self.store.folder / "sweep.json"
         search = dict(self.described())  # first of all: it may propose a cell
         now = {**described_cells(self.plan), "search": search}
 
         def bring_up() -> None:
-            before = json.loads(path.read_text())
-            after = before | now
-            if after != before:
-                write_json(path, after)
-                self.store.push(path.name)
+            self.store.require()  # else the file would seem to be gone for good
+            if update_sweep_file(self.store.folder, **now):
+                self.store.push(FILE)
 
-        patiently(bring_up, f"{self.store.storage} does not take {path.name}")
+        patiently(bring_up, f"{self.store.storage} does not take {FILE}")
 
 
 class Listed(Search):

@@ -1,115 +1,201 @@
-"""`sweep.json`: what the report and `status` need to know of a sweep beside its tables."""
+"""`sweep.json`: what a sweep is and what was found out about it, beside its log and its tables.
+Read, checked and written here alone."""
 
 import json
-import shlex
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rank_core.data.trec import write_qrels
+from rank_core.errors import BadInput
 from rank_core.files import write_json
-from rank_core.models import model_class
-from rank_core.ranking.scorer import evaluated_queries, first_stage_means
-from rank_core.records import Collection, Qrels
-from rank_core.trial.cross_validation import parts_of
-from sweeps.plan.plan import Plan
-from sweeps.plan.secrets import redact_text
 
-SPLITS = ("dev", "test")
+FILE = "sweep.json"
+CONFIRMS = ("sweep", "cell", "label", "dev_mean", "num_candidates", "naive_gain")
+ROPE = 0.01
+"""A difference of a measure that practice does not notice, unless the sweep names another."""
 
 
-def manifest(plan: Plan, argv: list[str]) -> dict[str, Any]:
-    """What the report needs to know of the sweep beside its tables."""
-    collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
-    swept = plan.experiment.swept
-    return {
-        "schema_version": 1,
-        "sweep": plan.experiment.name,
-        "question": plan.experiment.question,
-        "split": "test",
-        "measures": list(base.evaluation.measures),
-        "primary": base.evaluation.measures[0],
-        "baseline": plan.cells[0].cell,
-        "correction": None,  # the report decides by the number of comparisons
-        "paired_seeds": base.training.paired_seeds,
-        "swept": list(swept),
-        "seeds": list(plan.seeds),
-        "collection": {
-            "name": collection.name,
-            "content_hash": collection.content_hash,
-            "num_documents": len(collection.documents),
-            "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
-        },
-        "backbone": {"name": backbone.name, "content_hash": backbone.content_hash},
-        **described_cells(plan),
-        "first_stage": first_stage_means(_parts(plan), "test", base.evaluation),
-        "command": redact_text(shlex.join(["python", f"sweeps/{plan.experiment.script}", *argv])),
-        "profile": plan.experiment.profile,
-        "confirms": plan.experiment.confirms,
+@dataclass(frozen=True)
+class Cell:
+    """One configuration over its seeds, as the sweep declared it."""
+
+    cell: str
+    label: str = ""
+    group: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)  # the swept ones
+    coverage: float | None = None  # share of the document tokens that some chunk shows
+    encoder_tokens_per_document: float | None = None
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """The content of `sweep.json`; a field that has its default is not in the file."""
+
+    sweep: str
+    question: str
+    split: str
+    measures: tuple[str, ...]
+    primary: str
+    baseline: str
+    cells: tuple[Cell, ...]
+    seeds: tuple[int, ...] = ()
+    swept: tuple[str, ...] = ()
+    baselines: Mapping[str, str] = field(default_factory=dict)  # {cell: its own baseline}
+    deterministic: tuple[str, ...] = ()  # cells whose one run is the only one there is
+    alpha: float = 0.05
+    correction: str = ""  # empty: the report decides by the number of comparisons
+    rope: float = ROPE
+    paired_seeds: bool = False
+    collection: Mapping[str, Any] = field(default_factory=dict)
+    backbone: Mapping[str, Any] = field(default_factory=dict)
+    first_stage: Mapping[str, float] = field(default_factory=dict)
+    command: str = ""
+    profile: str = ""
+    confirms: Mapping[str, Any] = field(default_factory=dict)  # the choice that it tests anew
+    experiment: str = ""  # MLflow's name of it
+    tracking_uri: str = ""
+    search: Mapping[str, Any] = field(default_factory=dict)  # how the cells were chosen
+    versions: Mapping[str, str] = field(default_factory=dict)  # of what the trials ran on
+    stopped: str = ""  # why it ended before all was run
+    schema_version: int = 1
+
+    def write(self, folder: Path) -> None:
+        """Puts it into a folder, whole or not at all."""
+        write_json(folder / FILE, self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """The file's content."""
+        unset = {one.name: _default(one) for one in fields(self) if one.name != "schema_version"}
+        return {name: value for name, value in asdict(self).items() if value != unset.get(name, ())}
+
+
+REQUIRED = tuple(one.name for one in fields(SweepFile) if one.default is MISSING
+                 and one.default_factory is MISSING)  # fmt: skip
+_TEXTS = ("measures", "swept", "deterministic")
+_TABLES = ("baselines", "collection", "backbone", "first_stage", "confirms", "search", "versions")
+
+
+def read_sweep_file(folder: Path) -> SweepFile:
+    """The description in a sweep's folder; raises `BadInput` where there is none or it is
+    damaged."""
+    path = folder / FILE
+    return parse_sweep_file(path.read_bytes() if path.is_file() else None, str(folder))
+
+
+def update_sweep_file(folder: Path, **facts: Any) -> bool:
+    """Adds, or replaces, what was not known when the file was written; whether that changed it."""
+    before = read_sweep_file(folder)
+    after = replace(before, **facts)
+    if json.dumps(after.to_json()) == json.dumps(before.to_json()):
+        return False
+    after.write(folder)
+    return True
+
+
+def parse_sweep_file(content: bytes | None, where: str) -> SweepFile:
+    """The same from the file's bytes, None where there is no file; `where` is the folder for
+    people."""
+    if content is None:
+        raise BadInput(f"DIR must be a sweep's folder, which holds {FILE}; found none in {where}")
+    path = f"{where}/{FILE}"
+    try:
+        described = json.loads(content)
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: must be UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
+    if not isinstance(described, dict):
+        raise BadInput(f"{path}: must hold one JSON object, got {type(described).__name__}")
+    missing = [name for name in REQUIRED if not described.get(name)]
+    if missing:
+        raise BadInput(f"{path}: must name {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
+    known = {one.name for one in fields(SweepFile)}
+    given = {
+        name: _typed(path, name, value)
+        for name, value in described.items()
+        if name in known and value is not None
     }
+    sweep = SweepFile(**given)
+    _check(path, sweep)
+    return sweep
 
 
-def described_cells(plan: Plan) -> dict[str, Any]:
-    """What grows with a plan whose search proposes its cells."""
-    swept = ("model.name", *plan.experiment.swept)
-    cells = []
-    for cell in plan.cells:
-        settings = cell.config.settings()
-        cells.append(
-            {
-                "cell": cell.cell,
-                "label": cell.label,
-                "group": model_class(cell.config.model.name).label,
-                "settings": {name: settings[name] for name in swept},
-                "coverage": cell.chunks.coverage,
-                "encoder_tokens_per_document": cell.chunks.tokens_per_document,
-            }
+def _typed(path: str, name: str, value: Any) -> Any:
+    """A field's value, or `BadInput` where it is none."""
+    if name == "cells":
+        if isinstance(value, list) and all(_is_cell(one) for one in value):
+            known = {one.name for one in fields(Cell)}
+            return tuple(
+                Cell(**{key: item for key, item in cell.items() if key in known}) for cell in value
+            )
+        wanted = "a list of cells with their names"
+    elif name == "seeds" or name in _TEXTS:
+        kind = int if name == "seeds" else str
+        if isinstance(value, list) and all(isinstance(one, kind) for one in value):
+            return tuple(value)
+        wanted = f"a list of {'whole numbers' if kind is int else 'texts'}"
+    elif name in _TABLES:
+        if isinstance(value, dict):
+            return value
+        wanted = "an object"
+    elif name in ("alpha", "rope", "schema_version"):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+        wanted = "a number"
+    elif name == "paired_seeds":
+        if isinstance(value, bool):
+            return value
+        wanted = "true or false"
+    else:
+        if isinstance(value, str):
+            return value
+        wanted = "a text"
+    raise BadInput(f"{path}: {name} must be {wanted}, got {json.dumps(value)[:80]}")
+
+
+def _is_cell(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("cell"), str)
+        and isinstance(value.get("label", ""), str)
+        and isinstance(value.get("group", ""), str)
+        and isinstance(value.get("settings", {}), dict)
+    )
+
+
+def _check(path: str, sweep: SweepFile) -> None:
+    """The laws between the fields."""
+    names = [cell.cell for cell in sweep.cells]
+    if sweep.primary not in sweep.measures:
+        raise BadInput(
+            f"{path}: primary must be one of measures ({', '.join(sweep.measures)}), "
+            f"got {sweep.primary!r}"
         )
-    return {
-        "baselines": own_baselines(plan),
-        "deterministic": [cell.cell for cell in plan.cells if cell.deterministic],
-        "cells": cells,
-    }
+    if not 0 < sweep.alpha < 1:
+        raise BadInput(f"{path}: 0 < alpha < 1 must hold, got alpha={sweep.alpha}")
+    if not sweep.rope > 0:
+        raise BadInput(f"{path}: rope > 0 must hold, got rope={sweep.rope}")
+    missing = [key for key in CONFIRMS if key not in (sweep.confirms or CONFIRMS)]
+    if missing:
+        raise BadInput(
+            f"{path}: confirms must name {', '.join(CONFIRMS)}; missing: {', '.join(missing)}"
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInput(f"{path}: each cell must appear once, found twice: {', '.join(twice)}")
+    if sweep.baseline not in names:
+        raise BadInput(
+            f"{path}: baseline must be one of cells, got {sweep.baseline!r}; "
+            f"known: {', '.join(names)}"
+        )
+    for name in (name for pair in sweep.baselines.items() for name in pair):
+        if name not in names:
+            raise BadInput(
+                f"{path}: baselines must map cells to cells, got {name!r}; "
+                f"known: {', '.join(sorted(names))}"
+            )
 
 
-def own_baselines(plan: Plan) -> dict[str, str]:
-    """{cell: FirstP of the same backbone and collection}; empty where all have the same."""
-    first = {
-        (cell.config.model.backbone, cell.config.collection): cell.cell
-        for cell in plan.cells
-        if cell.config.model.name == "firstp"
-    }
-    if len(first) < 2:
-        return {}
-    own = {
-        cell.cell: first.get((cell.config.model.backbone, cell.config.collection))
-        for cell in plan.cells
-    }
-    return {cell: baseline for cell, baseline in own.items() if baseline and cell != baseline}
-
-
-def write_description(folder: Path, plan: Plan, description: dict[str, Any]) -> None:
-    """`sweep.json` and `qrels/<split>.qrels` of the queries that are evaluated."""
-    write_json(folder / "sweep.json", description)
-    (folder / "qrels").mkdir(exist_ok=True)
-    for name in SPLITS:
-        write_qrels(folder / "qrels" / f"{name}.qrels", evaluated_qrels(plan, name))
-
-
-def evaluated_qrels(plan: Plan, split: str) -> Qrels:
-    """The judgments of a split's evaluated queries; with folds, of those of every fold."""
-    return {
-        query_id: part.splits[split].qrels[query_id]
-        for part in _parts(plan)
-        for query_id in evaluated_queries(part, split, plan.base.evaluation)
-    }
-
-
-def _parts(plan: Plan) -> list[Collection]:
-    """The collection, or its folds."""
-    return [part.collection for part in parts_of(plan.base, plan.inputs)]
-
-
-def note(folder: Path, **facts: Any) -> None:
-    """Adds to `sweep.json`, or replaces, what was not known before the trials ran."""
-    path = folder / "sweep.json"
-    write_json(path, json.loads(path.read_text()) | facts)
+def _default(one: Any) -> Any:
+    return one.default if one.default_factory is MISSING else one.default_factory()

@@ -10,13 +10,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rank_core.files import write_json
 from sweeps.engine.progress import Monitor
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.search.search import Listed, Search
-from sweeps.store.sweep_file import manifest
+from sweeps.store.plan_description import manifest
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 from sweeps.window_stride import EXPERIMENT
@@ -42,7 +41,7 @@ def plan_of(inputs_words: list[str]) -> PlanOf:
 def follow(store: Store, plan: Plan, feed: type[Search] = Listed) -> Monitor:
     """Who follows a sweep that begins, with its feed; what is said goes to a string."""
     store.open()
-    write_json(store.folder / "sweep.json", manifest(plan, []))
+    manifest(plan, []).write(store.folder)
     table = TrialTable(store)
     table.begin(plan)
     table.plan(plan, store.finished())

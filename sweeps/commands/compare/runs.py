@@ -17,7 +17,8 @@ from rank_core.records import Qrels, Run
 from rank_core.stats.baselines import Slot
 from rank_core.stats.pooling import pool_query_sets
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.load import ROPE, Cell, Sweep
+from sweeps.report.load import Sweep
+from sweeps.store.sweep_file import ROPE, Cell
 
 MEASURES = ("nDCG@10", "RR@10")
 

@@ -6,6 +6,15 @@ import pytest
 
 from sweeps.__main__ import COMMANDS, main
 
+DESCRIBED = {
+    "sweep": "x",
+    "question": "Which?",
+    "split": "test",
+    "measures": ["P@5"],
+    "primary": "P@5",
+    "baseline": "c",
+    "cells": [{"cell": "c"}],
+}
 OF_A_SWEEP = ("report", "design", "ui", "sync")
 REQUIRED = {"design": ["--delta", "0.01"]}  # flags that a command does not work without
 
@@ -45,7 +54,7 @@ def test_a_broken_description_is_refused_with_its_line(command, tmp_path, capsys
 
 @pytest.mark.parametrize("command", ["ui", "sync"])
 def test_a_description_without_mlflow_is_refused(command, tmp_path, capsys):
-    (tmp_path / "sweep.json").write_text('{"sweep": "window_stride"}')
+    (tmp_path / "sweep.json").write_text(json.dumps(DESCRIBED))
     assert main([command, str(tmp_path)]) == 2
     assert "must name tracking_uri and experiment" in capsys.readouterr().err
 
@@ -53,14 +62,14 @@ def test_a_description_without_mlflow_is_refused(command, tmp_path, capsys):
 @pytest.mark.parametrize("uri, reason", [("none", "other than none"), ("mlruns", "sqlite:///")])
 def test_sync_needs_a_place_to_send_to(uri, reason, tmp_path, capsys):
     described = {"tracking_uri": uri, "experiment": "rank/window_stride-woods-0a1b2c"}
-    (tmp_path / "sweep.json").write_text(json.dumps(described))
+    (tmp_path / "sweep.json").write_text(json.dumps(DESCRIBED | described))
     assert main(["sync", str(tmp_path)]) == 2
     assert reason in capsys.readouterr().err
 
 
 def test_sync_of_a_sweep_without_a_log_is_refused(tmp_path, capsys):
     described = {"tracking_uri": "sqlite:///x.db", "experiment": "rank/x"}
-    (tmp_path / "sweep.json").write_text(json.dumps(described))
+    (tmp_path / "sweep.json").write_text(json.dumps(DESCRIBED | described))
     assert main(["sync", str(tmp_path)]) == 2
     assert "holds events.jsonl, found none" in capsys.readouterr().err
 
@@ -68,7 +77,7 @@ def test_sync_of_a_sweep_without_a_log_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize("command", ["ui", "sync"])
 def test_a_password_that_the_folder_does_not_keep_must_be_given_again(command, tmp_path, capsys):
     described = {"tracking_uri": "postgresql://[redacted]@db/mlflow", "experiment": "rank/x"}
-    (tmp_path / "sweep.json").write_text(json.dumps(described))
+    (tmp_path / "sweep.json").write_text(json.dumps(DESCRIBED | described))
     assert main([command, str(tmp_path)]) == 2
     assert "keeps none of its secrets" in (message := capsys.readouterr().err)
     assert message.endswith("pass --tracking-uri\n")

@@ -3,6 +3,7 @@
 import json
 import os
 import uuid
+from dataclasses import replace
 
 import pytest
 from filelock import FileLock
@@ -12,7 +13,8 @@ from sweeps.commands import status
 from sweeps.commands.snapshot import take_snapshot
 from sweeps.commands.status import status_text
 from sweeps.store.failures import Failure
-from sweeps.store.sweep_file import manifest, note, write_description
+from sweeps.store.plan_description import manifest, write_description
+from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
@@ -33,10 +35,11 @@ def begin(storage, plan_of):
     plan, ledger = plan_of(*SMALL), TrialTable(store)
     ledger.begin(plan)
     ledger.plan(plan, store.finished())
-    description = manifest(plan, list(SMALL)) | {
-        "experiment": f"rank/{SWEEP_ID}",
-        "tracking_uri": "sqlite:///mlflow.db",
-    }
+    description = replace(
+        manifest(plan, list(SMALL)),
+        experiment=f"rank/{SWEEP_ID}",
+        tracking_uri="sqlite:///mlflow.db",
+    )
     write_description(store.folder, plan, description)
     return store, list(plan.trials()), ledger
 
@@ -105,7 +108,7 @@ def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun, leav
     for trial in trials:
         finish(store, ledger, trial, leave_result, dev=0.5)
     assert "go on" not in seen(store)
-    note(store.folder, stopped="2 trial(s) with seed 3 would end after the deadline")
+    update_sweep_file(store.folder, stopped="2 trial(s) with seed 3 would end after the deadline")
     text = seen(store)
     line = line_of(text, "stopped")
     assert line.split(maxsplit=1)[1] == "2 trial(s) with seed 3 would end after the deadline"

@@ -9,7 +9,7 @@ from sweeps.driver.budgeted import Budgeted, note_held_back
 from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed
-from sweeps.store.sweep_file import manifest
+from sweeps.store.plan_description import manifest
 from sweeps.store.trial_store import Store
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
 
@@ -31,7 +31,7 @@ def run(plan, tmp_path_factory):
         store = Store(str(tmp_path_factory.mktemp("s")), "window_stride")
         store.open()
         search = search or Listed(plan, lambda trial: None, store)
-        (search.store.folder / "sweep.json").write_text(json.dumps(manifest(search.plan, [])))
+        manifest(search.plan, []).write(search.store.folder)
         one = TrialEstimate(100.0, tokens=0.0, peak_bytes=0)
         known = Forecast(
             trials={cell.cell: one for cell in plan.cells},

@@ -25,7 +25,7 @@ from sweeps.report.analysis import analyse
 from sweeps.report.load import load_sweep
 from sweeps.report.sections.conclusions import confirmation
 from sweeps.report.sections.reliability import assess, reliability_sentences
-from sweeps.store.sweep_file import manifest
+from sweeps.store.plan_description import manifest
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 from sweeps.window_stride import EXPERIMENT
@@ -231,7 +231,7 @@ def swept_for_real(plan_of, tmp_path, leave_result) -> Plan:
     table.write_tables()
     columns = ["cell", "seed", "split", "query_id", "measure", "value"]
     pd.DataFrame(rows, columns=columns).to_parquet(store.folder / "per_query.parquet", index=False)
-    (store.folder / "sweep.json").write_text(json.dumps(manifest(plan, [])))
+    manifest(plan, []).write(store.folder)
     return plan
 
 
@@ -246,10 +246,10 @@ def test_the_confirmed_cells_are_the_first_ones_to_the_last_setting(swept_for_re
     assert plan.cells[1].config.training.micro_batch_tokens == 2
     assert plan.seeds == (3, 4) and plan.base.model.name == "maxp"
     described = manifest(plan, ["--confirm"])
-    assert described["sweep"] == "window_stride-confirm" and described["question"].endswith("?")
-    assert described["command"] == "python sweeps/window_stride.py --confirm"
-    assert described["confirms"]["cell"] == described["cells"][1]["cell"]
-    assert described["confirms"]["num_candidates"] == 2
+    assert described.sweep == "window_stride-confirm" and described.question.endswith("?")
+    assert described.command == "python sweeps/window_stride.py --confirm"
+    assert described.confirms["cell"] == described.cells[1].cell
+    assert described.confirms["num_candidates"] == 2
     with pytest.raises(BadInput, match=r"trains the frozen cells .* changed since window_stride"):
         shortlist.check(first)
 

@@ -8,7 +8,8 @@ from rank_core.data.trec import read_qrels
 from rank_core.evaluate import mean_values, per_query
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
-from sweeps.store.sweep_file import manifest, write_description
+from sweeps.store.plan_description import manifest, write_description
+from sweeps.store.sweep_file import parse_sweep_file, read_sweep_file
 
 SMALL = ("chunking.window=48,500", "chunking.stride=32", "--seeds", "1,2")
 
@@ -111,7 +112,8 @@ def test_the_description_has_what_the_report_reads(plan_of, tmp_path):
     assert described["baseline"] == plan.cells[0].cell
     assert described["measures"] == ["nDCG@10", "RR@10"] and described["primary"] == "nDCG@10"
     assert described["split"] == "test"
-    assert described["correction"] is None and described["confirms"] is None
+    assert "correction" not in described and "confirms" not in described
+    assert read_sweep_file(tmp_path) == parse_sweep_file(json.dumps(described).encode(), "x")
     assert described["seeds"] == [1, 2] and described["paired_seeds"] is True
     assert described["swept"] == ["chunking.window", "chunking.stride"]
     assert described["collection"]["num_documents"] == 20
@@ -132,7 +134,7 @@ def test_the_first_stage_is_measured_on_its_own_order(plan_of):
     plan = plan_of(*SMALL)
     split = plan.inputs.collection.splits["test"]
     expected = mean_values(per_query(split.qrels, split.candidates, ["nDCG@10", "RR@10"]))
-    found = manifest(plan, [])["first_stage"]
+    found = manifest(plan, []).first_stage
     assert found == pytest.approx(expected) and 0 < found["nDCG@10"] < 1
 
 
@@ -153,7 +155,7 @@ def test_with_folds_all_queries_are_tested_described_and_judged(plan_of, tmp_pat
     assert "evaluated: dev 24, test 24 over 3 folds" in plan_text(plan, finished=0)
     description = manifest(plan, [])
     expected = mean_values(per_query(qrels, run, ["nDCG@10", "RR@10"]))
-    assert description["first_stage"] == pytest.approx(expected)
+    assert description.first_stage == pytest.approx(expected)
     write_description(tmp_path, plan, description)
     for name in ("dev", "test"):
         assert read_qrels(tmp_path / "qrels" / f"{name}.qrels") == qrels
@@ -161,5 +163,5 @@ def test_with_folds_all_queries_are_tested_described_and_judged(plan_of, tmp_pat
 
 def test_a_password_on_the_command_line_is_not_kept(plan_of):
     argv = ["--tracking-uri", "postgresql://me:geheim@host/mlflow"]
-    command = manifest(plan_of(*SMALL), argv)["command"]
+    command = manifest(plan_of(*SMALL), argv).command
     assert "geheim" not in command and "host/mlflow" in command

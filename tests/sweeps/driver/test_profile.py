@@ -4,7 +4,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.plan.profiles import PROFILES
-from sweeps.store.sweep_file import manifest
+from sweeps.store.plan_description import manifest
 
 WORDS = ("--profile", "boytsov2022", "chunking.max_query_tokens=32")
 
@@ -19,7 +19,7 @@ def test_a_profile_sets_what_nobody_has_set(plan_of):
     assert {tuple(cell.config.settings()[name] for name in points) for cell in plan.cells} > {
         (32, 24)
     }, "the sweep's own points are above it"
-    assert manifest(plan, [])["profile"] == "boytsov2022"
+    assert manifest(plan, []).profile == "boytsov2022"
 
 
 def test_what_the_user_sets_is_above_a_profile_and_so_is_a_smoke_test(plan_of):
@@ -51,7 +51,7 @@ def test_a_limit_of_the_profile_is_no_matter_of_firstp_but_one_of_the_user_is(pl
 @pytest.mark.parametrize("words", [(), ("--profile", "clean")])
 def test_without_a_profile_nothing_changes(plan_of, words):
     assert [cell.cell for cell in plan_of(*words).cells] == [cell.cell for cell in plan_of().cells]
-    assert manifest(plan_of(*words), [])["profile"] == "clean"
+    assert manifest(plan_of(*words), []).profile == "clean"
 
 
 def test_weights_to_start_from_are_given_once(plan_of, tmp_path):

@@ -10,8 +10,8 @@ from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.halving import HalvingSearch
 from sweeps.search.make import make_search
+from sweeps.store.plan_description import manifest
 from sweeps.store.rungs import Rung, leave_rung
-from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_store import Store
 
 EPOCHS = 9
@@ -34,7 +34,7 @@ class Player:
     def __init__(self, folder: Path, plan: Plan, *, lost: frozenset[str] = frozenset()) -> None:
         self.store = Store(str(folder), "window_stride")
         self.store.folder.mkdir(parents=True)
-        (self.store.folder / "sweep.json").write_text(json.dumps(manifest(plan, [])))
+        manifest(plan, []).write(self.store.folder)
         self.plan, self.lost = plan, lost
         self.launched: list[str] = []
 

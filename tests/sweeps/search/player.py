@@ -10,7 +10,7 @@ from rank_core.seeding import generator
 from sweeps.plan.plan import Plan, Trial
 from sweeps.search.make import make_search
 from sweeps.search.search import Search
-from sweeps.store.sweep_file import manifest
+from sweeps.store.plan_description import manifest
 from sweeps.store.trial_store import Store
 
 SIX = ("chunking.window=16,24,32", "chunking.stride=8,16")
@@ -50,7 +50,7 @@ class Player:
     ) -> None:
         self.store = Store(str(folder), "window_stride")
         self.store.folder.mkdir(parents=True)
-        (self.store.folder / "sweep.json").write_text(json.dumps(manifest(plan, [])))
+        manifest(plan, []).write(self.store.folder)
         self.plan, self.value, self.lost = plan, value, lost
         self.launched: list[Trial] = []
 

@@ -11,9 +11,9 @@ import pytest
 from sweeps.search import proposing
 from sweeps.search.make import make_search
 from sweeps.store import storage_retry as patience
+from sweeps.store.plan_description import manifest
 from sweeps.store.rungs import Rung, leave_rung
 from sweeps.store.storage_retry import StorageAway
-from sweeps.store.sweep_file import manifest
 from sweeps.store.trial_events import read_lines
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
@@ -146,7 +146,7 @@ def test_a_search_that_cannot_read_or_write_decides_later(
     plan, store = plan_of(*SEARCHES[name]), Store(str(share), "window_stride")
     store.open()
     path = share.with_name("disk") / "window_stride" / "sweep.json"
-    path.write_text(json.dumps(manifest(plan, [])))
+    manifest(plan, []).write(path.parent)
     search = make_search(plan, lambda trial: None, store)
     for _ in range(4):
         trial = search.next()

@@ -1,0 +1,106 @@
+"""A plan as `sweep.json` and the judgments beside it tell of it."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from rank_core.data.trec import write_qrels
+from rank_core.models import model_class
+from rank_core.ranking.scorer import evaluated_queries, first_stage_means
+from rank_core.records import Collection, Qrels
+from rank_core.trial.cross_validation import parts_of
+from sweeps.plan.plan import Plan
+from sweeps.plan.secrets import redact_text
+from sweeps.store.sweep_file import Cell, SweepFile
+
+SPLITS = ("dev", "test")
+
+
+def manifest(plan: Plan, argv: list[str]) -> SweepFile:
+    """What the report needs to know of the sweep beside its tables."""
+    collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
+    swept = plan.experiment.swept
+    return SweepFile(
+        sweep=plan.experiment.name,
+        question=plan.experiment.question,
+        split="test",
+        measures=tuple(base.evaluation.measures),
+        primary=base.evaluation.measures[0],
+        baseline=plan.cells[0].cell,
+        paired_seeds=base.training.paired_seeds,
+        swept=tuple(swept),
+        seeds=tuple(plan.seeds),
+        collection={
+            "name": collection.name,
+            "content_hash": collection.content_hash,
+            "num_documents": len(collection.documents),
+            "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
+        },
+        backbone={"name": backbone.name, "content_hash": backbone.content_hash},
+        first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
+        command=redact_text(shlex.join(["python", f"sweeps/{plan.experiment.script}", *argv])),
+        profile=plan.experiment.profile or "",
+        confirms=plan.experiment.confirms or {},
+        **described_cells(plan),
+    )
+
+
+def described_cells(plan: Plan) -> dict[str, Any]:
+    """What grows with a plan whose search proposes its cells."""
+    swept = ("model.name", *plan.experiment.swept)
+    cells = []
+    for cell in plan.cells:
+        settings = cell.config.settings()
+        cells.append(
+            Cell(
+                cell=cell.cell,
+                label=cell.label,
+                group=model_class(cell.config.model.name).label,
+                settings={name: settings[name] for name in swept},
+                coverage=cell.chunks.coverage,
+                encoder_tokens_per_document=cell.chunks.tokens_per_document,
+            )
+        )
+    return {
+        "baselines": own_baselines(plan),
+        "deterministic": tuple(cell.cell for cell in plan.cells if cell.deterministic),
+        "cells": tuple(cells),
+    }
+
+
+def own_baselines(plan: Plan) -> dict[str, str]:
+    """{cell: FirstP of the same backbone and collection}; empty where all have the same."""
+    first = {
+        (cell.config.model.backbone, cell.config.collection): cell.cell
+        for cell in plan.cells
+        if cell.config.model.name == "firstp"
+    }
+    if len(first) < 2:
+        return {}
+    own = {
+        cell.cell: first.get((cell.config.model.backbone, cell.config.collection))
+        for cell in plan.cells
+    }
+    return {cell: baseline for cell, baseline in own.items() if baseline and cell != baseline}
+
+
+def write_description(folder: Path, plan: Plan, description: SweepFile) -> None:
+    """`sweep.json` and `qrels/<split>.qrels` of the queries that are evaluated."""
+    description.write(folder)
+    (folder / "qrels").mkdir(exist_ok=True)
+    for name in SPLITS:
+        write_qrels(folder / "qrels" / f"{name}.qrels", evaluated_qrels(plan, name))
+
+
+def evaluated_qrels(plan: Plan, split: str) -> Qrels:
+    """The judgments of a split's evaluated queries; with folds, of those of every fold."""
+    return {
+        query_id: part.splits[split].qrels[query_id]
+        for part in _parts(plan)
+        for query_id in evaluated_queries(part, split, plan.base.evaluation)
+    }
+
+
+def _parts(plan: Plan) -> list[Collection]:
+    """The collection, or its folds."""
+    return [part.collection for part in parts_of(plan.base, plan.inputs)]

@@ -1,0 +1,90 @@
+"""What a sweep is on disk: one reader, one sentence for each damage."""
+
+import json
+
+import pytest
+
+from rank_core.errors import BadInput
+from sweeps.store.sweep_file import (
+    Cell,
+    SweepFile,
+    parse_sweep_file,
+    read_sweep_file,
+    update_sweep_file,
+)
+
+SWEEP = SweepFile(
+    sweep="x",
+    question="Which?",
+    split="test",
+    measures=("P@5", "RR@10"),
+    primary="P@5",
+    baseline="a",
+    cells=(Cell("a", "A", settings={"model.name": "firstp"}), Cell("b")),
+    seeds=(1, 2),
+    baselines={"b": "a"},
+)
+
+
+def test_a_description_reads_back_as_it_was_written(tmp_path):
+    SWEEP.write(tmp_path)
+    assert read_sweep_file(tmp_path) == SWEEP
+    kept = json.loads((tmp_path / "sweep.json").read_text())
+    assert kept["schema_version"] == 1 and "stopped" not in kept and "search" not in kept
+
+
+def test_what_is_found_out_later_is_added_once(tmp_path):
+    SWEEP.write(tmp_path)
+    search = {"name": "race", "standings": ({"cell": "b"},)}
+    assert update_sweep_file(tmp_path, stopped="the budget", search=search)
+    assert not update_sweep_file(tmp_path, search=search)
+    assert read_sweep_file(tmp_path).stopped == "the budget"
+
+
+def test_fields_that_nobody_knows_are_passed_over():
+    content = SWEEP.to_json() | {"novelty": 1, "correction": None}
+    content["cells"][0]["novelty"] = 1
+    assert parse_sweep_file(json.dumps(content).encode(), "x") == SWEEP
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "DIR must be a sweep's folder, which holds sweep.json; found none in there"),
+        (b'{"sweep": "\xff"}', "there/sweep.json: must be UTF-8 text"),
+        (b'{\n"sweep": oops}', "there/sweep.json:2: not valid JSON"),
+        (b"[1]", "must hold one JSON object, got list"),
+        (b"{}", "missing: sweep, question"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(content, message):
+    with pytest.raises(BadInput) as error:
+        parse_sweep_file(content, "there")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("cells", [1], "cells must be a list of cells with their names, got [1]"),
+        ("cells", [{"cell": 1}], "cells must be a list of cells"),
+        ("cells", [{"cell": "a"}, {"cell": "a"}], "each cell must appear once, found twice: a"),
+        ("seeds", ["1"], "seeds must be a list of whole numbers"),
+        ("measures", "P@5", "measures must be a list of texts"),
+        ("alpha", "0.05", "alpha must be a number"),
+        ("alpha", 5, "0 < alpha < 1 must hold"),
+        ("rope", -1, "rope > 0 must hold"),
+        ("paired_seeds", 1, "paired_seeds must be true or false"),
+        ("experiment", 7, "experiment must be a text, got 7"),
+        ("search", [], "search must be an object"),
+        ("confirms", {"sweep": "x"}, "confirms must name"),
+        ("baseline", "z", "baseline must be one of cells, got 'z'; known: a, b"),
+        ("baselines", {"b": "z"}, "baselines must map cells to cells, got 'z'"),
+        ("primary", "AP", "primary must be one of measures"),
+    ],
+)
+def test_a_field_that_breaks_a_rule_is_named(name, value, message):
+    content = json.dumps(SWEEP.to_json() | {name: value}).encode()
+    with pytest.raises(BadInput) as error:
+        parse_sweep_file(content, "there")
+    assert message in str(error.value) and str(error.value).startswith("there/sweep.json: ")
