@@ -1,1 +1,1 @@
-"""What runs trials, apart from Ray: progress and decisions, the same for every engine."""
+"""What both engines share, without Ray: a trial's task and its progress; and the local engine."""

@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 import traceback
+from bdb import BdbQuit
 from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -84,6 +85,8 @@ def attempt(task: TrialTask) -> Generator[Report]:
     """
     try:
         yield from compute(task)
+    except BdbQuit:  # whoever leaves the debugger ends the command, not this trial alone
+        raise KeyboardInterrupt from None
     except Exception as error:
         yield end_of(error)
 

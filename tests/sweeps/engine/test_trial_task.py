@@ -2,6 +2,7 @@
 
 import json
 import threading
+from bdb import BdbQuit
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from rank_core.checkpoints import Cadence
 from rank_core.trial.trial import Progress
+from sweeps.engine import trial_task
 from sweeps.engine.trial_task import End, TrialTask, attempt
 from sweeps.store import storage_retry as patience
 from sweeps.store.rungs import best_on_dev, read_rung
@@ -163,3 +165,12 @@ def test_a_rung_between_two_validations_is_at_the_later_one(task, computed):
     reports_of(replace(task, epochs=1))  # 2 steps
     assert len(computed) == 3
     assert read_rung(Store(task.storage, "sweep"), task.name, 1).step == 3
+
+
+def test_whoever_leaves_the_debugger_ends_the_command_and_fails_no_trial(task, monkeypatch):
+    def quits(task):
+        raise BdbQuit
+
+    monkeypatch.setattr(trial_task, "compute", quits)
+    with pytest.raises(KeyboardInterrupt):
+        list(attempt(task))
