@@ -171,7 +171,7 @@ def test_negatives_of_every_epoch_and_kept_files_are_those_of_an_undisturbed_tri
         runs.append(str(tmp_path / f"epoch{epoch}.run"))
     chosen = config.override(
         {
-            "training.negatives_from": ",".join(runs),
+            "training.negatives_from": runs,
             "training.keep_weights": True,
             "training.keep_run": True,
             "evaluation.keep_chunk_scores": True,
