@@ -5,11 +5,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from sweeps.driver.budgeted import Budgeted, note_held_back, within_budget
+from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
 from sweeps.driver.confirmation import Shortlist, find_shortlist, freeze
-from sweeps.driver.finish import finish
-from sweeps.driver.leaderboard import summary_rows
 from sweeps.driver.plan_text import forecast_text, plan_text
+from sweeps.driver.results import summary_rows, write_results
 from sweeps.engine import local
 from sweeps.engine.progress import Monitor
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds
@@ -101,7 +100,7 @@ def _drive(
         if search.over:
             store.drop_checkpoints(set(search.resting()))  # nobody goes on from them
         held_back = note_held_back(feed, store)
-        report = finish(search.plan, store, table)
+        report = write_results(search.plan, store, table)
     finally:
         pending = uploader.close(DRAIN_SECONDS)
     if pending:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.driver.budgeted import Budgeted, note_held_back
+from sweeps.driver.budget_limit import Budgeted, note_held_back
 from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.plan.budget import Budget
 from tests.sweeps.search.halving_player import EPOCHS, Player, wide

@@ -7,7 +7,7 @@ import statistics
 import pandas as pd
 import pytest
 
-from sweeps.driver.leaderboard import summary_rows
+from sweeps.driver.results import summary_rows
 from sweeps.report.build import write_report
 from sweeps.tracking.client import connect
 from sweeps.tracking.mlflow_writer import query_table

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.driver.budgeted import Budgeted, note_held_back
+from sweeps.driver.budget_limit import Budgeted, note_held_back
 from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed

@@ -1,0 +1,126 @@
+"""What a sweep leaves once its trials have ended: one table of values, the report, and the rows of
+MLflow's summary experiment.
+
+MLflow's grouped view averages only the runs it has loaded; the summary is the leaderboard to quote.
+"""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rank_core.files import atomic_write
+from sweeps.plan.plan import Plan
+from sweeps.plan.terminal import say
+from sweeps.report.access import ACCESS_FILE
+from sweeps.report.build import Report, write_report
+from sweeps.store.storage_retry import patient_read
+from sweeps.store.sweep_file import update_sweep_file
+from sweeps.store.trial_status import USED
+from sweeps.store.trial_store import RESULT, Store
+from sweeps.store.trial_table import TrialTable, per_query_table
+from sweeps.tracking.names import metric_name
+from sweeps.tracking.summary import MeasureSummary, SummaryRow
+
+COSTS = ("train_seconds", "eval_seconds", "encoder_tokens")
+
+
+def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None:
+    """Tables and report of what is done; None where nothing is."""
+    trials.write_tables()
+    launched = trials.state.trials.keys()
+
+    def pull() -> set[str]:
+        finished = store.finished()
+        store.pull(finished & launched)
+        return finished
+
+    finished = patient_read(store, pull)
+    names = [trial.name for trial in plan.trials() if trial.name in finished]
+    if not names:
+        return None
+    everything = sorted(finished & launched)
+    table = per_query_table(store.folder, everything)
+    with atomic_write(store.folder / "per_query.parquet") as unfinished:
+        table.to_parquet(unfinished, index=False)
+    results = [json.loads((store.folder / "runs" / n / RESULT).read_text()) for n in names]
+    _note_versions(store.folder, results)
+    say(_padding_text(results))
+    store.pull_file(ACCESS_FILE)
+    report = write_report(store.folder)
+    store.push("sweep.json", "qrels", "per_query.parquet", "report", ACCESS_FILE)
+    return report
+
+
+def _padding_text(results: list[dict[str, Any]]) -> str:
+    """How much of what the encoders were given was padding: the trial with the most."""
+    most = {
+        kind: max(result[f"{prefix}padding_share"] for result in results)
+        for kind, prefix in (("evaluation", ""), ("training", "training_"))
+    }
+    shares = ", ".join(f"{share:.1%} in {kind}" for kind, share in most.items())
+    return f"padding     at most {shares} of a trial's tokens"
+
+
+def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
+    """Adds to `sweep.json` what the trials ran on; several kinds of machine are all named."""
+    kinds: dict[str, dict[str, None]] = {}
+    for result in results:
+        for what, version in result["versions"].items():
+            kinds.setdefault(what, {})[version] = None
+    versions = {what: ", ".join(several) for what, several in kinds.items()}
+    update_sweep_file(folder, versions=versions)
+
+
+def summary_rows(report: Path) -> list[SummaryRow]:
+    """The configurations with a finished seed, the primary measure first; `report` is the folder
+    in the sweep's own, whose tables give costs and per-query values."""
+    trials = pd.read_parquet(report.parent / "trials.parquet")
+    scores = pd.read_parquet(report.parent / "per_query.parquet")
+    results = json.loads((report / "results.json").read_text(encoding="utf-8"))
+    comparisons = {(one["system"], one["measure"]): one for one in results["comparisons"]}
+    alpha = results["sweep"]["alpha"]
+    return [
+        SummaryRow(
+            config_id=cell["label"],
+            config_hash=cell["cell"],
+            measures={
+                metric_name(name): _measure(found, comparisons.get((cell["cell"], name)), alpha)
+                for name, found in cell["measures"].items()
+                if found["per_seed"]
+            },
+            params=cell["settings"],
+            tags={"seeds": f"{cell['seeds_used']}/{cell['seeds_launched']}"},
+            costs=_costs(_of(cell, trials)),
+            per_query=_of(cell, scores),
+        )
+        for cell in results["cells"]
+        if cell["seeds_used"]
+    ]
+
+
+def _of(cell: Any, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a cell's reported seeds; the folder may hold trials of other commands, too."""
+    seeds = [int(seed) for seed in cell["fates"]]
+    return table[(table["cell"] == cell["cell"]) & table["seed"].isin(seeds)]
+
+
+def _costs(trials: pd.DataFrame) -> dict[str, float]:
+    """What a trial of the configuration cost on average, of those with a result."""
+    used = trials[trials["status"].isin(USED)]
+    return {name: float(used[name].mean()) for name in COSTS if name in used}
+
+
+def _measure(found: Any, compared: Any, alpha: float) -> MeasureSummary:
+    values = list(found["per_seed"].values())
+    p = None if compared is None else compared["p_both_adjusted"]
+    return MeasureSummary(
+        mean=found["mean"],
+        std=statistics.stdev(values) if len(values) > 1 else float("nan"),
+        n=len(values),
+        delta=None if compared is None else compared["delta"],
+        p_both_adjusted=p,
+        significant=None if p is None else p < alpha,
+    )
