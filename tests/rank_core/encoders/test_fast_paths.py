@@ -1,4 +1,5 @@
-"""Packed layers against the layers as they are: vectors, masks, and never a stale weight."""
+"""The shortened last layer and packed layers against the layers as they are: vectors, gradients,
+masks, and never a stale weight."""
 
 import copy
 
@@ -18,19 +19,25 @@ DTYPES = [
 ]
 
 
-def encoder(model_type: str = "bert", **settings: object) -> torch.nn.Module:
+def whole_encoder(model_type: str, hidden_size: int, **settings: object) -> torch.nn.Module:
+    """Three layers of transformers, as drawn."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(
         model_type,
         vocab_size=50,
-        hidden_size=32,
-        embedding_size=32,
+        hidden_size=hidden_size,
+        embedding_size=hidden_size,
         num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=64,
+        num_attention_heads=hidden_size // 8,
+        intermediate_size=2 * hidden_size,
         **settings,
     )
-    model = AutoModel.from_config(config).eval()
+    return AutoModel.from_config(config).eval()
+
+
+def encoder(model_type: str = "bert", **settings: object) -> torch.nn.Module:
+    """An encoder with the shortened last layer and larger weights."""
+    model = whole_encoder(model_type, 32, **settings)
     with torch.no_grad():  # of a trained size: at its initial 0.02 a layer hardly looks around
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape) * 0.1)
@@ -56,6 +63,48 @@ def cls(model: torch.nn.Module, inputs: dict[str, torch.Tensor], dtype: torch.dt
 def as_it_is(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     with torch.inference_mode():
         return model(**inputs).last_hidden_state[:, 0]
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("model_type", SAME_LAYERS)
+def test_the_shortened_layer_gives_cls_and_its_gradients_of_the_whole_one(model_type, padded):
+    whole, inputs = whole_encoder(model_type, 16), batch((9, 4, 12))
+    short = copy.deepcopy(whole)
+    only_cls(short)
+    if not padded:
+        inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
+    outputs = []
+    for model in (whole, short):
+        cls_CH = model(**inputs).last_hidden_state[:, 0]
+        (cls_CH * torch.linspace(-1, 1, 16)).sum().backward()
+        outputs.append(cls_CH)
+    assert short(**inputs).last_hidden_state.shape[1] == 1
+    assert_close(outputs[1], outputs[0], atol=1e-6, rtol=1e-5)
+    names = dict(short.named_parameters())
+    compared = 0
+    for name, parameter in whole.named_parameters():
+        if parameter.grad is not None:
+            assert_close(names[name].grad, parameter.grad, atol=1e-6, rtol=1e-4)
+            compared += 1
+    assert compared > 40
+
+
+def test_an_encoder_of_another_kind_is_left_alone():
+    config = AutoConfig.for_model("distilbert", dim=16, n_heads=2, n_layers=1, hidden_dim=32)
+    model = AutoModel.from_config(config)
+    only_cls(model)
+    assert model(torch.ones(1, 5, dtype=torch.long)).last_hidden_state.shape == (1, 5, 16)
+
+
+def test_a_copy_computes_with_its_own_parameters():
+    model, inputs = whole_encoder("bert", 16), batch((9, 4, 12))
+    only_cls(model)
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert model(**inputs).last_hidden_state.abs().sum() == 0
+    assert copied(**inputs).last_hidden_state.abs().sum() > 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
