@@ -60,11 +60,18 @@ POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
 
 
 def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
-    """The class of the model called `name`."""
+    """The class of the model called `name`; refused without its label, paper and family."""
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     module, _, kind = MODELS[name].partition(":")
     model: type[Ranker] | type[ListRanker] = getattr(import_module(module), kind)
+    for field in ("label", "paper", "family"):
+        text = getattr(model, field, None)
+        if not isinstance(text, str) or not text.strip():
+            raise BadInput(
+                f"model {name}: {kind}.{field} must be a text that is not empty, "
+                + (f"got {text!r}" if hasattr(model, field) else "found none")
+            )
     return model
 
 

@@ -25,6 +25,7 @@ class Ranker(nn.Module):
     `by_chunks = False`; it is then given whole documents.
     """
 
+    # Every registered subclass has these three; `model_class` refuses one without.
     label: ClassVar[str]  # its name in tables
     paper: ClassVar[str]  # where it comes from
     family: ClassVar[str]  # what it is listed with

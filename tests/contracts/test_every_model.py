@@ -10,9 +10,11 @@ from transformers import AutoModel, BertConfig
 
 from rank_core.chunking.batches import Chunk, tokenize_queries
 from rank_core.encoders.backbones import load_tokenizer
+from rank_core.errors import BadInput
 from rank_core.models import MODELS as SYSTEMS
-from rank_core.models import model_class
+from rank_core.models import list_rankers, model_class
 from rank_core.models.build import build_model
+from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
@@ -92,6 +94,27 @@ def pairs_for(backbone):
 
 def chunks_of(*texts):
     return [Chunk(QUERY, text) for text in texts]
+
+
+@pytest.mark.parametrize("name", sorted(SYSTEMS))
+def test_every_system_has_a_paper_a_family_and_a_label_of_its_own(name):
+    kind = model_class(name)
+    for text in (kind.label, kind.paper, kind.family):
+        assert isinstance(text, str) and text.strip()
+    assert [other for other in SYSTEMS if model_class(other).label == kind.label] == [name]
+
+
+@pytest.mark.parametrize("value", [None, "", " ", 3])
+@pytest.mark.parametrize("field", ["label", "paper", "family"])
+@pytest.mark.parametrize("base", [Ranker, ListRanker])
+def test_a_system_without_one_of_these_texts_is_refused_by_name(base, field, value, monkeypatch):
+    texts = {"label": "Nameless", "paper": "nobody", "family": "baselines", field: value}
+    if value is None and not hasattr(base, field):
+        del texts[field]
+    monkeypatch.setattr(list_rankers, "Nameless", type("Nameless", (base,), texts), raising=False)
+    monkeypatch.setitem(SYSTEMS, "nameless", "rank_core.models.list_rankers:Nameless")
+    with pytest.raises(BadInput, match=rf"model nameless: Nameless\.{field} must be a text"):
+        model_class("nameless")
 
 
 @every_model
