@@ -2,7 +2,8 @@
 
 `docs.jsonl[.gz]` holds {doc_id, text, title (optional)}; each of `train`, `dev` and `test` holds
 `queries.tsv`, `qrels.trec` and, as its first stage, at most one `*.run[.gz]`. Without a run file
-the first stage is BM25 over all documents, made once and cached.
+the first stage is BM25 over all documents, made once and cached. `spans.jsonl.gz` beside the
+documents is optional; only `python -m sweeps doctor` reads it (`sweeps.commands.doctor.coverage`).
 """
 
 import functools
@@ -31,7 +32,8 @@ from rank_core.records import Collection, Qrels, Run, Split
 SPLITS = ("train", "dev", "test")
 LAYOUT = (
     "a collection folder holds docs.jsonl or docs.jsonl.gz and, in each of train, dev and test, "
-    "queries.tsv, qrels.trec and at most one *.run or *.run.gz"
+    "queries.tsv, qrels.trec and at most one *.run or *.run.gz; spans.jsonl.gz beside docs "
+    "may say where in a document the relevant text stands"
 )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rank_core.models import MODELS
 from rank_core.settings.config import setting_types
 from sweeps.__main__ import COMMANDS
 
@@ -60,3 +61,7 @@ def test_every_make_target_exists(target):
 )
 def test_every_setting_is_known(setting):
     assert setting in setting_types()
+
+
+def test_the_number_of_systems_is_that_of_the_zoo():
+    assert re.findall(r"(\d+) systems", README) == [str(len(MODELS))]
