@@ -100,11 +100,12 @@ def average_gains(
             continue
         if name not in bases:
             bases[name] = [replicated_means(*pair) for pair in _each(columns, name, weights)]
-        gains_CB = [
-            replicated_means(*pair) / base_B - 1
-            for pair, base_B in zip(_each(columns, system, weights), bases[name], strict=True)
-        ]
-        spread = float(np.mean(gains_CB, axis=0).std(ddof=1))
+        with np.errstate(divide="ignore", invalid="ignore"):  # a replicate may draw zeros only
+            gains_CB = [
+                replicated_means(*pair) / base_B - 1
+                for pair, base_B in zip(_each(columns, system, weights), bases[name], strict=True)
+            ]
+            spread = float(np.mean(gains_CB, axis=0).std(ddof=1))
         half = float(stats.t.ppf((1 + level) / 2, own_df)) * spread
         found[system] = GainInterval(gain, _kept(gain - half), _kept(gain + half))
     return found

@@ -18,7 +18,7 @@ from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
 from sweeps.report.load import FILES, Sweep, load_sweep
-from sweeps.report.sections.search import left_after
+from sweeps.report.search import left_after
 from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import read_state

@@ -16,7 +16,7 @@ from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.scopes import ScopeTest
 from sweeps.report.load import Sweep
 from sweeps.report.results_table import ResultCell, ResultRow, caption
-from sweeps.report.sections.search import fate_word, left_after
+from sweeps.report.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
 from sweeps.store.trial_status import LOST
 

@@ -11,10 +11,10 @@ from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.figures import figures
 from sweeps.report.load import load_sweep
-from sweeps.report.page import page
+from sweeps.report.page import page, sections
+from sweeps.report.reliability import assess
 from sweeps.report.results import results_json, table_files
-from sweeps.report.sections.factors import grid_factors
-from sweeps.report.sections.reliability import assess
+from sweeps.report.sections.section import Findings
 from sweeps.report.terminal import terminal_text
 
 PLOTS = "plots"
@@ -46,12 +46,13 @@ def write_report(sweep_dir: Path, command: str | None = None) -> Report:
 
 def _files(analysis: Analysis, accesses: list[Access]) -> dict[str, bytes]:
     """{file name below the folder: contents}."""
-    reliability, factors = assess(analysis), grid_factors(analysis)
+    reliability = assess(analysis)
     drawn = figures(analysis, reliability)
+    parts = sections(Findings(analysis, reliability, drawn, accesses))
     texts = {
         **table_files(analysis, label=f"tab:{analysis.sweep.name}"),
-        "results.json": results_json(analysis, reliability, factors),
-        "index.html": page(analysis, reliability, factors, drawn, accesses),
+        "results.json": results_json(analysis, parts),
+        "index.html": page(analysis, parts),
     }
     return {name: text.encode() for name, text in texts.items()} | _plots(drawn)
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from sweeps.report.analysis import Analysis
+from sweeps.report.conclusions import conclusions
 from sweeps.report.results_table import results_csv, results_table
-from sweeps.report.sections.conclusions import conclusions
-from sweeps.report.sections.factors import GridFactors
-from sweeps.report.sections.reliability import Reliability, reliability_sentences
-from sweeps.report.summary import CellSummary, query_set_means, query_sets
+from sweeps.report.sections.section import Section
+from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, csv_text, latex, markdown
 
 SCHEMA_VERSION = 4
@@ -59,23 +58,14 @@ _NOT_RESULTS = ("folder", "cells", "trials", "failures", "scores", "dev_scores")
 """Fields of a sweep that stand elsewhere in the results, or only on this disk."""
 
 
-def results_json(analysis: Analysis, reliability: Reliability, factors: list[GridFactors]) -> str:
+def results_json(analysis: Analysis, sections: Sequence[Section]) -> str:
     """Everything the page shows and the variance parts behind it; NaN is written as null."""
-    sweep = analysis.sweep
-    return json_text(
-        {
-            **shared_results(analysis),
-            "conclusions": conclusions(analysis),
-            "query_sets": {"sizes": query_sets(sweep), "means": query_set_means(sweep)},
-            "factor_tests": [dataclasses.asdict(one) for one in factors],
-            "reliability": {
-                **dataclasses.asdict(reliability),
-                "sentences": dict(reliability_sentences(analysis, reliability)),
-            },
-            "trials": sweep.trials.to_dict("records"),
-            "lost_attempts": sweep.failures.to_dict("records"),
-        }
-    )
+    results = shared_results(analysis) | {"conclusions": conclusions(analysis)}
+    for section in sections:
+        if twice := results.keys() & section.results.keys():
+            raise ValueError(f"section {section.title!r}: {sorted(twice)} is in use already")
+        results |= section.results
+    return json_text(results)
 
 
 def shared_results(analysis: Analysis) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from scipy import stats
 
 from rank_core.stats.pooling import queries_per_set, query_set_of
 from sweeps.report.load import Sweep
-from sweeps.report.sections.search import left_after
+from sweeps.report.search import left_after
 from sweeps.store.sweep_file import Cell
 from sweeps.store.trial_status import USED
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from sweeps.report.analysis import Analysis
+from sweeps.report.conclusions import conclusions
 from sweeps.report.notation import (
     level_text,
     p_text,
@@ -13,8 +14,7 @@ from sweeps.report.notation import (
     shortened,
 )
 from sweeps.report.results_table import Scores
-from sweeps.report.sections.conclusions import conclusions
-from sweeps.report.sections.search import fate_word, left_after
+from sweeps.report.search import fate_word, left_after
 from sweeps.report.table import Cell, Table, table, table_row, terminal_lines, wrapped
 
 _OTHERS = 1

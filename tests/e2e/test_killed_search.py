@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.search import left_after
+from sweeps.report.search import left_after
 from tests.e2e.conftest import kill
 
 pytestmark = pytest.mark.slow

@@ -14,12 +14,13 @@ from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.runs import RunComparison
 from sweeps.report.analysis import Analysis
+from sweeps.report.conclusions import paired_t_test
 from sweeps.report.html import table_page
 from sweeps.report.notation import level_text, p_text, short_interval, short_signed, shortened
+from sweeps.report.reliability import comparison_limits
 from sweeps.report.results import json_text, paper_table, shared_results, table_files
 from sweeps.report.results_table import TIE_POLICY, average_text
-from sweeps.report.sections.conclusions import paired_t_test
-from sweeps.report.sections.reliability import best_gain, comparison_limits
+from sweeps.report.sections.reliability import best_gain
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import legend, measure_table
 
@@ -203,6 +204,6 @@ def _reservations(found: RunComparison) -> list[str]:
         return []
     best = best_gain(found.analysis, comparison_limits(found.analysis))
     return [
-        paired_t_test(found.analysis),
+        *([wrong] if (wrong := paired_t_test(found.analysis)) else []),
         *([f"On {found.sweep.primary}, {best[0].lower()}{best[1:]}"] if best else []),
     ]

@@ -10,7 +10,7 @@ from sweeps.report.figures.pareto import pareto_plot
 from sweeps.report.figures.power_plot import power_plot
 from sweeps.report.figures.query_bars import query_bars
 from sweeps.report.figures.strip import strip_plot
-from sweeps.report.sections.reliability import Reliability
+from sweeps.report.reliability import Reliability
 
 
 def figures(analysis: Analysis, reliability: Reliability) -> list[Shown]:

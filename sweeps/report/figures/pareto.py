@@ -14,7 +14,7 @@ from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import BLUE, GREY, INK, WIDTH, Shown, draw, new_figure, style
 from sweeps.report.notation import shortened
-from sweeps.report.sections.search import left_after
+from sweeps.report.search import left_after
 
 _NAMED = 8
 """Cells whose names fit beside their points; with more, only those of the front have one."""

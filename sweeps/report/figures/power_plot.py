@@ -3,7 +3,7 @@
 from rank_core.stats.design import Variances, detectable_curve
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import BLUE, GREY, INK, WIDTH, Shown, draw, new_figure, style
-from sweeps.report.sections.reliability import POWER, Reliability
+from sweeps.report.reliability import POWER, Reliability
 
 _MOST_SEEDS = 15
 

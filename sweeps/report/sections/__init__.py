@@ -1,1 +1,1 @@
-"""The report's sections below the table; each module is one."""
+"""The sections of the page, one module each; `SECTIONS` in `page.py` has their order."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sweeps.report.load import Sweep
+from sweeps.report.sections.section import Findings, Section
 from sweeps.report.table import Table, table
 from sweeps.store.failures import counted, in_words, lost_by_kind
 from sweeps.store.trial_status import LOST, TrialStatus
@@ -12,6 +13,19 @@ from sweeps.store.trial_status import LOST, TrialStatus
 _NAMED = 4
 """How many trials a sentence names before it says how many more there are."""
 INTERRUPTED = "the command ended first"
+
+
+def section(found: Findings) -> Section:
+    """What went wrong, in sentences, and every lost attempt."""
+    sweep = found.analysis.sweep
+    sentences = happened(sweep)
+    lost = lost_table(sweep) if sentences else None
+    return Section(
+        "What happened on the way",
+        sentences=sentences,
+        folded={lost.title: [lost]} if lost else {},
+        results={"lost_attempts": sweep.failures.to_dict("records")},
+    )
 
 
 def attempts_sentences(sweep: Sweep) -> list[str]:

@@ -68,6 +68,19 @@ def test_over_a_baseline_of_zero_no_gain_is_defined() -> None:
     assert gain_intervals(matrix, baseline="a", df={"b": 5.0}, weights=gain_weights(matrix)) == {}
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_baseline_that_is_zero_on_all_queries_but_one_has_no_interval_and_no_warning() -> None:
+    matrix = _matrix()
+    for cell in ("a", "b"):
+        matrix.scores[cell] = np.zeros_like(matrix.scores[cell])
+        matrix.scores[cell][:, 0] = 0.5
+    weights = gain_weights(matrix)
+    found = average_gains([matrix], baseline="a", df={"b": 5.0, "c": 5.0}, weights=[weights])
+    assert all(np.isnan([one.low, one.high]).all() for one in found.values())
+    assert found["b"].gain == 0 and found["c"].gain > 0
+    assert gain_intervals(matrix, baseline="a", df={"b": 5.0}, weights=weights) == {}
+
+
 @pytest.mark.slow
 def test_the_interval_covers_the_true_gain_about_as_often_as_it_says() -> None:
     covered = 0

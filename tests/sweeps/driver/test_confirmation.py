@@ -22,9 +22,10 @@ from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import Options, parse
 from sweeps.plan.plan import Plan
 from sweeps.report.analysis import analyse
+from sweeps.report.conclusions import confirmation
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.conclusions import confirmation
-from sweeps.report.sections.reliability import assess, reliability_sentences
+from sweeps.report.reliability import assess
+from sweeps.report.sections.reliability import reliability_sentences
 from sweeps.store.plan_description import manifest
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable

@@ -20,7 +20,7 @@ from sweeps.report.figures.pareto import pareto_plot
 from sweeps.report.figures.power_plot import power_plot
 from sweeps.report.figures.query_bars import query_bars
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.reliability import assess
+from sweeps.report.reliability import assess
 from tests.sweeps.made_log import MadeLog
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 

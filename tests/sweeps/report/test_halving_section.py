@@ -8,11 +8,13 @@ import pytest
 
 from sweeps.driver.confirmation import choose
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.build import page, write_report
+from sweeps.report.build import write_report
+from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.conclusions import conclusions
-from sweeps.report.sections.reliability import assess
-from sweeps.report.sections.search import search_sentences, standings
+from sweeps.report.page import page, sections
+from sweeps.report.reliability import assess
+from sweeps.report.search import search_sentences, standings
+from sweeps.report.sections.section import Findings
 from sweeps.report.terminal import terminal_text
 from sweeps.store.trial_store import Store
 from tests.sweeps.report.test_load import FIVE, write_sweep
@@ -125,7 +127,7 @@ def test_all_but_the_stopped_may_have_finished(tmp_path):
 
 
 def test_page_and_terminal_say_stopped(analysis):
-    html = page(analysis, assess(analysis), [], [], [])
+    html = page(analysis, sections(Findings(analysis, assess(analysis), [], [])))
     assert html.count('<td class="lost">0/1, stopped</td>') == 1, "the one that failed"
     assert html.count("<td>0/1, stopped</td>") == 2 and "Successive halving on dev" in html
     assert "stopped after epoch 3 of 9" in html and "the last one sees the whole rung" in html

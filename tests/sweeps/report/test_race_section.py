@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.build import page, write_report
+from sweeps.report.build import write_report
+from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.conclusions import conclusions
-from sweeps.report.sections.reliability import assess
-from sweeps.report.sections.search import search_sentences, standings
+from sweeps.report.page import page, sections
+from sweeps.report.reliability import assess
+from sweeps.report.search import search_sentences, standings
+from sweeps.report.sections.section import Findings
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import FIVE, write_sweep
 
@@ -106,8 +108,7 @@ def test_the_standings_are_in_the_order_of_the_race(analysis):
 
 
 def test_page_and_terminal_mark_those_that_left(analysis):
-    trust = assess(analysis)
-    html = page(analysis, trust, [], [], [])
+    html = page(analysis, sections(Findings(analysis, assess(analysis), [], [])))
     assert html.count(", out</td>") == 3
     assert "The race on dev" in html and "0.0210 below MaxP 128/64" in html
     lines = terminal_text(analysis, Path("index.html")).splitlines()

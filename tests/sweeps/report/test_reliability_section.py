@@ -12,15 +12,11 @@ import pytest
 from rank_core.stats.scopes import scope_test
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
+from sweeps.report.conclusions import below_first_stage, correction_note
+from sweeps.report.factors import factor_sentences, grid_factors
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.conclusions import below_first_stage
-from sweeps.report.sections.factors import factor_sentences, grid_factors
-from sweeps.report.sections.reliability import (
-    Reliability,
-    assess,
-    correction_note,
-    reliability_sentences,
-)
+from sweeps.report.reliability import Reliability, assess
+from sweeps.report.sections.reliability import reliability_sentences
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
 

@@ -1,6 +1,7 @@
 """The report of a sweep: what it says, what it never hides, and the files it writes."""
 
 import csv
+import dataclasses
 import json
 import math
 import re
@@ -18,7 +19,11 @@ from rank_core.stats.matrix import score_matrix
 from sweeps.commands.report import main
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import Report, write_report
+from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
+from sweeps.report.page import SECTIONS
+from sweeps.report.sections.section import Findings, Section
+from sweeps.report.table import table
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
@@ -236,6 +241,48 @@ def test_a_sweep_in_which_nothing_finished_still_has_its_ledger(tmp_path: Path) 
     text = " ".join(report.text.split())
     assert "15 trials failed" in text and "No cell has a score." in text
     assert _section(_page(report), "Trials").count("CUDA out of memory") == 15
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_section_is_a_function_and_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cells(found: Findings) -> Section:
+        count = len(found.analysis.cells)
+        return Section(
+            "Cells",
+            sentences=[("Count", f"{count} cells")],
+            tables=[table(("a", "b"), [("1", "2")], title="Numbers")],
+            folded={"More numbers": [table(("c",), [("7",)])]},
+            results={"num_cells": count},
+        )
+
+    def nothing(found: Findings) -> None:
+        return None
+
+    monkeypatch.setattr("sweeps.report.page.SECTIONS", (*SECTIONS, cells, nothing))
+    report = write_report(write_sweep(tmp_path, num_queries=20))
+    drawn = _section(_page(report), "Cells")
+    assert "<dt>Count</dt><dd>5 cells</dd>" in drawn and "<h3>Numbers</h3>" in drawn
+    assert "<summary>More numbers</summary>" in drawn and "<td>7</td>" in drawn
+    assert _results(report)["num_cells"] == 5
+    monkeypatch.setattr("sweeps.report.page.SECTIONS", (*SECTIONS, cells, cells))
+    with pytest.raises(ValueError, match=r"section 'Cells': \['num_cells'\] is in use already"):
+        write_report(tmp_path)
+
+
+def test_a_paired_t_test_that_is_as_wrong_as_alpha_says_so_nowhere(tmp_path: Path) -> None:
+    analysis = analyse(load_sweep(write_sweep(tmp_path, num_queries=20)))
+    rates = [
+        dataclasses.replace(one, predicted_false_positive_rate=0.0502)
+        for one in analysis.comparisons
+    ]
+    as_alpha = dataclasses.replace(analysis, comparisons=rates)
+    assert any("paired t-test" in sentence for sentence in conclusions(analysis))
+    assert not any("paired t-test" in sentence for sentence in conclusions(as_alpha))
+    rates[0] = dataclasses.replace(rates[0], predicted_false_positive_rate=0.3)
+    up_to = f"in up to 30 % of cases here instead of 5 % ({len(analysis.primary)} comparisons, "
+    assert any(up_to in sentence for sentence in conclusions(as_alpha))
 
 
 @pytest.mark.usefixtures("no_figures")

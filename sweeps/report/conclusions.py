@@ -6,8 +6,8 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import names_text
+from sweeps.report.search import search_sentences
 from sweeps.report.sections.attempts import attempts_sentences
-from sweeps.report.sections.search import search_sentences
 from sweeps.report.summary import losses
 
 _ROUNDING = 1e-9
@@ -20,7 +20,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         answer(analysis),
         *([confirmed] if (confirmed := confirmation(analysis)) else []),
         *search_sentences(analysis.sweep),
-        *([paired_t_test(analysis)] if analysis.primary else []),
+        *([wrong] if analysis.primary and (wrong := paired_t_test(analysis)) else []),
         *([below] if (below := below_first_stage(analysis)) else []),
         *(losses(analysis.cells) or [_all_finished(analysis)]),
         *attempts_sentences(analysis.sweep),
@@ -130,7 +130,8 @@ def _difference(analysis: Analysis, one: Comparison) -> str:
 
 
 def paired_t_test(analysis: Analysis) -> str:
-    """The predicted false-positive rate of the test that takes the runs as fixed."""
+    """The predicted false-positive rate of the test that takes the runs as fixed; "" where it is
+    alpha in every comparison."""
     rates = sorted(
         one.predicted_false_positive_rate
         for one in analysis.primary
@@ -141,13 +142,32 @@ def paired_t_test(analysis: Analysis) -> str:
             "How often the paired t-test over queries (seeds averaged) is wrong cannot be "
             "predicted from one seed; launch at least three."
         )
-    middle = rates[(len(rates) - 1) // 2]
+    middle, highest, alpha = map(
+        _percent, (rates[(len(rates) - 1) // 2], rates[-1], analysis.sweep.alpha)
+    )
+    if middle == highest == alpha:
+        return ""
     over = "1 comparison" if len(rates) == 1 else f"{len(rates)} comparisons"
-    spread = f"median of {over}, at most {_percent(rates[-1])}" if len(rates) > 1 else over
+    often, spread = middle, over
+    if middle == alpha:
+        often, spread = f"up to {highest}", f"{over}, median {middle}"
+    elif len(rates) > 1:
+        spread = f"median of {over}, at most {highest}"
     return (
-        f"The paired t-test over queries (seeds averaged) would call two equally good methods "
-        f"different in {_percent(middle)} of cases here instead of "
-        f"{_percent(analysis.sweep.alpha)} ({spread})."
+        "The paired t-test over queries (seeds averaged) would call two equally good methods "
+        f"different in {often} of cases here instead of {alpha} ({spread})."
+    )
+
+
+def correction_note(analysis: Analysis) -> str:
+    """A warning where the correction holds the share of false positives, not their existence."""
+    if not analysis.primary or analysis.sweep.correction != "bh":
+        return ""
+    count = analysis.primary[0].family_size
+    return (
+        f"Exploratory: {CORRECTION_NAMES['bh']} over {count} comparisons lets about "
+        f"{100 * analysis.sweep.alpha:g} % of the differences it calls significant be false. "
+        "Confirm a winner with fresh seeds (--confirm)."
     )
 
 

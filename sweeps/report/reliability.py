@@ -1,0 +1,195 @@
+"""How far the numbers of a sweep can be trusted: what its variance, its size and its choice allow.
+
+All of it is about the primary measure. What one seed cannot tell is None here, never a guess.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from rank_core.errors import BadInput
+from rank_core.seeding import generator
+from rank_core.stats.compare import Comparison, compare
+from rank_core.stats.design import Variances, floor
+from rank_core.stats.equivalence import Rope, equivalence_p, rope, upper_limit
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.selection import SelectedGain, expected_luck, selected_gain
+from rank_core.stats.variance import (
+    SweepComponents,
+    detectable_difference,
+    homogeneity,
+    sweep_components,
+)
+from sweeps.report.analysis import Analysis, without_collapsed
+from sweeps.report.search import left_after
+
+POWER = 0.8
+"""How surely a difference must be found to be called detectable."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one comparison can and cannot say beyond its p-value."""
+
+    system: str
+    detectable: float  # smallest true difference found with `POWER`, alpha / family size
+    upper: float  # one-sided upper limit of the difference, level 1 - alpha
+    rope: Rope
+    equivalence_p: float
+
+
+@dataclass(frozen=True)
+class DevChoice:
+    """The cell with the best mean on the development queries, which know nothing of the test."""
+
+    cell: str
+    dev_mean: float
+    num_dev_queries: int
+    comparison: Comparison | None  # its test result; None if the baseline itself was chosen
+
+
+@dataclass(frozen=True)
+class WithoutCollapsed:
+    """One comparison as reported, and again without the collapsed seeds of both sides."""
+
+    reported: Comparison
+    without: Comparison | None  # None if a side has no other seed
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Everything the section "How far to trust this" says."""
+
+    components: SweepComponents | None
+    floor: float | None  # smallest difference that any number of seeds could find
+    homogeneity_p: float | None
+    limits: list[Limits]
+    luck: float | None
+    chosen_on_dev: DevChoice | None
+    corrected: SelectedGain | None
+    collapsed: list[WithoutCollapsed]
+
+
+def assess(analysis: Analysis) -> Reliability:
+    """Judge the comparisons on the primary measure."""
+    sweep = analysis.sweep
+    matrix = analysis.matrices.get(sweep.primary)
+    seeded = None if matrix is None else _seeded(matrix)
+    known = [one for one in analysis.primary if not math.isnan(one.se_both)]
+    components = (
+        sweep_components(seeded, baseline=sweep.baseline)
+        if seeded and known and sweep.baseline in seeded.cells
+        else None
+    )
+    return Reliability(
+        components=components,
+        floor=None if components is None else _floor(analysis, components),
+        homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
+        limits=comparison_limits(analysis),
+        luck=(
+            expected_luck([one.se_both for one in known], num_candidates=len(analysis.primary))
+            if len(known) > 1
+            else None
+        ),
+        chosen_on_dev=_chosen_on_dev(analysis),
+        corrected=_corrected(seeded, sweep.baseline) if components else None,
+        collapsed=_without_collapsed(analysis),
+    )
+
+
+def _seeded(matrix: ScoreMatrix) -> ScoreMatrix | None:
+    """The cells with two seeds or more."""
+    cells = tuple(cell for cell in matrix.cells if len(matrix.seeds[cell]) > 1)
+    if not cells:
+        return None
+    return dataclasses.replace(
+        matrix,
+        cells=cells,
+        seeds={cell: matrix.seeds[cell] for cell in cells},
+        scores={cell: matrix.scores[cell] for cell in cells},
+    )
+
+
+def _floor(analysis: Analysis, components: SweepComponents) -> float:
+    return floor(
+        Variances(components.difference.sd, components.seed.sd, components.residual.sd),
+        num_queries=components.num_queries,
+        alpha=analysis.sweep.alpha,
+        power=POWER,
+        family_size=analysis.primary[0].family_size,
+    )
+
+
+def comparison_limits(analysis: Analysis) -> list[Limits]:
+    """What every decided comparison on the primary measure can and cannot say."""
+    sweep = analysis.sweep
+    limits = []
+    for one in analysis.primary:
+        test = analysis.tests[one.measure, one.system]
+        if not math.isnan(one.se_both):
+            detectable = detectable_difference(
+                test, alpha=sweep.alpha, power=POWER, family_size=one.family_size
+            )
+            limits.append(
+                Limits(
+                    system=one.system,
+                    detectable=detectable,
+                    upper=upper_limit(test, 1 - sweep.alpha),
+                    rope=rope(test, margin=sweep.rope),
+                    equivalence_p=equivalence_p(test, margin=sweep.rope),
+                )
+            )
+    return limits
+
+
+def _chosen_on_dev(analysis: Analysis) -> DevChoice | None:
+    """None where the sweep has no development scores, or reports those already."""
+    sweep = analysis.sweep
+    if sweep.split == "dev" or sweep.dev_scores.empty or not analysis.primary:
+        return None
+    means = sweep.dev_scores.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
+    left = left_after(sweep)
+    names = [one.cell for one in sweep.cells if one.cell in means.index and one.cell not in left]
+    chosen = max(names, key=lambda name: float(means[name]))
+    return DevChoice(
+        cell=chosen,
+        dev_mean=float(means[chosen]),
+        num_dev_queries=int(sweep.dev_scores["query_id"].nunique()),
+        comparison=next((one for one in analysis.primary if one.system == chosen), None),
+    )
+
+
+def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None:
+    """The winner's gain without the luck of its choice; a choice needs two candidates."""
+    if seeded is None or len(seeded.cells) < 3:
+        return None
+    try:
+        found = selected_gain(seeded, baseline=baseline, rng=generator(0, "selected gain"))
+    except BadInput:  # two seeds each and few cells: no replicate left a seed of both sides out
+        return None
+    # The last digits of a matrix product depend on the number of threads.
+    naive, corrected = (float(f"{one:.12g}") for one in (found.naive, found.corrected))
+    return dataclasses.replace(
+        found, naive=naive, corrected=corrected, luck=float(f"{naive - corrected:.12g}")
+    )
+
+
+def _without_collapsed(analysis: Analysis) -> list[WithoutCollapsed]:
+    """The comparisons that collapsed seeds touch, with and without them."""
+    sweep, matrix = analysis.sweep, without_collapsed(analysis)
+    again: dict[str, Comparison] = {}
+    if matrix is not None and sweep.baseline in matrix.cells:
+        compared = compare(
+            matrix,
+            baseline=sweep.baseline,
+            correction=sweep.correction,
+            alpha=sweep.alpha,
+            paired_seeds=analysis.paired and len(set(matrix.seeds.values())) == 1,
+        )
+        again = {one.system: one for one in compared}
+    touched = {one.cell.cell for one in analysis.cells if one.seeds("collapsed")}
+    return [
+        WithoutCollapsed(one, again.get(one.system))
+        for one in analysis.primary
+        if touched & {one.system, one.baseline}
+    ]

@@ -1,0 +1,30 @@
+"""How to reproduce the sweep: its command, and what a repetition has to match."""
+
+from sweeps.report.load import Sweep
+from sweeps.report.sections.section import Findings, Section
+
+
+def section(found: Findings) -> Section:
+    """The command, seeds, contents and versions."""
+    sweep = found.analysis.sweep
+    return Section(
+        "How to reproduce",
+        code=sweep.command,
+        values=_origins(sweep),
+        note="Unrounded numbers lie beside this page: results.json, comparisons.csv, table.csv; "
+        "every figure as SVG and PNG in plots/.",
+    )
+
+
+def _origins(sweep: Sweep) -> list[tuple[str, str]]:
+    """What a repetition has to match: contents and versions."""
+    contents = [
+        (f"{kind} {described.get('name', '')}".strip(), str(described["content_hash"]))
+        for kind, described in (("collection", sweep.collection), ("backbone", sweep.backbone))
+        if "content_hash" in described
+    ]
+    return [
+        ("seeds", ", ".join(map(str, sweep.seeds))),
+        *contents,
+        *((name, str(version)) for name, version in sweep.versions.items()),
+    ]

@@ -1,0 +1,44 @@
+"""What a section of the report is, and what it is made from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sweeps.report.access import Access
+from sweeps.report.analysis import Analysis
+from sweeps.report.reliability import Reliability
+from sweeps.report.table import Table
+
+if TYPE_CHECKING:  # draws: `python -m sweeps compare` needs none of it
+    from sweeps.report.figures.figure import Shown
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that is known of a sweep when its report is written."""
+
+    analysis: Analysis
+    reliability: Reliability
+    figures: list["Shown"]
+    accesses: list[Access]  # to the test values
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page, drawn in the order of the fields, and what it adds to results.json."""
+
+    title: str
+    sentences: Sequence[tuple[str, str]] = ()  # (subject, words); a repeated subject shows once
+    tables: Sequence[Table] = ()  # each under its title, if it has one
+    folded: Mapping[str, Sequence[Table]] = field(default_factory=dict)  # {words to open: tables}
+    figures: Sequence["Shown"] = ()  # an appendix is folded
+    code: str = ""
+    values: Sequence[tuple[str, str]] = ()  # (name, value) in a fixed-width font
+    note: str = ""
+    results: Mapping[str, Any] = field(default_factory=dict)  # {key of results.json: value}
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the page has anything to show of it."""
+        content = (self.sentences, self.tables, self.folded, self.figures, self.code, self.values)
+        return any(content) or bool(self.note)
