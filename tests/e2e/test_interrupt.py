@@ -31,6 +31,14 @@ def status_of(capsys):
     return text
 
 
+@pytest.fixture
+def heeded_interrupts():
+    """A command in the background of a script ignores interrupts, and so would what it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def assert_says_so(sweep, status_of):
     """How many trials the interrupt has cost an attempt."""
     assert "interrupted; the same command goes on from here" in sweep.text
@@ -43,7 +51,9 @@ def assert_says_so(sweep, status_of):
 
 
 @pytest.mark.slow
-def test_an_interrupted_sweep_says_so_and_goes_on(run_local, status_of, tmp_path):
+def test_an_interrupted_sweep_says_so_and_goes_on(
+    run_local, status_of, heeded_interrupts, tmp_path
+):
     # In the middle of the second trial.
     actions = {"[1/6] running": lambda: signal.raise_signal(signal.SIGINT)}
     with pytest.MonkeyPatch.context() as patch:
@@ -64,7 +74,9 @@ def test_an_interrupted_sweep_says_so_and_goes_on(run_local, status_of, tmp_path
 
 @pytest.mark.ray
 @pytest.mark.long
-def test_an_interrupted_sweep_on_ray_says_so_too(start_sweep, status_of, tmp_path):
+def test_an_interrupted_sweep_on_ray_says_so_too(
+    start_sweep, status_of, heeded_interrupts, tmp_path
+):
     with start_sweep(tmp_path / "results", *WORDS) as sweep:
         sweep.wait_for("[1/6]")
         while not any(trial.status == "running" for trial in trials_of(sweep).values()):

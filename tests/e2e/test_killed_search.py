@@ -48,7 +48,7 @@ def test_a_killed_race_goes_on_with_the_same_decisions(run_local, tmp_path):
     assert {cell: int(runs[cell]) for cell in runs.index} == {
         cell: left.get(cell, 4) for cell in runs.index
     }
-    assert "left before they had all 4 seeds" in " ".join(whole.text.split())
+    assert "were eliminated before they had all 4 seeds" in " ".join(whole.text.split())
     assert "nothing to launch" in run_local(tmp_path / "killed", *RACE).text
 
 

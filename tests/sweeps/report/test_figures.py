@@ -152,7 +152,9 @@ def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
 def test_the_same_bytes_come_from_one_and_from_eight_threads(tmp_path: Path) -> None:
     fates = {(2, 1): "collapsed"}
     folder = write_sweep(tmp_path, log=True, fates=fates)
-    code = "import sys, pathlib, sweeps.report as r; r.write_report(pathlib.Path(sys.argv[1]))"
+    code = (
+        "import sys, pathlib, sweeps.report.build as b; b.write_report(pathlib.Path(sys.argv[1]))"
+    )
     found = []
     for threads, seed in (("1", "1"), ("8", "2")):
         limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)
