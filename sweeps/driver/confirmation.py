@@ -17,6 +17,7 @@ from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import Experiment, Grid
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan
+from sweeps.plan.search_options import SEARCHES
 from sweeps.report.load import FILES, Sweep, load_sweep
 from sweeps.report.search import left_after
 from sweeps.store.trial_status import USED, TrialStatus
@@ -178,9 +179,10 @@ def _finished_sweep(store: Store) -> Sweep:
             f"--confirm needs a finished baseline in {sweep.name}; {sweep.label(sweep.baseline)} "
             f"has {found}"
         )
-    if sweep.search.get("name") == "halving" and not sweep.search["over"]:
+    search = str(sweep.search.get("name"))
+    if search in SEARCHES and SEARCHES[search].pauses and not sweep.search["over"]:
         raise BadInput(
-            f"--confirm needs a halving that has come to its end; in {sweep.name} who goes on is "
+            f"--confirm needs a {search} that has come to its end; in {sweep.name} who goes on is "
             "not decided yet. Its own command goes on, with more budget if it had one"
         )
     return sweep

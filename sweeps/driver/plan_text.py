@@ -2,13 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from rank_core.stats.racing import FIRST_LOOK
 from sweeps.forecast.forecast import Calibration, Forecast, gpu_share, wall_seconds
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import clock, count, duration, wrapped
-from sweeps.search.halving import costliest_trials, schedule_of
+from sweeps.search.make import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
 
@@ -30,7 +29,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens",
-        *search_lines(plan),
+        *search_class(plan.search.name).plan_lines(plan),
         f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
         + (f" ({once} that every seed would repeat run once)" if once else "")
         + (f", of which {finished} are done already" if finished else ""),
@@ -124,48 +123,3 @@ def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration)
             f"{known.device_bytes / 2**30:.0f}: try --gpus-per-worker {share:.3g}"
         )
     return lines
-
-
-def search_lines(plan: Plan) -> Iterator[str]:
-    """Lines for the plan on a terminal; none for the whole grid."""
-    search, known = plan.search, len(plan.cells) - 1
-    of = "ranges" if plan.space.ranges else f"{len(plan.space.points)} points of the grid"
-    seed = f"(search seed {search.seed})"
-    if search.proposes:
-        yield f"search      {search.name}: up to {search.num_configs} configurations of {of} {seed}"
-        yield "            proposed by the dev values so far, the first 10 at random;"
-        yield f"            at most {plan.max_trials} trials. Known now:"
-    elif search.num_configs:
-        yield f"search      {search.name} of {known} configurations drawn from {of} {seed}"
-    elif search.name == "race":
-        yield f"search      race of {known} configurations"
-    if search.name == "race":
-        yield from _race(plan)
-    if search.name == "halving":
-        yield from _halving(plan)
-
-
-def _race(plan: Plan) -> Iterator[str]:
-    seeds, delta = len(plan.seeds), plan.search.delta
-    racing = sum(not cell.deterministic for cell in plan.cells[1:])
-    fewest = plan.num_trials - (racing - 1) * (seeds - FIRST_LOOK)
-    tie = f" by more than {delta:g}" if delta else ""
-    yield "            a configuration leaves once the whole grid could hardly name it the"
-    yield f"            best on dev{tie}; looks after each seed from the second on;"
-    yield f"            {fewest} to {plan.num_trials} trials; the baseline runs every seed"
-
-
-def _halving(plan: Plan) -> Iterator[str]:
-    schedule, seeds = schedule_of(plan), len(plan.seeds)
-    trials, full = list(costliest_trials(plan)), schedule.epochs[-1]
-    epochs, grid = round(full * sum(one.share for one in trials)), full * plan.num_trials
-    begin, *climb = zip(schedule.epochs, schedule.sizes, strict=True)
-    order = "" if plan.search.num_configs else f" (order by search seed {plan.search.seed})"
-    on = ", ".join(f"{size} to epoch {until}" for until, size in climb)
-    whole = sum(not one.epochs for one in trials)
-    yield f"search      halving of {begin[1]} configurations{order}:"
-    yield f"            all train {begin[0]} of {full} epochs with seed {plan.seeds[0]};"
-    yield f"            the best on dev go on, {on};"
-    yield f"            who comes to the end runs all {seeds} seeds, as the baseline does;"
-    yield f"            at most {whole} whole trials and {len(trials) - whole} that stop before:"
-    yield f"            {epochs:,} of the grid's {grid:,} epochs ({epochs / grid:.0%})"

@@ -18,8 +18,7 @@ from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import say, terminal_columns
-from sweeps.search.halving import costliest_trials
-from sweeps.search.make import make_search
+from sweeps.search.make import make_search, search_class
 from sweeps.search.search import Known, Search
 from sweeps.store.driver_lock import only_driver
 from sweeps.store.plan_description import manifest, write_description
@@ -176,7 +175,7 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     finished = store.finished()
     here = finished | store.adoptable(plan.trials())
     say(plan_text(plan, finished=sum(trial.name in here for trial in plan.trials())))
-    most = costliest_trials(plan) if plan.search.name == "halving" else plan.trials()
+    most = search_class(plan.search.name).costliest_trials(plan)
     missing = [trial for trial in most if trial.name not in here]
     if missing:
         known = forecast(plan, options)

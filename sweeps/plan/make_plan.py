@@ -61,7 +61,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
         points = points[:enough]
     baseline = _cell(experiment, base, grid.baseline)
     cells, removed = [baseline], list[Removed]()
-    if not search.proposes:
+    if not search.kind.proposes:
         drawn = space.drawn(search.seed) if search.num_configs else points
         cells, removed = _feasible(experiment, base, baseline, drawn, search.num_configs)
     if base.evaluation.folds and (leak := near_duplicates(parts_of(base, inputs))):
@@ -142,7 +142,7 @@ def _common(points: tuple[Settings, ...], experiment: Experiment, options: Optio
 
 def _smoke_settings(search: SearchSettings) -> dict[str, Any]:
     """Settings under which a trial takes two steps."""
-    return FEW | (TWO_EPOCHS if search.name == "halving" else TWO_STEPS)
+    return FEW | (TWO_EPOCHS if search.kind.pauses else TWO_STEPS)
 
 
 def _smoke_points(search: SearchSettings) -> int:

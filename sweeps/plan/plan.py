@@ -93,7 +93,7 @@ class Plan:
     @property
     def max_trials(self) -> int:
         """The same where every configuration is known; else what the search can come to."""
-        if not self.search.proposes:
+        if not self.search.kind.proposes:
             return self.num_trials
         proposed = self.search.num_configs or 0
         return sum(1 for trial in self.trials() if trial.cell is self.cells[0]) + proposed * len(

@@ -1,22 +1,52 @@
-"""The search that the user asked for, by the names that the field knows."""
+"""Every search by name, and what the user asked of it. Adding one: a file in `sweeps/search` and a
+line in `SEARCHES`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rank_core.errors import BadInput, unknown
 
-SEARCHES = {
-    "grid": "every configuration with every seed",
-    "random": "N configurations drawn from the grid, without replacement",
-    "tpe": "N configurations proposed by Optuna's tree-structured Parzen estimator",
-    "gp": "N configurations proposed by Optuna's Gaussian process",
-    "race": "every configuration starts; it leaves once it is credibly worse on dev",
-    "halving": "successive halving: the best of each rung of epochs on dev go on",
-}
-PROPOSING = ("tpe", "gp")
-"""Searches that choose a configuration by what earlier ones have reached."""
 
-FEWEST_SEEDS_OF_A_RACE = 3
-"""A race looks after 2 seeds and more, and before the last."""
+@dataclass(frozen=True)
+class Kind:
+    """What a plan must know of a search before its class is loaded.
+
+    `path` is "module:Class", a `Search`, imported on use because some bring in Optuna. `drawn` says
+    of `--num-configs`, which draws from the grid: "never", "may" or "must". `takes` are the
+    settings that are its own."""
+
+    path: str
+    drawn: str = "may"
+    takes: tuple[str, ...] = ()
+    proposes: bool = False  # its configurations are known only as trials end
+    orders: bool = False  # `--search-seed` says something without `--num-configs` too
+    pauses: bool = False  # its trials pause between epochs, and may never go on
+    fewest_configs: int = 1
+    fewest_seeds: int = 0  # of a search that looks at dev before the last seed
+
+
+SEARCHES: dict[str, Kind] = {
+    "grid": Kind("sweeps.search.search:Listed", drawn="never"),
+    "random": Kind("sweeps.search.search:Listed", drawn="must"),
+    "tpe": Kind("sweeps.search.proposing:ProposingSearch", drawn="must", proposes=True),
+    "gp": Kind("sweeps.search.proposing:ProposingSearch", drawn="must", proposes=True),
+    "race": Kind(
+        "sweeps.search.race:RaceSearch", takes=("delta",), fewest_configs=2, fewest_seeds=3
+    ),
+    "halving": Kind(
+        "sweeps.search.halving:HalvingSearch",
+        takes=("eta", "min_epochs"),
+        orders=True,
+        pauses=True,
+    ),
+}
+OWN = {
+    "delta": ("--race-delta", 0),
+    "eta": ("--halving-eta", 2),
+    "min_epochs": ("--halving-min-epochs", 1),
+}
+"""{setting that not every search takes: its flag and least value}"""
+
 ETA = 3
 """Of so many configurations at a rung of halving one goes on, as in the papers."""
 
@@ -36,14 +66,14 @@ class SearchSettings:
     min_epochs: int = 1
 
     @property
-    def proposes(self) -> bool:
-        """Whether the configurations are known only as trials end."""
-        return self.name in PROPOSING
+    def kind(self) -> Kind:
+        """The entry of `SEARCHES`."""
+        return SEARCHES[self.name]
 
     @property
     def fewest(self) -> int:
         """So many configurations at least make a search."""
-        return {"race": 2, "halving": self.eta}.get(self.name, 1)
+        return max(self.kind.fewest_configs, self.eta if "eta" in self.kind.takes else 1)
 
 
 def search_settings(
@@ -67,8 +97,9 @@ def search_settings(
         )
     if name not in SEARCHES:
         raise unknown("search", name, SEARCHES)
-    _check_halving(name, eta, min_epochs)
-    found = SearchSettings(
+    kind = SEARCHES[name]
+    _check_own(name, {"delta": delta, "eta": eta, "min_epochs": min_epochs})
+    settings = SearchSettings(
         name,
         num_configs,
         1 if seed is None else seed,
@@ -76,33 +107,32 @@ def search_settings(
         ETA if eta is None else eta,
         1 if min_epochs is None else min_epochs,
     )
-    draws = name in ("random", *PROPOSING)
-    if draws and num_configs is None:
+    drawing = ", ".join(other for other, row in SEARCHES.items() if row.drawn != "never")
+    if kind.drawn == "must" and num_configs is None:
         raise BadInput(f"--search {name} needs --num-configs N, how many configurations to try")
-    if num_configs is not None and num_configs < found.fewest:
-        raise BadInput(f"--num-configs >= {found.fewest} must hold, got {num_configs}")
-    if num_configs is not None and name == "grid":
-        raise BadInput(
-            "--search grid runs all of the grid; --num-configs is of random, tpe, gp, race, halving"
-        )
-    if seed is not None and num_configs is None and name != "halving":
+    if num_configs is not None and num_configs < settings.fewest:
+        raise BadInput(f"--num-configs >= {settings.fewest} must hold, got {num_configs}")
+    if num_configs is not None and kind.drawn == "never":
+        raise BadInput(f"--search {name} runs all of the grid; --num-configs is of {drawing}")
+    if seed is not None and num_configs is None and not kind.orders:
         raise BadInput("--search-seed draws configurations: it stands beside --num-configs")
     if ranges and num_configs is None:
         raise BadInput(
-            "a range lo..hi has no end of values: it needs --num-configs N and --search random, "
-            "tpe, gp, race or halving"
+            "a range lo..hi has no end of values: it needs --num-configs N and --search with one "
+            f"of {drawing}"
         )
-    if delta is not None and (name != "race" or not 0 <= delta < float("inf")):
-        raise BadInput(f"--race-delta >= 0 is of --search race, got {delta:g} with {name}")
-    if name == "race" and num_seeds < FEWEST_SEEDS_OF_A_RACE:
+    if num_seeds < kind.fewest_seeds:
         raise BadInput(
-            f"--search race needs {FEWEST_SEEDS_OF_A_RACE} seeds or more, because it looks after 2 "
-            f"and before the last; got {num_seeds}"
+            f"--search {name} needs {kind.fewest_seeds} seeds or more, because it looks at dev "
+            f"before the last; got {num_seeds}"
         )
-    return found
+    return settings
 
 
-def _check_halving(name: str, eta: int | None, min_epochs: int | None) -> None:
-    for flag, value, least in (("--halving-eta", eta, 2), ("--halving-min-epochs", min_epochs, 1)):
-        if value is not None and (name != "halving" or value < least):
-            raise BadInput(f"{flag} >= {least} is of --search halving, got {value} with {name}")
+def _check_own(name: str, given: Mapping[str, float | None]) -> None:
+    for setting, (flag, least) in OWN.items():
+        value = given[setting]
+        if value is None or (setting in SEARCHES[name].takes and least <= value < float("inf")):
+            continue
+        owners = ", ".join(other for other, row in SEARCHES.items() if setting in row.takes)
+        raise BadInput(f"{flag} >= {least} is of --search {owners}, got {value:g} with {name}")

@@ -1,7 +1,8 @@
 """What the search of a sweep decided on dev: the standings, and who was eliminated."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sweeps.report.load import Sweep
@@ -9,6 +10,31 @@ from sweeps.report.table import Table, table
 
 _NAMED = 4
 """How many eliminated cells a sentence names before it says how many more there are."""
+
+
+@dataclass(frozen=True)
+class Standings:
+    """The words of the table of who was eliminated when; `judged` is the column of a standing in
+    `sweep.json` that counts `unit`."""
+
+    title: str
+    unit: str
+    judged: str
+    fate: Callable[[Sweep, Mapping[str, Any]], str]
+    caption: Callable[[Sweep], str]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a report says of a search; `eliminated` is the short word for who is in `left_after`."""
+
+    sentence: Callable[[Sweep], str] | None = None
+    standings: Standings | None = None
+    eliminated: str = "out"
+
+
+def _words(sweep: Sweep) -> Words:
+    return WORDS.get(str(sweep.search.get("name")), Words())
 
 
 def left_after(sweep: Sweep) -> Mapping[str, int]:
@@ -23,39 +49,26 @@ def left_after(sweep: Sweep) -> Mapping[str, int]:
 
 def fate_word(sweep: Sweep) -> str:
     """The word of a table for those in `left_after`; a terminal has no room for "eliminated"."""
-    return "stopped" if sweep.search.get("name") == "halving" else "out"
+    return _words(sweep).eliminated
 
 
 def search_sentences(sweep: Sweep) -> list[str]:
     """What the search did, and what that means for the table; none for the whole grid."""
-    search = sweep.search
-    if search.get("name") == "race":
-        return [_race(sweep)]
-    if search.get("name") == "halving":
-        return [_halving(sweep)]
-    if search.get("name") in ("tpe", "gp"):
-        chosen = f"{search['proposed']} of at most {search['num_configs']}"
-        space = f" from {search['space']} points" if search["space"] else ""
-        return [
-            f"The configurations were proposed one after the other by {search['name']}{space} "
-            f"({chosen}, search seed {search['seed']}), by the mean over seeds on dev of the "
-            "earlier ones: the best of them is a choice, which --confirm retrains with fresh seeds."
-        ]
-    return []
+    sentence = _words(sweep).sentence
+    return [sentence(sweep)] if sentence else []
 
 
 def standings(sweep: Sweep) -> Table | None:
     """Place, system, mean on dev, evidence and fate; None without a race or halving."""
-    search = sweep.search
-    if search.get("name") not in ("race", "halving"):
+    words = _words(sweep).standings
+    if not words:
         return None
-    race = search["name"] == "race"
     return table(
         (
             "place",
             "system",
             f"mean {sweep.primary} on dev",
-            f"{'seeds' if race else 'epochs'} judged",
+            f"{words.unit} judged",
             "what became of it",
         ),
         [
@@ -63,14 +76,25 @@ def standings(sweep: Sweep) -> Table | None:
                 str(place),
                 sweep.label(one["cell"]),
                 "—" if one["dev_mean"] is None else f"{one['dev_mean']:.4f}",
-                str(one["num_seeds" if race else "judged_after"]),
-                _race_fate(one) if race else _halving_fate(sweep, one),
+                str(one[words.judged]),
+                words.fate(sweep, one),
             )
-            for place, one in enumerate(search["standings"], start=1)
+            for place, one in enumerate(sweep.search["standings"], start=1)
         ],
         "rlrrl",
-        title="The race on dev" if race else "Successive halving on dev",
-        caption=_race_caption(sweep) if race else _halving_caption(sweep),
+        title=words.title,
+        caption=words.caption(sweep),
+    )
+
+
+def _proposed(sweep: Sweep) -> str:
+    search = sweep.search
+    chosen = f"{search['proposed']} of at most {search['num_configs']}"
+    space = f" from {search['space']} points" if search["space"] else ""
+    return (
+        f"The configurations were proposed one after the other by {search['name']}{space} "
+        f"({chosen}, search seed {search['seed']}), by the mean over seeds on dev of the "
+        "earlier ones: the best of them is a choice, which --confirm retrains with fresh seeds."
     )
 
 
@@ -111,7 +135,7 @@ def _race_caption(sweep: Sweep) -> str:
     )
 
 
-def _race_fate(one: Mapping[str, Any]) -> str:
+def _race_fate(sweep: Sweep, one: Mapping[str, Any]) -> str:
     if one["left_after"] is None:
         return "stayed"
     if "p" not in one:
@@ -168,3 +192,20 @@ def _halving_caption(sweep: Sweep) -> str:
         "n-th decision takes the best so far that has not resumed, and the last one sees the whole "
         "rung. A value is the best until its epoch. The baseline runs along, unjudged."
     )
+
+
+WORDS = {
+    "tpe": Words(_proposed),
+    "gp": Words(_proposed),
+    "race": Words(
+        _race, Standings("The race on dev", "seeds", "num_seeds", _race_fate, _race_caption)
+    ),
+    "halving": Words(
+        _halving,
+        Standings(
+            "Successive halving on dev", "epochs", "judged_after", _halving_fate, _halving_caption
+        ),
+        eliminated="stopped",
+    ),
+}
+"""{entry of `SEARCHES`: what a report says of it}; nothing of the others."""

@@ -132,22 +132,6 @@ def _num_epochs(plan: Plan, cells: list[PlannedCell]) -> int:
     return found[0]
 
 
-def costliest_trials(plan: Plan) -> Iterator[Trial]:
-    """The most that halving can run: the configurations that cost most go furthest."""
-    schedule, swept = schedule_of(plan), plan.experiment.swept
-    by_cost = sorted(schedule.competitors, key=lambda cell: -cell.cost)
-    place = {cell.cell: number for number, cell in enumerate(by_cost)}
-    for trial in plan.trials():
-        if trial.cell.cell not in place:
-            yield trial
-            continue
-        reached = sum(place[trial.cell.cell] < size for size in schedule.sizes) - 1
-        if schedule.epochs[reached] == schedule.num_epochs:
-            yield trial
-        elif trial.seed == plan.seeds[0]:
-            yield Trial(trial.cell, trial.seed, swept, epochs=schedule.epochs[reached])
-
-
 Rungs = list[list[PlannedCell | None]]
 """For each rung its configurations in the order in which they came to it; None: all left were
 lost."""
@@ -160,6 +144,42 @@ class HalvingSearch(Search):
         super().__init__(plan, known, store)
         self.schedule = schedule_of(plan)
         self._reached: dict[str, float] = {}
+
+    @classmethod
+    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+        """The rungs, and how many trials and epochs they take at most."""
+        if plan.search.num_configs:
+            yield from super().plan_lines(plan)
+        schedule, seeds = schedule_of(plan), len(plan.seeds)
+        trials, full = list(cls.costliest_trials(plan)), schedule.num_epochs
+        epochs, grid = round(full * sum(trial.share for trial in trials)), full * plan.num_trials
+        begin, *climb = zip(schedule.epochs, schedule.sizes, strict=True)
+        order = "" if plan.search.num_configs else f" (order by search seed {plan.search.seed})"
+        on = ", ".join(f"{size} to epoch {until}" for until, size in climb)
+        paused = sum(trial.epochs > 0 for trial in trials)
+        whole = len(trials) - paused
+        yield f"search      halving of {begin[1]} configurations{order}:"
+        yield f"            all train {begin[0]} of {full} epochs with seed {plan.seeds[0]};"
+        yield f"            the best on dev go on, {on};"
+        yield f"            who comes to the end runs all {seeds} seeds, as the baseline does;"
+        yield f"            at most {whole} whole trials and {paused} that stop before:"
+        yield f"            {epochs:,} of the grid's {grid:,} epochs ({epochs / grid:.0%})"
+
+    @classmethod
+    def costliest_trials(cls, plan: Plan) -> Iterator[Trial]:
+        """Those where the configurations that cost most go furthest."""
+        schedule, swept = schedule_of(plan), plan.experiment.swept
+        by_cost = sorted(schedule.competitors, key=lambda cell: -cell.cost)
+        place = {cell.cell: number for number, cell in enumerate(by_cost)}
+        for trial in plan.trials():
+            if trial.cell.cell not in place:
+                yield trial
+                continue
+            reached = sum(place[trial.cell.cell] < size for size in schedule.sizes) - 1
+            if schedule.epochs[reached] == schedule.num_epochs:
+                yield trial
+            elif trial.seed == plan.seeds[0]:
+                yield Trial(trial.cell, trial.seed, swept, epochs=schedule.epochs[reached])
 
     def decide(self) -> Decision:
         """Whoever has come furthest first; further seeds last, which no decision waits for."""
@@ -242,7 +262,7 @@ class HalvingSearch(Search):
         schedule, full = self.schedule, self.schedule.num_epochs
         climbs = any(trial.seed == self.plan.seeds[0] for trial in self.ahead if trial.job in ahead)
         return {
-            "name": "halving",
+            "name": self.plan.search.name,
             "eta": self.plan.search.eta,
             "seed": self.plan.search.seed,
             "num_seeds": len(self.plan.seeds),

@@ -1,21 +1,21 @@
-"""The search of a plan."""
+"""The search of a plan, by its name in `SEARCHES`."""
+
+from importlib import import_module
 
 from sweeps.plan.plan import Plan
-from sweeps.search.halving import HalvingSearch
-from sweeps.search.race import RaceSearch
-from sweeps.search.search import Known, Listed, Search
+from sweeps.plan.search_options import SEARCHES
+from sweeps.search.search import Known, Search
 from sweeps.store.trial_store import Store
+
+
+def search_class(name: str) -> type[Search]:
+    """The class of the search called `name`, imported now."""
+    module, _, kind = SEARCHES[name].path.partition(":")
+    search: type[Search] = getattr(import_module(module), kind)
+    return search
 
 
 def make_search(plan: Plan, known: Known, store: Store) -> Search:
     """The search that the plan asks for; one that proposes has its earlier proposals in its plan.
     `known` is asked only after this returns."""
-    if plan.search.proposes:
-        from sweeps.search.proposing import ProposingSearch  # which brings in Optuna
-
-        return ProposingSearch(plan, known, store)
-    if plan.search.name == "race":
-        return RaceSearch(plan, known, store)
-    if plan.search.name == "halving":
-        return HalvingSearch(plan, known, store)
-    return Listed(plan, known, store)
+    return search_class(plan.search.name)(plan, known, store)

@@ -21,7 +21,7 @@ from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
 from sweeps.search.sampler import Seen, propose
-from sweeps.search.search import Block, Decision, Known, Search, dev_values
+from sweeps.search.search import Block, Decision, Known, Search, dev_values, source
 from sweeps.store.plan_description import described_cells
 from sweeps.store.storage_retry import patiently
 from sweeps.store.trial_status import USED
@@ -46,6 +46,17 @@ class ProposingSearch(Search):
         for proposal in self._read()[: self._most]:
             if not self._accept(proposal["point"]):
                 break  # a newer program refuses it: what followed from it is proposed anew
+
+    @classmethod
+    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+        """Up to how many configurations and trials."""
+        search = plan.search
+        yield (
+            f"search      {search.name}: up to {search.num_configs} configurations of "
+            f"{source(plan)}"
+        )
+        yield "            proposed by the dev values so far, the first 10 at random;"
+        yield f"            at most {plan.max_trials} trials. Known now:"
 
     @property
     def _most(self) -> int:

@@ -5,7 +5,7 @@ every seed whatever it reaches. Nor is a configuration that no seed can change. 
 race is decided runs its remaining seeds, unraced, so that the table compares equal seeds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rank_core.errors import BadInput
@@ -29,6 +29,18 @@ class RaceSearch(Search):
         self.competitors = {cell.cell: cell for cell in _competitors(plan)}
         self._values: dict[str, Floats] = {}
         self._told: int | None = None  # verdicts that the person watching knows of
+
+    @classmethod
+    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+        """Between how many trials it may take."""
+        yield from super().plan_lines(plan)
+        seeds, delta = len(plan.seeds), plan.search.delta
+        racing = sum(not cell.deterministic for cell in plan.cells[1:])
+        fewest = plan.num_trials - (racing - 1) * (seeds - FIRST_LOOK)
+        tie = f" by more than {delta:g}" if delta else ""
+        yield "            a configuration leaves once the whole grid could hardly name it the"
+        yield f"            best on dev{tie}; looks after each seed from the second on;"
+        yield f"            {fewest} to {plan.num_trials} trials; the baseline runs every seed"
 
     def race(self) -> Race:
         """The race as far as its trials have ended."""
@@ -117,7 +129,7 @@ class RaceSearch(Search):
                 }
             standings.append(line)
         return {
-            "name": "race",
+            "name": self.plan.search.name,
             "alpha": ALPHA,
             "delta": self.plan.search.delta,
             "num_seeds": seeds,

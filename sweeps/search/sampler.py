@@ -42,6 +42,7 @@ def propose(
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     if name == "gp":
         return optuna.samplers.GPSampler(seed=seed)
+    assert name == "tpe", name
     # Settings act together: a stride means nothing without its window.
     return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
 

@@ -5,7 +5,7 @@ order or on however many slots the trials ran.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,20 @@ class Search(ABC):
         self._launched: set[str] = set()
         self._status: dict[str, str | None] = {}
         self._now: Decision | None = None
+
+    @classmethod
+    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+        """Lines for the plan on a terminal."""
+        search, known = plan.search, len(plan.cells) - 1
+        if search.num_configs:
+            yield f"search      {search.name} of {known} configurations drawn from {source(plan)}"
+        else:
+            yield f"search      {search.name} of {known} configurations"
+
+    @classmethod
+    def costliest_trials(cls, plan: Plan) -> Iterator[Trial]:
+        """The most that the search can run of the cells that are known beforehand."""
+        return plan.trials()
 
     @abstractmethod
     def decide(self) -> Decision:
@@ -145,9 +159,21 @@ class Search(ABC):
 class Listed(Search):
     """All trials of the plan, seed by seed: the grid, or the part of it that was drawn."""
 
+    @classmethod
+    def plan_lines(cls, plan: Plan) -> Iterator[str]:
+        """None for the whole grid."""
+        if plan.search.num_configs:
+            yield from super().plan_lines(plan)
+
     def decide(self) -> Decision:
         """All of them, whatever comes of them."""
         return Decision(tuple(self.plan.trials()), final=True)
+
+
+def source(plan: Plan) -> str:
+    """What configurations are drawn from, and by which seed, for people."""
+    of = "ranges" if plan.space.ranges else f"{len(plan.space.points)} points of the grid"
+    return f"{of} (search seed {plan.search.seed})"
 
 
 def dev_values(store: Store, trial: Trial) -> Floats:

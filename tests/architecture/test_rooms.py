@@ -57,7 +57,6 @@ LATE = {
     ("sweeps.positional_bias", "rank_core.llm.ledger"): "only with --judge",
     ("sweeps.positional_bias", "sweeps.positions.embeddings"): "brings in torch",
     ("sweeps.store.trial_store", "rank_core.checkpoints.checkpoint"): "brings in torch",
-    ("sweeps.search.make", "sweeps.search.proposing"): "brings in Optuna",
 }
 """(module, what it imports inside a function): the heavy library that would come with it."""
 

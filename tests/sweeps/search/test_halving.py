@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.driver.plan_text import search_lines
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Trial
 from sweeps.search.halving import (
     LOST,
     NOBODY,
     HalvingSearch,
-    costliest_trials,
     going_on,
     rung_epochs,
     rung_sizes,
@@ -273,11 +271,11 @@ def test_a_grid_takes_up_what_halving_has_stopped_without_a_lost_attempt(wide, t
 def test_the_plan_tells_the_most_that_can_run(wide, tmp_path):
     player = Player(tmp_path, wide)
     search = player.play()
-    text = " ".join(" ".join(search_lines(wide)).split())
-    most = sum(trial.share for trial in costliest_trials(wide)) * EPOCHS
+    text = " ".join(" ".join(HalvingSearch.plan_lines(wide)).split())
+    most = sum(trial.share for trial in HalvingSearch.costliest_trials(wide)) * EPOCHS
     assert f"{round(most)} of the grid's {EPOCHS * wide.num_trials} epochs" in text
     assert search.described()["epochs"] == round(most)  # all competitors cost as many epochs
-    assert Counter(t.epochs for t in costliest_trials(wide)) == Counter(
+    assert Counter(t.epochs for t in HalvingSearch.costliest_trials(wide)) == Counter(
         t.epochs for t in search._furthest()
     )
 
@@ -318,7 +316,7 @@ def test_a_plan_without_rungs_is_refused(plan_of, tmp_path, words, law):
     with pytest.raises(BadInput, match=law):
         make_search(plan, lambda trial: None, Store(str(tmp_path), "window_stride"))
     with pytest.raises(BadInput, match=law):
-        list(search_lines(plan))
+        list(HalvingSearch.plan_lines(plan))
 
 
 def test_rung_facts_are_plain(tmp_path):

@@ -12,13 +12,12 @@ from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.stats.racing import FIRST_LOOK
 from rank_core.trial.trial import Progress
-from sweeps.driver.plan_text import search_lines
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
 from sweeps.plan.search_space import Range, Space, parse_range
-from sweeps.search.make import make_search
+from sweeps.search.make import make_search, search_class
 from sweeps.search.race import RaceSearch
-from sweeps.search.search import Search
+from sweeps.search.search import Listed, Search
 from sweeps.store.trial_store import Store
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave, window_of
 
@@ -236,12 +235,12 @@ def test_one_configuration_is_no_race(plan_of, tmp_path):
 
 
 def test_the_plan_says_how_many_trials_a_search_can_come_to(plan_of, race_plan, tmp_path):
-    text = "\n".join(search_lines(race_plan))
+    text = "\n".join(RaceSearch.plan_lines(race_plan))
     played = Player(tmp_path, race_plan, good_small_windows)
     played.play()
     racing = len(race_plan.cells) - 1
     assert f"{6 + 2 * (racing - 1) + 6} to {6 * (racing + 1)} trials" in text
     assert 12 + 2 * (racing - 1) <= len(played.launched) <= race_plan.num_trials
     proposing = plan_of("--search", "gp", "--num-configs", "3", "--num-seeds", "4", *SIX)
-    assert "at most 16 trials" in "\n".join(search_lines(proposing))
-    assert list(search_lines(plan_of(*SIX))) == []
+    assert "at most 16 trials" in "\n".join(search_class("gp").plan_lines(proposing))
+    assert list(Listed.plan_lines(plan_of(*SIX))) == []
