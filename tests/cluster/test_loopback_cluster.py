@@ -21,6 +21,7 @@ from tests.cluster.machines import HOME, ROOT, SHARED, Machine, machines, missin
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.long,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
 
@@ -136,7 +137,6 @@ def test_ray_submit_runs_a_sweep_on_every_node_of_the_cluster(cluster: Cluster):
     assert not (cluster.head.disk / "sweeps").exists()
 
 
-@pytest.mark.long
 def test_a_job_runs_a_sweep_and_ends_with_its_state(cluster: Cluster):
     with _dashboard_tunnel(cluster):
         submit = ["env", "RAY_AUTH_MODE=token", "ray", "job", "submit", "--address", DASHBOARD]
@@ -181,7 +181,6 @@ def test_a_storage_that_the_worker_does_not_share_is_refused(cluster: Cluster):
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.long
 def test_a_node_killed_in_mid_sweep_costs_time_and_no_trial(cluster: Cluster):
     """Two workers per trial, on whichever nodes; then one node's raylet is killed."""
     words = "--smoke-test --num-seeds 2 --num-workers 2 chunking.window=48 chunking.stride=32"
@@ -224,7 +223,6 @@ def test_a_node_killed_in_mid_sweep_costs_time_and_no_trial(cluster: Cluster):
     assert page == (sweep / "report" / "index.html").read_bytes() and b"MaxP 48/32" in page
 
 
-@pytest.mark.long  # waits for Ray to give up
 def test_after_ray_down_no_process_takes_work(cluster: Cluster):
     cluster.run("ray", "down", "-y", CONFIG)
     assert _processes(cluster.head, "gcs_server", "dashboard", "monitor.py", *WORKING) == []

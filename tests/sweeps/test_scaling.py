@@ -202,6 +202,7 @@ def test_the_docstring_states_question_paper_size_and_expectation():
         assert re.search(rf"^{word} .{{10}}", text, re.MULTILINE)
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need two cores")
 def test_two_workers_train_like_one_and_the_files_say_how_fast(run_script, tmp_path):
