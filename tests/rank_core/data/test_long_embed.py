@@ -70,6 +70,7 @@ def test_a_length_too_short_or_another_task_is_refused(name):
         load_task(name)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_full_task_has_eight_lengths():
     collection = load_collection("needle")

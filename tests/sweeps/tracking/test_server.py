@@ -57,6 +57,7 @@ def _wait_for(condition, seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tmp_path, caplog):
     folder, store = tmp_path / "ws", f"sqlite:///{tmp_path / 'mlflow.db'}"
     log = MadeLog(folder)

@@ -140,6 +140,7 @@ def test_python_docs_shows_where_its_relevant_text_stands(doctor):
     assert re.search(r"ok .*  0\.0% of relevant text is never seen", text)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_real_long_documents_have_relevant_text_behind_the_usual_limit(doctor):
     folder = SHARED / "medquad-far"
