@@ -115,15 +115,13 @@ class Checkpoints:
         self.fs.makedirs(self.root, exist_ok=True)
         # On a shared disk the file grows where it will stay; for a URI it is made here and sent.
         folder = self.root if self.is_local else None
-        handle, name = tempfile.mkstemp(prefix=".unfinished-", dir=folder)
-        unfinished = Path(name)
+        unfinished = Path(folder or tempfile.gettempdir(), f".unfinished-{uuid.uuid4().hex}")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with unfinished.open("xb") as file:  # by the umask: others may resume the trial
                 torch.save(content, file)
             done, steps = position
             final = f"{self.root}/{done:03}-{steps:09}-{_digest(unfinished)}{SUFFIX}"
             if self.is_local:
-                unfinished.chmod(0o644)  # the trial may resume under another user of the cluster
                 os.replace(unfinished, final)
             else:
                 self.fs.put_file(str(unfinished), final)

@@ -272,7 +272,7 @@ def append_lines(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Adds whole lines in one write. A torn last line of a killed writer is cut off first, so that
     it never joins with these. May be repeated after an error: what the file ends with already is
     not added again (an event has its time, to the millisecond: there are no two alike)."""
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         _cut_torn_line(handle)
         start = os.lseek(handle, 0, os.SEEK_END) - len(data)

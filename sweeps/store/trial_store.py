@@ -101,7 +101,9 @@ class Store:
         self.require()
         target = Path(f"{self.root}/runs/{name}")
         arriving = Path(f"{self.root}/runs/{ARRIVING}{name}-{uuid.uuid4().hex[:8]}")
-        shutil.copytree(folder, arriving, copy_function=_link if link else shutil.copy2)
+        arriving.mkdir(parents=True)  # by the umask: a trial's own folder is private
+        for path in folder.iterdir():
+            (_link if link else shutil.copyfile)(path, arriving / path.name)
         if target.exists() and not (target / RESULT).exists():
             shutil.rmtree(target)
         try:
@@ -221,10 +223,10 @@ def _left(trial: "Trial") -> list[str]:
     return [file for setting, file in LEFT_FOR_OTHERS.items() if settings[setting]]
 
 
-def _link(source: str, target: str) -> None:
+def _link(source: Path, target: Path) -> None:
     """The same file under another name, or a copy where the disk has no such thing. Files of a
     finished trial are never written again."""
     try:
         os.link(source, target)
     except OSError:
-        shutil.copy2(source, target)
+        shutil.copyfile(source, target)

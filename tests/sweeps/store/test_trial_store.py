@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import tempfile
 import uuid
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +13,7 @@ from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.errors import BadInput
 from rank_core.settings.config import TrialConfig
+from sweeps.store.trial_events import EVENTS, append_lines
 from sweeps.store.trial_store import Store
 
 
@@ -72,6 +75,34 @@ def test_the_same_trial_published_twice_stays_the_first_one(tmp_path, leave_resu
     store.publish(second, "cell-seed1")
     assert (store.folder / "runs/cell-seed1/result.json").read_text() == first
     assert [path.name for path in (store.folder / "runs").iterdir()] == ["cell-seed1"]
+
+
+@pytest.fixture
+def umask():
+    """Sets the umask of this test."""
+    before = os.umask(0o027)
+    yield os.umask
+    os.umask(before)
+
+
+@pytest.mark.parametrize(
+    "mask, folders, files", [(0o022, 0o755, 0o644), (0o002, 0o775, 0o664), (0o077, 0o700, 0o600)]
+)
+def test_everything_in_a_storage_has_the_modes_of_the_umask(tmp_path, umask, mask, folders, files):
+    umask(mask)
+    store, other = opened(tmp_path / "s", "ws"), opened(tmp_path / "s", "other")
+    workdir = Path(tempfile.mkdtemp(dir=tmp_path))  # 0700, as of every trial
+    (workdir / "weights.safetensors").touch(mode=0o600)
+    (workdir / "result.json").write_text("{}")
+    store.publish(workdir, "cell-seed1")
+    other.adopt(trials("cell-seed1"))
+    append_lines(store.folder / EVENTS, b"{}\n")
+    Checkpoints(store.checkpoint_folder("cell-seed2"), Cadence()).save({}, (0, 1))
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "s").rglob("*")}
+    assert len(modes) == 14
+    assert {path: oct(mode) for path, mode in modes.items()} == {
+        path: oct(folders if path.is_dir() else files) for path in modes
+    }
 
 
 def test_a_trial_without_its_last_file_is_not_finished_and_is_replaced(tmp_path, leave_result):
