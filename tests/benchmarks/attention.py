@@ -4,8 +4,9 @@ Run: python -m tests.benchmarks.attention [--threads 2] [--json FILE]
 """
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -15,27 +16,21 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from rank_core.encoders.fast_paths import plain_attention
 from tests.benchmarks.workload import machine, median, print_table, save
 
-SHAPES = (
-    (25, 12, 161, 32),
-    (38, 12, 185, 32),
-    (22, 12, 185, 64),
-    (42, 12, 96, 32),
-    (8, 12, 512, 64),
-)
-"""Rows, heads, tokens, size of a head."""
+SHAPES = "25x12x161x32,38x12x185x32,22x12x185x64,42x12x96x32,8x12x512x64"
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
     flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--shapes", default=SHAPES, help="rows x heads x tokens x size of a head")
     flags.add_argument("--repeats", type=int, default=9)
     flags.add_argument("--threads", type=int, default=torch.get_num_threads())
     flags.add_argument("--json", type=Path, help="write the figures here")
-    options = flags.parse_args()
+    options = flags.parse_args(argv)
     torch.set_num_threads(options.threads)
     rows = [
-        _row(shape, dtype, backward, options.repeats)
-        for shape in SHAPES
+        _row(tuple(map(int, shape.split("x"))), dtype, backward, options.repeats)
+        for shape in options.shapes.split(",")
         for dtype in (torch.float32, torch.bfloat16)
         for backward in (False, True)
     ]
@@ -87,4 +82,4 @@ def _times(
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

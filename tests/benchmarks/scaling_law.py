@@ -5,7 +5,9 @@ candidates and reads the peak memory of each.
 Run: python -m tests.benchmarks.scaling_law [--size minilm] [--json FILE]
 """
 
+import sys
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -22,17 +24,21 @@ from rank_core.settings.config import TrialConfig
 from tests.benchmarks.workload import machine, median, parser, print_table, save, workload
 
 WINDOW, STRIDE = 150, 75
-CHUNKS = (1, 2, 4, 8, 12, 16, 20, 30, 40, 50, 60)
-CANDIDATES = (10, 30, 100, 300)
+CHUNKS = "1,2,4,8,12,16,20,30,40,50,60"
+CANDIDATES = "10,30,100,300"
 DOCUMENTS_AT_ONCE = 4  # of one length
 MEMORY_CHUNKS = 4  # of a document of the memory test
 
 Tokens = NDArray[np.int32]
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    flags = parser(__doc__ or "").parse_args()
+    words = parser(__doc__ or "")
+    words.add_argument("--chunks", default=CHUNKS, help="of a document, with commas between")
+    words.add_argument("--candidates", default=CANDIDATES, help="whose memory is read")
+    flags = words.parse_args(argv)
+    chunks = [int(number) for number in flags.chunks.split(",")]
     torch.set_num_threads(flags.threads)
     work = workload(flags.collection, flags.size)
     config = TrialConfig().override(
@@ -52,7 +58,7 @@ def main() -> None:
         return _score(model, PairEncoder(documents, config.chunking, False, work.backbone), config)
 
     seconds = {
-        n: _time(score, _documents(text, n, DOCUMENTS_AT_ONCE), flags.repeats) for n in CHUNKS
+        n: _time(score, _documents(text, n, DOCUMENTS_AT_ONCE), flags.repeats) for n in chunks
     }
     per_document = {n: median(times) / DOCUMENTS_AT_ONCE for n, times in seconds.items()}
     slope, start, r2 = fit(list(per_document), list(per_document.values()))
@@ -60,7 +66,7 @@ def main() -> None:
     print_table([{"chunks": f"{n}", "ms": f"{s * 1e3:.1f}"} for n, s in per_document.items()])
     print(f"{start * 1e3:.1f} ms + {slope * 1e3:.1f} ms a chunk, R2 = {r2:.4f}")
     memory = {}
-    for number in CANDIDATES:
+    for number in map(int, flags.candidates.split(",")):
         reset_peak_memory()
         score(_documents(text, MEMORY_CHUNKS, number))
         memory[number] = peak_memory(trial_device()) / 2**20
@@ -109,4 +115,4 @@ def _score(model: Ranker, pairs: PairEncoder, config: TrialConfig) -> Work:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

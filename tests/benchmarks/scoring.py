@@ -6,8 +6,9 @@ Run: python -m tests.benchmarks.scoring [--collection DIR] [--size minilm] [--js
 """
 
 import hashlib
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -142,9 +143,9 @@ def cross_encoder(model: Ranker, work: Workload) -> Callable[[Pairs], Scores] | 
     return predict
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
-    flags = parser(__doc__ or "").parse_args()
+    flags = parser(__doc__ or "").parse_args(argv)
     torch.set_num_threads(flags.threads)
     work = workload(flags.collection, flags.size)
     print(machine())
@@ -179,7 +180,7 @@ def _of_pairs(work: Workload, batch_tokens: int, repeats: int) -> Table:
     count = counts["ours fp32"]
     shown = {"padding": {name: f"{work.padding_share:.1%}" for name, work in counts.items()}}
     title = f"{len(pairs.order)} pairs, mean {count.tokens / count.inputs:.0f} tokens"
-    rows = _rows(work, count, repeats + 1, scores, seconds, "plain fp32", shown)
+    rows = _rows(work, count, repeats, scores, seconds, "plain fp32", shown)
     return title, rows, seconds
 
 
@@ -223,8 +224,8 @@ def _of_documents(work: Workload, batch_tokens: int, repeats: int) -> Table:
     scores, seconds = _turns(systems, repeats)
     shown = {"padding": {name: f"{work.padding_share:.1%}" for name, work in counts.items()}}
     title = f"MaxP {WINDOW}/{STRIDE} over {len(doc_ids)} whole documents of a query"
-    count, runs = counts["ours fp32"], repeats + 1
-    return title, _rows(work, count, runs, scores, seconds, "ours fp32", shown), seconds
+    count = counts["ours fp32"]
+    return title, _rows(work, count, repeats, scores, seconds, "ours fp32", shown), seconds
 
 
 def _turns(
@@ -244,17 +245,18 @@ def _turns(
 def _rows(
     work: Workload,
     count: Work,
-    num_runs: int,
+    repeats: int,
     scores: dict[str, Scores],
     seconds: dict[str, list[float]],
     reference: str,
     shown: dict[str, dict[str, str]],
 ) -> list[dict[str, str]]:
     """A row per system; ratios to the first one, differences from the scores of `reference`."""
-    tokens = count.tokens / num_runs
-    flops = encoder_flops(work, count.tokens, count.inputs) / num_runs
+    runs = repeats + 1  # a warm-up
+    tokens = count.tokens / runs
+    flops = encoder_flops(work, count.tokens, count.inputs) / runs
     base = median(next(iter(seconds.values())))
-    rates = {dtype: matrix_rate(dtype) for dtype in (torch.float32, torch.bfloat16)}
+    rates = {dtype: matrix_rate(dtype, repeats) for dtype in (torch.float32, torch.bfloat16)}
     return [
         {
             "system": name,
@@ -273,4 +275,4 @@ def _dtype(name: str) -> torch.dtype:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

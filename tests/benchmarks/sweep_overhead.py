@@ -51,15 +51,17 @@ def computed(folder: Path) -> list[Interval]:
     return found
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
     flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--backbone", default="tiny")
     flags.add_argument("--json", type=Path)
     flags.add_argument("words", nargs="*")
-    arguments = flags.parse_args()
-    resolve_backbone("tiny")
+    arguments = flags.parse_args(argv)
+    resolve_backbone(arguments.backbone)
     with tempfile.TemporaryDirectory() as storage:
         command = [sys.executable, f"sweeps/{SWEEP}.py", "--storage", storage, *WORDS]
+        command += ["--backbone", arguments.backbone]
         start = time.perf_counter()
         sweep = subprocess.run([*command, *arguments.words], capture_output=True, text=True)
         wall = time.perf_counter() - start
@@ -87,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

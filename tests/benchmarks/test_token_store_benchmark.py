@@ -31,13 +31,11 @@ def test_made_texts_have_about_300_tokens(monkeypatch, tmp_path):
 def test_a_small_store_is_built_in_a_process_of_its_own_read_and_deleted(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(benchmark, "LOOK_UPS", 3000)
-    monkeypatch.setattr(benchmark, "COLD_LOOK_UPS", 300)
     # What main() sets is put back by this.
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
-    words = ["--documents", "2000", "--tokens-only", "--folder", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", ["token_store", *words, "--json", str(tmp_path / "figures")])
-    benchmark.main()
+    words = ["--documents", "2000", "--look-ups", "3000", "--cold-look-ups", "300"]
+    words += ["--tokens-only", "--folder", str(tmp_path)]
+    benchmark.main([*words, "--json", str(tmp_path / "figures")])
     [figures] = tmp_path.iterdir()
     rows = {row["what"]: row["figure"] for row in json.loads(figures.read_text())["rows"]}
     assert rows["documents"] == "2,000 of 300 tokens"

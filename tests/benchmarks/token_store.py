@@ -11,9 +11,10 @@ import argparse
 import multiprocessing
 import os
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +25,6 @@ from rank_core.chunking.token_store import TokenStore, open_token_store
 LEXICON, VOCABULARY = 20_000, 3000
 FACTOR = 2654435761  # odd: multiplying by it shuffles the numbers below 2**32
 POOL = 1 << 20
-LOOK_UPS = 200_000
-COLD_LOOK_UPS = 10_000
 CHECKED = 1000
 
 Context = multiprocessing.get_context("spawn")
@@ -185,16 +184,16 @@ def evict(folder: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def measure(num: int, tokens_only: bool) -> list[dict[str, str]]:
+def measure(num: int, look_ups: int, cold_look_ups: int, tokens_only: bool) -> list[dict[str, str]]:
     """Builds, reads and deletes one store; a row per figure."""
     built = build(num, tokens_only)
     try:
         sizes = [path.stat().st_size for path in built.folder.iterdir()]
         tokens = int(TokenStore(built.folder).lengths().sum())
-        [alone] = read(built.folder, num, 1, LOOK_UPS, tokens_only)
-        four = read(built.folder, num, 4, LOOK_UPS, tokens_only)
+        [alone] = read(built.folder, num, 1, look_ups, tokens_only)
+        four = read(built.folder, num, 4, look_ups, tokens_only)
         evict(built.folder)
-        [cold] = read(built.folder, num, 1, COLD_LOOK_UPS, tokens_only)
+        [cold] = read(built.folder, num, 1, cold_look_ups, tokens_only)
     finally:
         shutil.rmtree(built.folder)
     rates = [reading.documents_per_second for reading in four]
@@ -213,17 +212,24 @@ def measure(num: int, tokens_only: bool) -> list[dict[str, str]]:
     return [{"what": name, "figure": figure} for name, figure in figures.items()]
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument("--documents", type=int, default=3_000_000)
+    flags.add_argument("--look-ups", type=int, default=200_000, help="of one process")
+    flags.add_argument("--cold-look-ups", type=int, default=10_000, help="with nothing in memory")
     flags.add_argument("--tokens-only", action="store_true", help="leave tokenising out")
     flags.add_argument("--folder", type=Path, help="where the store is made and deleted again")
     flags.add_argument("--json", type=Path, help="write the figures here")
-    arguments = flags.parse_args()
+    arguments = flags.parse_args(argv)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as cache:
         os.environ["RANKSWEEP_CACHE"] = cache  # the processes started here inherit it
-        rows = measure(arguments.documents, arguments.tokens_only)
+        rows = measure(
+            arguments.documents,
+            arguments.look_ups,
+            arguments.cold_look_ups,
+            arguments.tokens_only,
+        )
     from tests.benchmarks.workload import machine, print_table, save
 
     print(machine())
@@ -232,4 +238,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

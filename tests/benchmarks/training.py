@@ -7,8 +7,9 @@ Run: python -m tests.benchmarks.training [--collection DIR] [--size minilm] [--j
 """
 
 import copy
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import torch
@@ -27,6 +28,7 @@ from rank_core.training.examples import (
     training_queries,
 )
 from rank_core.training.losses import pairwise_margin
+from rank_core.training.optimizer import build_optimizer
 from rank_core.training.train import Streams, train
 from tests.benchmarks.papers_policy import padded_scores, untouched
 from tests.benchmarks.workload import (
@@ -45,13 +47,13 @@ STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
 NUM_QUERIES = 200
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Measures and prints."""
     flags = parser(__doc__ or "")
     flags.add_argument("--batch-size", type=int, default=4, help="groups of a step")
     flags.add_argument("--dropout", type=float, default=0.1)
     flags.add_argument("--curve-steps", type=int, default=20)
-    options = flags.parse_args()
+    options = flags.parse_args(argv)
     torch.set_num_threads(options.threads)
     work = workload(options.collection, options.size)
     config = TrialConfig().override(
@@ -102,7 +104,7 @@ def _speed(
     base = median(seconds["papers' policy fp32"])
     rows = []
     for name, times in seconds.items():
-        rate = matrix_rate(torch.bfloat16 if "bf16" in name else torch.float32)
+        rate = matrix_rate(torch.bfloat16 if "bf16" in name else torch.float32, repeats)
         padding = counts.get(name)
         rows.append(
             {
@@ -171,19 +173,11 @@ def _loop(
 ) -> Iterator[float]:
     """The loss of each step of a plain training loop in fp32."""
     training = config.training
-    groups = {
-        role: {"params": parameters, "lr": rate}
-        for (role, parameters), rate in zip(
-            model.learning_rate_groups().items(),
-            (
-                training.backbone_learning_rate,
-                training.head_learning_rate,
-                training.aggregator_learning_rate,
-            ),
-            strict=True,
-        )
-    }
-    optimizer = torch.optim.AdamW(list(groups.values()), weight_decay=training.weight_decay)
+    rates = [
+        {"params": group["params"], "lr": group["peak_lr"]}
+        for group in build_optimizer(model, training).param_groups
+    ]
+    optimizer = torch.optim.AdamW(rates, weight_decay=training.weight_decay)
     stream = training_groups(queries, 1, order_seed=STREAMS.order, negatives_seed=STREAMS.negatives)
     model.train()
     while True:
@@ -208,4 +202,4 @@ def _curves(config: TrialConfig, work: Workload, num_steps: int) -> list[list[fl
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

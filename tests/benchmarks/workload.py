@@ -6,11 +6,13 @@ import platform
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import BertConfig, BertModel
+from transformers.utils.logging import disable_progress_bar
 
 from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.load import load_collection
@@ -56,6 +58,7 @@ def workload(collection_name: str, size: str) -> Workload:
     texts = [*collection.documents.values()][:1000]
     tokenizer = train_tokenizer(texts, 8000)
     layers, hidden, heads, inner = SIZES[size]
+    disable_progress_bar()
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer),
@@ -86,13 +89,15 @@ def machine() -> dict[str, str]:
     }
 
 
-def matrix_rate(dtype: torch.dtype) -> float:
-    """FLOP/s of this device on a matrix product of a feed-forward layer's shape: the best of 20."""
+@cache
+def matrix_rate(dtype: torch.dtype, repeats: int) -> float:
+    """FLOP/s of this device on a matrix product of a feed-forward layer's shape: the best of four
+    times `repeats`."""
     device = trial_device()
     a = torch.randn(4096, 768, device=device).to(dtype)
     b = torch.randn(768, 3072, device=device).to(dtype)
     best = float("inf")
-    for _ in range(20):
+    for _ in range(4 * repeats):
         start = time.perf_counter()
         a @ b
         if device.type == "cuda":

@@ -8,8 +8,10 @@ python -m tests.benchmarks.zoo [--models maxp,parade-attn] [--epochs 2] [--seeds
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders import tiny
 from rank_core.models import MODELS, model_class
 from rank_core.models.list_rankers import ListRanker
-from rank_core.settings.config import TrialConfig
+from rank_core.settings.config import TrialConfig, parse_setting
 from rank_core.trial.trial import run_trial
 from rank_core.trial.trial_result import Progress, TrialResult
 from sweeps.plan.experiment import suited
@@ -31,7 +33,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 }
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Trains and prints."""
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument("--models", help="entries of MODELS, separated by commas; default: all")
@@ -39,11 +41,12 @@ def main() -> None:
     flags.add_argument("--seeds", default="1", help="separated by commas")
     flags.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="of all trials")
     flags.add_argument("--json", type=Path, help="write the figures here")
-    options = flags.parse_args()
+    options = flags.parse_args(argv)
     trained = [name for name in MODELS if not issubclass(model_class(name), ListRanker)]
     names = options.models.split(",") if options.models else trained
     seeds = [int(seed) for seed in options.seeds.split(",")]
-    settings = dict(setting.split("=", 1) for setting in options.settings)
+    words = (setting.partition("=") for setting in options.settings)
+    settings = {name: parse_setting(name, text) for name, _, text in words}
     print(machine())
     rows = []
     for name in names:
@@ -53,7 +56,7 @@ def main() -> None:
     save(options.json, {"rows": rows})
 
 
-def _row(name: str, epochs: int, seeds: list[int], settings: dict[str, str]) -> dict[str, str]:
+def _row(name: str, epochs: int, seeds: list[int], settings: dict[str, Any]) -> dict[str, str]:
     before = [_trial(name, 0, seed, settings)[0] for seed in seeds]
     after, seconds = zip(*(_trial(name, epochs, seed, settings) for seed in seeds), strict=True)
     gains = [new.dev[MEASURE] - old.dev[MEASURE] for old, new in zip(before, after, strict=True)]
@@ -69,7 +72,7 @@ def _row(name: str, epochs: int, seeds: list[int], settings: dict[str, str]) -> 
 
 
 def _trial(
-    name: str, epochs: int, seed: int, settings: dict[str, str]
+    name: str, epochs: int, seed: int, settings: dict[str, Any]
 ) -> tuple[TrialResult, float]:
     """The end of a trial and what it took."""
     base = TrialConfig(seed=seed).override({"model.name": name, "training.num_epochs": epochs})
@@ -85,4 +88,4 @@ def _trial(
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
