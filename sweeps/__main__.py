@@ -45,7 +45,7 @@ COMMANDS = {
     "models": (
         "sweeps.commands.models:main",
         "",
-        "the zoo: every ranking system, its paper, size and settings (--backbone B)",
+        "the zoo: every ranking system, its paper and size (--backbone B); or --profile P",
     ),
     "doctor": (
         "sweeps.commands.doctor.command:main",

@@ -101,7 +101,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
         )
     most = len(chunk_spans(chunking.max_document_tokens, chunking.window, chunking.stride))
     most = min(most, chunking.max_chunks or most)
-    if model.max_chunks is not None and most > model.max_chunks:
+    if model.max_chunks is not None and model.reads_windows() and most > model.max_chunks:
         raise BadInput(
             f"model {config.model.name} reads at most {model.max_chunks} chunks of a document, got "
             f"up to {most}; lower chunking.max_chunks or raise chunking.stride"

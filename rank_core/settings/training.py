@@ -15,7 +15,15 @@ LOSS_NAMES = (
     "margin-mse",
     "lambda",
 )
-SCHEDULES = ("constant", "linear", "one-cycle", "one-cycle-last-epoch", "inverse-epoch")
+SCHEDULES = (
+    "constant",
+    "linear",
+    "one-cycle",
+    "one-cycle-last-epoch",
+    "one-cycle-linear",
+    "one-cycle-linear-last-epoch",
+    "inverse-epoch",
+)
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 UNITS = ("document", "passage")
 LABELS = ("qrels", "first-stage")

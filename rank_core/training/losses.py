@@ -34,7 +34,8 @@ def pairwise_margin(score_NG: Tensor, training: Training, targets: Targets = NOT
 
 
 def pairwise_softmax(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
-    """sum of 1 - softmax(positive, negative)[positive] (MacAvaney et al. 2019)."""
+    """sum of 1 - softmax(positive, negative)[positive] (MacAvaney et al. 2019). FlexNeuART takes
+    the mean over the negatives of a group, here and in `ranknet`: the same where there is one."""
     return torch.sigmoid(-_gap(score_NG)).sum()
 
 

@@ -10,6 +10,9 @@ from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Training
 
 INVERSE_DECAY = 0.1  # of schedule inverse-epoch: the rate is divided by 1 + 0.1 x epoch
+LAST_EPOCH = "-last-epoch"  # ends a schedule that is constant in the epochs before
+ONE_CYCLE_START = 1 / 25  # torch's div_factor
+ONE_CYCLE_END = ONE_CYCLE_START / 1e4  # and its final_div_factor
 
 
 @dataclass(frozen=True)
@@ -75,19 +78,23 @@ def rate_factor(
     first, size = timetable.span(epoch)
     in_last_epoch = epoch == timetable.epoch(timetable.num_steps - 1)
     decay: float = training.epoch_decay**epoch
-    if schedule == "one-cycle-last-epoch" and in_last_epoch:
-        return decay * schedule_factor("one-cycle", training.warmup, step - first, size)
+    if schedule.endswith(LAST_EPOCH) and in_last_epoch:
+        one_cycle = schedule.removesuffix(LAST_EPOCH)
+        return decay * schedule_factor(one_cycle, training.warmup, step - first, size)
     if not training.reset_optimizer:
         first, size = 0, timetable.num_steps
     if schedule == "inverse-epoch" and step >= math.ceil(warmup * size):
         decay /= 1 + INVERSE_DECAY * epoch
-    plain = schedule if schedule in ("linear", "one-cycle") else "constant"
-    return decay * schedule_factor(plain, warmup, step - first, size)
+    if schedule.endswith(LAST_EPOCH) or schedule == "inverse-epoch":
+        schedule = "constant"
+    return decay * schedule_factor(schedule, warmup, step - first, size)
 
 
 def schedule_factor(schedule: str, warmup: float, step: int, num_steps: int) -> float:
     """The share of the peak rate at `step` (0-based): linear warm-up, then by schedule constant,
-    linearly down to 0, or down a half cosine to 0 (one-cycle)."""
+    linearly down to 0, or down a half cosine to 0 (one-cycle); one-cycle-linear has its own."""
+    if schedule == "one-cycle-linear":
+        return _one_cycle_linear(warmup, step, num_steps)
     warmup_steps = math.ceil(warmup * num_steps)
     if step < warmup_steps:
         return (step + 1) / warmup_steps
@@ -97,6 +104,14 @@ def schedule_factor(schedule: str, warmup: float, step: int, num_steps: int) -> 
     if schedule == "one-cycle":
         return 0.5 * (1 + math.cos(math.pi * done))
     return 1.0
+
+
+def _one_cycle_linear(warmup: float, step: int, num_steps: int) -> float:
+    """torch's OneCycleLR with anneal_strategy="linear", whose phases may end between two steps."""
+    top, last = warmup * num_steps - 1, num_steps - 1
+    if step <= top:
+        return ONE_CYCLE_START + (1 - ONE_CYCLE_START) * (step / top if top else 1)
+    return 1 - (1 - ONE_CYCLE_END) * (step - top) / (last - top)
 
 
 def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:

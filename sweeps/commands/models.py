@@ -1,4 +1,5 @@
-"""`python -m sweeps models`: the zoo, and what each of its systems is over a given backbone."""
+"""`python -m sweeps models`: the zoo, and what each of its systems is over a given backbone; or
+(`--profile NAME`) a profile beside its reference, and what is not the same."""
 
 import argparse
 import json
@@ -18,6 +19,7 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Chat, TrialConfig
 from sweeps.plan.experiment import suited
+from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
 
 QUERY_TOKENS = 32
 HEADINGS = ("model", "family", "paper", "parameters", "tokens/doc", "settings of its own")
@@ -37,11 +39,16 @@ class Entry:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints the zoo."""
+    """Prints the zoo, or a profile."""
     parser = argparse.ArgumentParser(prog="python -m sweeps models", description=main.__doc__)
     parser.add_argument("--backbone", default="tiny", metavar="ID|DIR")
+    parser.add_argument("--profile", metavar="NAME", help="one of " + ", ".join(PROFILES))
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     arguments = parser.parse_args(argv)
+    if arguments.profile:
+        stated = profile(arguments.profile)
+        print(json.dumps(asdict(stated), indent=1) if arguments.json else profile_text(stated))
+        return 0
     backbone = resolve_backbone(arguments.backbone)
     entries = [entry(name, backbone) for name in MODELS]
     if arguments.json:
@@ -87,6 +94,32 @@ def _options(name: str, kind: type[ListRanker]) -> tuple[str, ...]:
     return chat[:4] if name == "rankgpt" else kind.options
 
 
+def profile_text(stated: Profile) -> str:
+    """A profile beside its reference, in the terminal: settings, those of single models, quirks,
+    what is not the same, what other runs set."""
+    quirks = [(model, ", ".join(names)) for model, names in stated.quirks.items()]
+    tables = [
+        ("", ("setting", "value", "reference"), _beside(stated.settings)),
+        *(
+            (f"Of {model} alone:", ("setting", "value", "reference"), _beside(own))
+            for model, own in stated.of_models.items()
+        ),
+        ("Faults of the reference's code that are reproduced:", ("model", "model.quirks"), quirks),
+    ]
+    lists = [("Not the same:", stated.not_the_same), ("By hand:", stated.by_hand)]
+    parts = [stated.source[0].upper() + stated.source[1:]]
+    parts += [f"{title}\n{_columns((head, *rows))}".strip() for title, head, rows in tables if rows]
+    parts += ["\n".join([title, *(f"* {x}" for x in lines)]) for title, lines in lists if lines]
+    return "\n\n".join(parts)
+
+
+def _beside(stated: Stated) -> list[tuple[str, str, str]]:
+    return [
+        (name, ",".join(value) if isinstance(value, tuple) else str(value), words)
+        for name, (value, words) in stated.items()
+    ]
+
+
 def _table(entries: Sequence[Entry]) -> str:
     rows = [HEADINGS]
     for one in entries:
@@ -100,11 +133,16 @@ def _table(entries: Sequence[Entry]) -> str:
                 " ".join(one.options),
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
+    return _columns(rows, right=(3, 4))
+
+
+def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Rows in columns, the first one underlined; the columns `right` end at their right edge."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
         cells = [
-            text.rjust(width) if i in (3, 4) else text.ljust(width)
+            text.rjust(width) if i in right else text.ljust(width)
             for i, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())

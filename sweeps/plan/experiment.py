@@ -34,6 +34,7 @@ class Experiment:
     label: Callable[[TrialConfig], str]
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings nobody has given
     profile: str = "clean"  # of PROFILES; below what the user sets
+    given: frozenset[str] = frozenset()  # settings of the user, which no profile changes
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
 
     @property

@@ -44,7 +44,8 @@ POINTS = 2
 def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
     """Everything that can be known before a launch; raises `BadInput` for what can never run.
     Without `base` the options give the settings that all cells share."""
-    experiment = replace(experiment, profile=options.profile)
+    given = {*options.settings, *_smoke_settings(options)}
+    experiment = replace(experiment, profile=options.profile, given=frozenset(given))
     base = base or base_config(experiment, options)
     for measure in base.evaluation.measures:
         parse_measure(measure)
@@ -109,8 +110,7 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     backbone = chosen.get("model.backbone", TrialConfig().model.backbone)
     defaults = (tiny.SETTINGS if backbone in tiny.NAMES else {}) | dict(experiment.defaults)
     defaults |= profile_settings(experiment.profile)
-    smoke = _smoke_settings(options.search) if options.smoke_test else {}
-    return TrialConfig().override({**defaults, **smoke, **chosen})
+    return TrialConfig().override({**defaults, **_smoke_settings(options), **chosen})
 
 
 def search_space(points: tuple[Settings, ...], experiment: Experiment, options: Options) -> Space:
@@ -140,9 +140,11 @@ def _common(points: tuple[Settings, ...], experiment: Experiment, options: Optio
     }
 
 
-def _smoke_settings(search: SearchSettings) -> dict[str, Any]:
-    """Settings under which a trial takes two steps."""
-    return FEW | (TWO_EPOCHS if search.kind.pauses else TWO_STEPS)
+def _smoke_settings(options: Options) -> dict[str, Any]:
+    """Settings under which a trial takes two steps, for a smoke test."""
+    if not options.smoke_test:
+        return {}
+    return FEW | (TWO_EPOCHS if options.search.kind.pauses else TWO_STEPS)
 
 
 def _smoke_points(search: SearchSettings) -> int:
@@ -241,7 +243,8 @@ def _told_apart(cells: list[PlannedCell]) -> list[PlannedCell]:
 
 def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> PlannedCell:
     config = base.override(point)
-    config = config.override(suited_to_model(experiment.profile, config))
+    given = experiment.given | point.keys()
+    config = config.override(suited_to_model(experiment.profile, config, given))
     inputs = load_inputs(config.collection, config.model.backbone)
     if "model.name" in point and "chunking.window" not in point:
         config = config.override({**suited(config, inputs.backbone), **point})

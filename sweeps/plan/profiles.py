@@ -1,169 +1,65 @@
 """Settings of published experiments by name: `--profile NAME`, below what the user sets.
 
-A profile states the hyperparameters that a paper or its code documents, and `QUIRKS` the faults of
-its code that its numbers depend on. It does not make a trial the same computation: what no setting
-can give is said beside each. Backbones, collections and fields are for the user to choose.
+A profile states the hyperparameters that a paper or its code documents beside the reference's own
+words for them, the faults of its code that its numbers depend on (quirks), and what no setting can
+give. `python -m sweeps models --profile NAME` prints all of it. Backbones, collections and fields
+are for the user to choose.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rank_core.errors import unknown
 from rank_core.models import model_class
 from rank_core.settings.config import TrialConfig
 
-# Boytsov et al. 2022 and its successor share one recipe, that of FlexNeuART's model files.
-# Not the same: their GPUs each train on a shard and average parameters every 4 steps (local SGD),
-# where workers here add up gradients; one micro-batch is one pair; half precision is fp16; their
-# checkpoint is chosen by AP on a sample.
-_BOYTSOV: dict[str, Any] = {
-    "model.dropout": 0.1,
-    "chunking.max_query_tokens": 32,  # max_query_len
-    "chunking.max_document_tokens": 1431,  # max_doc_len, 3 x 477
-    "chunking.window": 150,  # Table 4 is the row 150/100 of Table 8, although the files say 75
-    "chunking.stride": 100,
-    # MS MARCO; 2 for a random aggregator; 3 for late interaction, which has rates of its own:
-    # training.aggregator_learning_rate=1e-5 training.interaction_learning_rate=1e-4.
-    "training.num_epochs": 1,
-    # On Robust04 an epoch is 100 passes over 200 queries: training.epoch_steps=1250, and
-    # training.init_from the cell on MS MARCO, so that every seed goes on from its own.
-    "training.batch_size": 16,
-    "training.backbone_learning_rate": 1e-5,  # init_bert_lr
-    "training.head_learning_rate": 1e-4,  # init_lr
-    "training.aggregator_learning_rate": 1e-4,  # init_lr: aggregators are no part of bert_lr
-    "training.weight_decay": 1e-7,  # of all parameters
-    "training.schedule": "constant",  # const_with_warmup
-    "training.warmup": 0.2,  # warmup_pct
-    "training.epoch_decay": 0.95,  # epoch_lr_decay
-    "training.reset_optimizer": True,  # built anew in each epoch
-    "training.loss": "pairwise-margin",
-    "training.margin": 1.0,
-    "training.negatives": 1,
-    "training.depth": 100,  # of the exported training candidates; 1000 on Robust04
-    "training.gradient_clip": 0.0,  # never clipped
-    "evaluation.depth": 100,  # Section 4; 1000 on Robust04
-}
+Stated = Mapping[str, tuple[Any, str]]
+"""{setting: (its value, what the reference calls it or says of it)}."""
 
-PROFILES: dict[str, dict[str, Any]] = {
-    # Masks are right, aggregators are the papers': the defaults.
-    "clean": {},
-    # Boytsov et al. 2022, 13 models on MS MARCO documents and Robust04.
-    # Its leaderboard runs: training.num_epochs=3, training.schedule=one-cycle-last-epoch and, as
-    # training.negatives_from, the train.run.gz of three rankers, each better than the one before.
-    # Not the same: RAND's self-attention runs across the batch there; AvgP divides a sum over all
-    # chunks by the number of real ones. Neither is a quirk here.
-    "boytsov2022": dict(_BOYTSOV),
-    # Boytsov et al., positional bias, more than 20 models: the same recipe.
-    # Not the same: BigBird's all-zero random blocks are a quirk of `longp` that its user sets
-    # (model.quirks=bigbird-zero-blocks), because other backbones have none.
-    "boytsov2025": dict(_BOYTSOV),
-    # Zhang, Yates & Lin 2021, in Capreolus (optimal_configs/maxp.txt).
-    # Not the same: passages are drawn per pair there and absent ones are one [PAD] token that
-    # competes in MaxP; AvgP divides by the passages of the whole batch; more than 30 passages are
-    # kept in random order; an iteration's 256 batches are whole passes here only by count.
-    "zhang2021": {
-        "model.dropout": 0.1,
-        "chunking.window": 150,  # passagelen, of wordpieces
-        "chunking.stride": 75,
-        "chunking.max_query_tokens": 20,  # maxqlen
-        "chunking.max_document_tokens": 100_000,  # documents are not cut, passages are chosen
-        "chunking.max_chunks": 30,  # numpassages
-        "chunking.overflow": "first-last-sampled",  # of the version of 2020
-        "training.unit": "passage",
-        "training.passage_keep": 0.1,  # prob
-        "training.num_epochs": 36,  # niters
-        "training.epoch_steps": 256,  # itersize, in batches
-        "training.batch_size": 16,  # triples
-        "training.validate_every": 4 * 256,  # validatefreq
-        "training.backbone_learning_rate": 1e-5,  # bertlr
-        "training.head_learning_rate": 1e-3,  # lr
-        "training.aggregator_learning_rate": 1e-3,
-        "training.weight_decay": 0.0,  # Adam
-        "training.schedule": "inverse-epoch",  # decaytype linear, decay .1
-        "training.warmup": 8 / 36,  # warmupiters
-        "training.warmup_backbone": False,  # warmupbert
-        "training.loss": "pairwise-margin",  # TF-Ranking's pairwise hinge
-        "training.margin": 1.0,
-        "training.negatives": 1,
-        "training.depth": 1000,  # train hits
-        "training.gradient_clip": 0.0,
-        "evaluation.depth": 100,  # threshold
-        "evaluation.measures": ("nDCG@20", "P@20", "AP"),  # optimize ndcg_cut_20
-    },
-    # MacAvaney et al. 2019, the authors' code.
-    # Not the same: 100 epochs with a patience of 20 are 100 epochs here, of which the best counts
-    # all the same; CEDR models start from a fine-tuned BERT: training.init_from.
-    "cedr2019": {
-        "model.dropout": 0.1,
-        "chunking.max_query_tokens": 20,  # QLEN
-        "chunking.max_document_tokens": 800,  # MAX_DLEN
-        "chunking.window": 400,  # 800 tokens are two equal parts there; shorter ones are cut so too
-        "chunking.stride": 400,
-        "training.num_epochs": 100,
-        "training.epoch_steps": 32,  # batches of 16 pairs
-        "training.batch_size": 16,
-        "training.backbone_learning_rate": 2e-5,
-        "training.head_learning_rate": 1e-3,
-        "training.aggregator_learning_rate": 1e-3,
-        "training.weight_decay": 0.0,  # Adam
-        "training.schedule": "constant",
-        "training.warmup": 0.0,
-        "training.loss": "pairwise-softmax",
-        "training.negatives": 1,
-        "training.gradient_clip": 0.0,
-        "evaluation.measures": ("P@20", "nDCG@20", "ERR@20"),  # validated by P@20
-    },
-    # Li et al. 2020, the authors' TensorFlow code.
-    # Not the same: windows are 150 whitespace words with an overlap of 50; passage vectors are
-    # BERT's pooled ones; all of the top 1000 are trained on, point by point, with the class ratio
-    # that they have; weight decay spares LayerNorm and biases; there is no validation.
-    "parade2020": {
-        "model.dropout": 0.1,
-        "chunking.max_query_tokens": 61,  # 64 with the special tokens
-        "chunking.window": 150,
-        "chunking.stride": 100,
-        "chunking.max_document_tokens": 100_000,  # documents are not cut, passages are chosen
-        "chunking.max_chunks": 16,
-        "chunking.overflow": "first-last-sampled",  # first, last, 14 at random in order
-        "training.num_epochs": 3,
-        "training.batch_size": 32,
-        "training.backbone_learning_rate": 3e-6,  # one rate for everything
-        "training.head_learning_rate": 3e-6,
-        "training.aggregator_learning_rate": 3e-6,
-        "training.weight_decay": 0.01,  # BERT's optimiser
-        "training.schedule": "linear",
-        "training.warmup": 0.1,
-        "training.loss": "cross-entropy",
-        "training.negatives": 1,
-        "training.depth": 1000,
-        "training.gradient_clip": 1.0,  # BERT's optimiser
-        "evaluation.measures": ("nDCG@20", "P@20", "AP"),
-    },
-    # Li, Popa, Chagnon, Cinar & Gaussier, KeyB, the authors' code.
-    # Not the same: the two pairs of a batch share a query, and each measure is reported from the
-    # checkpoint that is best for it; here one checkpoint, by the first measure, gives all.
-    "keyb2022": {
-        "model.dropout": 0.1,
-        "chunking.window": 477,  # of key blocks: a BERT's 512 positions less 32 and 3
-        "chunking.stride": 477,
-        "training.num_epochs": 10,
-        "training.epoch_steps": 128,  # 1024 batches of 2 pairs; 256 on MQ2007/8, 1875 on TREC 2019
-        "training.batch_size": 16,  # a step every 32 documents
-        "training.backbone_learning_rate": 2e-5,
-        "training.head_learning_rate": 1e-3,
-        "training.aggregator_learning_rate": 1e-3,
-        "training.weight_decay": 0.0,  # Adam
-        "training.schedule": "constant",
-        "training.warmup": 0.0,
-        "training.loss": "pairwise-margin",
-        "training.margin": 1.0,
-        "training.negatives": 1,
-        "training.gradient_clip": 0.0,
-        "evaluation.depth": 200,  # Robust04 and GOV2; 100 on TREC 2019
-        "evaluation.measures": ("nDCG@20", "P@20", "AP"),
-    },
-}
 
+@dataclass(frozen=True)
+class Profile:
+    """The experiments of a paper, as far as settings can give them."""
+
+    source: str = ""
+    settings: Stated = field(default_factory=dict)
+    of_models: Mapping[str, Stated] = field(default_factory=dict)  # for one model, above `settings`
+    quirks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # {model: model.quirks}
+    not_the_same: tuple[str, ...] = ()  # what differs all the same
+    by_hand: tuple[str, ...] = ()  # what its other runs set
+
+
+_BOYTSOV: Stated = {
+    "model.dropout": (0.1, "dropout 0.1"),
+    "chunking.max_query_tokens": (32, "max_query_len 32"),
+    "chunking.max_document_tokens": (1431, "max_doc_len 1431 = 3 x 477"),
+    "chunking.window": (150, "window_size 150"),
+    "chunking.stride": (100, "stride 75 in the files; Table 4 is the row 150/100 of Table 8"),
+    "training.num_epochs": (1, "epoch_qty 1, on MS MARCO"),
+    "training.batch_size": (16, "batch_size 16"),
+    "training.backbone_learning_rate": (1e-5, "init_bert_lr 1e-5"),
+    "training.head_learning_rate": (1e-4, "init_lr 1e-4"),
+    "training.aggregator_learning_rate": (1e-4, "init_lr: aggregators are no part of init_bert_lr"),
+    "training.weight_decay": (1e-7, "weight_decay 1e-7, of all parameters"),
+    "training.schedule": ("constant", "lr_schedule const_with_warmup"),
+    "training.warmup": (0.2, "warmup_pct 0.2"),
+    "training.epoch_decay": (0.95, "epoch_lr_decay 0.95"),
+    "training.reset_optimizer": (True, "optimizer and schedule are built anew in each epoch"),
+    "training.loss": ("pairwise-margin", "loss_func pairwise_margin, summed"),
+    "training.margin": (1.0, "loss_margin 1.0"),
+    "training.negatives": (1, "one negative a query and epoch"),
+    "training.depth": (100, "candidates exported for training; 1000 on Robust04"),
+    "training.gradient_clip": (0.0, "never clipped"),
+    "evaluation.depth": (100, "Section 4; 1000 on Robust04"),
+}
+_LATE_INTERACTION: Stated = {
+    "chunking.stride": (75, "stride 75"),
+    "training.num_epochs": (3, "epoch_qty 3"),
+    "training.aggregator_learning_rate": (1e-5, "init_aggreg_lr 1e-5"),
+    "training.interaction_learning_rate": (1e-4, "init_lr 1e-4"),
+}
+_RANDOM_AGGREGATOR: Stated = {"training.num_epochs": (2, "epoch_qty 2")}
 _UNMASKED = ("unmasked-chunks",)  # the masks of blocks are computed there and never used
 _BOYTSOV_QUIRKS: dict[str, tuple[str, ...]] = {
     "maxp": _UNMASKED,
@@ -176,34 +72,233 @@ _BOYTSOV_QUIRKS: dict[str, tuple[str, ...]] = {
     "parade-transformer-pretrained": _UNMASKED,
     "parade-transformer-query": _UNMASKED,
 }
+_BOYTSOV_NOT_THE_SAME = (
+    "Several GPUs train on a shard each and average parameters every 4 steps (local SGD); workers "
+    "here add up gradients.",
+    "A micro-batch is one pair; half precision is fp16.",
+    "The checkpoint is chosen by AP on a sample of the queries.",
+    "Of a warm-up of n steps, step k (from 0) has k/n of the rate, so the first has none; here it "
+    "has (k+1)/n.",
+)
+_BOYTSOV_BY_HAND = (
+    "Robust04: training.epoch_steps=1250 (an epoch is 100 passes over 200 queries) and "
+    "training.init_from the cell on MS MARCO, so that every seed resumes from its own.",
+)
 
-QUIRKS: dict[str, dict[str, tuple[str, ...]]] = {
-    "boytsov2022": _BOYTSOV_QUIRKS,
-    "boytsov2025": _BOYTSOV_QUIRKS,
-    "keyb2022": {"keyb": ("truncate-latest",)},  # the block latest in the document is cut
+PROFILES: dict[str, Profile] = {
+    "clean": Profile("the defaults: masks are right, aggregators are the papers'"),
+    "boytsov2022": Profile(
+        "Boytsov et al. 2022, 13 models on MS MARCO documents and Robust04; FlexNeuART",
+        _BOYTSOV,
+        of_models={"parade-late-interaction": _LATE_INTERACTION},
+        quirks=_BOYTSOV_QUIRKS,
+        not_the_same=(
+            *_BOYTSOV_NOT_THE_SAME,
+            "RAND's self-attention runs across the batch there; AvgP divides a sum over all chunks "
+            "by the number of real ones. Neither is a quirk here.",
+            "In leaderboard runs one-cycle also moves Adam's beta1, from .95 to .85 and back.",
+        ),
+        by_hand=(
+            *_BOYTSOV_BY_HAND,
+            "Leaderboard: training.num_epochs=3 training.schedule=one-cycle-linear-last-epoch and, "
+            "as training.negatives_from, the train.run.gz of three rankers, each better than the "
+            "one before.",
+        ),
+    ),
+    "boytsov2025": Profile(
+        "Boytsov et al. 2025, positional bias, more than 20 models; FlexNeuART",
+        _BOYTSOV,
+        of_models={
+            "parade-late-interaction": _LATE_INTERACTION,
+            "parade-transformer": _RANDOM_AGGREGATOR,
+        },
+        quirks=_BOYTSOV_QUIRKS,
+        not_the_same=_BOYTSOV_NOT_THE_SAME,
+        by_hand=(
+            *_BOYTSOV_BY_HAND,
+            "BigBird's all-zero random blocks are a quirk of `longp` "
+            "(model.quirks=bigbird-zero-blocks), which other backbones do not have.",
+        ),
+    ),
+    "zhang2021": Profile(
+        "Zhang, Yates & Lin 2021; Capreolus, optimal_configs/maxp.txt",
+        {
+            "model.dropout": (0.1, "of BERT and of the head"),
+            "chunking.window": (150, "passagelen 150, of wordpieces"),
+            "chunking.stride": (75, "stride 75"),
+            "chunking.max_query_tokens": (20, "maxqlen 20"),
+            "chunking.max_document_tokens": (100_000, "documents are not cut, passages are chosen"),
+            "chunking.max_chunks": (30, "numpassages 30"),
+            "chunking.overflow": ("first-last-sampled", "of the version of 2020"),
+            "training.unit": ("passage", "passages are trained alone"),
+            "training.passage_keep": (0.1, "prob 0.1, of the passages after the first"),
+            "training.num_epochs": (36, "niters 36"),
+            "training.epoch_steps": (256, "itersize 256, in batches"),
+            "training.batch_size": (16, "batch 16, of triples"),
+            "training.validate_every": (4 * 256, "validatefreq 4"),
+            "training.backbone_learning_rate": (1e-5, "bertlr 1e-5"),
+            "training.head_learning_rate": (1e-3, "lr 1e-3"),
+            "training.aggregator_learning_rate": (1e-3, "lr 1e-3"),
+            "training.weight_decay": (0.0, "Adam"),
+            "training.schedule": ("inverse-epoch", "decaytype linear, decay 0.1"),
+            "training.warmup": (8 / 36, "warmupiters 8"),
+            "training.warmup_backbone": (False, "warmupbert False"),
+            "training.loss": ("pairwise-margin", "TF-Ranking's pairwise hinge"),
+            "training.margin": (1.0, "of that hinge"),
+            "training.negatives": (1, "triples"),
+            "training.depth": (1000, "hits 1000"),
+            "training.gradient_clip": (0.0, "never clipped"),
+            "evaluation.depth": (100, "threshold 100"),
+            "evaluation.measures": (("nDCG@20", "P@20", "AP"), "optimize ndcg_cut_20"),
+        },
+        not_the_same=(
+            "The head is BERT's pooler (a layer and tanh) and logit 1 of two classes; here it is "
+            "linear over [CLS].",
+            "Windows start at 0, 75, 150, .. as long as the document lasts, so that each document "
+            "has one more, inside the one before, which AvgP and SumP count.",
+            "AvgP and SumP leave out passages of at most 5 tokens; AvgP divides by the passages of "
+            "the whole batch.",
+            "Passages are drawn per pair, and absent ones are one [PAD] token that competes in "
+            "MaxP; more than 30 are kept in random order.",
+            "An iteration's 256 batches are whole passes here only by count.",
+        ),
+    ),
+    "cedr2019": Profile(
+        "MacAvaney et al. 2019, CEDR; the authors' code",
+        {
+            "model.dropout": (0.1, "DROPOUT 0.1"),
+            "chunking.max_query_tokens": (20, "QLEN 20"),
+            "chunking.max_document_tokens": (800, "MAX_DLEN 800"),
+            "chunking.window": (489, "BERT's 512 - QLEN - 3: equal parts of at most so many"),
+            "chunking.stride": (489, "parts do not overlap"),
+            "training.num_epochs": (100, "MAX_EPOCH 100"),
+            "training.epoch_steps": (32, "BATCHES_PER_EPOCH 32"),
+            "training.batch_size": (16, "BATCH_SIZE 16, of pairs"),
+            "training.backbone_learning_rate": (2e-5, "BERT_LR 2e-5"),
+            "training.head_learning_rate": (1e-3, "LR 1e-3"),
+            "training.aggregator_learning_rate": (1e-3, "LR 1e-3"),
+            "training.weight_decay": (0.0, "Adam"),
+            "training.schedule": ("constant", "none"),
+            "training.warmup": (0.0, "none"),
+            "training.loss": ("pairwise-softmax", "1 - softmax of the relevant document"),
+            "training.negatives": (1, "pairs"),
+            "training.gradient_clip": (0.0, "never clipped"),
+            "evaluation.measures": (
+                ("P@20", "nDCG(dcg='exp-log2')@20", "ERR@20"),
+                "validated by P@20; nDCG@20 and ERR@20 are those of gdeval",
+            ),
+        },
+        not_the_same=(
+            "Training stops after 20 epochs without a better one; all 100 run here, and the best "
+            "counts all the same.",
+            "A document is cut into as many parts as the longest one beside it in the batch.",
+        ),
+        by_hand=("CEDR models start from a fine-tuned BERT (avg-cls): training.init_from.",),
+    ),
+    "parade2020": Profile(
+        "Li et al. 2020, PARADE; the authors' TensorFlow code",
+        {
+            "model.dropout": (0.1, "of BERT and of the head"),
+            "chunking.max_query_tokens": (62, "64 with [CLS] and [SEP]"),
+            "chunking.window": (150, "passages of 150 words"),
+            "chunking.stride": (100, "an overlap of 50"),
+            "chunking.max_document_tokens": (100_000, "documents are not cut, passages are chosen"),
+            "chunking.max_chunks": (16, "16 passages"),
+            "chunking.overflow": ("first-last-sampled", "first, last, 14 at random in order"),
+            "training.num_epochs": (3, "3 epochs"),
+            "training.batch_size": (32, "batches of 32"),
+            "training.backbone_learning_rate": (3e-6, "3e-6, one rate for everything"),
+            "training.head_learning_rate": (3e-6, "the same"),
+            "training.aggregator_learning_rate": (3e-6, "the same"),
+            "training.weight_decay": (0.01, "BERT's optimizer"),
+            "training.schedule": ("linear", "BERT's optimizer"),
+            "training.warmup": (0.1, "of all steps"),
+            "training.loss": ("cross-entropy", "two classes, document by document"),
+            "training.negatives": (1, "as many negatives as relevant documents"),
+            "training.depth": (1000, "the top 1000"),
+            "training.gradient_clip": (1.0, "BERT's optimizer"),
+            "evaluation.measures": (("nDCG@20", "P@20", "AP"), "those of its tables"),
+        },
+        not_the_same=(
+            "Windows are of whitespace words; a last one of at most 50 words is dropped.",
+            "Passage vectors are BERT's pooled ones (a layer and tanh).",
+            "The aggregator reads [C, cls_1 .. cls_n] without SEP, positions, segments and an "
+            "embedding LayerNorm; it has the backbone's number of heads, and C starts as the "
+            "embedding of [SEP].",
+            "All of the top 1000 are trained on, with the class ratio that they have.",
+            "Weight decay spares LayerNorm and biases; there is no validation.",
+        ),
+    ),
+    "keyb2022": Profile(
+        "Li, Popa, Chagnon, Cinar & Gaussier 2023, KeyB; the authors' code",
+        {
+            "model.dropout": (0.1, "of BERT and of the head"),
+            "chunking.window": (477, "of key blocks: BERT's 512 less 32 and 3"),
+            "chunking.stride": (477, "one sequence"),
+            "chunking.max_document_tokens": (100_000, "documents are not cut, blocks are chosen"),
+            "training.num_epochs": (10, "10 epochs"),
+            "training.epoch_steps": (128, "1024 batches of 2 pairs, a step every 8 of them"),
+            "training.batch_size": (16, "a step every 32 documents"),
+            "training.backbone_learning_rate": (2e-5, "2e-5"),
+            "training.head_learning_rate": (1e-3, "1e-3"),
+            "training.aggregator_learning_rate": (1e-3, "1e-3"),
+            "training.weight_decay": (0.0, "Adam"),
+            "training.schedule": ("constant", "none"),
+            "training.warmup": (0.0, "none"),
+            "training.loss": ("pairwise-margin", "a hinge"),
+            "training.margin": (1.0, "of that hinge"),
+            "training.negatives": (1, "pairs"),
+            "training.gradient_clip": (0.0, "never clipped"),
+            "evaluation.depth": (200, "BM25's top 200; 100 on TREC 2019"),
+            "evaluation.measures": (("nDCG@20", "P@20", "AP"), "those of its tables"),
+        },
+        of_models={
+            "keyb-parade": {
+                "chunking.window": (225, "5 passages of 225: 1,025 tokens of key blocks"),
+                "chunking.stride": (200, "200"),
+            },
+            "parade-transformer": {
+                "chunking.window": (225, "the baseline PARADE"),
+                "chunking.stride": (200, "200"),
+                "chunking.max_chunks": (16, "16 passages; 5 of PARADE5"),
+                "chunking.overflow": ("first-last-sampled", "first, last, 14 at random"),
+            },
+        },
+        quirks={"keyb": ("truncate-latest",)},  # the block latest in the document is cut
+        not_the_same=(
+            "The two pairs of a batch share a query.",
+            "Each measure is reported from the checkpoint that is best for it; here one "
+            "checkpoint, by the first measure, gives all.",
+            "A query is as long as the longest of its batch, with no limit.",
+        ),
+        by_hand=("training.epoch_steps=256 on MQ2007/8, 1875 on TREC 2019.",),
+    ),
 }
-"""{profile: {model: quirks}}: faults of the code that the published numbers come from."""
 
 
-def profile_settings(name: str) -> Mapping[str, Any]:
-    """The dotted settings of a profile."""
+def profile(name: str) -> Profile:
+    """The profile called `name`."""
     if name not in PROFILES:
         raise unknown("profile", name, PROFILES)
     return PROFILES[name]
 
 
-def profile_quirks(name: str, model: str) -> tuple[str, ...]:
-    """The quirks that a profile reproduces in one model."""
-    return QUIRKS.get(name, {}).get(model, ())
+def profile_settings(name: str, model: str = "") -> dict[str, Any]:
+    """The dotted settings of a profile, for one model where it is named."""
+    stated = {**profile(name).settings, **profile(name).of_models.get(model, {})}
+    return {setting: value for setting, (value, _) in stated.items()}
 
 
-def suited_to_model(name: str, config: TrialConfig) -> Mapping[str, Any]:
-    """What a profile changes where it meets one model: quirks, unless the user has named some; and
-    limits on chunks that it has set and a model of one chunk would refuse."""
-    changes: dict[str, Any] = {}
+def suited_to_model(name: str, config: TrialConfig, given: Collection[str] = ()) -> dict[str, Any]:
+    """What a profile changes where it meets one model: its settings for that model and its quirks,
+    unless `given` (settings of the user, of the sweep) has them; and limits on chunks that it has
+    set and a model of one chunk would refuse."""
+    model = config.model.name
+    changes = profile_settings(name, model) if model in profile(name).of_models else {}
+    changes = {setting: value for setting, value in changes.items() if setting not in given}
     if not config.model.quirks:
-        changes["model.quirks"] = profile_quirks(name, config.model.name)
-    one_chunk = model_class(config.model.name).first_chunk_only
+        changes["model.quirks"] = profile(name).quirks.get(model, ())
+    one_chunk = model_class(model).first_chunk_only
     if one_chunk and config.training.unit == "document":
         set_here, settings = profile_settings(name), config.settings()
         for setting in ("chunking.max_chunks", "chunking.overflow"):

@@ -31,10 +31,27 @@ def factors(schedule, warmup, num_steps):
         ("linear", 0.2, [1, 1, 2 / 3, 1 / 3]),
         ("one-cycle", 0.0, [1, 0.5 + 8**-0.5, 0.5, 0.5 - 8**-0.5]),
         ("one-cycle", 0.5, [0.5, 1, 1, 0.5]),
+        # A warm-up of one step, by which torch's own divides by zero, is at the peak.
+        ("one-cycle-linear", 0.25, [1, 2 / 3 + 4e-6 / 3, 1 / 3 + 8e-6 / 3, 4e-6]),
     ],
 )
 def test_schedules_have_the_values_computed_by_hand(schedule, warmup, expected):
     assert factors(schedule, warmup, 4) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.2, 0.6])
+@pytest.mark.parametrize("num_steps", [2, 4, 7, 100])
+def test_a_one_cycle_with_linear_annealing_is_that_of_torch(warmup, num_steps):
+    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=1.0)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 1.0, num_steps, pct_start=warmup, anneal_strategy="linear"
+    )
+    expected = []
+    for _ in range(num_steps):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        cycle.step()
+    assert factors("one-cycle-linear", warmup, num_steps) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "one-cycle"])
@@ -78,6 +95,11 @@ def over_time(training, num_steps=6, epoch_groups=3, batch_size=1, **extra):
         # half a cosine over the last two of the last three steps
         ({"schedule": "one-cycle-last-epoch"}, [0.5, 1, 1, 1, 1, 0.5]),
         ({"schedule": "one-cycle-last-epoch", "warmup": 0.0}, [1, 1, 1, 1, 0.75, 0.25]),
+        # from 1/25 up in 1 of 2 steps, down to 1/250000 in the third
+        (
+            {"schedule": "one-cycle-linear-last-epoch", "warmup": 2 / 3},
+            [1 / 4, 2 / 4, 3 / 4, 1 / 25, 1, 1 / 250_000],
+        ),
     ],
 )
 def test_rates_over_two_epochs_have_the_values_computed_by_hand(settings, expected):

@@ -3,7 +3,7 @@
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.plan.profiles import PROFILES
+from sweeps.plan.profiles import profile_settings
 from sweeps.store.plan_description import manifest
 
 WORDS = ("--profile", "boytsov2022", "chunking.max_query_tokens=32")
@@ -13,7 +13,7 @@ def test_a_profile_sets_what_nobody_has_set(plan_of):
     plan = plan_of(*WORDS)
     settings = plan.base.settings()
     points = ("chunking.window", "chunking.stride")
-    for name, value in PROFILES["boytsov2022"].items():
+    for name, value in profile_settings("boytsov2022").items():
         assert settings[name] == value, name
     assert all(cell.config.training == plan.base.training for cell in plan.cells)
     assert {tuple(cell.config.settings()[name] for name in points) for cell in plan.cells} > {
@@ -37,6 +37,20 @@ def test_each_model_gets_the_quirks_that_the_profile_knows_of_it(plan_of):
         "firstp": (),
         "parade-attn": ("unmasked-chunks", "elementwise-attention"),
     }
+
+
+def test_each_model_gets_the_settings_that_the_profile_has_for_it(plan_of):
+    # Windows of the paper are longer than the embedded backbone reads, so rates stand for them.
+    words = ("--profile", "boytsov2025", "--model", "parade-late-interaction")
+    [_, late, *_] = plan_of(*words).cells
+    training = late.config.training
+    assert training.aggregator_learning_rate == 1e-5
+    assert training.interaction_learning_rate == 1e-4 and training.num_epochs == 3
+    # What the user sets is above it, even where it is what all other models get.
+    [_, late, *_] = plan_of(*words, "training.aggregator_learning_rate=1e-4").cells
+    assert late.config.training.aggregator_learning_rate == 1e-4
+    [_, late, *_] = plan_of(*words, "--smoke-test", "--search", "halving").cells
+    assert late.config.training.num_epochs == 2, "a smoke test's"
 
 
 def test_a_limit_of_the_profile_is_no_matter_of_firstp_but_one_of_the_user_is(plan_of):

@@ -1,22 +1,27 @@
 """Profiles: every setting exists and is obeyed, quirks are real, and what a paper says is there."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from ir_measures import Qrel, ScoredDoc
 
 from rank_core.errors import BadInput
 from rank_core.evaluate import parse_measure
-from rank_core.models import MODELS, check_model
+from rank_core.models import MODELS, check_model, model_class
 from rank_core.settings.config import Chunking, TrialConfig, setting_types
 from rank_core.training.optimizer import Timetable, rate_factor
 from rank_core.training.train import num_training_steps
-from sweeps.plan.profiles import PROFILES, QUIRKS, profile_quirks, profile_settings
+from sweeps.plan.profiles import PROFILES, profile, profile_settings
 
+WORD, OTHER = 5, 6  # of the fixture's vocabulary
 every_profile = pytest.mark.parametrize("name", sorted(PROFILES))
+MODELS_OF = [(name, model) for name in PROFILES for model in PROFILES[name].of_models]
 
 
-def config_of(name):
-    return TrialConfig().override(profile_settings(name))
+def config_of(name, model=""):
+    return TrialConfig().override(profile_settings(name, model))
 
 
 @every_profile
@@ -49,12 +54,12 @@ def test_rates_of_a_profile_stay_above_zero(name):
 
 
 @pytest.mark.parametrize(
-    ("profile", "model"), [(name, model) for name in QUIRKS for model in QUIRKS[name]]
+    ("name", "model"), [(name, model) for name in PROFILES for model in PROFILES[name].quirks]
 )
-def test_a_quirk_of_a_profile_is_one_that_the_model_has(profile, model, backbone):
-    assert profile in PROFILES and model in MODELS
+def test_a_quirk_of_a_profile_is_one_that_the_model_has(name, model, backbone):
+    assert model in MODELS
     small = Chunking(window=96, stride=96, max_document_tokens=200)
-    quirks = profile_quirks(profile, model)
+    quirks = profile(name).quirks[model]
     config = replace(TrialConfig(), chunking=small).override(
         {"model.name": model, "model.quirks": quirks}
     )
@@ -65,9 +70,66 @@ def test_a_quirk_of_a_profile_is_one_that_the_model_has(profile, model, backbone
 
 def test_clean_is_the_defaults_and_has_no_quirk():
     assert config_of("clean") == TrialConfig()
-    assert all(profile_quirks("clean", model) == () for model in MODELS)
-    assert profile_quirks("boytsov2022", "cedr-knrm") == ()
-    assert "elementwise-attention" in profile_quirks("boytsov2022", "parade-attn")
+    assert not profile("clean").quirks
+    assert "elementwise-attention" in profile("boytsov2022").quirks["parade-attn"]
+
+
+@every_profile
+def test_a_profile_says_what_the_reference_says_of_each_setting(name):
+    for stated in (profile(name).settings, *profile(name).of_models.values()):
+        assert all(words.strip() for _, words in stated.values())
+    assert bool(profile(name).not_the_same) == (name != "clean")
+    for sentence in (*profile(name).not_the_same, *profile(name).by_hand):
+        assert sentence.endswith("."), sentence
+
+
+@pytest.mark.parametrize(("name", "model"), MODELS_OF)
+def test_a_model_with_settings_of_its_own_is_accepted_with_them(name, model, backbone):
+    config = config_of(name, model).override({"model.name": model})
+    check_model(config, replace(backbone, max_input_tokens=512))
+
+
+def test_keyb_reads_documents_to_their_end(backbone):
+    # A word of the query behind token 1431, the default end of a document.
+    text = np.full(2000, OTHER, dtype=np.int32)
+    text[1900] = WORD
+    documents = {"long": text, "other": np.full(50, OTHER, dtype=np.int32)}
+    config = config_of("keyb2022").override({"model.name": "keyb"})
+    reader = model_class("keyb").reader(config, replace(backbone, max_input_tokens=512), documents)
+    [chunk] = reader.chunks(np.array([WORD], dtype=np.int32), "long")
+    assert WORD in chunk.text and len(chunk) == 512
+
+
+def test_keyb_parade_reads_five_passages_of_key_blocks(backbone):
+    model = "keyb-parade"
+    config = config_of("keyb2022", model).override({"model.name": model})
+    documents = {"long": np.full(1400, OTHER, dtype=np.int32)}
+    reader = model_class(model).reader(config, replace(backbone, max_input_tokens=512), documents)
+    assert reader.passages(32).budget == 1025
+    sizes = [len(chunk.text) for chunk in reader.chunks(np.array([WORD], dtype=np.int32), "long")]
+    assert sizes == [225] * 5, "1,025 of 1,400 tokens"
+
+
+def test_measures_of_cedr_are_those_of_gdeval():
+    # Grades 2 and 1 in the wrong order: gains 2^rel - 1, discount log2(1 + rank).
+    qrels = [Qrel("1", "a", 2), Qrel("1", "b", 1)]
+    run = [ScoredDoc("1", "b", 2.0), ScoredDoc("1", "a", 1.0)]
+    [_, measure, _] = map(parse_measure, config_of("cedr2019").evaluation.measures)
+    expected = (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
+    assert measure.calc_aggregate(qrels, run) == pytest.approx(expected, abs=1e-5)
+
+
+def test_cedr_cuts_a_document_as_its_code_does(backbone):
+    config = config_of("cedr2019").override({"model.name": "cedr-knrm"})
+    documents = {n: np.zeros(n, dtype=np.int32) for n in (450, 489, 490, 800, 900)}
+    reader = model_class("cedr-knrm").reader(config, backbone, documents)
+    query = np.zeros(20, dtype=np.int32)
+    cuts = {n: [len(chunk.text) for chunk in reader.chunks(query, n)] for n in documents}
+    assert cuts == {450: [450], 489: [489], 490: [245] * 2, 800: [400] * 2, 900: [400] * 2}
+
+
+def test_queries_of_parade_are_64_tokens_with_their_marks():
+    assert config_of("parade2020").chunking.max_query_tokens == 64 - len(["[CLS]", "[SEP]"])
 
 
 def test_zhang_2021_trains_36_times_256_batches_of_passages():
