@@ -3,13 +3,6 @@ import re
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.plan.secrets import (
-    REDACTED,
-    is_secret_name,
-    redact,
-    redact_text,
-    refuse_secrets,
-)
 from sweeps.tracking.names import metric_name, run_name
 from sweeps.tracking.uri import check_tracking_uri
 
@@ -66,96 +59,6 @@ def test_run_names_keep_the_seed_within_twenty_characters():
     long = run_name(["first-last-sampled", 3e-05, "parade-transformer"], 1234)
     assert len(long) == 20 and long.endswith("… #1234")
     assert run_name([], 3) == "#3"
-
-
-@pytest.mark.parametrize(
-    "name",
-    "token hf_token accessToken secret client.secret password DB_PASSWORD credentials api_key "
-    "api-key aws_access_key_id apiKey".split(),
-)
-def test_a_secret_is_known_by_its_name(name):
-    assert redact({name: "hunter2"}) == {name: REDACTED}
-    assert redact({"outer": {name: ["hunter2"]}}) == {"outer": {name: REDACTED}}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("chunking.max_document_tokens", 1431),
-        ("evaluation.batch_tokens", "8192"),
-        ("tokenizer", "bert-base-uncased"),
-        ("model.tokenizer_name", "x"),
-        ("seed", 1),
-        ("training.schedule", "linear"),
-        ("key_blocks", 3),
-    ],
-)
-def test_settings_of_a_ranker_are_no_secrets(name, value):
-    assert not is_secret_name(name, value)
-    assert redact({name: value}) == {name: value}
-
-
-def test_a_number_called_password_is_still_a_secret():
-    assert redact({"password": 123456, "token": "123456"}) == {
-        "password": REDACTED,
-        "token": REDACTED,
-    }
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "postgresql://me:hunter2@db:5432/mlflow",
-        "postgresql://me:hun/hunter2@db/mlflow",
-        "https://hunter2@host/path",
-        "postgresql+psycopg://me:hunter2@db/mlflow",
-        "redis://:hunter2@host/0",
-        "see https://b.s3.amazonaws.com/x?X-Amz-Date=1&X-Amz-Signature=hunter2 there",
-        "https://a.blob.core.windows.net/c/x?sv=1&sig=hunter2",
-        "python -m sweeps --hf-token hunter2",
-        "HF_TOKEN=hunter2 python x.py",
-        '{"password": "hunter2", "seed": 1}',
-        "token hf_hunter2hunter2hunter2hunter2",
-        "key sk-proj-hunter2hunter2hunter2",
-        "refused: AKIAHUNTER2HUNTER200 at 1:2",
-    ],
-)
-def test_secrets_inside_texts_are_replaced(text):
-    assert "hunter2" not in redact_text(text).lower()
-    assert REDACTED in redact_text(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "https://host:5000/x?window=512&stride=256",
-        "git@github.com:me/repo.git",
-        "counts tokens of a chunk: 512",
-        "chunking.max_document_tokens=512",
-        "a@b and http://host/a",
-        "git+https://github.com/me/package@v1",
-        "/data/sk-learn-long-documents",
-        "https://host/package@v1",
-        "postgresql://mlflow@db:5432/mlflow",
-    ],
-)
-def test_texts_without_secrets_stay_as_they_are(text):
-    assert redact_text(text) == text
-
-
-def test_values_of_secret_variables_are_replaced_wherever_they_stand(monkeypatch, tmp_path):
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalr/hunter2")
-    monkeypatch.setenv("SERVICE_TOKEN_FILE", str(tmp_path))
-    monkeypatch.setenv("SHORT_TOKEN", "on")
-    text = f"AccessDenied: wJalr/hunter2 turned on in {tmp_path}"
-    assert redact_text(text) == f"AccessDenied: {REDACTED} turned on in {tmp_path}"
-
-
-def test_a_secret_in_a_setting_is_refused_without_showing_it():
-    refuse_secrets({"collection": "woods", "chat.base_url": "http://127.0.0.1:8000/v1"})
-    with pytest.raises(BadInput, match=r"chat.base_url=https://\[redacted\]@host") as refused:
-        refuse_secrets({"chat.base_url": "https://me:hunter2@host/v1"})
-    assert "hunter2" not in str(refused.value) and "environment" in str(refused.value)
 
 
 @pytest.mark.parametrize(
