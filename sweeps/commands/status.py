@@ -30,6 +30,7 @@ STATES = {
 }
 """The log's words, in the order they are told, and a person's."""
 NARROW = 80
+SILENT_SECONDS = 180.0  # trials report, or Ray's death is noticed, long before
 FIELD = 11  # width of the first column of the upper part
 
 
@@ -54,7 +55,7 @@ def status_text(snapshot: Snapshot, *, now: float, width: int) -> str:
     lost = list(_losses(snapshot, width))
     if lost:
         lines += ["", *lost]
-    for name, text in _next_steps(snapshot):
+    for name, text in _next_steps(snapshot, now):
         short = len(text) <= width - FIELD
         lines += ["", f"{name:<{FIELD}}{text}"] if short else ["", name, text]
     return "\n".join(lines)
@@ -85,9 +86,16 @@ def _driver(snapshot: Snapshot, now: float) -> str:
         return "none: the sweep has ended" if ended else "none: the sweep stands still"
     writer = snapshot.writer
     who = f"running, process {writer['pid']} on {writer['host']}" if writer else "running"
-    if snapshot.started is None:
-        return who
-    return f"{who}, for {duration(now - snapshot.started)}"
+    if snapshot.started is not None:
+        who += f", for {duration(now - snapshot.started)}"
+    silent = _silent(snapshot, now)
+    return f"{who}; it has been silent for {duration(silent)}" if silent else who
+
+
+def _silent(snapshot: Snapshot, now: float) -> float:
+    """Seconds since a living driver has recorded anything; 0 where it did so a while ago."""
+    last = max(snapshot.news.time / 1000 if snapshot.news else 0.0, snapshot.started or 0.0)
+    return now - last if snapshot.driver == "alive" and 0 < last < now - SILENT_SECONDS else 0.0
 
 
 def _counts(snapshot: Snapshot) -> str:
@@ -215,14 +223,16 @@ def _losses(snapshot: Snapshot, width: int) -> Iterator[str]:
         yield from textwrap.wrap(who, width, initial_indent="    ", subsequent_indent="    ")
 
 
-def _next_steps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def _next_steps(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     """Commands to copy; none is needed while a driver lives."""
     if snapshot.report:
         yield "report", snapshot.report
     if snapshot.failures and any(trial.status == "failed" for trial in snapshot.trials):
         yield "tracebacks", snapshot.failures
     if snapshot.driver == "alive":
-        yield "to do", "nothing: the driver works on it"
+        works = "nothing: the driver works on it"
+        stuck = "read its output; Ctrl-C loses nothing, and the same command goes on"
+        yield "to do", stuck if _silent(snapshot, now) else works
         return
     # A budget takes the seeds and configurations that it held back out of the plan.
     todo = any(trial.status not in SETTLED for trial in snapshot.trials)

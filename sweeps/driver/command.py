@@ -5,11 +5,12 @@ import sys
 from collections.abc import Sequence
 
 from rank_core.errors import BadInput
+from sweeps.engine import EngineLost
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.options import Options, parse
 from sweeps.plan.secrets import refuse_secrets
 
-BAD_INPUT, INTERRUPTED = 2, 130
+ENGINE_LOST, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int:
@@ -25,6 +26,11 @@ def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+    except EngineLost as error:
+        print(
+            f"error: {error}. Nothing is lost: the same command goes on from here", file=sys.stderr
+        )
+        return ENGINE_LOST
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED

@@ -9,7 +9,7 @@ from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
 from sweeps.driver.confirmation import Shortlist, find_shortlist, freeze
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.driver.results import summary_rows, write_results
-from sweeps.engine import local
+from sweeps.engine import EngineLost, local
 from sweeps.engine.progress import Monitor
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds
 from sweeps.plan.experiment import Experiment
@@ -194,9 +194,9 @@ def _launch(
     monitor = Monitor(table, feed, search.plan.base.evaluation.measures[0])
     try:
         _engine(options)(feed, store=store, options=options, monitor=monitor)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EngineLost) as end:
         monitor.interrupted()
-        _note_stopped(store, "interrupted (Ctrl-C or its like)")
+        _note_stopped(store, str(end) or "interrupted (Ctrl-C or its like)")
         raise
     except Exception as error:
         _note_stopped(store, f"by an error: {type(error).__name__}: {error}")

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
@@ -35,11 +34,12 @@ class Monitor:
         self.trials: dict[str, Trial] = {}  # by name, those that were launched
         self.running: dict[str, str] = {}  # trial name: what it is doing
         self.ended: dict[str, TrialStatus] = {}  # by trial name
-        self.start = self.last_line = time.monotonic()
+        self.start = self.last_line = self.last_news = time.monotonic()
 
     def launched(self, trial: Trial) -> None:
         """A trial waits for its process."""
         self.trials[trial.name] = trial
+        self.running[trial.name] = "waits for a process"
         self.ended.pop(trial.name, None)  # it may have rested at a rung
 
     def started(self, trial: Trial) -> None:
@@ -53,32 +53,21 @@ class Monitor:
     def news(self, trial: Trial, news: Progress) -> None:
         """A trial tells how far it is."""
         self.running[trial.name] = f"step {news.step}/{news.num_steps}"
+        self.last_news = time.monotonic()
         self.table.reported(trial, asdict(news))
-        self._heartbeat()
+        self.heartbeat()
 
-    def failed(
-        self,
-        trial: Trial,
-        failure: Failure,
-        *,
-        again: bool,
-        excluded: Sequence[str] = (),
-        traceback: str = "",
-    ) -> None:
-        """An attempt ended without a result; the trial with it, unless it is tried `again`. Nodes
-        may be `excluded` from now on."""
+    def failed(self, trial: Trial, failure: Failure, *, again: bool, traceback: str = "") -> None:
+        """An attempt ended without a result; the trial with it, unless it is tried `again`."""
         failure = replace(failure, reason=redact_text(failure.reason))
         self.running.pop(trial.name, None)
         if not again:
             self.ended[trial.name] = TrialStatus.FAILED
-        self.table.failed(trial, failure, again=again, excluded=excluded)
+        self.table.failed(trial, failure, again=again)
         if again:
             self._say(f"{self._title(trial):<28} {failure.kind}, is run again: {failure.reason}")
         else:
             self._say_lost(trial, "FAILED:", failure.reason, traceback)
-        if excluded:
-            names = ", ".join(excluded)
-            self._say(f"no more trials go to {names}: different trials failed there")
 
     def stopped(self, trial: Trial) -> None:
         """The feed has ended a trial early."""
@@ -132,13 +121,17 @@ class Monitor:
 
         patiently(write, f"{store.storage} does not take a traceback")
 
-    def _heartbeat(self) -> None:
-        if time.monotonic() - self.last_line < HEARTBEAT_SECONDS:
+    def heartbeat(self) -> None:
+        """Says what runs where nothing has been said for a while, and that nothing reports."""
+        now = time.monotonic()
+        if now - self.last_line < HEARTBEAT_SECONDS:
             return
-        now = ", ".join(
+        running = ", ".join(
             f"{self._title(self.trials[name])} {state}" for name, state in self.running.items()
         )
-        self._say(f"running: {now}")
+        silent = self.last_news < self.last_line
+        words = f"; no news for {duration(now - self.last_news)}" if silent else ""
+        self._say(f"running: {running or 'nothing'}{words}")
 
     def _title(self, trial: Trial) -> str:
         return f"{trial.cell.label} seed {trial.seed}"

@@ -1,4 +1,4 @@
-"""The attempts of a sweep's trials: what runs, what comes again, which nodes are avoided."""
+"""The attempts of a sweep's trials: what runs, and what comes again."""
 
 import time
 from collections import deque
@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from rank_core.trial.trial import Progress
 from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import End, Report
+from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
-from sweeps.ray_engine.cluster import Resources, able_nodes, hosts, node_of
+from sweeps.plan.terminal import duration
+from sweeps.ray_engine.cluster import Resources, can_run, hosts, node_of
 from sweeps.ray_engine.trial_process import kind_of_error
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 
-STRANDED_SECONDS = 300  # without a node to go to, in which an autoscaler brings another one
+LOOK_SECONDS = 2.0  # between two looks at the nodes
+TELL_SECONDS = 60.0  # between two lines of a wait for a node
+WAIT_SECONDS = 1800.0  # without a node, in which an autoscaler or a person brings one
 
 
-class Stranded(RuntimeError):
-    """All that waits keeps away from the only nodes there are."""
+class NoNode(RuntimeError):
+    """No living node can run a trial, and none has come."""
 
 
 @dataclass
@@ -26,25 +30,22 @@ class _Attempt:
     """A trial that Tune has been given."""
 
     trial: Trial
-    avoids: tuple[str, ...]  # Ray's ids of the nodes it must not go to
     actor: str = ""  # Ray's id of its process, once it has one
     stopped: bool = False  # the feed gave it up
     settled: bool = False  # it has told its end
 
 
 class Attempts:
-    """What the runner knows by Tune's ids of the attempts. No method but `interrupt` asks Ray
-    anything as long as nothing fails."""
+    """What the runner knows by Tune's ids of the attempts."""
 
     def __init__(self, feed: Feed, monitor: Monitor, resources: Resources) -> None:
         self.feed, self.monitor, self.slots = feed, monitor, resources.slots
         self.needs = {"CPU": resources.cpus, "GPU": resources.gpus}  # of each worker
-        self.alone = resources.num_workers == 1  # several workers may need every good node
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
-        self.avoided: tuple[str, ...] = ()  # Ray's ids of bad nodes
         self._again: deque[Trial] = deque()
-        self._stranded_at: float | None = None
+        self._looked = self._told = 0.0
+        self._without_node: float | None = None  # since when
 
     @property
     def over(self) -> bool:
@@ -52,45 +53,40 @@ class Attempts:
         return self.feed.over and not self.live and not self._again
 
     def next(self, tune_id: str) -> Trial | None:
-        """The trial that Tune shall start now, if there is a slot for it."""
+        """The trial that Tune shall start now, if there is a slot for it; one that comes again
+        goes before new ones."""
         if len(self.live) >= self.slots:
             return None
-        trial = self._next()
+        trial = self._again.popleft() if self._again else self.feed.next()
         if trial:
-            self.live[tune_id] = _Attempt(trial, self.avoid(trial))
+            self.live[tune_id] = _Attempt(trial)
             self.monitor.launched(trial)
         return trial
 
-    def _next(self) -> Trial | None:
-        """One that comes again goes before new ones, unless it has to wait for another node: the
-        free one may be that which it failed on, and new trials tell whether that one is bad."""
-        ready = [trial for trial in self._again if self.avoid(trial) == self.avoided]
-        trial = ready[0] if ready else self.feed.next() or next(iter(self._again), None)
-        if trial is not None and trial in self._again:
-            self._again.remove(trial)
-        return trial
-
-    def avoid(self, trial: Trial) -> tuple[str, ...]:
-        """Nodes that a trial must not go to: bad ones, and those it failed on again and again. A
-        node that kills its trials is free first, and would take the same one until it is lost."""
-        tried = self.failures.failed_on(trial.name) - set(self.avoided)
-        if self.alone and tried and able_nodes(self.needs) - tried - set(self.avoided):
-            return (*self.avoided, *sorted(tried))
-        return self.avoided
-
-    def check_stranded(self) -> None:
-        """Raises `Stranded` where nothing runs, and for some time every living node has been one
-        that each waiting trial keeps away from: what they were to go to is gone."""
-        attempts = self.live.values()
-        stands = attempts and all(one.avoids and not one.actor for one in attempts)
-        able = able_nodes(self.needs) if stands else set()
-        if not able or any(able - set(one.avoids) for one in attempts):
-            self._stranded_at = None
+    def look(self) -> None:
+        """Speaks where nothing reports. Raises `NoNode` where no living node can run a trial: at
+        once on this machine alone; on a cluster after `WAIT_SECONDS`, and tells the wait."""
+        self.monitor.heartbeat()
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
             return
-        self._stranded_at = self._stranded_at or time.monotonic()
-        if time.monotonic() - self._stranded_at >= STRANDED_SECONDS:
-            self._stranded_at = None
-            raise Stranded("no other node is left: trials go back to those they failed on")
+        self._looked = now
+        if can_run(self.needs):
+            self._without_node = None
+            return
+        if cluster_address() is None:
+            raise NoNode("Ray has died on this machine")
+        if self._without_node is None:
+            self._without_node = self._told = now
+        waited = now - self._without_node
+        if waited >= WAIT_SECONDS:
+            raise NoNode(f"for {duration(waited)} no node of the cluster could run a trial")
+        if now - self._told >= TELL_SECONDS:
+            self._told = now
+            self.monitor.tell(
+                f"no node of the cluster can run a trial: waiting for one for {duration(waited)}, "
+                f"until {duration(WAIT_SECONDS)}"
+            )
 
     def started(self, tune_id: str, actor: str) -> None:
         """Its process is there."""
@@ -159,9 +155,6 @@ class Attempts:
                 self._again.append(attempt.trial)
         if memory:
             self._fewer_slots()
-        if isinstance(error, Stranded):
-            self.avoided = tuple(self.failures.bad_nodes(able_nodes(self.needs)))
-            self.monitor.tell(str(error))
 
     def _fewer_slots(self) -> None:
         if self.slots > 1:
@@ -175,11 +168,7 @@ class Attempts:
         again = self.failures.count(attempt.trial.name, failure)
         if again:
             self._again.append(attempt.trial)
-        before, self.avoided = self.avoided, tuple(self.failures.bad_nodes(able_nodes(self.needs)))
-        new = [f"{hosts()[node]} ({node[:8]})" for node in self.avoided if node not in before]
-        self.monitor.failed(
-            attempt.trial, failure, again=again, excluded=new, traceback=end.traceback
-        )
+        self.monitor.failed(attempt.trial, failure, again=again, traceback=end.traceback)
 
     def _tell_end(self, trial: Trial) -> None:
         if trial.name in self.monitor.ended:

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -168,14 +168,13 @@ def hosts() -> dict[str, str]:
     return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
 
 
-def able_nodes(needs: Mapping[str, float]) -> set[str]:
-    """Ray's ids of the living nodes that can run a trial, which `needs` so much of resources."""
-    return {
-        node["NodeID"]
+def can_run(needs: Mapping[str, float]) -> bool:
+    """Whether a living node has what a worker needs, free or not."""
+    return any(
+        all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
         for node in ray.nodes()
         if node["Alive"]
-        and all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
-    }
+    )
 
 
 def node_of(actor_id: str) -> tuple[str, bool]:
@@ -185,8 +184,3 @@ def node_of(actor_id: str) -> tuple[str, bool]:
 
     actor = actors(actor_id) if actor_id else {}
     return actor.get("Address", {}).get("NodeID") or "", actor.get("State") == "ALIVE"
-
-
-def elsewhere(nodes: Sequence[str]) -> dict[str, str] | None:
-    """Ray's label selector for any node but these; None for any node at all."""
-    return {"ray.io/node-id": f"!in({','.join(nodes)})"} if nodes else None

@@ -13,25 +13,27 @@ from ray.tune import Callback, PlacementGroupFactory, Stopper
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
+from sweeps.engine import EngineLost
 from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import trial_task
-from sweeps.plan.options import Options
+from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.terminal import say
-from sweeps.ray_engine.attempts import Attempts
+from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
     DRIVER_CPU,
     Resources,
     check_nodes,
     connect,
     disconnect,
-    elsewhere,
     trial_resources,
 )
 from sweeps.ray_engine.trial_process import PlacedTask, run_in_train, run_in_tune
 from sweeps.search.feed import Feed
+from sweeps.store.failures import first_line
 from sweeps.store.trial_store import Store
 
 BREAKDOWNS = 5  # of Tune itself, one after the other without a trial that ended in between
+RESTARTS = 1  # of Ray on this machine, likewise
 
 
 def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) -> None:
@@ -53,7 +55,8 @@ def run_on_slots(
     """Runs as many trials side by side as there are slots of the connected cluster.
 
     An error of one trial's process never ends the sweep. What ends Tune itself (Ray's memory
-    monitor does) ends only this one Tuner: the next one goes on with what is not finished.
+    monitor does) ends only this one Tuner: the next one goes on with what is not finished, on a
+    new Ray where this machine's has died. Raises `EngineLost` where that does not help.
     """
     attempts = Attempts(feed, monitor, resources)
     in_vain, ended = 0, 0
@@ -64,9 +67,24 @@ def run_on_slots(
         attempts.interrupt(error)
         in_vain = in_vain + 1 if len(monitor.ended) == ended else 1
         ended = len(monitor.ended)
-        if in_vain > BREAKDOWNS:
-            raise error
         gc.collect()  # ends the processes that the broken Tuner still held
+        if isinstance(error, NoNode):
+            _start_again(error, in_vain, options, monitor)
+        elif in_vain > BREAKDOWNS:
+            raise error
+
+
+def _start_again(error: NoNode, in_vain: int, options: Options, monitor: Monitor) -> None:
+    """A new Ray in place of this machine's dead one, once until another trial has ended."""
+    if cluster_address() or in_vain > RESTARTS:
+        again = "" if cluster_address() else " again, and no trial has ended in between"
+        raise EngineLost(f"{error}{again}")
+    monitor.tell(f"{error}: it is started again, and the sweep goes on")
+    disconnect()  # which also ends the processes that Ray has left behind
+    try:
+        connect(options.num_workers)
+    except Exception as failure:  # Ray has no class for it
+        raise EngineLost(f"{error}, and does not start again: {first_line(failure)}") from failure
 
 
 def _run(
@@ -110,13 +128,12 @@ def _cause(error: BaseException) -> Exception:
 
 
 def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
-    """What Tune reserves for a trial, on any node but the bad ones."""
+    """What Tune reserves for a trial."""
     placed: PlacedTask = config["placed"]
     bundle = {"CPU": placed.resources.cpus, "GPU": placed.resources.gpus}
     if placed.resources.num_workers > 1:
         bundle = {"CPU": DRIVER_CPU}
-    selector = elsewhere(placed.avoid)
-    return PlacementGroupFactory([bundle], bundle_label_selector=[selector] if selector else None)
+    return PlacementGroupFactory([bundle])
 
 
 def _error(trial: TuneTrial) -> Exception | None:
@@ -152,8 +169,7 @@ class _Search(_Adapter, Searcher):
         trial = self.attempts.next(trial_id)
         if trial:
             task = trial_task(trial, self.store, self.options)
-            avoid = self.attempts.live[trial_id].avoids
-            return {"placed": PlacedTask(task, self.resources, avoid)}
+            return {"placed": PlacedTask(task, self.resources)}
         return Searcher.FINISHED if self.attempts.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
@@ -197,4 +213,4 @@ class _Bridge(_Adapter, Callback):
         for trial in trials:
             if trial.status == TuneTrial.ERROR and trial.trial_id in self.attempts.live:
                 self.attempts.unlaunched(trial.trial_id)
-        self.attempts.check_stranded()
+        self.attempts.look()

@@ -20,7 +20,7 @@ from ray import train, tune
 from ray.exceptions import ActorUnavailableError, NodeDiedError, OutOfMemoryError, RayActorError
 
 from sweeps.engine.trial_task import End, TrialTask, attempt, compute, end_of
-from sweeps.ray_engine.cluster import Resources, elsewhere
+from sweeps.ray_engine.cluster import Resources
 from sweeps.store.failures import Kind, first_line
 from sweeps.store.trial_status import TrialStatus
 
@@ -34,16 +34,16 @@ CAUSES: tuple[Kind, ...] = (
     "error",
 )
 """What explains the others comes first: a worker's death breaks the connections of the rest."""
+LOST_NODE = ("node has died", "node failure", "owner has died")
 _CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|ProcessGroup|NCCL")
 
 
 @dataclass(frozen=True)
 class PlacedTask:
-    """A trial, what it takes of the cluster, and the nodes it must not go to (Ray's ids)."""
+    """A trial, and what it takes of the cluster."""
 
     task: TrialTask
     resources: Resources
-    avoid: tuple[str, ...]
 
 
 def run_in_tune(config: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ def run_in_train(config: dict[str, Any]) -> None:
     name = f"train-{tune.get_context().get_trial_id()}"
     callbacks = [TuneReportCallback()]
     try:
-        run_group(_train_worker, config, placed.resources, name, placed.avoid, callbacks)
+        run_group(_train_worker, config, placed.resources, name, callbacks)
     except Exception as error:  # Ray Train has a class for each way in which a group may end
         tune.report({"report": end_of_group(error)})
 
@@ -72,7 +72,6 @@ def run_group(
     config: dict[str, Any],
     resources: Resources,
     name: str,
-    avoid: Sequence[str] = (),
     callbacks: Sequence[Any] = (),
 ) -> Any:
     """Runs `worker` in every process of a Ray Train group; what rank 0 returns. Raises Ray Train's
@@ -89,7 +88,6 @@ def run_group(
             num_workers=resources.num_workers,
             use_gpu=bool(resources.gpus),
             resources_per_worker=per_worker,
-            label_selector=elsewhere(avoid),  # type: ignore[call-arg]
         ),
         run_config=train.RunConfig(
             name=name,
@@ -148,8 +146,9 @@ def kind_of_error(error: BaseException | None) -> Kind:
     if isinstance(error, NodeDiedError | ActorUnavailableError):
         return "node lost"
     if isinstance(error, RayActorError):
-        # Ray has no class for it: the text is all that tells a node's death from a process's.
-        lost = error.preempted or "node has died" in str(error) or "node failure" in str(error)
+        # Ray has no class for it: the text is all that tells a node's death from a process's. The
+        # owner is the driver, which Ray takes for dead with the node that it runs on.
+        lost = error.preempted or any(words in str(error) for words in LOST_NODE)
         return "node lost" if lost else "process died"
     return "process died" if error is None else "error"
 

@@ -16,7 +16,7 @@ FAILURES = "failures.parquet"  # of attempts; a sweep in which none failed has n
 FILES = ("sweep.json", "trials.parquet", "per_query.parquet")
 TRIAL_COLUMNS = ("cell", "seed", "status")
 SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
-FAILURE_COLUMNS = "cell", "seed", "attempt", "time", "node", "kind", "reason", "again", "excluded"
+FAILURE_COLUMNS = "cell", "seed", "attempt", "time", "node", "kind", "reason", "again"
 SCREENING = 20
 """From so many comparisons on, a sweep that declares nothing else is exploratory."""
 
@@ -160,8 +160,7 @@ def _failures(path: Path, trials: pd.DataFrame) -> pd.DataFrame:
     """The failed attempts of these trials, in the order they happened."""
     if not path.is_file():
         return pd.DataFrame(columns=list(FAILURE_COLUMNS))
-    table = _table(path, FAILURE_COLUMNS[:-1])
-    table = table.reindex(columns=list(FAILURE_COLUMNS)).fillna({"excluded": ""})
+    table = _table(path, FAILURE_COLUMNS)[list(FAILURE_COLUMNS)]
     planned = pd.MultiIndex.from_frame(trials[["cell", "seed"]])
     return table[pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(planned)]
 

@@ -1,8 +1,8 @@
 """What can end an attempt of a trial, told apart, and how often each kind is tried again."""
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,9 +21,6 @@ LIMITS: dict[Kind, int] = {
     "error": 0,  # the same settings give the same error
 }
 """How often a trial is tried again after a failure of each kind, by one command."""
-NODES_FAULT: tuple[Kind, ...] = ("process died", "host memory", "device", "storage")
-BAD_AFTER = 3  # different trials that failed on a node by what may be its fault
-SHUNNED_AFTER = 2  # failures of one trial on a node, after which that trial goes elsewhere
 
 WORDS = {
     "process died": "worker process died",
@@ -76,28 +73,15 @@ def first_line(error: BaseException | None) -> str:
 
 
 class Failures:
-    """Counts the failures of one command: whether a trial is tried again, which nodes are bad."""
+    """Counts the failures of one command: whether a trial is tried again."""
 
     def __init__(self) -> None:
-        self._of_trial: dict[tuple[str, Kind], int] = defaultdict(int)
-        self._on_node: dict[str, Counter[str]] = defaultdict(Counter)
+        self._of_trial: Counter[tuple[str, Kind]] = Counter()
 
     def count(self, trial: str, failure: Failure) -> bool:
         """Takes in a failure; whether the trial is tried again."""
         self._of_trial[trial, failure.kind] += 1
-        if failure.node and failure.kind in NODES_FAULT:
-            self._on_node[failure.node][trial] += 1
         return self._of_trial[trial, failure.kind] <= LIMITS[failure.kind]
-
-    def bad_nodes(self, able: set[str]) -> Iterator[str]:
-        """Nodes that different trials failed on; none where no other able node would be left."""
-        bad = {node for node, trials in self._on_node.items() if len(trials) >= BAD_AFTER}
-        if able - bad:
-            yield from sorted(bad & able)
-
-    def failed_on(self, trial: str) -> set[str]:
-        """Nodes that this trial failed on again and again by what may be their fault."""
-        return {node for node, trials in self._on_node.items() if trials[trial] >= SHUNNED_AFTER}
 
 
 def lost_by_kind(

@@ -157,7 +157,6 @@ class SweepState:
                 "kind": event.kind,
                 "reason": event.reason,
                 "again": event.again,
-                "excluded": ", ".join(event.excluded),
             }
             for event in self.lost
         ]
@@ -193,7 +192,6 @@ def read_state(store: Store, *, live: bool = False) -> SweepState:
                 reason="",
                 node="",
                 again=False,
-                excluded=(),
             )
         )
     return state
@@ -288,11 +286,9 @@ class TrialTable:
 
         self._add(*patiently(read, f"{self.store.storage} cannot be read"))
 
-    def failed(
-        self, trial: "Trial", failure: Failure, *, again: bool, excluded: Sequence[str] = ()
-    ) -> None:
-        """Records how an attempt ended without a result, whether another one follows, and the
-        nodes that no more trials go to since. Without another one the trial has failed."""
+    def failed(self, trial: "Trial", failure: Failure, *, again: bool) -> None:
+        """Records how an attempt ended without a result, and whether another one follows. Without
+        one the trial has failed."""
         reason = redact_text(failure.reason)
         lost = AttemptLost(
             trial=trial.name,
@@ -301,7 +297,6 @@ class TrialTable:
             reason=reason,
             node=failure.where,
             again=again,
-            excluded=tuple(excluded),
         )
         end = TrialEnded(trial=trial.name, status=TrialStatus.FAILED, reason=reason)
         self._add(lost, *(() if again else (end,)))

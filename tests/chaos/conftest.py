@@ -7,10 +7,10 @@ from sweeps.ray_engine.cluster import Resources
 from sweeps.search.search import Listed
 from sweeps.store.trial_store import Store
 from tests.chaos.pretend import END
-from tests.e2e.conftest import processes_below, read_mlflow, start_sweep
+from tests.e2e.conftest import processes_below, read_mlflow, run_local, start_sweep
 from tests.sweeps.conftest import follow, inputs_words, plan_of
 
-__all__ = ["inputs_words", "plan_of", "processes_below", "read_mlflow", "start_sweep"]
+__all__ = ["inputs_words", "plan_of", "processes_below", "read_mlflow", "run_local", "start_sweep"]
 
 EIGHT = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "4")  # 2 cells x 4 seeds
 

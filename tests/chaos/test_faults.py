@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import time
 from contextlib import closing
 
@@ -10,16 +9,11 @@ import pytest
 
 from rank_core.trial.trial import Progress
 from sweeps.plan.plan import Trial
-from sweeps.ray_engine import attempts as attempts
 from sweeps.search.search import Listed
-from sweeps.store.failures import BAD_AFTER, SHUNNED_AFTER
 from tests.chaos.pretend import kinds, once, statuses
 from tests.chaos.victims import Machines
 
 pytestmark = [pytest.mark.ray, pytest.mark.chaos]
-
-
-HOST = socket.gethostname()
 
 
 @pytest.fixture(scope="module")
@@ -71,69 +65,6 @@ def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, 
     table, _ = run(fault)
     assert kinds(table) == ["node lost"]
     assert statuses(table) == (["diverged"] * 8, [1] * 7 + [2])
-    machines.cluster.remove_node(machines.nodes.pop(0), allow_graceful=False)
-    machines.nodes.append(machines.cluster.add_node(num_cpus=1))
-
-
-@pytest.mark.long
-def test_a_bad_node_is_left_out_and_the_others_finish_the_sweep(run, tmp_path, machines):
-    bad, seen = machines.nodes[0].node_id, tmp_path / "seen"
-    seen.mkdir()
-
-    def fault(name):
-        import ray
-
-        if ray.get_runtime_context().get_node_id() == bad:
-            (seen / name).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        while len(os.listdir(seen)) < BAD_AFTER:  # else the good node would take all the trials
-            time.sleep(0.1)
-
-    table, text = run(fault)
-    # Two trials go back there before they are kept away; the third one settles it at once.
-    lost = SHUNNED_AFTER * (BAD_AFTER - 1) + 1
-    assert kinds(table) == ["process died"] * lost
-    failures = table.state.failures()
-    assert {failure["node"] for failure in failures} == {f"{HOST} ({bad[:8]})"}
-    assert len({(failure["cell"], failure["seed"]) for failure in failures}) == BAD_AFTER
-    excluded = [failure["excluded"] for failure in failures]
-    assert excluded == [""] * (lost - 1) + [f"{HOST} ({bad[:8]})"]
-    again = [2] + [1 + SHUNNED_AFTER] * (BAD_AFTER - 1)
-    assert statuses(table) == (["diverged"] * 8, [1] * (8 - BAD_AFTER) + again)
-    assert f"no more trials go to {HOST} ({bad[:8]})" in text
-
-
-@pytest.mark.long
-def test_a_trial_goes_back_where_it_died_when_its_last_other_node_is_lost(
-    run, tmp_path, machines, monkeypatch
-):
-    monkeypatch.setattr(attempts, "STRANDED_SECONDS", 3)
-    raylet, node = machines.raylets()[0], machines.nodes[0].node_id
-    done, dead, killed = tmp_path / "done", tmp_path / "dead", str(tmp_path / "killed")
-    done.mkdir()
-    dead.mkdir()
-
-    def fault(name):
-        import ray
-
-        if ray.get_runtime_context().get_node_id() == node:
-            while len(os.listdir(done)) < 6:  # what is left is this one and the one that died
-                time.sleep(0.1)
-            time.sleep(2)  # by now that one waits for this node
-            os.kill(raylet, signal.SIGKILL)
-            open(killed, "x").close()
-            signal.pause()
-        victim, *_ = [one.split()[0] for one in os.listdir(dead)] or [name]
-        times = len(os.listdir(dead))
-        if name == victim and times < SHUNNED_AFTER:
-            (dead / f"{name} {times}").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        (done / name).touch()
-
-    table, text = run(fault)
-    assert kinds(table) == ["process died"] * SHUNNED_AFTER + ["node lost"]
-    assert statuses(table)[0] == ["diverged"] * 8 and os.path.exists(killed)
-    assert text.count("trials go back to those they failed on") == 1
     machines.cluster.remove_node(machines.nodes.pop(0), allow_graceful=False)
     machines.nodes.append(machines.cluster.add_node(num_cpus=1))
 

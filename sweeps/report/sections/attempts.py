@@ -1,5 +1,5 @@
-"""What happened on the way: attempts that were lost, nodes that were excluded, trials that never
-finished. Empty where every trial ended by its first attempt."""
+"""What happened on the way: attempts that were lost, trials that never finished. Empty where every
+trial ended by its first attempt."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,9 +29,9 @@ def section(found: Findings) -> Section:
 
 
 def attempts_sentences(sweep: Sweep) -> list[str]:
-    """For the conclusions: how many trials needed more than one attempt, and bad nodes."""
-    lines = [_repeated(sweep), _excluded(sweep)]
-    return [line for line in lines if line]
+    """For the conclusions: how many trials needed more than one attempt."""
+    repeated = _repeated(sweep)
+    return [repeated] if repeated else []
 
 
 def happened(sweep: Sweep) -> list[tuple[str, str]]:
@@ -39,7 +39,6 @@ def happened(sweep: Sweep) -> list[tuple[str, str]]:
     found = [
         ("Stopped", sweep.stopped),
         ("Attempts", _repeated(sweep)),
-        ("Excluded nodes", _excluded(sweep)),
         *(("Never finished", words) for words in _unfinished(sweep)),
     ]
     return [(subject, words) for subject, words in found if words]
@@ -82,15 +81,6 @@ def _repeated(sweep: Sweep) -> str:
     words = "1 attempt was lost" if number == 1 else f"{number} attempts were lost"
     needed = f"{again} of {len(trials)} trials needed more than one attempt; " if again else ""
     return f"{needed}{words}: {counted(lost)}."
-
-
-def _excluded(sweep: Sweep) -> str:
-    names = [name for names in sweep.failures["excluded"] if names for name in names.split(", ")]
-    if not names:
-        return ""
-    verb = "was" if len(set(names)) == 1 else "were"
-    listed = ", ".join(dict.fromkeys(names))
-    return f"{listed} {verb} excluded after different trials had failed there."
 
 
 def _unfinished(sweep: Sweep) -> list[str]:

@@ -301,3 +301,14 @@ def test_a_broken_table_of_an_earlier_version_is_refused(begun, capsys):
 
 def test_every_status_of_the_ledger_has_a_word():
     assert set(TrialStatus) | {"interrupted"} == set(status.STATES)
+
+
+def test_a_driver_that_records_nothing_for_minutes_is_called_silent(begun):
+    store, trials, ledger = begun
+    ledger.started(trials[0])
+    with FileLock(store.folder / ".driver.lock"):
+        snapshot = take_snapshot(str(store.folder))
+        last = snapshot.news.time / 1000
+        soon, late = (status_text(snapshot, now=last + s, width=120) for s in (170.0, 372.0))
+    assert "silent" not in soon and "nothing: the driver works on it" in soon
+    assert "it has been silent for 6 min 12 s" in late and "works on it" not in late

@@ -35,7 +35,6 @@ def attempts(tmp_path, plan_of, monkeypatch):
     monitor = follow(Store(str(tmp_path / "s"), "window_stride"), plan_of(*SMALL), Watched)
     monkeypatch.setattr(module, "node_of", lambda actor: ("n1" if actor else "", actor != "dead"))
     monkeypatch.setattr(module, "hosts", lambda: {"n1": "host-a", "n2": "host-b"})
-    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1", "n2"})
     return Attempts(monitor.feed, monitor, SLOTS)
 
 

@@ -8,7 +8,7 @@ from ray.exceptions import OutOfMemoryError
 from rank_core.trial.trial import Progress
 from sweeps.engine.trial_task import End
 from sweeps.ray_engine import attempts as module
-from sweeps.store.failures import BAD_AFTER, LIMITS, SHUNNED_AFTER, kind_of_reason
+from sweeps.store.failures import LIMITS, kind_of_reason
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.ray_engine.attempts import attempts, begin, lost
 
@@ -43,8 +43,7 @@ def test_a_trial_whose_process_died_comes_again_before_new_ones(attempts):
     assert "process died, is run again" in attempts.monitor.out.getvalue()
 
 
-def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(attempts, monkeypatch):
-    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
+def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(attempts):
     trial = attempts.feed.ahead[0]
     for number in range(LIMITS["process died"] + 1):
         assert begin(attempts, str(number)) is trial
@@ -65,56 +64,10 @@ def test_an_error_of_the_trial_itself_is_not_repeated(attempts):
     assert (folder / "failures" / f"{trial.name}.txt").read_text() == "line 1"
 
 
-def test_a_broken_device_is_tried_elsewhere(attempts):
+def test_a_broken_device_is_tried_again(attempts):
     trial = begin(attempts, "a")
     fails(attempts, "a", "AcceleratorError: CUDA error: unspecified launch failure")
     assert attempts.feed.told == [] and attempts.next("b") is trial
-
-
-def test_a_node_on_which_different_trials_die_is_avoided_and_named(attempts):
-    for number in range(BAD_AFTER):
-        begin(attempts, str(number))
-        attempts.failures._of_trial.clear()
-        trial = attempts.live[str(number)].trial
-        fails(attempts, str(number), "AcceleratorError: CUDA error: ECC error")
-        attempts._again.remove(trial)
-    assert attempts.avoided == ("n1",)
-    text = attempts.monitor.out.getvalue()
-    assert text.count("no more trials go to host-a (n1): different trials failed there") == 1
-
-
-def test_a_trial_does_not_go_back_to_where_it_failed_as_long_as_there_is_another_node(
-    attempts, monkeypatch
-):
-    trial = attempts.feed.ahead[0]
-    for number in range(SHUNNED_AFTER):
-        assert attempts.avoid(trial) == ()
-        assert begin(attempts, str(number)) is trial
-        lost(attempts, str(number))
-    assert attempts.avoid(trial) == ("n1",) and attempts.avoided == ()
-    assert attempts.avoid(attempts.feed.ahead[0]) == ()
-    monkeypatch.setattr(module, "able_nodes", lambda needs: {"n1"})
-    assert attempts.avoid(trial) == ()
-
-
-def test_workers_of_a_trial_may_need_the_node_it_failed_on(attempts):
-    attempts.alone = False
-    trial = attempts.feed.ahead[0]
-    for number in range(SHUNNED_AFTER):
-        assert begin(attempts, str(number)) is trial
-        lost(attempts, str(number))
-    assert attempts.avoid(trial) == () and attempts.next("again") is trial
-
-
-def test_a_trial_that_needs_another_node_lets_new_ones_pass(attempts):
-    first = attempts.feed.ahead[0]
-    for number in range(SHUNNED_AFTER):
-        begin(attempts, str(number))
-        lost(attempts, str(number))
-    for number in range(3):  # of the four trials
-        assert begin(attempts, f"new {number}") is not first
-        fails(attempts, f"new {number}")
-    assert begin(attempts, "last") is first and attempts.feed.over
 
 
 def test_a_trial_that_diverged_is_not_repeated(attempts):

@@ -125,6 +125,7 @@ def died(message, reason=None):
     [
         (died("Worker unexpectedly exits with a connection error code 2."), "process died"),
         (died("The actor died because its node has died. Node Id: 0a"), "node lost"),
+        (died("The actor is dead because its owner has died. Owner Id: 01"), "node lost"),
         (died("gone", NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED), "node lost"),
         (ActorUnavailableError("no answer", None), "node lost"),
         (NodeDiedError("gone"), "node lost"),

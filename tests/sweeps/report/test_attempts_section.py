@@ -1,4 +1,4 @@
-"""What the report says of lost attempts, excluded nodes and trials that never ended."""
+"""What the report says of lost attempts and of trials that never ended."""
 
 import json
 import re
@@ -66,17 +66,17 @@ def test_kinds_are_told_the_most_frequent_first() -> None:
 
 
 def damage(folder: Path) -> None:
-    """Two trials that came back, one that is given up, and a node that is excluded."""
+    """Two trials that came back, and one that is given up."""
     trials = pd.read_parquet(folder / "trials.parquet")
     cells = list(dict.fromkeys(trials["cell"]))
     rows = [
-        (cells[1], 1, 1, "host-a (0a1b2c3d)", "process died", "ActorDiedError: gone", True, ""),
-        (cells[1], 1, 2, "host-a (0a1b2c3d)", "host memory", "95 % in use\nmore", True, ""),
-        (cells[2], 2, 1, "", "storage", "StorageAway: no route", True, "host-a (0a1b2c3d)"),
-        (cells[3], 3, 1, "host-b (11112222)", "error", "ValueError: x", False, ""),
-        ("another plan's", 1, 1, "", "error", "x", False, "host-c (3333)"),
+        (cells[1], 1, 1, "host-a (0a1b2c3d)", "process died", "ActorDiedError: gone", True),
+        (cells[1], 1, 2, "host-a (0a1b2c3d)", "host memory", "95 % in use\nmore", True),
+        (cells[2], 2, 1, "", "storage", "StorageAway: no route", True),
+        (cells[3], 3, 1, "host-b (11112222)", "error", "ValueError: x", False),
+        ("another plan's", 1, 1, "", "error", "x", False),
     ]
-    names = ["cell", "seed", "attempt", "node", "kind", "reason", "again", "excluded"]
+    names = ["cell", "seed", "attempt", "node", "kind", "reason", "again"]
     table = pd.DataFrame(rows, columns=names).assign(time="2026-11-21T10:00:00+00:00")
     table.to_parquet(folder / "failures.parquet")
     for cell, seed, attempts in ((cells[1], 1, 3), (cells[2], 2, 2), (cells[3], 3, 1)):
@@ -101,9 +101,6 @@ def test_a_reader_finds_what_happened(damaged: Path) -> None:
         "Attempts": [
             "2 of 15 trials needed more than one attempt; 6 attempts were lost: "
             f"{kinds}error of the trial itself (1), diverged (1), interrupted (1)."
-        ],
-        "Excluded nodes": [
-            "host-a (0a1b2c3d) was excluded after different trials had failed there."
         ],
         "Never finished": [
             "Failed: MaxP 128/128 seed 3 (CUDA out of memory after 3 attempts).",
@@ -139,7 +136,6 @@ def test_page_terminal_and_results_tell_of_it(damaged: Path) -> None:
     assert len(re.findall("<tr>", section)) == 1 + 4
     text = " ".join(report.text.split())
     assert "2 of 15 trials needed more than one attempt; 6 attempts were lost:" in text
-    assert "host-a (0a1b2c3d) was excluded" in text
     results = json.loads((report.folder / "results.json").read_text())
     assert [row["kind"] for row in results["lost_attempts"]] == [
         "process died",
@@ -153,9 +149,3 @@ def test_where_nothing_happened_nothing_is_said(tmp_path: Path) -> None:
     report = write_report(write_sweep(tmp_path / "sweep", num_queries=20))
     assert HEADING not in (report.folder / "index.html").read_text()
     assert "attempt" not in report.text
-
-
-def test_a_table_from_before_nodes_were_noted_is_read(damaged: Path) -> None:
-    table = pd.read_parquet(damaged / "failures.parquet").drop(columns="excluded")
-    table.to_parquet(damaged / "failures.parquet")
-    assert "Excluded nodes" not in dict(happened(load_sweep(damaged)))

@@ -3,7 +3,6 @@
 import pytest
 
 from sweeps.store.failures import (
-    BAD_AFTER,
     LIMITS,
     Failure,
     Failures,
@@ -40,22 +39,3 @@ def test_a_lost_node_is_not_counted_against_what_a_process_may_die():
         failures.count("a", Failure("process died", "x"))
     assert failures.count("a", Failure("node lost", "x"))
     assert not failures.count("a", Failure("process died", "x"))
-
-
-def test_a_node_is_bad_once_different_trials_failed_on_it():
-    failures = Failures()
-    for _ in range(BAD_AFTER):
-        failures.count("same", Failure("process died", "x", "n1"))
-        failures.count("other", Failure("node lost", "x", "n2"))
-    assert list(failures.bad_nodes({"n1", "n2"})) == []
-    for trial in range(BAD_AFTER):
-        failures.count(f"t{trial}", Failure("process died", "x", "n1"))
-    assert list(failures.bad_nodes({"n1", "n2"})) == ["n1"]
-
-
-def test_the_last_node_is_never_bad():
-    failures = Failures()
-    for trial in range(BAD_AFTER):
-        failures.count(f"t{trial}", Failure("device", "x", "n1"))
-    assert list(failures.bad_nodes({"n1"})) == []
-    assert list(failures.bad_nodes({"n2"})) == []  # it is gone already

@@ -1,5 +1,6 @@
 """The event log: whole lines alone count, nothing in it is ever changed, and all is derived."""
 
+import json
 import math
 import os
 import uuid
@@ -118,7 +119,7 @@ def test_the_replayed_log_is_the_state_of_the_driver(store, plan_of, leave_resul
     leave_result(store, first.name)
     table.finished(first)
     table.started(second)
-    table.failed(second, Failure("node lost", "gone", "n1", "h"), again=True, excluded=["h (n1)"])
+    table.failed(second, Failure("node lost", "gone", "n1", "h"), again=True)
     table.started(second)
     table.failed(second, Failure("error", "a bug"), again=False)
     table.started(replace(third, epochs=1))
@@ -139,7 +140,7 @@ def test_the_replayed_log_is_the_state_of_the_driver(store, plan_of, leave_resul
     rows = pd.read_parquet(store.folder / "trials.parquet").to_dict("records")
     assert [row["attempts"] for row in rows] == [1, 2, 1, 1]
     [lost, last] = pd.read_parquet(store.folder / "failures.parquet").to_dict("records")
-    assert (lost["attempt"], lost["again"], lost["excluded"]) == (1, True, "h (n1)")
+    assert (lost["attempt"], lost["again"], lost["node"]) == (1, True, "h (n1)")
     assert (last["attempt"], last["again"], last["kind"]) == (2, False, "error")
 
 
@@ -232,9 +233,7 @@ def test_a_push_that_failed_is_made_up_for_by_the_next(monkeypatch, tmp_path):
 
 def test_every_event_has_a_name_in_the_log():
     assert len(set(KINDS.values())) == len(KINDS)
-    lost = AttemptLost(
-        trial="c-seed1", attempt=1, kind="error", reason="", node="", again=False, excluded=()
-    )
+    lost = AttemptLost(trial="c-seed1", attempt=1, kind="error", reason="", node="", again=False)
     assert b'"event": "attempt lost"' in line_of(lost)
 
 
@@ -248,3 +247,9 @@ def test_a_folder_of_version_0_1_is_read_by_its_tables_and_not_continued(store, 
     assert [event.kind for event in state.lost] == ["node lost"]
     with pytest.raises(trial_table.BadInput, match=r"written by version 0\.1"):
         TrialTable(store)
+
+
+def test_a_lost_attempt_of_an_earlier_version_is_read():
+    lost = AttemptLost(trial="c-seed1", attempt=1, kind="error", reason="", node="", again=False)
+    record = json.loads(line_of(lost)) | {"excluded": ["host-a (n1)"]}
+    assert parse_line(json.dumps(record).encode()) == lost

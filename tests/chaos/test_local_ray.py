@@ -1,0 +1,71 @@
+"""The raylet of a laptop sweep is killed, as the kernel does where memory is short: Ray is started
+again, and the sweep ends by itself with the numbers of an undisturbed one.
+
+RANKSWEEP_KILLS (1) says how many kills, each at a random moment with most of the sweep ahead;
+RANKSWEEP_CHAOS_SEED repeats the moments.
+"""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+KILLS = int(os.environ.get("RANKSWEEP_KILLS", "1"))
+SEED = int(os.environ.get("RANKSWEEP_CHAOS_SEED", random.randrange(10**6)))
+WORDS = (
+    f"--smoke-test --num-seeds {4 * KILLS} training.max_steps=30 training.num_epochs=15 "
+    "training.validate_every=10 --tracking-uri none"
+).split()
+pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.timeout(300 + 200 * KILLS)]
+
+
+def raylet_below(processes_below, pid: int) -> int:
+    """The raylet that the process has started."""
+    [found] = [one for one in processes_below(pid) if executable(one).endswith("/raylet")]
+    return found
+
+
+def executable(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+    except OSError:
+        return ""  # it ended while we looked
+
+
+def trial_processes() -> set[int]:
+    """Processes of trials on this machine, whoever started them."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return {pid for pid in pids if executable(pid).startswith("ray::ImplicitFunc")}
+
+
+def test_a_sweep_survives_the_raylet_of_its_machine(
+    start_sweep, run_local, processes_below, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_health_check_period_ms", "1000")  # else half of the sweep goes on
+    print(f"RANKSWEEP_CHAOS_SEED={SEED} RANKSWEEP_KILLS={KILLS}")
+    moments, left_behind = random.Random(SEED), set()
+    with start_sweep(tmp_path / "killed", *WORDS) as sweep:
+        sweep.wait_for("slot(s)")
+        for kill in range(1, KILLS + 1):
+            ended = sweep.text.count(" dev ")
+            while sweep.text.count(" dev ") == ended:
+                assert sweep.process.poll() is None, sweep.text
+                time.sleep(0.1)
+            time.sleep(moments.uniform(0, 4))
+            left_behind |= trial_processes() & set(processes_below(sweep.process.pid))
+            os.kill(raylet_below(processes_below, sweep.process.pid), signal.SIGKILL)
+            while sweep.text.count("it is started again") < kill:
+                assert sweep.process.poll() is None, sweep.text
+                time.sleep(0.1)
+        assert sweep.end() == 0, sweep.text
+    assert left_behind and not left_behind & trial_processes()
+    undisturbed = run_local(tmp_path / "undisturbed", *WORDS)
+    ours, theirs = (
+        pd.read_parquet(one.folder / "per_query.parquet") for one in (sweep, undisturbed)
+    )
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)

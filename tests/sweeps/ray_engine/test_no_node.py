@@ -1,0 +1,135 @@
+"""Where no node is left that can run a trial: this machine's Ray is started again, a cluster is
+waited for, and neither is silent."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sweeps.engine import EngineLost
+from sweeps.engine import progress as progress_module
+from sweeps.engine.trial_task import End
+from sweeps.plan.options import parse
+from sweeps.ray_engine import attempts as module
+from sweeps.ray_engine import runner
+from sweeps.ray_engine.attempts import LOOK_SECONDS, TELL_SECONDS, WAIT_SECONDS, NoNode
+from sweeps.store.trial_status import TrialStatus
+from tests.sweeps.ray_engine.attempts import SLOTS, attempts, begin
+
+__all__ = ["attempts"]
+
+
+@pytest.fixture
+def clock(attempts, monkeypatch):
+    """The clock of attempts and progress, in a list; no node can run a trial."""
+    now = [1000.0]
+    for used in (module, progress_module):
+        monkeypatch.setattr(used, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(module, "can_run", lambda needs: False)
+    attempts.monitor.last_line = attempts.monitor.last_news = now[0]
+    return now
+
+
+def lines(attempts):
+    return attempts.monitor.out.getvalue().splitlines()
+
+
+def test_a_dead_ray_of_this_machine_is_noticed_at_once(attempts, clock, monkeypatch):
+    monkeypatch.setattr(module, "cluster_address", lambda: None)
+    with pytest.raises(NoNode, match="Ray has died on this machine"):
+        attempts.look()
+
+
+def test_a_cluster_without_nodes_is_waited_for_and_every_minute_says_so(
+    attempts, clock, monkeypatch
+):
+    monkeypatch.setattr(module, "cluster_address", lambda: "auto")
+    attempts.monitor.heartbeat = lambda: None
+    start = clock[0]
+    with pytest.raises(NoNode, match="for 30 min 0 s no node"):
+        while clock[0] <= start + WAIT_SECONDS:
+            attempts.look()
+            clock[0] += LOOK_SECONDS
+    assert len(lines(attempts)) == WAIT_SECONDS / TELL_SECONDS - 1
+    assert "waiting for one for 1 min 0 s, until 30 min 0 s" in lines(attempts)[0]
+
+
+def test_a_node_that_comes_back_ends_the_wait(attempts, clock, monkeypatch):
+    monkeypatch.setattr(module, "cluster_address", lambda: "auto")
+    for able in (False, True, False):
+        monkeypatch.setattr(module, "can_run", lambda needs, able=able: able)
+        attempts.look()
+        clock[0] += WAIT_SECONDS - LOOK_SECONDS
+    attempts.look()
+
+
+def test_a_sweep_whose_trials_report_nothing_still_speaks(attempts, clock, monkeypatch):
+    monkeypatch.setattr(module, "can_run", lambda needs: True)
+    begin(attempts, "a")
+    attempts.next("b")
+    before = len(lines(attempts))
+    for _ in range(50):
+        clock[0] += 2
+        attempts.look()
+    told = lines(attempts)[before:]
+    assert len(told) == 3
+    assert "starting" in told[-1] and "waits for a process" in told[-1]
+    assert "no news for 1 min 30 s" in told[-1]
+
+
+@pytest.fixture
+def broken(attempts, monkeypatch):
+    """Runs the sweep of the attempts on a Ray that dies so often; how often it was started again.
+    `ends` says before which deaths a trial has ended."""
+    started = []
+    monkeypatch.setattr(runner, "Attempts", lambda *args: attempts)
+    monkeypatch.setattr(runner, "connect", started.append)
+    monkeypatch.setattr(runner, "disconnect", lambda: None)
+    monkeypatch.setattr(runner, "cluster_address", lambda: None)
+
+    def run(deaths, ends=()):
+        number = iter(range(1, deaths + 1))
+
+        def one(*args):
+            death = next(number, None)
+            if death in ends:
+                begin(attempts, str(death))
+                attempts.reported(str(death), End(TrialStatus.DIVERGED, reason="x"))
+                attempts.completed(str(death))
+            return None if death is None else NoNode("Ray has died on this machine")
+
+        monkeypatch.setattr(runner, "_run", one)
+        options = parse([], prog="window_stride.py", description="")
+        store = attempts.monitor.table.store
+        runner.run_on_slots(attempts.feed, store, options, SLOTS, attempts.monitor)
+        return len(started)
+
+    return run
+
+
+def test_ray_is_started_again_and_that_is_said(broken, attempts):
+    assert broken(1) == 1
+    assert "Ray has died on this machine: it is started again" in lines(attempts)[-1]
+
+
+def test_ray_is_started_again_as_long_as_trials_end(broken, attempts):
+    assert broken(3, ends=(2, 3)) == 3
+
+
+def test_a_ray_that_dies_again_at_once_ends_the_sweep_with_a_sentence(broken):
+    with pytest.raises(EngineLost, match="died on this machine again, and no trial has ended"):
+        broken(2)
+
+
+def test_a_ray_that_does_not_start_again_ends_the_sweep_with_a_sentence(broken, monkeypatch):
+    def refused(num_workers):
+        raise ConnectionError("no memory")
+
+    monkeypatch.setattr(runner, "connect", refused)
+    with pytest.raises(EngineLost, match=r"does not start again: ConnectionError: no memory"):
+        broken(1)
+
+
+def test_a_cluster_that_stays_away_ends_the_sweep(broken, monkeypatch):
+    monkeypatch.setattr(runner, "cluster_address", lambda: "auto")
+    with pytest.raises(EngineLost, match="Ray has died"):
+        broken(1)
