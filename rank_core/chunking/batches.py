@@ -25,7 +25,7 @@ class EncoderInput(NamedTuple):
     input_ids_CL: Tensor
     attention_mask_CL: Tensor
     token_type_ids_CL: Tensor | None
-    query_length_C: Tensor  # query tokens of each row; they start at place 1
+    query_length_C: Tensor  # query places of each row, from place 1 on; padded ones are masked
 
     def to(self, device: torch.device) -> "EncoderInput":
         """The input on a device; the copy does not wait."""
@@ -65,9 +65,13 @@ class PairEncoder:
 
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
         """The chunks of one document beside `query`; never empty."""
-        document = self.tokens[doc_id]
+        document = self.document(doc_id)
         spans = self.spans_of(doc_id, len(document))
         return self.rows(query, [document[start:end] for start, end in spans])
+
+    def document(self, doc_id: str) -> NDArray[np.int32]:
+        """The tokens of a document, at most `max_document_tokens`."""
+        return self.tokens[doc_id][: self.chunking.max_document_tokens]
 
     def rows(self, query: NDArray[np.int32], texts: Sequence[NDArray[np.int32]]) -> list[Chunk]:
         """The encoder inputs of a document that is cut into `texts`."""

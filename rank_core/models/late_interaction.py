@@ -1,18 +1,16 @@
 """PARADE with late interaction (LATEIR of Boytsov et al. 2022): query and chunks are encoded apart,
 so that documents could be encoded before any query is known."""
 
-from itertools import accumulate
-
 import torch
 from torch import Tensor, nn
 
-from rank_core.chunking.batches import ChunkBatch, EncoderInput
+from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch
 from rank_core.chunking.chunks import document_spans
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.parade import SecondEncoder
 from rank_core.models.ranker import pad_chunks
-from rank_core.models.readers import NUM_MARKS, ApartPairs
+from rank_core.models.readers import UNMASKED, ApartPairs, first_rows
 from rank_core.models.vector_encoders import (
     Part,
     input_size,
@@ -31,10 +29,12 @@ class LateInteraction(SecondEncoder):
     """An interaction encoder (`model.interaction`) over [C, SEP, query, SEP, chunk, SEP] gives a
     vector per chunk, an aggregator (`model.aggregator`) over [C, SEP, vectors, SEP] the score.
 
-    Query and chunk enter as the backbone's outputs at their tokens, through a linear map where the
-    sizes differ; so do the interaction's vectors at the aggregator. The papers take MiniLM-L-2 for
-    the interaction and MiniLM-L-6 for the aggregator. With the quirk `own-special` C and SEP of the
-    interaction start as its [CLS] and [SEP] (FlexNeuART's rand_special_init=False), not at random.
+    Query and chunk enter as the backbone's outputs over their rows, those at [CLS] and both [SEP]
+    included as in FlexNeuART, through a linear map where the sizes differ; so do the interaction's
+    vectors at the aggregator. All of the interaction's input has segment 0. The papers take
+    MiniLM-L-2 for the interaction and MiniLM-L-6 for the aggregator. With the quirk `own-special` C
+    and SEP of the interaction start as its [CLS] and [SEP], not at random: what FlexNeuART's
+    rand_special_init=False says, which fails there for want of the interaction's tokenizer.
     """
 
     label = "PARADE-LateInteraction"
@@ -42,10 +42,11 @@ class LateInteraction(SecondEncoder):
     by_chunks = False
     reads_tokens = True
     options = ("aggregator", "interaction", "quirks")
-    QUIRKS = (OWN_SPECIAL,)
+    QUIRKS = (UNMASKED, OWN_SPECIAL)
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
+        self.in_place = UNMASKED in settings.quirks
         self.interaction = self.body("interaction", settings)
         self.aggregator = self.body("aggregator", settings)
         self.token_projection = projection(self.head.in_features, input_size(self.interaction))
@@ -70,38 +71,27 @@ class LateInteraction(SecondEncoder):
                 "set model.interaction, which is empty"
             )
         chunking = config.chunking
-        # Rows share the width of the longest, so a short chunk may stand beside a long query.
-        widest = max(chunking.window, chunking.max_query_tokens)
-        places = 4 + chunking.max_query_tokens + widest
+        places = 4 + 2 * NUM_SPECIAL + chunking.max_query_tokens + chunking.window
         cls.refuse_longer(config, "interaction", places, "query and chunk")
         places = 3 + len(document_spans("", chunking.max_document_tokens, chunking))
         cls.refuse_longer(config, "aggregator", places, "the chunks of a document")
 
     def forward(self, batch: ChunkBatch) -> Tensor:
         """score_B of a batch of documents, each a query row and chunk rows."""
-        text_CTH, mask_CT = self.texts(batch.inputs)
-        starts = [0, *accumulate(batch.counts[:-1])]
-        query_of = [start for start, n in zip(starts, batch.counts, strict=True) for _ in range(n)]
-        chunks = [row for row, start in enumerate(query_of) if row != start]
-        query_C = torch.tensor([query_of[row] for row in chunks], device=text_CTH.device)
-        chunk_C = torch.tensor(chunks, device=text_CTH.device)
-        longest = int(mask_CT[starts].sum(1).max())
-        parts = [
-            Part(text_CTH[query_C, :longest], mask_CT[query_C, :longest], segment=0),
-            Part(text_CTH[chunk_C], mask_CT[chunk_C], segment=0),
-        ]
-        x_CH = read_first(self.interaction, self.interaction_special_2H, parts)
-        return self.aggregate(*pad_chunks(x_CH, [n - 1 for n in batch.counts]))
-
-    def texts(self, inputs: EncoderInput) -> tuple[Tensor, Tensor]:
-        """(text_CTH, mask_CT): the encoder's outputs at each row's own tokens, without marks, in
-        the interaction's size."""
-        text_CTH = self.token_projection(
-            self.hidden(inputs)[:, 2 : inputs.input_ids_CL.shape[1] - 1]
+        x_CLH = self.token_projection(self.hidden(batch.inputs))
+        mask_CL = batch.inputs.attention_mask_CL.bool()
+        firsts = first_rows(batch.counts)
+        query_of = [row for row, n in zip(firsts, batch.counts, strict=True) for _ in range(n - 1)]
+        chunks = sorted(set(range(len(x_CLH))) - set(firsts))
+        parts = []
+        for rows in (query_of, chunks):
+            row_C = torch.tensor(rows, device=x_CLH.device)
+            width = int(mask_CL[row_C].any(0).nonzero().max()) + 1
+            parts.append(Part(x_CLH[row_C, :width], mask_CL[row_C, :width], segment=0))
+        x_CH = read_first(
+            self.interaction, self.interaction_special_2H, parts, in_place=self.in_place
         )
-        length_C = inputs.attention_mask_CL.sum(1) - NUM_MARKS
-        mask_CT = torch.arange(text_CTH.shape[1], device=text_CTH.device) < length_C[:, None]
-        return text_CTH, mask_CT
+        return self.aggregate(*pad_chunks(x_CH, [n - 1 for n in batch.counts]))
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """score_B from the interaction's vectors, in fp32 as all aggregation."""

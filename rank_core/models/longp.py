@@ -6,14 +6,23 @@ from typing import Any
 from torch import nn
 
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput
 from rank_core.models.passage_scores import FirstP
-from rank_core.models.readers import WholeDocuments, require_whole_documents
+from rank_core.models.readers import (
+    PADDED_ROWS,
+    WholeDocuments,
+    check_quirks,
+    require_whole_documents,
+)
 from rank_core.settings.config import Model, TrialConfig
 
 ZERO_BLOCKS = "bigbird-zero-blocks"
 """In evaluation every random block is block 0, as in transformers, which the published BigBird
 numbers come from; without it the blocks of training are used."""
+
+QUIRKS = {ZERO_BLOCKS: "big_bird", PADDED_ROWS: "longformer"}
+"""{quirk: the kind of backbone that has it}: FlexNeuART pads a Longformer's rows in place and no
+other whole document's."""
 
 
 class LongP(FirstP):
@@ -22,7 +31,6 @@ class LongP(FirstP):
     label = "LongP"
     paper = "Boytsov et al. 2022"
     family = "long context"
-    options = ("pool", "quirks")
     pair_encoder = WholeDocuments
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
@@ -42,11 +50,10 @@ class LongP(FirstP):
                 f"training.unit=passage has no effect with model {name}, whose one passage is the "
                 "document"
             )
+        check_quirks(config, tuple(QUIRKS), backbone.row_pooling(config.model.pool))
         for quirk in config.model.quirks:
-            if quirk != ZERO_BLOCKS:
-                raise unknown(f"quirk of model {name}", quirk, (ZERO_BLOCKS,))
-            if backbone.kind != "big_bird":
+            if backbone.kind != QUIRKS[quirk]:
                 raise BadInput(
-                    f"quirk {quirk} needs a backbone of kind big_bird, got {backbone.name} of kind "
-                    f"{backbone.kind}"
+                    f"quirk {quirk} needs a backbone of kind {QUIRKS[quirk]}, got {backbone.name} "
+                    f"of kind {backbone.kind}"
                 )

@@ -1,7 +1,6 @@
 """PARADE and its relatives: the chunk vectors of a document are aggregated, then scored once (Li et
 al. 2020; AvgP over [CLS] and the pretrained aggregators: Boytsov et al. 2022)."""
 
-from itertools import accumulate
 from typing import ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from rank_core.errors import BadInput
 from rank_core.models import poolings
 from rank_core.models.poolings import row_vectors
 from rank_core.models.ranker import Ranker, pad_chunks
-from rank_core.models.readers import UNMASKED, EqualChunks, check_quirks
+from rank_core.models.readers import UNMASKED, EqualChunks, check_quirks, first_rows
 from rank_core.models.vector_encoders import (
     RANDOM_POSITIONS,
     Part,
@@ -32,6 +31,11 @@ from rank_core.settings.config import Model, TrialConfig
 ELEMENTWISE = "elementwise-attention"
 """Weights over chunks for every dimension apart, softmax_p(W cls_p + b): the PARADE-Attn of the
 code that the numbers of Boytsov et al. 2022 come from."""
+
+SEQUENCE_2022 = "sequence-2022"
+"""The pretrained aggregator's input in the code of 2022 (FlexNeuART's branch pypi2021), which has
+no SEP: [cls_1 .. cls_n, C] of one segment, of which the first chunk's output is scored, not C's;
+with the query [C, q_1 .. q_m, cls_1 .. cls_n], of which C's is."""
 
 
 class Parade(Ranker):
@@ -223,13 +227,16 @@ class ParadePretrained(SecondEncoder):
 
     label = "PARADE-Transformer-pretrained"
     options = ("aggregator", "pool", "quirks")
+    QUIRKS = (UNMASKED, SEQUENCE_2022)
     OTHER_PLACES = 3  # C and two SEP
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
         self.aggregator = self.body("aggregator", settings)
         self.projection = projection(self.head.in_features, input_size(self.aggregator))
-        self.special_2H = random_special(self.aggregator)
+        self.as_in_2022 = SEQUENCE_2022 in settings.quirks
+        self.in_place = UNMASKED in settings.quirks
+        self.special_2H = random_special(self.aggregator, 1 if self.as_in_2022 else 2)
         self.head = self.head_over(self.aggregator)
 
     @classmethod
@@ -237,7 +244,8 @@ class ParadePretrained(SecondEncoder):
         """The aggregator has a place for everything it is given."""
         super().check(config, backbone)
         chunking = config.chunking
-        places = cls.OTHER_PLACES + len(document_spans("", chunking.max_document_tokens, chunking))
+        places = 1 if SEQUENCE_2022 in config.model.quirks else cls.OTHER_PLACES
+        places += len(document_spans("", chunking.max_document_tokens, chunking))
         what = "the chunks of a document"
         if cls.reads_tokens:
             places, what = places + chunking.max_query_tokens, f"the query and {what}"
@@ -246,14 +254,19 @@ class ParadePretrained(SecondEncoder):
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """Runs the aggregator over each document's chunk vectors and scores C's output."""
         part = Part(self.projection(cls_BPH), mask_BP, segment=1)
-        return self.score(read_first(self.aggregator, self.special_2H, [part]))
+        if not self.as_in_2022:
+            return self.score(read_first(self.aggregator, self.special_2H, [part]))
+        nothing_0H, c_1H = self.special_2H.tensor_split([0])
+        c = Part(c_1H.expand(len(cls_BPH), 1, -1), mask_BP[:, :1], segment=0)
+        return self.score(read_first(self.aggregator, nothing_0H, [part._replace(segment=0), c]))
 
 
 class ParadeWithQuery(ParadePretrained):
     """A pretrained encoder over [C, SEP, q_1 .. q_m, SEP, cls_1 .. cls_n, SEP].
 
     The aggregator sees the query: q are the encoder's outputs at the query's tokens beside the
-    first chunk; they pass the same linear map as the chunk vectors and have segment 0.
+    first chunk; they pass the same linear map as the chunk vectors and have segment 0. With the
+    quirk `unmasked-chunks` m is max_query_tokens, of which those after the query are masked.
     """
 
     label = "PARADE-Transformer-query"
@@ -268,12 +281,12 @@ class ParadeWithQuery(ParadePretrained):
         cls_BPH, mask_BP = pad_chunks(
             row_vectors(hidden_CLH, inputs.attention_mask_CL, self.pooling), batch.counts
         )
-        firsts = [0, *accumulate(batch.counts[:-1])]
-        first_B = torch.tensor(firsts, device=hidden_CLH.device)
+        first_B = torch.tensor(first_rows(batch.counts), device=hidden_CLH.device)
         length_B = inputs.query_length_C[first_B]
         longest = int(length_B.max())
         query_BQH = hidden_CLH[first_B, 1 : 1 + longest]
         mask_BQ = torch.arange(longest, device=hidden_CLH.device) < length_B[:, None]
+        mask_BQ &= inputs.attention_mask_CL[first_B, 1 : 1 + longest].bool()
         return self.aggregate_with(query_BQH, mask_BQ, cls_BPH, mask_BP)
 
     def aggregate_with(
@@ -286,4 +299,6 @@ class ParadeWithQuery(ParadePretrained):
                 Part(self.projection(query_BQH.to(exact)), mask_BQ, segment=0),
                 Part(self.projection(cls_BPH.to(exact)), mask_BP, segment=1),
             ]
-            return self.score(read_first(self.aggregator, self.special_2H, parts))
+            return self.score(
+                read_first(self.aggregator, self.special_2H, parts, in_place=self.in_place)
+            )

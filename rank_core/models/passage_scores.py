@@ -15,7 +15,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
 from rank_core.models.ranker import Ranker
-from rank_core.models.readers import UNMASKED, check_quirks
+from rank_core.models.readers import PADDED_ROWS, UNMASKED, check_quirks
 from rank_core.seeding import generator
 from rank_core.settings.config import Model, TrialConfig
 
@@ -38,7 +38,14 @@ class FirstP(ChunkScores):
 
     label = "FirstP"
     first_chunk_only = True
+    options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
     pool_scores = staticmethod(poolings.first)
+
+    @classmethod
+    def check(cls, config: TrialConfig, backbone: Backbone) -> None:
+        """The one quirk is that rows are padded in place."""
+        super().check(config, backbone)
+        check_quirks(config, (PADDED_ROWS,), backbone.row_pooling(config.model.pool))
 
 
 class ComparedChunks(ChunkScores):

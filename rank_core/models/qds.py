@@ -54,7 +54,7 @@ class SentenceReader(PairEncoder):
 
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
         """One chunk, cut where the encoder's positions end."""
-        document = self.tokens[doc_id][: self.chunking.max_document_tokens]
+        document = self.document(doc_id)
         starts = sentence_starts(document, self.cost_V)
         text = np.insert(document, starts, self.backbone.cls_id)
         limit = self.backbone.max_input_tokens - len(query) - NUM_SPECIAL

@@ -1,15 +1,15 @@
 """Cuts and layouts of documents other than sliding windows beside the query: disjoint chunks, whole
-documents, query and chunks apart, padding that competes."""
+documents, query and chunks apart, rows padded in place."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
-import torch
 from numpy import int32
 from numpy.typing import NDArray
 
-from rank_core.chunking.batches import Chunk, EncoderInput, PairEncoder
+from rank_core.chunking.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.chunks import Span, chunk_spans, document_spans
 from rank_core.errors import BadInput, unknown
 from rank_core.settings.config import TrialConfig
@@ -24,12 +24,12 @@ class OwnCuts(PairEncoder):
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
         """The chunks of one document beside `query`; never empty."""
-        document = self.tokens[doc_id][: self.chunking.max_document_tokens]
+        document = self.document(doc_id)
         spans = self.spans(document)
         # Chunks are dropped like the one-token windows of a document with a token per chunk.
         ones = replace(self.chunking, window=1, stride=1, max_document_tokens=len(spans))
         kept = document_spans(doc_id, len(spans), ones)
-        return [Chunk(query, document[slice(*spans[i])]) for i, _ in kept]
+        return self.rows(query, [document[slice(*spans[i])] for i, _ in kept])
 
 
 class EqualChunks(OwnCuts):
@@ -49,7 +49,7 @@ class WholeDocuments(PairEncoder):
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
         """One chunk."""
-        return [Chunk(query, self.tokens[doc_id][: self.chunking.max_document_tokens])]
+        return self.rows(query, [self.document(doc_id)])
 
 
 def require_whole_documents(config: TrialConfig) -> None:
@@ -64,22 +64,39 @@ def require_whole_documents(config: TrialConfig) -> None:
 
 
 NOTHING: NDArray[int32] = np.zeros(0, dtype=int32)
-NUM_MARKS = 3  # of a row: [CLS] [SEP] text [SEP]
 
 
 class ApartPairs(PairEncoder):
-    """A document is its query, then its chunks, each a row [CLS] [SEP] text [SEP] of its own."""
+    """A document is its query, then its chunks, each a row [CLS] [SEP] text [SEP] of its own.
+
+    The query's row has segment 0; a chunk's text and last [SEP] have segment 1.
+    """
 
     def rows(self, query: NDArray[int32], texts: Sequence[NDArray[int32]]) -> list[Chunk]:
         """The query's row and the chunks' rows."""
         return [Chunk(NOTHING, text) for text in (query, *texts)]
 
+    def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
+        """The rows of several documents as one batch."""
+        batch = super().collate(documents)
+        if batch.inputs.token_type_ids_CL is not None:
+            batch.inputs.token_type_ids_CL[first_rows(batch.counts)] = 0
+        return batch
+
+
+def first_rows(counts: Sequence[int]) -> list[int]:
+    """The row of a batch at which each document begins."""
+    return [0, *accumulate(counts[:-1])]
+
 
 UNMASKED = "unmasked-chunks"
-"""Every document is padded to max_document_tokens and cut as if the padding were text; every row
-is [CLS] query [SEP] chunk [SEP] with query and chunk padded in place, so that the last [SEP] keeps
-one place. Attention within a row never sees padding: a padding-only chunk reads the query and the
-marks. Windows begin wherever a text is left, also where another window has covered it."""
+"""Every document is padded to max_document_tokens and cut as if the padding were text; rows are
+padded in place. Attention within a row never sees padding: a padding-only chunk reads the query and
+the marks. Windows begin wherever a text is left, also where another window has covered it."""
+
+PADDED_ROWS = "padded-rows"
+"""Query and text of every row are padded in place, to max_query_tokens and to the length of a chunk
+of max_document_tokens tokens, so that text and last [SEP] have the same places in all rows."""
 
 PADDING = -1  # in chunks, until they are laid out
 
@@ -90,32 +107,38 @@ def check_quirks(config: TrialConfig, known: tuple[str, ...], pooling: str) -> N
     for quirk in config.model.quirks:
         if quirk not in known:
             raise unknown(f"quirk of model {config.model.name}", quirk, known)
-    if UNMASKED in config.model.quirks and pooling == "last":
-        raise BadInput(
-            f"quirk {UNMASKED} pads rows in place, so model.pool must be cls or mean, got last"
-        )
+        if quirk in (UNMASKED, PADDED_ROWS) and pooling == "last":
+            raise BadInput(
+                f"quirk {quirk} pads rows in place, so model.pool must be cls or mean, got last"
+            )
 
 
-class UnmaskedChunks(PairEncoder):
-    """All windows of a document of `max_document_tokens` tokens, whatever its own length."""
+class PaddedRows(PairEncoder):
+    """Rows [CLS] query [SEP] text [SEP] in which padding stands where query and text end."""
 
-    def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
-        """Chunks of equal length, the same number for every document."""
-        limits = self.chunking
-        text = self.tokens[doc_id][: limits.max_document_tokens]
-        spans = document_spans(doc_id, limits.max_document_tokens, limits)
-        padded = _padded(query, limits.max_query_tokens)
-        return [Chunk(padded, _padded(text[start:end], limits.window)) for start, end in spans]
+    def document(self, doc_id: str) -> NDArray[int32]:
+        """`max_document_tokens` tokens and padding: all documents are cut alike."""
+        return _padded(super().document(doc_id), self.chunking.max_document_tokens)
+
+    def rows(self, query: NDArray[int32], texts: Sequence[NDArray[int32]]) -> list[Chunk]:
+        """Rows of equal length; the first text is as long as any."""
+        size = len(texts[0])
+        padded = [_padded(text, size) for text in texts]
+        return super().rows(_padded(query, self.chunking.max_query_tokens), padded)
 
     def layout(self, chunks: Sequence[Chunk]) -> EncoderInput:
-        """Rows of one length, with masks of 0 at padding wherever it is."""
+        """Rows with masks of 0 at padding wherever it is."""
         rows = super().layout(chunks)
         absent_CL = rows.input_ids_CL == PADDING
         return rows._replace(
             input_ids_CL=rows.input_ids_CL.masked_fill(absent_CL, self.backbone.pad_id),
             attention_mask_CL=rows.attention_mask_CL.masked_fill(absent_CL, 0),
-            query_length_C=torch.tensor([int((c.query != PADDING).sum()) for c in chunks]),
         )
+
+
+def padded_in_place(kind: type[PairEncoder]) -> type[PairEncoder]:
+    """A reader that cuts as `kind` does and lays out padded rows."""
+    return type(f"Padded{kind.__name__}", (PaddedRows, kind), {})
 
 
 def _padded(tokens: NDArray[int32], size: int) -> NDArray[int32]:

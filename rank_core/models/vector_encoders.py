@@ -92,10 +92,10 @@ def output_size(body: nn.Module) -> int:
     return int(config.hidden_size)
 
 
-def random_special(body: nn.Module) -> nn.Parameter:
-    """C and SEP (2, H), each N(0, 1) / sqrt(H)."""
+def random_special(body: nn.Module, number: int = 2) -> nn.Parameter:
+    """C and SEP (2, H), or C alone (1, H), each N(0, 1) / sqrt(H)."""
     size = input_size(body)
-    return nn.Parameter(torch.randn(2, size) / size**0.5)
+    return nn.Parameter(torch.randn(number, size) / size**0.5)
 
 
 def own_special(setting: str, name: str) -> nn.Parameter:
@@ -116,13 +116,16 @@ def projection(from_size: int, to_size: int) -> nn.Module:
     return linear
 
 
-def read_first(body: nn.Module, special_2H: Tensor, parts: Sequence[Part]) -> Tensor:
+def read_first(
+    body: nn.Module, special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
+) -> Tensor:
     """out_BH: C's output over [C, SEP, part, SEP, ..., part, SEP]; C, which is written to place 0,
-    is read from there.
+    is read from there. `special_SH` is C and SEP, C alone, or neither.
 
-    Absent vectors leave no gap, so places do not depend on what else is in the batch.
+    Absent vectors leave no gap, so places do not depend on what else is in the batch; with
+    `in_place` they keep their places and are masked.
     """
-    x_BTH, mask_BT, segment_BT = pack(special_2H, parts)
+    x_BTH, mask_BT, segment_BT = pack(special_SH, parts, in_place=in_place)
     config: Any = body.config
     segments = getattr(config, "type_vocab_size", 0) > 1
     extra = {"token_type_ids": segment_BT} if segments else {}
@@ -131,18 +134,24 @@ def read_first(body: nn.Module, special_2H: Tensor, parts: Sequence[Part]) -> Te
     return first_BH
 
 
-def pack(special_2H: Tensor, parts: Sequence[Part]) -> tuple[Tensor, Tensor, Tensor]:
-    """(x_BTH, mask_BT, segment_BT) of the sequence, what is absent at its end. C and every SEP have
-    segment 0."""
+def pack(
+    special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(x_BTH, mask_BT, segment_BT) of the sequence, what is absent at its end or `in_place`. C and
+    every SEP have segment 0."""
     num_rows = len(parts[0].x_BNH)
-    c_B1H, sep_B1H = special_2H.to(parts[0].x_BNH.dtype)[:, None, None].expand(2, num_rows, 1, -1)
-    one_B1 = parts[0].mask_BN.new_ones(num_rows, 1)
-    pieces = [Part(c_B1H, one_B1, 0), Part(sep_B1H, one_B1, 0)]
+    c, sep = (
+        Part(special.expand(num_rows, -1, -1), parts[0].mask_BN.new_ones(num_rows, len(special)), 0)
+        for special in special_SH.to(parts[0].x_BNH.dtype).tensor_split([1])
+    )
+    pieces = [c, sep]
     for part in parts:
-        pieces += [part, Part(sep_B1H, one_B1, 0)]
+        pieces += [part, sep]
     x_BTH = torch.cat([x for x, _, _ in pieces], dim=1)
     mask_BT = torch.cat([mask for _, mask, _ in pieces], dim=1)
     segment_BT = torch.cat([mask.long() * segment for _, mask, segment in pieces], dim=1)
+    if in_place:
+        return x_BTH, mask_BT, segment_BT
     order_BT = (~mask_BT).byte().argsort(dim=1, stable=True)
     x_BTH = x_BTH.gather(1, order_BT[:, :, None].expand_as(x_BTH))
     return x_BTH, mask_BT.gather(1, order_BT), segment_BT.gather(1, order_BT)

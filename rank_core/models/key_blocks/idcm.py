@@ -135,7 +135,7 @@ class OverlappingChunks(PairEncoder):
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
         """A chunk per core; `max_chunks` keeps the first."""
         cut = self.chunking
-        document = self.tokens[doc_id][: cut.max_document_tokens]
+        document = self.document(doc_id)
         spans = overlapping_spans(len(document), cut.window, cut.stride)
         return [Chunk(query, document[s:e]) for s, e in spans[: cut.max_chunks or None]]
 

@@ -199,6 +199,34 @@ def test_a_quirk_of_big_bird_needs_a_big_bird(backbone, bird_folder):
         check_model(config_of(bird_folder, quirks=("zero",)), bird)
 
 
+def test_padded_rows_of_a_longformer_are_those_of_the_reference(backbone, tmp_path):
+    config = LongformerConfig(**SIZES | {"attention_window": [4, 4], "type_vocab_size": 1})
+    folder = folder_of(config, LongformerModel, backbone, tmp_path)
+    longformer, trial = resolve_backbone(str(folder)), config_of(folder, quirks=("padded-rows",))
+    check_model(trial, longformer)
+    with pytest.raises(BadInput, match="padded-rows needs a backbone of kind longformer, got"):
+        check_model(config_of(backbone.folder, quirks=("padded-rows",)), backbone)
+    text = np.arange(20, 50, dtype=np.int32)
+    pairs = LongP.reader(trial, longformer, {"d": text})
+    # Query and text are padded to 8 and 80 tokens; [CLS] query [SEP] are global, padding is not.
+    ids, seen = torch.zeros(2, 1, 3 + 8 + 80, dtype=torch.long)
+    ids[0, [0, 9, 90]] = torch.tensor([longformer.cls_id, longformer.sep_id, longformer.sep_id])
+    ids[0, 1:7], ids[0, 10:40] = torch.tensor(QUERY), torch.tensor(text)
+    seen[0, [*range(7), 9, *range(10, 40), 90]] = 1
+    everywhere = seen * (torch.arange(91) < 10)
+    theirs = LongformerModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    model = build_model(trial, longformer, init_seed=1).eval()
+    with torch.inference_mode():
+        score_B = model(pairs.collate([pairs.chunks(QUERY, "d")]))
+        batch = {"input_ids": ids, "attention_mask": seen, "global_attention_mask": everywhere}
+        expected_B = model.head(output(theirs, batch)[:, 0])[:, 0]
+    assert_close(score_B, expected_B, atol=1e-5, rtol=0)
+    plain = LongP.reader(config_of(folder), longformer, {"d": text})
+    with torch.inference_mode():
+        gap_B = model(plain.collate([plain.chunks(QUERY, "d")])) - score_B
+    assert gap_B.abs() > 1e-3
+
+
 def test_a_row_is_pooled_as_asked(backbone):
     models = {
         pool: build_model(config_of(backbone.folder, pool=pool), backbone, init_seed=1).eval()

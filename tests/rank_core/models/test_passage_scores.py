@@ -180,7 +180,7 @@ def test_rows_with_padding_in_place_are_those_of_the_reference(reader, backbone)
     seen = [1, 1, 1, 0, 1, 0, 0, 0, 0, 1]
     assert batch.inputs.attention_mask_CL.tolist() == [[*seen[:5], 1, *seen[6:]], seen, seen]
     assert batch.inputs.token_type_ids_CL.tolist() == [[0] * 5 + [1] * 5] * 3
-    assert batch.inputs.query_length_C.tolist() == [2, 2, 2]
+    assert batch.inputs.query_length_C.tolist() == [3, 3, 3], "places, padded ones too"
 
 
 def test_padded_documents_are_cut_wherever_text_is_left(reader):
@@ -218,10 +218,14 @@ def test_padding_that_competes_changes_scores_but_not_those_of_neighbours(model,
 def test_quirks_are_refused_where_they_mean_nothing(config, backbone):
     with pytest.raises(BadInput, match="unknown quirk of model maxp 'unmasked-chunk'; did you"):
         check_model(config("maxp", quirks=("unmasked-chunk",)), backbone)
-    with pytest.raises(BadInput, match=r"model\.quirks has no effect with model firstp"):
+    with pytest.raises(BadInput, match="unknown quirk of model firstp 'unmasked-chunks'"):
         check_model(config("firstp", DISJOINT, quirks=("unmasked-chunks",)), backbone)
-    with pytest.raises(BadInput, match="must be cls or mean, got last"):
-        check_model(config("maxp", quirks=("unmasked-chunks",), pool="last"), backbone)
+    with pytest.raises(BadInput, match=r"model\.quirks has no effect with model avgp"):
+        check_model(config("avgp", quirks=("unmasked-chunks",)), backbone)
+    for name, quirk in (("maxp", "unmasked-chunks"), ("firstp", "padded-rows")):
+        cut = DISJOINT if name == "firstp" else CHUNKING
+        with pytest.raises(BadInput, match="must be cls or mean, got last"):
+            check_model(config(name, cut, quirks=(quirk,), pool="last"), backbone)
 
 
 @pytest.mark.parametrize("name", ["sump", "avgp"])
