@@ -6,7 +6,7 @@
 #       --backbone bert-base-uncased
 #   sbatch --nodes=4 --gpus-per-node=4 cluster/slurm.sh sweeps/window_stride.py --num-workers 4 \
 #       --storage "$SCRATCH/rank"                      each trial on 4 GPUs, 4 trials side by side
-#   .venv/bin/python -m sweeps status "$SCRATCH/rank/window_stride"   how far it is
+#   .venv/bin/python -m sweeps status "$SCRATCH"/rank/window_stride/COLLECTION   how far it is
 #
 # Give it again after an interruption: a sweep goes on from the trials that are done. Two minutes
 # before its time is up the job interrupts the sweep and puts itself into the queue again.

@@ -81,7 +81,8 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "DIR is a sweep's folder, for example results/window_stride. COMMAND --help says more.",
+            "DIR is a sweep's folder, for example results/window_stride/python-docs.",
+            "COMMAND --help says more.",
         ]
     )
 

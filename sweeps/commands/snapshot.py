@@ -9,7 +9,7 @@ from typing import Any
 from rank_core.errors import BadInput
 from sweeps.store.driver_lock import LOCK, Driver, lock_state
 from sweeps.store.failures import lost_by_kind
-from sweeps.store.sweep_file import FILE, SweepFile, parse_sweep_file
+from sweeps.store.sweep_file import FILE, SweepFile, no_sweep, parse_sweep_file
 from sweeps.store.trial_events import EVENTS, TrialEvent
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import RESULT, Store
@@ -61,7 +61,10 @@ def take_snapshot(where: str) -> Snapshot:
     local = store.folder
     driver: Driver = lock_state(local / LOCK)
     live = driver == "alive"
-    file = parse_sweep_file(store.read_file(FILE, live=live), where)
+    content = store.read_file(FILE, live=live)
+    if content is None:
+        raise no_sweep(where, store.collections())
+    file = parse_sweep_file(content, where)
     state = read_state(store, live=live)
     started = {name: trial for name, trial in state.trials.items() if trial.attempts}
     if not store.is_local and driver == "gone" and not (local / LOCK).exists():

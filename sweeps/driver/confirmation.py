@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.files import write_json
 from rank_core.settings.config import TrialConfig
@@ -114,16 +115,33 @@ class Shortlist:
 
 
 def confirmation_name(sweep: str) -> str:
-    """The name, and the folder in the storage, of the sweep that confirms `sweep`."""
+    """The name of the sweep that confirms `sweep`."""
     return f"{sweep}-confirm"
 
 
-def find_shortlist(experiment: Experiment, options: Options) -> Shortlist:
+def confirmation_stores(experiment: Store, options: Options) -> tuple[Store, Store]:
+    """The stores of the finished sweep (on the collection that is asked for, else on the only one
+    there is) and of its confirmation."""
+    first = experiment
+    if options.collection:
+        first = experiment.of(load_collection(options.collection))
+    elif collections := experiment.collections():
+        if len(collections) > 1:
+            raise BadInput(
+                f"--confirm needs --collection where there are several, found in "
+                f"{experiment.root}: {', '.join(collections)}"
+            )
+        first = Store(experiment.storage, f"{experiment.sweep}/{collections[0]}")
+    name = first.sweep.removeprefix(experiment.sweep)
+    return first, Store(experiment.storage, confirmation_name(experiment.sweep) + name)
+
+
+def find_shortlist(first: Store, confirmation: Store, options: Options) -> Shortlist:
     """The shortlist that is frozen already, or a new one from the finished sweep; writes none."""
-    path = Store(options.storage, confirmation_name(experiment.name)).pull_file(FILE)
+    path = confirmation.pull_file(FILE)
     if path.exists():
         return read_shortlist(path)
-    chosen = choose(Store(options.storage, experiment.name))
+    chosen = choose(first)
     return replace(chosen, fresh_seeds=chosen.seeds(options))
 
 
@@ -167,7 +185,7 @@ def _finished_sweep(store: Store) -> Sweep:
     if missing:
         raise BadInput(
             f"--confirm needs a finished sweep, whose folder holds {', '.join(FILES)}; "
-            f"{store.root} has no {', '.join(missing)}. Run {store.sweep} without --confirm first"
+            f"{store.root} has no {', '.join(missing)}. Run the sweep without --confirm first"
         )
     sweep = load_sweep(store.folder)
     trials = sweep.trials[sweep.trials["cell"] == sweep.baseline]

@@ -6,7 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
-from sweeps.driver.confirmation import Shortlist, find_shortlist, freeze
+from sweeps.driver.confirmation import (
+    Shortlist,
+    confirmation_stores,
+    find_shortlist,
+    freeze,
+)
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.driver.results import summary_rows, write_results
 from sweeps.engine import EngineLost, local
@@ -38,22 +43,30 @@ DRAIN_SECONDS = 60.0
 def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
     """Plans and runs what the options ask for; returns the exit code. A confirmation is a sweep
     over the frozen pair of a finished one."""
+    store = Store(options.storage, experiment.name)
     if not options.confirm:
-        return _sweep(experiment, options, argv)
-    shortlist = find_shortlist(experiment, options)
+        return _sweep(experiment, options, argv, store)
+    first, store = confirmation_stores(store, options)
+    shortlist = find_shortlist(first, store, options)
     options = replace(options, seeds=shortlist.seeds(options))
-    return _sweep(shortlist.experiment(experiment), options, argv, shortlist)
+    return _sweep(shortlist.experiment(experiment), options, argv, store, shortlist)
 
 
 def _sweep(
-    experiment: Experiment, options: Options, argv: list[str], shortlist: Shortlist | None = None
+    experiment: Experiment,
+    options: Options,
+    argv: list[str],
+    store: Store,
+    shortlist: Shortlist | None = None,
 ) -> int:
-    store = Store(options.storage, experiment.name)
+    """`store` is the confirmation's own, or the experiment's."""
     tracking_uri = options.tracking_uri or default_tracking_uri(store)
     check_tracking_uri(tracking_uri)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
     if shortlist:
         shortlist.check(plan)
+    else:
+        store = store.of(plan.inputs.collection)
     if options.dry_run:
         _dry_run(plan, store, options)
         return DONE
@@ -89,7 +102,7 @@ def _drive(
         say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
     say("")
     _describe(search, store, argv, options, redact_text(tracking_uri))
-    uploader = Uploader(store.folder, tracking_uri, experiment_name(plan, store))
+    uploader = Uploader(store.folder, tracking_uri, experiment_name(store))
     uploader.start()
     try:
         if not search.over:
@@ -108,7 +121,7 @@ def _drive(
             f"{table.log.path}. Send them later: python -m sweeps sync {store.folder}"
         )
     elif report:
-        summary = f"{experiment_name(plan, store)}/summary"
+        summary = f"{experiment_name(store)}/summary"
         log_summary(tracking_uri, summary, summary_rows(report.folder), report.folder)
     say(report.text if report else "no trial has finished: there is nothing to report")
     return _ending(search, table, held_back)
@@ -121,7 +134,7 @@ def _describe(
     description = replace(
         manifest(search.plan, argv),
         alpha=options.alpha,
-        experiment=experiment_name(search.plan, store),
+        experiment=experiment_name(store),
         tracking_uri=tracking_uri,
     )
     write_description(store.folder, search.plan, description)
@@ -161,13 +174,13 @@ def _known(table: TrialTable, finished: set[str], store: Store) -> Known:
 
 def default_tracking_uri(store: Store) -> str:
     """A database beside the sweeps; for a remote storage, in its mirror on this machine."""
-    return f"sqlite:///{store.folder.parent.absolute() / 'mlflow.db'}"
+    folder = Path(store.all_sweeps) if store.is_local else store.folder.parent.absolute()
+    return f"sqlite:///{folder / 'mlflow.db'}"
 
 
-def experiment_name(plan: Plan, store: Store) -> str:
+def experiment_name(store: Store) -> str:
     """MLflow's name of the sweep: other storages and collections are other experiments."""
-    collection = Path(plan.inputs.collection.name).name
-    return f"rank/{plan.experiment.name}-{collection}-{store.identity}"
+    return f"rank/{store.sweep.replace('/', '-')}-{store.identity}"
 
 
 def _dry_run(plan: Plan, store: Store, options: Options) -> None:

@@ -29,7 +29,7 @@ BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # `ray up` leaves it on the hea
 FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files, and folders of files."""
 NOT_CONFIRMED = (
-    *("collection", "backbone", "model", "init_from", "profile"),
+    *("backbone", "model", "init_from", "profile"),
     *("search", "num_configs", "search_seed", "race_delta", "halving_eta", "halving_min_epochs"),
 )
 """Flags that would change what is confirmed."""
@@ -289,10 +289,10 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
     found = [*flags, *["--smoke-test"] * arguments.smoke_test, *(f"{name}=" for name in settings)]
     if found:
         raise BadInput(
-            "--confirm takes all settings from the finished sweep; beside it stand only --storage, "
-            "--seeds, --num-seeds, --engine, --num-workers, --cpus-per-worker, --gpus-per-worker, "
-            "--checkpoint-minutes, --checkpoint-gib, --max-gpu-hours, --deadline, "
-            f"--tracking-uri and --dry-run, got {', '.join(found)}"
+            "--confirm takes all settings from the finished sweep; beside it stand only "
+            "--collection, --storage, --seeds, --num-seeds, --engine, --num-workers, "
+            "--cpus-per-worker, --gpus-per-worker, --checkpoint-minutes, --checkpoint-gib, "
+            f"--max-gpu-hours, --deadline, --tracking-uri and --dry-run, got {', '.join(found)}"
         )
 
 

@@ -70,12 +70,12 @@ class Sweep:
 
 def load_sweep(folder: Path) -> Sweep:
     """The sweep in `folder`, or a `BadInput` that names the file and the rule it breaks."""
+    file = read_sweep_file(folder)
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         raise BadInput(
             f"a sweep folder holds {', '.join(FILES)}; {folder} has no {', '.join(missing)}"
         )
-    file = read_sweep_file(folder)
     trials = _trials(folder / "trials.parquet", file.cells, file.seeds)
     table = _table(folder / "per_query.parquet", SCORE_COLUMNS)
     scores = _scores(

@@ -2,7 +2,7 @@
 Read, checked and written here alone."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,17 @@ def read_sweep_file(folder: Path) -> SweepFile:
     """The description in a sweep's folder; raises `BadInput` where there is none or it is
     damaged."""
     path = folder / FILE
-    return parse_sweep_file(path.read_bytes() if path.is_file() else None, str(folder))
+    if not path.is_file():
+        raise no_sweep(str(folder), sorted(one.parent.name for one in folder.glob(f"*/{FILE}")))
+    return parse_sweep_file(path.read_bytes(), str(folder))
+
+
+def no_sweep(where: str, inside: Sequence[str]) -> BadInput:
+    """The error of a folder that is none of a sweep, and the sweeps `inside` it."""
+    found = f"; it holds the folders of sweeps: {', '.join(inside)}" if inside else ""
+    return BadInput(
+        f"DIR must be a sweep's folder, which holds {FILE}; found none in {where}{found}"
+    )
 
 
 def update_sweep_file(folder: Path, **facts: Any) -> bool:
@@ -93,11 +103,8 @@ def update_sweep_file(folder: Path, **facts: Any) -> bool:
     return True
 
 
-def parse_sweep_file(content: bytes | None, where: str) -> SweepFile:
-    """The same from the file's bytes, None where there is no file; `where` is the folder for
-    people."""
-    if content is None:
-        raise BadInput(f"DIR must be a sweep's folder, which holds {FILE}; found none in {where}")
+def parse_sweep_file(content: bytes, where: str) -> SweepFile:
+    """The same from the file's bytes; `where` is the folder for people."""
     path = f"{where}/{FILE}"
     try:
         described = json.loads(content)

@@ -1,9 +1,11 @@
 """The trial store: finished trials by content-addressed name, in a folder or any fsspec URI.
 
+A sweep has the folder STORAGE/EXPERIMENT/COLLECTION, such as `results/window_stride/python-docs`.
 `runs/<cell>-seed<seed>/result.json` is written last, so its presence means that a trial is whole.
 """
 
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable
@@ -16,7 +18,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
+from rank_core.records import Collection
 from rank_core.seeding import derive
+from sweeps.store.sweep_file import FILE, parse_sweep_file
 
 if TYPE_CHECKING:
     from sweeps.plan.plan import Trial
@@ -34,8 +38,9 @@ LEFT_FOR_OTHERS = {
 
 
 class Store:
-    """One sweep's results. `folder` is where the driver reads and writes them: the storage itself
-    where that is a folder, else a mirror on the local disk that `push` and `pull` keep in step."""
+    """One sweep's results, or an experiment's, with a folder for each collection. `folder` is where
+    the driver reads and writes them: the storage itself where that is a folder, else a mirror on
+    the local disk that `push` and `pull` keep in step."""
 
     def __init__(self, storage: str, sweep: str) -> None:
         self.storage, self.sweep = storage, sweep
@@ -55,6 +60,32 @@ class Store:
         self.root = f"{self.all_sweeps}/{sweep}"
         mirror = cache_root() / "mirrors" / f"{derive(0, self.root):016x}"
         self.folder = Path(self.root) if self.is_local else mirror
+
+    def of(self, collection: Collection) -> "Store":
+        """The store of this experiment on a collection, which is named as the collection. Where
+        that folder is of other contents, this collection's has six digits of its own besides."""
+        name = folder_name(collection.name)
+        plain, apart = (
+            Store(self.storage, f"{self.sweep}/{name}{suffix}")
+            for suffix in ("", f"-{collection.content_hash[:6]}")
+        )
+        return plain if plain._contents() in ("", collection.content_hash) else apart
+
+    def _contents(self) -> str:
+        """The hash of the collection that the sweep is over; empty where there is no sweep, or
+        nothing of it can be read."""
+        content = self.read_file(FILE)
+        try:
+            file = parse_sweep_file(content or b"", self.root)
+        except BadInput:
+            return ""
+        return str(file.collection.get("content_hash", ""))
+
+    def collections(self) -> list[str]:
+        """The names of the folders with a sweep that this experiment's folder holds."""
+        self.fs.invalidate_cache()
+        paths = self.fs.glob(f"{self.root}/*/{FILE}")
+        return sorted(str(path).split("/")[-2] for path in paths)
 
     @property
     def identity(self) -> str:
@@ -137,7 +168,9 @@ class Store:
         """{name: folder} of the trials that other sweeps had finished when this was first asked."""
         self.fs.invalidate_cache()
         found: dict[str, str] = {}
-        for path in sorted(self.fs.glob(f"{self.all_sweeps}/*/runs/*/{RESULT}")):
+        # Version 0.1 had no folder for the collection.
+        depths = [f"{self.all_sweeps}/{depth}/runs/*/{RESULT}" for depth in ("*/*", "*")]
+        for path in [path for depth in depths for path in sorted(self.fs.glob(depth))]:
             folder = str(path).rpartition("/")[0]
             name = folder.rpartition("/")[2]
             if not folder.startswith(f"{self.root}/") and not name.startswith(ARRIVING):
@@ -198,7 +231,7 @@ class Store:
             return mirror.read_bytes()
         try:
             return bytes(self.fs.cat_file(f"{self.root}/{name}"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return mirror.read_bytes() if mirror.exists() else None
         except Exception as error:  # every filesystem has its own kinds
             raise BadInput(
@@ -215,6 +248,12 @@ class Store:
                 self.fs.put(f"{path}/", f"{self.root}/{name}/", recursive=True)
             elif path.exists():
                 self.fs.put_file(str(path), f"{self.root}/{name}")
+
+
+def folder_name(collection: str) -> str:
+    """A collection's name as every file system takes it: `python-docs-debias-seed-2` for
+    `python-docs|debias(seed=2)`."""
+    return re.sub(r"[^\w.+-]+", "-", collection).strip("-.")[:80] or "collection"
 
 
 def _left(trial: "Trial") -> list[str]:

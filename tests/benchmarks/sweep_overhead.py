@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
         wall = time.perf_counter() - start
         if sweep.returncode:
             raise SystemExit(f"the sweep failed:\n{sweep.stdout}{sweep.stderr}")
-        intervals = computed(Path(storage) / SWEEP)
+        intervals = computed(Path(storage) / SWEEP / "python-docs")
     slots = int(sweep.stdout.split(" slot(s)")[0].rsplit(maxsplit=1)[-1])
     sizes = [end - begin for begin, end in intervals]
     ideal = sum(sizes) / slots

@@ -129,7 +129,7 @@ def test_ray_submit_runs_a_sweep_on_every_node_of_the_cluster(cluster: Cluster):
         *("--smoke-test", "--storage", f"{SHARED}/submitted"),
     )
     assert f"on {cpus} slot(s)" in output
-    sweep = cluster.shared / "submitted" / "window_stride"
+    sweep = cluster.shared / "submitted" / "window_stride/python-docs"
     assert _statuses(sweep) == {"done"}
     assert (sweep / "report" / "index.html").exists()
     # The script travelled alone, and stands where Ray puts it.
@@ -143,7 +143,7 @@ def test_a_job_runs_a_sweep_and_ends_with_its_state(cluster: Cluster):
         sweep = ["python", "-m", "sweeps.window_stride", "--smoke-test", "--seeds", "7"]
         output = cluster.run(*submit, "--", *sweep, "--storage", f"{SHARED}/job")
     assert "succeeded" in output
-    assert _statuses(cluster.shared / "job" / "window_stride") == {"done"}
+    assert _statuses(cluster.shared / "job" / "window_stride/python-docs") == {"done"}
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def test_a_node_killed_in_mid_sweep_costs_time_and_no_trial(cluster: Cluster):
     """Two workers per trial, on whichever nodes; then one node's raylet is killed."""
     words = "--smoke-test --num-seeds 2 --num-workers 2 chunking.window=48 chunking.stride=32"
     lasting = "training.max_steps=60 training.num_epochs=60"
-    sweep = cluster.shared / "killed" / "window_stride"
+    sweep = cluster.shared / "killed" / "window_stride/python-docs"
     log = cluster.shared / "killed.log"
     submit = ["ray", "submit", CONFIG, "sweeps/window_stride.py", "--", *words.split()]
     with log.open("w") as output:
@@ -214,11 +214,13 @@ def test_a_node_killed_in_mid_sweep_costs_time_and_no_trial(cluster: Cluster):
     assert trials["status"].tolist() == ["done"] * 4
     assert trials["attempts"].max() >= 2, log.read_text()  # the kill hit a trial
     assert len(list(sweep.glob("runs/*-seed*/result.json"))) == 4
-    status = cluster.on_head(f"python -m sweeps status {SHARED}/killed/window_stride")
+    status = cluster.on_head(f"python -m sweeps status {SHARED}/killed/window_stride/python-docs")
     # However the line is broken.
     assert "has taken everything (http://127.0.0.1:5000)" in " ".join(status.split())
     fetched = f"{HOME}/fetched"
-    cluster.run("ray", "rsync-down", CONFIG, f"{SHARED}/killed/window_stride/report/", fetched)
+    cluster.run(
+        "ray", "rsync-down", CONFIG, f"{SHARED}/killed/window_stride/python-docs/report/", fetched
+    )
     page = (cluster.laptop.disk / "fetched" / "index.html").read_bytes()
     assert page == (sweep / "report" / "index.html").read_bytes() and b"MaxP 48/32" in page
 

@@ -38,7 +38,7 @@ class Sweep:
 
     @property
     def folder(self) -> Path:
-        return self.storage / "window_stride"
+        return self.storage / "window_stride" / "woods"
 
     @property
     def text(self) -> str:
@@ -146,7 +146,7 @@ def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., R
     from sweeps.driver.command import main
     from sweeps.window_stride import EXPERIMENT
 
-    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+    inputs = {"--collection": str(collection_folder), "--backbone": str(backbone_folder)}
 
     def run(
         storage: Path,
@@ -156,7 +156,8 @@ def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., R
         actions: Mapping[str, Callable[[], object]] = MappingProxyType({}),
     ) -> Ran:
         out = _Output(actions)
-        given = [] if "--confirm" in words else inputs
+        own = {} if "--confirm" in words else inputs
+        given = [word for flag in own.items() if flag[0] not in words for word in flag]
         words = (*given, "--engine", "local", "--storage", str(storage), *words)
         ended: int | None = None
         log = logging.StreamHandler(out)
@@ -167,7 +168,7 @@ def run_local(backbone_folder: Path, collection_folder: Path) -> Callable[..., R
         finally:
             logging.getLogger().removeHandler(log)
         assert ended == code, out.getvalue()
-        return Ran(storage, storage / experiment.name, out.getvalue())
+        return Ran(storage, storage / experiment.name / "woods", out.getvalue())
 
     return run
 

@@ -30,7 +30,9 @@ def confirm(storage, run_local) -> RunConfirm:
 
 
 def test_winner_and_baseline_are_trained_again_with_fresh_seeds(storage, confirm):
-    first, folder = storage / "window_stride", storage / "window_stride-confirm"
+    first, folder = (
+        storage / name / "woods" for name in ("window_stride", "window_stride-confirm")
+    )
     planned = confirm("--tracking-uri", "none", "--dry-run")
     assert "2 cells x 2 seeds = 4" in planned and not folder.exists()
 

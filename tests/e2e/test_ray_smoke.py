@@ -66,13 +66,13 @@ def test_the_same_command_again_launches_nothing_and_needs_no_ray(ray_smoke, run
     imports = [sys.executable, "-X", "importtime"][1:]
     script = str(ROOT / "sweeps" / "window_stride.py")
     copy = shutil.copytree(ray_smoke.storage, tmp_path / "results")
-    before = (copy / "window_stride" / "per_query.parquet").read_bytes()
+    before = (copy / "window_stride/woods" / "per_query.parquet").read_bytes()
     again = run_sweep(copy, "--smoke-test", program=[*imports, script])
     assert "nothing to launch" in again.text and "of which 6 are done already" in again.text
     modules = set(re.findall(r"\| +([\w.]+)$", again.text, re.MULTILINE))
     assert "torch" in modules
     assert modules.isdisjoint({"ray", "transformers.modeling_utils"})
-    assert (copy / "window_stride" / "per_query.parquet").read_bytes() == before
+    assert (copy / "window_stride/woods" / "per_query.parquet").read_bytes() == before
 
 
 FRESH = """
@@ -112,7 +112,7 @@ from rank_core.settings.config import TrialConfig
 from sweeps.engine.trial_task import TrialTask, attempt
 folder, storage = map(Path, sys.argv[1:])
 config = TrialConfig().override(json.loads((folder / "config.json").read_text()))
-task = TrialTask(folder.name, config, 0, str(storage), "window_stride", 1, Cadence())
+task = TrialTask(folder.name, config, 0, str(storage), "window_stride/woods", 1, Cadence())
 [*_, end] = attempt(task)
 print(json.dumps([end.status, end.traceback, sorted({"mlflow", "optuna"} & set(sys.modules))]))
 """
@@ -120,9 +120,9 @@ print(json.dumps([end.status, end.traceback, sorted({"mlflow", "optuna"} & set(s
 
 def test_a_trials_process_imports_no_mlflow(ray_smoke, tmp_path):
     folder = trial_folders(ray_smoke)[0]
-    (tmp_path / "other" / "window_stride").mkdir(parents=True)  # as the driver has
+    (tmp_path / "other/window_stride/woods").mkdir(parents=True)  # as the driver has
     command = [sys.executable, "-c", WORKER, str(folder), str(tmp_path / "other")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == ["done", "", []]
-    assert (tmp_path / "other/window_stride/runs" / folder.name / "result.json").exists()
+    assert (tmp_path / "other/window_stride/woods/runs" / folder.name / "result.json").exists()

@@ -126,7 +126,7 @@ def test_mlflow_has_one_finished_run_per_trial(smoke, read_mlflow):
 
 
 def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_local):
-    folder = copy / "window_stride"
+    folder = copy / "window_stride" / "woods"
     before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
     more = run_local(copy, "--smoke-test", "--num-seeds", "3", "--tracking-uri", "none")
     assert "3 cells x 3 seeds = 9, of which 6 are done already" in more.text
@@ -141,6 +141,27 @@ def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_loca
     assert len(trial_folders(folder)) == 10
     assert "MaxP 64/48" in (folder / "report" / "table.md").read_text()
     assert "MaxP 32/24" not in (folder / "report" / "table.md").read_text()
+
+
+def test_a_second_collection_of_the_same_name_leaves_the_first_one_alone(
+    copy, run_local, collection_folder, tmp_path
+):
+    other = shutil.copytree(collection_folder, tmp_path / "woods")
+    documents = (other / "docs.jsonl").read_text()
+    (other / "docs.jsonl").write_text(documents.replace("harbour", "northern"))
+    first = copy / "window_stride" / "woods"
+    before = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
+    words = ("--smoke-test", "--num-seeds", "1", "--tracking-uri", "none")
+    second = run_local(copy, *words, "--collection", str(other))
+    [folder] = {path.parent for path in first.parent.glob("*/sweep.json")} - {first}
+    assert f"Report: {folder}/report/index.html" in second.text
+    assert {path: path.read_bytes() for path in before} == before
+    names = [json.loads((one / "sweep.json").read_text())["collection"] for one in (first, folder)]
+    assert [one["name"] for one in names] == ["woods", "woods"]
+    assert folder.name == f"woods-{names[1]['content_hash'][:6]}"
+    assert len(trial_folders(folder)) == 3
+    again = run_local(copy, "--smoke-test", "--tracking-uri", "none")
+    assert "nothing to launch" in again.text and f"Report: {first}/report" in again.text
 
 
 def test_what_the_machine_can_never_run_is_refused(run_local, tmp_path):

@@ -87,7 +87,7 @@ def finished(
     words = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
     words += ["--smoke-test", "--engine", "local", "--tracking-uri", "none"]
     assert main(EXPERIMENT, [*words, "--storage", str(storage)], doc=None) == 0
-    return storage / EXPERIMENT.name
+    return storage / EXPERIMENT.name / "woods"
 
 
 @pytest.mark.slow

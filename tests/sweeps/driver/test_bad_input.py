@@ -263,9 +263,9 @@ def test_a_folder_that_is_no_checkpoint_is_refused(refused, tmp_path):
 def test_a_second_driver_on_the_same_storage_is_refused(inputs_words, tmp_path, capsys):
     from filelock import FileLock
 
-    folder = tmp_path / "results" / "window_stride"
+    folder = tmp_path / "results" / "window_stride" / "woods"
     folder.mkdir(parents=True)
-    argv = [*inputs_words, "--storage", str(folder.parent)]
+    argv = [*inputs_words, "--storage", str(folder.parents[1])]
     with FileLock(folder / ".driver.lock"):
         assert main(EXPERIMENT, argv, doc=None) == 2
     message = capsys.readouterr().err

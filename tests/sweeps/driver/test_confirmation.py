@@ -1,6 +1,7 @@
 """Confirmations: what is chosen, what is frozen, what is refused, what the report says."""
 
 import json
+import shutil
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from sweeps.driver.confirmation import (
     FILE,
     Shortlist,
     choose,
+    confirmation_stores,
     find_shortlist,
     freeze,
     read_shortlist,
@@ -27,6 +30,7 @@ from sweeps.report.load import load_sweep
 from sweeps.report.reliability import assess
 from sweeps.report.sections.reliability import reliability_sentences
 from sweeps.store.plan_description import manifest
+from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 from sweeps.window_stride import EXPERIMENT
@@ -59,7 +63,9 @@ def asked(storage: Path | str, *words: str) -> Options:
 
 
 def found(storage: Path | str, *words: str) -> Shortlist:
-    return find_shortlist(EXPERIMENT, asked(storage, *words))
+    options = asked(storage, *words)
+    stores = confirmation_stores(Store(options.storage, EXPERIMENT.name), options)
+    return find_shortlist(*stores, options)
 
 
 def test_the_winner_is_the_best_on_dev_and_never_the_baseline(tmp_path):
@@ -79,6 +85,27 @@ def test_a_sweep_in_a_remote_storage_is_chosen_from_alike(tmp_path):
     freeze(confirmation, found(remote.storage))
     (confirmation.folder / FILE).unlink()  # another machine has another mirror
     assert read_shortlist(confirmation.pull_file(FILE)) == choose(local)
+
+
+def test_the_collection_is_named_where_there_are_several(tmp_path, collection_folder):
+    first = first_sweep(tmp_path)
+    own = load_collection(str(collection_folder)).content_hash
+    for name, contents in (("woods", "0000000000000000"), ("woods-" + own[:6], own)):
+        shutil.copytree(first.folder, tmp_path / "several" / "window_stride" / name)
+        path = tmp_path / "several" / "window_stride" / name / "sweep.json"
+        update_sweep_file(path.parent, collection={"name": "woods", "content_hash": contents})
+    experiment = Store(str(tmp_path / "several"), "window_stride")
+    with pytest.raises(BadInput, match=rf"needs --collection .*: woods, woods-{own[:6]}$"):
+        confirmation_stores(experiment, asked(experiment.storage))
+    options = asked(experiment.storage, "--collection", str(collection_folder))
+    stores = confirmation_stores(experiment, options)
+    assert [store.sweep for store in stores] == [
+        f"{name}/woods-{own[:6]}" for name in ("window_stride", "window_stride-confirm")
+    ]
+    assert find_shortlist(*stores, options) == choose(first)
+    shutil.rmtree(stores[0].folder)
+    [left, _] = confirmation_stores(experiment, asked(experiment.storage))
+    assert left.sweep == "window_stride/woods", "the only one needs no name"
 
 
 def test_no_test_value_moves_the_choice(tmp_path):
@@ -122,7 +149,7 @@ def test_without_a_finished_sweep_there_is_nothing_to_confirm(tmp_path):
         found(tmp_path)
     store = first_sweep(tmp_path)
     (store.folder / "per_query.parquet").unlink()
-    with pytest.raises(BadInput, match=r"has no per_query\.parquet. Run window_stride without"):
+    with pytest.raises(BadInput, match=r"has no per_query\.parquet. Run the sweep without"):
         found(tmp_path)
 
 
@@ -238,7 +265,7 @@ def swept_for_real(plan_of, tmp_path, leave_result) -> Plan:
 
 def test_the_confirmed_cells_are_the_first_ones_to_the_last_setting(swept_for_real, tmp_path):
     first, options = swept_for_real, asked(tmp_path / "results")
-    shortlist = find_shortlist(EXPERIMENT, options)
+    shortlist = found(tmp_path / "results")
     options = replace(options, seeds=shortlist.seeds(options))
     plan = make_plan(shortlist.experiment(EXPERIMENT), options, shortlist.base)
     shortlist.check(plan)

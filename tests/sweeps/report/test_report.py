@@ -356,7 +356,7 @@ def test_the_command_prints_the_report_and_refuses_another_folder(
     assert main([str(folder)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("window_stride: Which window") and "index.html" in printed
-    with pytest.raises(BadInput, match=r"has no sweep\.json"):
+    with pytest.raises(BadInput, match=r"found none in .* it holds the folders of sweeps: sweep$"):
         main([str(tmp_path)])
 
 

@@ -47,10 +47,20 @@ def test_fields_that_nobody_knows_are_passed_over():
     assert parse_sweep_file(json.dumps(content).encode(), "x") == SWEEP
 
 
+def test_a_folder_that_is_no_sweeps_is_refused_with_the_sweeps_in_it(tmp_path):
+    message = f"DIR must be a sweep's folder, which holds sweep.json; found none in {tmp_path}"
+    with pytest.raises(BadInput, match=f"{message}$"):
+        read_sweep_file(tmp_path)
+    for name in ("woods", "lakes"):
+        (tmp_path / name).mkdir()
+        SWEEP.write(tmp_path / name)
+    with pytest.raises(BadInput, match=r"; it holds the folders of sweeps: lakes, woods$"):
+        read_sweep_file(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "DIR must be a sweep's folder, which holds sweep.json; found none in there"),
         (b'{"sweep": "\xff"}', "there/sweep.json: must be UTF-8 text"),
         (b'{\n"sweep": oops}', "there/sweep.json:2: not valid JSON"),
         (b"[1]", "must hold one JSON object, got list"),

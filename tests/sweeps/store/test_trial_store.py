@@ -12,7 +12,9 @@ import pytest
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.errors import BadInput
+from rank_core.records import Collection
 from rank_core.settings.config import TrialConfig
+from sweeps.store.sweep_file import Cell, SweepFile
 from sweeps.store.trial_events import EVENTS, append_lines
 from sweeps.store.trial_store import Store
 
@@ -32,6 +34,12 @@ def own_mirrors(tmp_path, monkeypatch):
 
     elsewhere()
     return elsewhere
+
+
+def described(**facts):
+    """The file of a sweep of one cell."""
+    words = {"sweep": "ws", "question": "Which?", "split": "test", "primary": "P@1"}
+    return SweepFile(**words, measures=("P@1",), baseline="a", cells=(Cell("a"),), **facts)
 
 
 def opened(storage, name="sweep"):
@@ -210,6 +218,47 @@ def test_where_the_disk_knows_no_links_files_are_copied(tmp_path, leave_result, 
     assert not (ours.folder / "runs/a-seed1/result.json").samefile(
         theirs.folder / "runs/a-seed1/result.json"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("python-docs", "python-docs"),
+        ("python-docs|debias(seed=2)", "python-docs-debias-seed-2"),
+        ("robust04-title@folds.json#s1", "robust04-title-folds.json-s1"),
+        ("beir/nfcorpus/test", "beir-nfcorpus-test"),
+        ("../..", "collection"),
+        ("x" * 300, "x" * 80),
+    ],
+)
+def test_a_collection_has_a_folder_that_every_file_system_takes(storage, own_mirrors, name, folder):
+    store = Store(storage, "ws").of(Collection(name, "0" * 16, {}, {}))
+    assert store.sweep == f"ws/{folder}" and store.root.endswith(f"/ws/{folder}")
+
+
+def test_another_collection_of_the_same_name_has_a_folder_of_its_own(storage, own_mirrors):
+    experiment = Store(storage, "ws")
+    mine, other = (Collection("woods", digit * 16, {}, {}) for digit in "ab")
+    assert experiment.collections() == []
+    for _ in range(2):
+        for collection, folder in ((mine, "ws/woods"), (other, "ws/woods-bbbbbb")):
+            store = experiment.of(collection)
+            assert store.sweep == folder
+            store.open()
+            description = described(collection={"content_hash": collection.content_hash})
+            description.write(store.folder)
+            store.push("sweep.json")
+    assert experiment.collections() == ["woods", "woods-bbbbbb"]
+
+
+def test_trials_are_taken_over_from_other_collections_and_from_folders_of_version_01(
+    storage, own_mirrors, leave_result
+):
+    for number, name in enumerate(("ws", "ws/woods", "counts/woods-bbbbbb"), start=1):
+        leave_result(opened(storage, name), f"a-seed{number}")
+    ours = opened(storage, "counts/woods")
+    names = {f"a-seed{number}" for number in (1, 2, 3)}
+    assert ours.adopt(trials(*names)) == names == ours.finished()
 
 
 def test_checkpoints_are_where_every_node_sees_them_and_can_be_dropped(storage, own_mirrors):
