@@ -97,19 +97,19 @@ def _options(name: str, kind: type[ListRanker]) -> tuple[str, ...]:
 def profile_text(stated: Profile) -> str:
     """A profile beside its reference, in the terminal: settings, those of single models, quirks,
     what is not the same, what other runs set."""
-    quirks = [(model, ", ".join(names)) for model, names in stated.quirks.items()]
-    tables = [
-        ("", ("setting", "value", "reference"), _beside(stated.settings)),
-        *(
-            (f"Of {model} alone:", ("setting", "value", "reference"), _beside(own))
-            for model, own in stated.of_models.items()
-        ),
-        ("Faults of the reference's code that are reproduced:", ("model", "model.quirks"), quirks),
-    ]
-    lists = [("Not the same:", stated.not_the_same), ("By hand:", stated.by_hand)]
-    parts = [stated.source[0].upper() + stated.source[1:]]
-    parts += [f"{title}\n{_columns((head, *rows))}".strip() for title, head, rows in tables if rows]
-    parts += ["\n".join([title, *(f"* {x}" for x in lines)]) for title, lines in lists if lines]
+    head = ("setting", "value", "reference")
+    parts = [stated.source]
+    if stated.settings:
+        parts.append(_columns([head, *_beside(stated.settings)]))
+    for model, own in stated.of_models.items():
+        parts.append(f"Of {model} alone:\n{_columns([head, *_beside(own)])}")
+    if stated.quirks:
+        quirks = [(model, ",".join(names)) for model, names in stated.quirks.items()]
+        table = _columns([("model", "model.quirks"), *quirks])
+        parts.append(f"Faults of the reference's code that are reproduced:\n{table}")
+    for title, sentences in (("Not the same", stated.not_the_same), ("By hand", stated.by_hand)):
+        if sentences:
+            parts.append("\n".join([f"{title}:", *(f"* {sentence}" for sentence in sentences)]))
     return "\n\n".join(parts)
 
 

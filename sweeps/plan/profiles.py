@@ -86,7 +86,7 @@ _BOYTSOV_BY_HAND = (
 )
 
 PROFILES: dict[str, Profile] = {
-    "clean": Profile("the defaults: masks are right, aggregators are the papers'"),
+    "clean": Profile("The defaults: masks are right, aggregators are the papers'"),
     "boytsov2022": Profile(
         "Boytsov et al. 2022, 13 models on MS MARCO documents and Robust04; FlexNeuART",
         _BOYTSOV,

@@ -21,7 +21,7 @@ def test_a_profile_is_printed_beside_its_reference(name, capsys):
         assert f"* {sentence}" in text.splitlines()
     assert ("Not the same:" in text) == (name != "clean")
     for model, quirks in stated.quirks.items():
-        assert f"{model} {', '.join(quirks)}" in " ".join(text.split())
+        assert f"{model} {','.join(quirks)}" in " ".join(text.split())
 
 
 def test_a_profile_as_json_has_the_same_facts(capsys):
