@@ -14,6 +14,7 @@ from torch import Tensor
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import OutOfMemory
 from rank_core.evaluate import without_ties
+from rank_core.machine import is_out_of_memory
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Document, Work, score_documents
 from rank_core.records import Run
@@ -40,8 +41,10 @@ def within_memory(
         before = replace(work)
         try:
             return compute(documents, batch_tokens), batch_tokens
-        except torch.cuda.OutOfMemoryError:
-            pass  # what the failed pass holds is free only outside of this block
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        # What the failed pass holds is free only outside of that block.
         vars(work).update(vars(before))
         if model.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -17,6 +17,7 @@ from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import OutOfMemory
 from rank_core.files import write_json
+from rank_core.machine import gpu_memory, is_out_of_memory
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Document, Work, score_documents
 from rank_core.training.examples import Row, TrainingGroup, TrainingReader
@@ -24,8 +25,9 @@ from rank_core.training.losses import Targets, loss_of
 
 ON_CPU = 8192  # beyond it nothing gets faster, and the working set leaves the caches
 FREE_SHARE = 0.6  # of the free memory; the rest is for longer rows, aggregators and fragments
-CHUNKS = (2, 8)  # of the two passes that are measured
-BYTES_LATER = 12  # of each parameter: its gradient and two moments, in fp32
+STEP = 8192  # tokens by which the budgets of a GPU differ
+CHUNKS = (2, 2, 8)  # of three passes: kernels and their workspaces are loaded in the first
+GRADIENT_BYTES = 4  # of each parameter; the optimizer's moments are there already
 
 
 class Peak(NamedTuple):
@@ -40,8 +42,8 @@ def micro_batch_tokens(
 ) -> int:
     """Encoder tokens of one micro-batch: a constant on a CPU, on a GPU as many as its memory holds.
 
-    On a GPU they are measured once per model, backbone, window, device and precision and cached,
-    so that the same trial splits its batches in the same way tomorrow. Where it would not hold one
+    On a GPU they are measured once per model, backbone, window, device, memory and precision and
+    cached, so that the same trial splits its batches in the same way tomorrow. Where it would not hold one
     group of `group_size` documents, the encoder recomputes its activations in the backward pass
     instead of keeping them (if it can).
     """
@@ -61,11 +63,13 @@ def checkpoint(model: Ranker) -> None:
 
 
 def tokens_that_fit(small: Peak, large: Peak, free: int) -> int:
-    """The largest power of two whose peak is within `FREE_SHARE` of `free` bytes, by the line
-    through two measured peaks; at least 1."""
+    """The tokens whose peak is within `FREE_SHARE` of `free` bytes, by the line through two
+    measured peaks: a multiple of `STEP`, or a power of two below it; at least 1."""
     slope = (large.bytes - small.bytes) / (large.tokens - small.tokens)
     fixed = small.bytes - slope * small.tokens
     fits = (FREE_SHARE * free - fixed) / max(slope, 1.0)
+    if fits >= STEP:
+        return int(fits // STEP) * STEP
     return int(2 ** math.floor(math.log2(max(fits, 1.0))))
 
 
@@ -97,10 +101,16 @@ def _tokens_on_gpu(
         pairs.chunking.window,
         pairs.chunking.max_query_tokens,
         torch.cuda.get_device_name(model.device),
+        gpu_memory(model.device)[1],
         str(autocast),
         checkpointing,
     ]
-    return cached_tokens(facts, lambda: _measure(model, pairs, autocast))
+    try:
+        return cached_tokens(facts, lambda: _measure(model, pairs, autocast))
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return 1  # one group at a time; not cached: another process may have held the memory
 
 
 def cached_tokens(facts: Sequence[object], measure: Callable[[], int]) -> int:
@@ -116,21 +126,19 @@ def cached_tokens(facts: Sequence[object], measure: Callable[[], int]) -> int:
 
 
 def _measure(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None) -> int:
-    later = BYTES_LATER * sum(p.numel() for _, p in model.trainable())
+    gradients = GRADIENT_BYTES * sum(p.numel() for _, p in model.trainable())
     try:
-        small, large = (_peak(model, pairs, autocast, chunks) for chunks in CHUNKS)
-    except torch.cuda.OutOfMemoryError:
-        return 1  # one group at a time
+        _, small, large = (_peak(model, pairs, autocast, chunks) for chunks in CHUNKS)
     finally:
         model.zero_grad(set_to_none=True)
         model.extra_loss = None
         torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(model.device)
-    return tokens_that_fit(small, large, free - later)
+    free, _ = gpu_memory(model.device)
+    return tokens_that_fit(small, large, free - gradients)
 
 
 def _peak(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, chunks: int) -> Peak:
-    """ModelResult over documents of one chunk of full length, beside a full query."""
+    """Memory of a pass over documents of one chunk of full length, beside a full query."""
     chunking = pairs.chunking
     word = np.asarray([pairs.backbone.cls_id], dtype=np.int32)
     query, text = word.repeat(chunking.max_query_tokens), word.repeat(chunking.window)
@@ -172,7 +180,7 @@ class TrainingStep:
         self.model, self.pairs, self.training = model, reader.pairs, training
         self.scaler, self.autocast, self.work = scaler, autocast, work
         self.loss = loss_of(training)
-        # ModelResult also where the number is known: it decides what the encoder keeps in memory.
+        # Measured also where the number is known: it decides what the encoder keeps in memory.
         measured = training.micro_batch_tokens or micro_batch_tokens(
             model, reader.pairs, autocast, group_size=1 + training.negatives
         )
@@ -193,8 +201,10 @@ class TrainingStep:
             before = replace(self.work)
             try:
                 return self._backward(batch)
-            except torch.cuda.OutOfMemoryError:
-                pass  # what the failed pass holds is free only outside of this block
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+            # What the failed pass holds is free only outside of that block.
             self.model.zero_grad(set_to_none=True)
             self.model.extra_loss = None
             vars(self.work).update(vars(before))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, OutOfMemory
+from rank_core.machine import is_out_of_memory
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Training
 
@@ -56,7 +57,29 @@ def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
         for role, parameters in model.learning_rate_groups().items()
         if parameters
     ]
-    return torch.optim.AdamW(groups, weight_decay=training.weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(groups, weight_decay=training.weight_decay, fused=True)
+    _allocate_moments(optimizer)
+    return optimizer
+
+
+def _allocate_moments(optimizer: torch.optim.AdamW) -> None:
+    """Makes the optimizer's state now, as its first step would: a GPU that has no room for it says
+    so before the first step, which could not be taken back, and micro-batches are measured in
+    what is left. Raises `OutOfMemory`."""
+    try:
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            optimizer.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+            }
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(
+            "the GPU must hold the model and two moments of each weight; take a smaller backbone "
+            "or a larger GPU, or give the trial a larger share of it"
+        ) from None
 
 
 def set_learning_rates(
@@ -119,7 +142,9 @@ def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
     if precision == "auto":
         if device.type != "cuda":
             return None
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        # A T4 or V100 computes bf16 in software, slower than fp32.
+        real = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if real else torch.float16
     if precision == "fp16" and device.type == "cpu":
         raise BadInput("training.precision=fp16 needs a GPU; on a CPU use fp32 or bf16")
     return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]

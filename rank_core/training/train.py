@@ -146,6 +146,7 @@ def train(
     for step in range(state.step, num_steps):
         model.train()
         if training.reset_optimizer and timetable.starts(step):
+            state.optimizer.state.clear()  # room for the next one's
             state.optimizer = build_optimizer(model, training)
         set_learning_rates(state.optimizer, training, timetable, step)
         batch = list(islice(stream, training.batch_size))[rank::world_size]
@@ -163,8 +164,10 @@ def train(
 
 def _update(state: LoopState, parameters: list[nn.Parameter], training: Training) -> Tensor:
     """One optimizer step by the gradients of all workers; returns their norm before clipping."""
-    state.scaler.unscale_(state.optimizer)
+    # The sum before the scale: an overflow in one worker is then one in all of them, and all skip
+    # the same step.
     distributed.sum_gradients(parameters)
+    state.scaler.unscale_(state.optimizer)
     norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip or float("inf"))
     state.scaler.step(state.optimizer)
     state.scaler.update()

@@ -104,6 +104,35 @@ def test_workers_add_up_gradients_and_numbers_in_rank_order(tmp_path):
     assert first == second == expected
 
 
+OVERFLOW = """
+from rank_core.settings.config import Training
+from rank_core.training.train import LoopState, _update
+torch.manual_seed(0)
+layer = torch.nn.Linear(4, 1)
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+state = LoopState(torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True), scaler)
+told = []
+for overflows in (True, False):
+    before = layer.weight.detach().clone()
+    scaler.scale(layer(torch.ones(2, 4)).sum()).backward()
+    if overflows and rank == 0:
+        layer.weight.grad[0, 0] = float("inf")
+    norm = _update(state, list(layer.parameters()), Training())
+    told.append([torch.equal(before, layer.weight), scaler.get_scale()])
+print(json.dumps([told, float(norm), layer.weight.tolist()]))
+"""
+
+
+@pytest.mark.slow
+def test_an_fp16_overflow_of_one_worker_is_skipped_by_both(tmp_path):
+    first, second = run_two(OVERFLOW, tmp_path)
+    assert first == second
+    (skipped, half), (stays, same) = first[0]
+    assert (skipped, half) == (True, 2.0) and (stays, same) == (False, 2.0)
+    # Each worker's gradient: 2 for each of four weights and the bias.
+    assert first[1] == pytest.approx((5 * 4**2) ** 0.5)
+
+
 @pytest.mark.parametrize(
     ("model", "batch_size"),
     [

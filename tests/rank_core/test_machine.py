@@ -1,8 +1,12 @@
-"""What a reused process does before each trial."""
+"""What a process does before each trial, and what it makes of the GPU's errors."""
 
 import gc
+import os
 
-from rank_core.machine import release_memory
+import pytest
+import torch
+
+from rank_core.machine import gpu_memory, is_out_of_memory, make_deterministic, release_memory
 
 
 def test_libraries_are_set_aside_once_and_what_trials_leave_is_collected():
@@ -19,3 +23,62 @@ def test_libraries_are_set_aside_once_and_what_trials_leave_is_collected():
     release_memory()
     assert gc.get_freeze_count() == frozen
     assert not any(isinstance(thing, Node) for thing in gc.get_objects())
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB"), True),
+        (torch.AcceleratorError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("NCCL error: unhandled cuda error, Cuda failure 2 'out of memory'"), True),
+        (torch.AcceleratorError("CUDA error: device-side assert triggered"), False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), False),
+    ],
+)
+def test_a_full_gpu_is_known_whoever_says_so(error, full):
+    assert is_out_of_memory(error) is full
+
+
+def test_a_process_with_a_share_of_a_gpu_counts_on_no_more(monkeypatch):
+    device, cuda = torch.device("cuda", 0), torch.cuda
+    monkeypatch.setattr(cuda, "mem_get_info", lambda device: (70, 80))
+    monkeypatch.setattr(cuda, "memory_reserved", lambda device: 5)
+    monkeypatch.setattr(cuda, "get_per_process_memory_fraction", lambda device: 0.5)
+    assert gpu_memory(device) == (35, 40)
+    monkeypatch.setattr(cuda, "mem_get_info", lambda device: (20, 80))  # others hold the rest
+    assert gpu_memory(device) == (20, 40)
+
+
+@pytest.fixture
+def determinism(monkeypatch):
+    """Restores what `make_deterministic` sets."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    yield
+    torch.use_deterministic_algorithms(before, warn_only=warn_only)
+    torch.utils.deterministic.fill_uninitialized_memory = fill
+
+
+@pytest.mark.parametrize(
+    ("gpu", "strict", "enabled", "warn_only"),
+    [
+        (False, False, True, True),
+        (False, True, True, False),
+        (True, False, False, True),
+        (True, True, True, False),
+    ],
+)
+def test_a_cpu_always_repeats_its_bits_and_a_gpu_where_it_is_asked_to(
+    determinism, monkeypatch, gpu, strict, enabled, warn_only
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    make_deterministic(strict)
+    assert torch.are_deterministic_algorithms_enabled() is enabled
+    if enabled:
+        assert torch.is_deterministic_algorithms_warn_only_enabled() is warn_only
+    assert ("CUBLAS_WORKSPACE_CONFIG" in os.environ) is strict
+    assert torch.utils.deterministic.fill_uninitialized_memory is False

@@ -47,7 +47,7 @@ def limit_memory(model, holds):
         if max(size, held[0]) > holds:
             held[0] = 0
             model.failures += 1
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory (made up)")
+            raise torch.AcceleratorError("CUDA error: out of memory (made up)")
         return encode(*args, **kwargs)
 
     model.encoder.forward = forward

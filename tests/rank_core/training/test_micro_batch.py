@@ -10,11 +10,13 @@ from rank_core.chunking.batches import PairEncoder
 from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, TrialConfig
+from rank_core.training import micro_batch
 from rank_core.training.micro_batch import (
     ON_CPU,
     Peak,
     _group_tokens,
     _peak,
+    _tokens_on_gpu,
     cached_tokens,
     checkpoint,
     micro_batch_tokens,
@@ -30,6 +32,7 @@ from rank_core.training.micro_batch import (
         (Peak(10, 1000), Peak(20, 2000), 10_000, 32),  # 60 tokens
         (Peak(10, 1000), Peak(20, 2000), 1_365_333, 4096),  # 8191.998 tokens
         (Peak(10, 1000), Peak(20, 2000), 1_365_334, 8192),  # 8192.004 tokens
+        (Peak(10, 1000), Peak(20, 2000), 4_200_000, 24_576),  # 25,200 tokens: three steps of 8192
         (Peak(10, 1000), Peak(20, 2000), 50, 1),  # not even one token
         (Peak(10, 1000), Peak(20, 2000), -50, 1),
     ],
@@ -78,6 +81,58 @@ def test_a_measurement_is_taken_once_for_the_same_facts():
         path for path in (cache_root() / "micro-batch").glob("*") if "4096" in path.read_text()
     ]
     assert json.loads(kept.read_text()) == {"facts": facts, "tokens": 4096}
+
+
+@pytest.fixture
+def made_up_gpu(monkeypatch):
+    """`made_up_gpu(total)`: the calls that ask a GPU for its memory."""
+
+    def build(total):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "made up")
+        monkeypatch.setattr(micro_batch, "gpu_memory", lambda device: (total, total))
+
+    return build
+
+
+def test_the_same_gpu_with_other_memory_is_measured_anew(parts, made_up_gpu, monkeypatch):
+    model, pairs = parts
+    monkeypatch.setattr(
+        micro_batch, "_peak", lambda model, pairs, autocast, chunks: Peak(chunks, 100 * chunks)
+    )
+    tokens = []
+    for total in (40_000_000, 80_000_000):  # half of a GPU, and all of it
+        made_up_gpu(total)
+        tokens.append(_tokens_on_gpu(model, pairs, None, checkpointing=False))
+    assert 1 < tokens[0] < tokens[1]
+
+
+def test_a_failed_measurement_is_not_kept(parts, made_up_gpu, monkeypatch):
+    model, pairs = parts
+    made_up_gpu(41_000_000)
+
+    def full(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory (made up)")
+
+    monkeypatch.setattr(micro_batch, "_peak", full)
+    assert _tokens_on_gpu(model, pairs, None, checkpointing=False) == 1
+    monkeypatch.setattr(
+        micro_batch, "_peak", lambda model, pairs, autocast, chunks: Peak(chunks, 100 * chunks)
+    )
+    assert _tokens_on_gpu(model, pairs, None, checkpointing=False) > 1
+
+
+def test_what_only_the_first_pass_takes_is_not_counted(parts, monkeypatch):
+    model, pairs = parts
+    workspace = iter([1_000_000, 0, 0])  # loaded in the first pass of a process
+
+    def peak(model, pairs, autocast, chunks):
+        return Peak(chunks, 100 * chunks + next(workspace))
+
+    monkeypatch.setattr(micro_batch, "_peak", peak)
+    monkeypatch.setattr(micro_batch, "gpu_memory", lambda device: (50_000_000, 50_000_000))
+    gradients = 4 * sum(p.numel() for _, p in model.trainable())
+    fits = 0.6 * (50_000_000 - gradients) / 100
+    assert micro_batch._measure(model, pairs, None) == fits // 8192 * 8192
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, OutOfMemory
 from rank_core.models.build import build_model
 from rank_core.settings.config import Model, Training, TrialConfig
 from rank_core.training.optimizer import (
@@ -191,3 +191,38 @@ def test_precision_follows_the_device():
     assert autocast_type("fp16", gpu) is torch.float16
     with pytest.raises(BadInput, match="fp16 needs a GPU; on a CPU use fp32 or bf16"):
         autocast_type("fp16", cpu)
+
+
+@pytest.mark.parametrize(("real", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
+def test_auto_takes_bf16_only_where_the_gpu_computes_it(monkeypatch, real, dtype):
+    # As torch answers on a T4: yes with emulation, no without.
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or real
+    )
+    assert autocast_type("auto", torch.device("cuda")) is dtype
+
+
+def test_the_moments_are_there_before_the_first_step_and_are_what_it_would_make(model):
+    optimizer = build_optimizer(model, Training())
+    lazy = torch.optim.AdamW(optimizer.param_groups, fused=True)
+    parameters = [p for group in lazy.param_groups for p in group["params"]]
+    before = {p: dict(optimizer.state[p]) for p in parameters}
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    lazy.step()
+    for parameter in parameters:
+        made, expected = before[parameter], lazy.state[parameter]
+        assert made.keys() == expected.keys()
+        assert made["step"] == 0 and made["step"].dtype == expected["step"].dtype
+        for moment in ("exp_avg", "exp_avg_sq"):
+            assert torch.equal(made[moment], expected[moment])
+            assert made[moment].stride() == expected[moment].stride()
+
+
+def test_no_room_for_the_moments_is_said_before_the_first_step(model, monkeypatch):
+    def full(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory (made up)")
+
+    monkeypatch.setattr(torch, "zeros_like", full)
+    with pytest.raises(OutOfMemory, match="two moments of each weight"):
+        build_optimizer(model, Training())
