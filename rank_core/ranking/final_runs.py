@@ -63,7 +63,7 @@ def interpolated_runs(scorer: Scorer) -> FinalRuns:
             queries=scorer.own_queries(name),
             candidates=split.candidates,
             depth=evaluation.depth,
-            batch_tokens=evaluation.batch_tokens,
+            batch_tokens=scorer.batch_tokens,
             autocast=scorer.autocast,
             work=scorer.work,
         )

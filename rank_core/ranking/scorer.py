@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+"""Encoder tokens of one scoring batch where the settings name none. A CPU's caches hold few; a GPU
+waits for its host below some 16,000, and `within_memory` halves what it does not hold."""
+
 
 class Scorer:
     """Reranks and measures the splits of one trial; workers share the queries."""
@@ -37,6 +41,8 @@ class Scorer:
         autocast: torch.dtype | None,
     ) -> None:
         self.config, self.inputs, self.model, self.autocast = config, inputs, model, autocast
+        suits = BATCH_TOKENS["cuda" if model.device.type == "cuda" else "cpu"]
+        self.batch_tokens = config.evaluation.batch_tokens or suits
         self.work = Work()
         self.kept: dict[str, KeptScores] = {}  # {split: its last run's chunks}, if they are kept
         self.pairs = type(model).reader(config, inputs.backbone, inputs.tokens)
@@ -59,7 +65,7 @@ class Scorer:
             queries=self.own_queries(name),
             candidates=self.inputs.collection.splits[name].candidates,
             depth=depth or self.config.evaluation.depth,
-            batch_tokens=self.config.evaluation.batch_tokens,
+            batch_tokens=self.batch_tokens,
             autocast=self.autocast,
             work=self.work,
             kept=kept,
@@ -84,7 +90,7 @@ class Scorer:
             queries=queries,
             candidates=read,
             depth=depth,
-            batch_tokens=self.config.evaluation.batch_tokens,
+            batch_tokens=self.batch_tokens,
             autocast=self.autocast,
             kept=kept,
         )

@@ -33,15 +33,17 @@ NUMERICS_VERSION = 3
 
 NO_PART_OF_A_CELL = (
     "training.micro_batch_tokens",
+    "training.deterministic",
     "training.keep_weights",
     "training.keep_run",
+    "evaluation.batch_tokens",
     "evaluation.keep_chunk_scores",
     "chat.key_variable",
     "chat.requests_per_minute",
     "chat.input_price",
     "chat.output_price",
 )
-"""Settings that change no number of a trial."""
+"""Settings that change no number of a trial, or its rounding only."""
 
 OVERFLOWS = ("first", "first-last-sampled")
 PROTOCOLS = ("openai", "anthropic")
@@ -105,7 +107,7 @@ class Evaluation:
     depth: int = 100  # candidates of a query that are reranked
     max_dev_queries: int = 0  # 0: all
     max_test_queries: int = 0  # 0: all
-    batch_tokens: int = 4096  # encoder tokens of one scoring batch; a GPU takes many more
+    batch_tokens: int = 0  # encoder tokens of one scoring batch; 0: what suits the device
     # Cross-validation over the judged queries of all splits, a model for each fold; the folds share
     # the limits above. 0: the collection's own splits.
     folds: int = added(0)
@@ -125,7 +127,7 @@ class Evaluation:
             ("depth", 1),
             ("max_dev_queries", 0),
             ("max_test_queries", 0),
-            ("batch_tokens", 1),
+            ("batch_tokens", 0),
         ):
             value = getattr(self, name)
             require(

@@ -72,6 +72,8 @@ class Training:
     gradient_clip: float = 1.0  # largest global norm; 0: off
     validate_every: int = 0  # steps; 0: at the end of an epoch
     precision: str = "auto"  # bf16 or fp16 on a GPU, fp32 on a CPU
+    # A repeat on a GPU gives the same bits, at a price in speed; on a CPU it always does.
+    deterministic: bool = added(False)
     paired_seeds: bool = False  # the order and negatives of a seed are the same in every cell
 
     def __post_init__(self) -> None:

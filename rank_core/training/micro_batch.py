@@ -43,9 +43,9 @@ def micro_batch_tokens(
     """Encoder tokens of one micro-batch: a constant on a CPU, on a GPU as many as its memory holds.
 
     On a GPU they are measured once per model, backbone, window, device, memory and precision and
-    cached, so that the same trial splits its batches in the same way tomorrow. Where it would not hold one
-    group of `group_size` documents, the encoder recomputes its activations in the backward pass
-    instead of keeping them (if it can).
+    cached, so that the same trial splits its batches in the same way tomorrow. Where it would not
+    hold one group of `group_size` documents, the encoder recomputes its activations in the
+    backward pass instead of keeping them (if it can).
     """
     if model.device.type == "cpu":
         return ON_CPU

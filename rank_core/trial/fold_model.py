@@ -15,7 +15,7 @@ from rank_core.checkpoints.weights import load_weights, save_weights, weights_fi
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.trec import write_run
 from rank_core.evaluate import mean_values
-from rank_core.machine import trial_device
+from rank_core.machine import make_deterministic, trial_device
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.chunk_scores import write_chunk_scores
@@ -54,6 +54,7 @@ class FoldModel:
 
     def __init__(self, config: TrialConfig, inputs: Inputs, streams: Streams) -> None:
         device = trial_device()
+        make_deterministic(config.training.deterministic)
         self.config, self.streams = config, streams
         self.autocast = autocast_type(config.training.precision, device)
         self.model = _start(config, inputs, streams).to(device)

@@ -106,7 +106,6 @@ def compute(task: TrialTask) -> Iterator[Report]:
     """The same in a process that may be one of several workers, where errors are raised."""
     # Ray and `ray submit` set the thread count of a process by rules of their own.
     torch.set_num_threads(max(1, task.threads))
-    torch.use_deterministic_algorithms(True, warn_only=True)
     rank, num_workers = distributed.world()
     store = Store(task.storage, task.sweep)
     if num_workers == 1 and (kept := publish_kept(store, task.name)):

@@ -19,7 +19,13 @@ from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
-from rank_core.machine import peak_memory, reset_peak_memory, trial_device, versions
+from rank_core.machine import (
+    make_deterministic,
+    peak_memory,
+    reset_peak_memory,
+    trial_device,
+    versions,
+)
 from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
@@ -92,7 +98,6 @@ class Planned:
 def probe(settings: Sequence[dict[str, Any]], threads: int, seconds: float) -> list[Speed]:
     """The speeds of configurations, one after the other, with about `seconds` for each rate."""
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)  # as in a trial
     return [_speed(TrialConfig().override(one), seconds) for one in settings]
 
 
@@ -150,6 +155,7 @@ def _speed(config: TrialConfig, seconds: float) -> Speed:
     whole = load_inputs(config.collection, config.model.backbone)
     inputs, device = parts_of(config, whole)[0], trial_device()
     before = time.perf_counter()
+    make_deterministic(config.training.deterministic)
     model = build_model(config, inputs.backbone, init_seed=STREAMS.init).to(device)
     scorer = Scorer(config, inputs, model, autocast_type(config.training.precision, device))
     train_split = inputs.collection.splits["train"]
@@ -191,7 +197,7 @@ def _scorings(
     scorer: Scorer, queries: dict[str, NDArray[np.int32]], bucket: tuple[tuple[str, str], ...]
 ) -> Iterator[tuple[int, int]]:
     """Scores the same documents again and again: a full batch, or all that there are."""
-    limit, tokens = scorer.config.evaluation.batch_tokens, 0
+    limit, tokens = scorer.batch_tokens, 0
     chosen: dict[str, dict[str, float]] = {}
     for query_id, doc_id in bucket:
         chosen.setdefault(query_id, {})[doc_id] = 0.0
@@ -206,7 +212,7 @@ def _scorings(
             queries={query_id: queries[query_id] for query_id in chosen},
             candidates=chosen,
             depth=len(bucket),
-            batch_tokens=scorer.config.evaluation.batch_tokens,
+            batch_tokens=scorer.batch_tokens,
             autocast=scorer.autocast,
             work=work,
         )

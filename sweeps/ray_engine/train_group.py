@@ -59,7 +59,6 @@ def _worker(work: dict[str, Any]) -> Timed:
     if resources.gpus:
         torch.cuda.set_device(get_device())
     torch.set_num_threads(resources.threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)  # as in a trial
     inputs = parts_of(config, load_inputs(config.collection, config.model.backbone))[0]
     model = FoldModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
     losses: list[float] = []

@@ -20,8 +20,8 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.encoders.tiny import train_tokenizer
 from rank_core.machine import trial_device
+from rank_core.ranking.scorer import BATCH_TOKENS
 from rank_core.records import Collection
-from rank_core.settings.config import Evaluation
 
 SIZES = {  # layers, hidden, heads, feed-forward
     "tiny": (2, 64, 2, 256),
@@ -46,7 +46,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     flags.add_argument("--size", choices=SIZES, default="minilm")
     flags.add_argument("--repeats", type=int, default=5)
     flags.add_argument("--threads", type=int, default=torch.get_num_threads())
-    flags.add_argument("--batch-tokens", type=int, default=Evaluation().batch_tokens)
+    flags.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS["cpu"])
     flags.add_argument("--json", type=Path, help="write the figures here")
     return flags
 

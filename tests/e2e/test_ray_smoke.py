@@ -80,7 +80,6 @@ import json, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-torch.use_deterministic_algorithms(True, warn_only=True)
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import run_trial
 config = TrialConfig().override(json.loads(Path(sys.argv[1]).read_text()))

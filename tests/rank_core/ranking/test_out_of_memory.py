@@ -160,3 +160,12 @@ def test_what_fits_is_computed_once():
 
     assert within_memory(compute, [], 10, model=None, work=Work()) == ("score", 10)
     assert calls == [10]
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "tokens"), [("cpu", 0, 4096), ("cuda", 0, 65_536), ("cuda", 900, 900)]
+)
+def test_a_scoring_batch_suits_the_device(parts, monkeypatch, device, asked, tokens):
+    model, scorer, *_ = parts({"evaluation.batch_tokens": asked})
+    monkeypatch.setattr(type(model), "device", torch.device(device))
+    assert Scorer(scorer.config, scorer.inputs, model, None).batch_tokens == tokens

@@ -197,7 +197,9 @@ def test_precision_follows_the_device():
 def test_auto_takes_bf16_only_where_the_gpu_computes_it(monkeypatch, real, dtype):
     # As torch answers on a T4: yes with emulation, no without.
     monkeypatch.setattr(
-        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or real
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: including_emulation or real,
     )
     assert autocast_type("auto", torch.device("cuda")) is dtype
 
