@@ -8,6 +8,7 @@ import platform
 import resource
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +33,8 @@ def make_deterministic(strict: bool) -> None:
     On a GPU deterministic kernels cost speed, and most of the training time is attention's.
     """
     # 4 to 7 % of a CPU trial's time, against reads of memory that nothing has written.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    flags: Any = torch.utils.deterministic
+    flags.fill_uninitialized_memory = False
     if strict:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # else cuBLAS sums in any order
     on_cpu = not torch.cuda.is_available()
