@@ -1,6 +1,7 @@
 """Effectiveness per query, by ir_measures."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,16 @@ from rank_core.records import Qrels, Run
 if TYPE_CHECKING:
     import pandas as pd
 
+WORKING = (
+    "nDCG@10", "RR@10", "AP", "AP(rel=2)@100", "P@10", "R@100", "Success@5", "Rprec", "Bpref",
+    "infAP", "SetF", "IPrec@0.2", "Compat(p=0.95)", "Judged@10", "nDCG(judged_only=True)@10",
+    "ERR@20", "nDCG(dcg='exp-log2')@20",
+)  # fmt: skip
+"""Names for people to learn from; those of the last line need perl."""
+_KINDS = {int: "a whole number", float: "a number with a point", bool: "True or False"}
+_LEAST = {"cutoff": 1, "rel": 1, "recall": 0.0, "p": 0.0}
+_MOST = {"recall": 1.0, "p": 1.0}
+
 
 def parse_measure(name: str) -> Any:
     """The ir_measures measure spelled `name`, for example nDCG@10 or AP(rel=2)."""
@@ -20,32 +31,62 @@ def parse_measure(name: str) -> Any:
     try:
         measure = ir_measures.parse_measure(name)
     except (NameError, ValueError, TypeError, SyntaxError) as error:
-        known = ", ".join(sorted(ir_measures.measures.registry))
-        raise BadInput(
-            f"a measure is spelled as ir_measures does (nDCG@10, RR@10, AP(rel=2)), got {name!r} "
-            f"({error}); known: {known}"
-        ) from None
-    strange = sorted(measure.params.keys() - measure.SUPPORTED_PARAMS.keys())
-    if strange:
-        raise BadInput(
-            f"a measure is spelled as ir_measures does (nDCG@10, RR@10, AP(rel=2)), got {name!r}: "
-            f"{measure.NAME} has no {', '.join(strange)}; "
-            f"known: {', '.join(measure.SUPPORTED_PARAMS)}"
+        raise refused_measure(name, str(error)) from None
+    laws = measure.SUPPORTED_PARAMS
+    if strange := sorted(measure.params.keys() - laws.keys()):
+        raise refused_measure(
+            name, f"{measure.NAME} has no {', '.join(strange)}; it has {_listed(laws)}"
         )
+    for setting, law in laws.items():
+        if setting not in measure.params:
+            if law.required:
+                raise refused_measure(name, f"{measure.NAME} needs a {setting}")
+            continue
+        value = measure.params[setting]
+        if not law.validate(value) or (law.dtype is int and isinstance(value, bool)):
+            wanted = _listed(law.choices) if law.dtype is str else _KINDS.get(law.dtype, law.dtype)
+            raise refused_measure(name, f"its {setting} must be {wanted}")
+        if setting in _LEAST and value < _LEAST[setting]:
+            raise refused_measure(name, f"its {setting} must be {_LEAST[setting]} or more")
+        if setting in _MOST and value > _MOST[setting]:
+            raise refused_measure(name, f"its {setting} must be {_MOST[setting]} or less")
     return measure
+
+
+def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
+    """{judged query: value} of one measure, in the order of `qrels`; 0 where the run has nothing
+    for a query. Raises `BadInput` where a query has no value, or more than one, or no number."""
+    import ir_measures
+
+    # gdeval takes numbers for query ids: it would read test-1 and dev-1 as query 1.
+    number_of = {query_id: str(number) for number, query_id in enumerate(qrels, start=1)}
+    judged = {number_of[query_id]: documents for query_id, documents in qrels.items()}
+    ranked = {
+        number_of[query_id]: documents
+        for query_id, documents in run.items()
+        if documents and query_id in number_of
+    }
+    values: dict[str, float] = {}
+    # One measure at a time: computed together, IPrec@0.101 and IPrec@0.102 would be one.
+    for metric in ir_measures.iter_calc([parse_measure(name)], judged, ranked):
+        if metric.query_id in values or metric.query_id not in judged:
+            raise refused_measure(name, f"it gave query {metric.query_id} of {len(judged)} twice")
+        values[metric.query_id] = float(metric.value)
+    for query_id, number in number_of.items():
+        if not math.isfinite(values.get(number, math.nan)):
+            raise refused_measure(name, f"it is not defined for query {query_id}")
+    return {query_id: values[number] for query_id, number in number_of.items()}
 
 
 def per_query(qrels: Qrels, run: Run, measures: Sequence[str]) -> "pd.DataFrame":
     """A row `query_id, measure, value` for every judged query and measure; 0 where the run has
     nothing for a query. Documents of a run that are not judged count as not relevant."""
-    import ir_measures
     import pandas as pd
 
-    parsed = {parse_measure(name): name for name in measures}
-    # ir_measures fills in judged queries that the run misses, but refuses a run without any row.
     rows = [
-        (metric.query_id, parsed[metric.measure], float(metric.value))
-        for metric in ir_measures.iter_calc(list(parsed), qrels, run)
+        (query_id, name, value)
+        for name in measures
+        for query_id, value in query_values(qrels, run, name).items()
     ]
     table = pd.DataFrame(rows, columns=["query_id", "measure", "value"])
     return table.sort_values(["measure", "query_id"], ignore_index=True)
@@ -74,3 +115,15 @@ def without_ties(scores_K: Sequence[float] | NDArray[np.float32]) -> list[float]
         limit = min(score, np.nextafter(limit, np.float32(-np.inf)))
         scores.append(float(limit))
     return scores
+
+
+def refused_measure(name: str, reason: str) -> BadInput:
+    """The error for a measure, with names that work."""
+    return BadInput(
+        f"measure {name!r} cannot be computed: {reason.strip(' .')}; "
+        f"names that work, spelled as ir_measures does: {', '.join(WORKING)}"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "no setting"

@@ -6,8 +6,9 @@ from itertools import product
 from typing import Any
 
 from rank_core.errors import BadInput
-from rank_core.evaluate import mean_values, parse_measure, per_query
+from rank_core.evaluate import mean_values, per_query
 from rank_core.first_stage.settings import DEPTH, Bm25Settings, Retriever, Rm3
+from rank_core.measure_check import check_measures
 from rank_core.records import Qrels
 
 # The defaults come first: where points are equally good, the earliest wins.
@@ -70,7 +71,7 @@ def tune_bm25(
     Only judged queries are run and measured. The documents are analysed before, by making
     `retriever` (a `Bm25Index`, or a `LuceneIndex` where the grid has RM3).
     """
-    parse_measure(measure)  # an unknown one is refused before the first search
+    check_measures([measure], [qrels])  # before the first search
     if not grid:
         raise BadInput("a grid must hold at least one point, found none")
     if len(set(grid)) < len(grid):

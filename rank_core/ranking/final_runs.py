@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import BadInput
-from rank_core.evaluate import parse_measure
+from rank_core.evaluate import query_values
 from rank_core.models.birch import Birch
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker, pad_chunks
@@ -137,8 +137,6 @@ def tune_interpolation(
 
     The grid has 1211 different points at .1: about as many evaluations of the run.
     """
-    import ir_measures
-
     if not 0 < step <= 1:
         raise BadInput(f"0 < step <= 1 must hold for the grid of weights, got {step}")
     judged = {query_id: qrels[query_id] for query_id in best if query_id in qrels}
@@ -147,12 +145,10 @@ def tune_interpolation(
             f"weights are chosen by judgments, and none of the {len(best)} queries has a relevant "
             "document"
         )
-    parsed = parse_measure(measure)
-    evaluator = ir_measures.evaluator([parsed], judged)
 
     def value(weights: Interpolation) -> float:
-        run = {query_id: docs for query_id, docs in interpolate(best, candidates, weights).items()}
-        return float(evaluator.calc_aggregate(run)[parsed])
+        values = query_values(judged, interpolate(best, candidates, weights), measure)
+        return sum(values.values()) / len(values)
 
     return max(_grid(step), key=value)
 

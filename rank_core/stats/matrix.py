@@ -129,8 +129,9 @@ def _refuse_identical_seeds(rows: pd.DataFrame, *, cell: str) -> None:
     for first, second, same in _seed_pairs(rows):
         if same:
             raise BadInput(
-                "seeds must differ: the seed is not wired, or training changes nothing; seeds "
-                f"{first} and {second} of cell {cell} have identical values for all queries"
+                f"training runs must differ, but seeds {first} and {second} of {cell} have "
+                "identical values for all queries: the seed is not wired, training changes "
+                "nothing, or a run was copied"
             )
 
 

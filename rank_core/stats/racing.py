@@ -528,8 +528,8 @@ def _stacked(scores: Mapping[str, Floats]) -> Floats:
             raise BadInput(f"dev values must be finite, got NaN or infinity for {name}")
         if score_SQ.shape[1] >= QUERIES_THAT_PROVE and _copied_seed(score_SQ):
             raise BadInput(
-                "seeds must differ: the seed is not wired, or training changes nothing; two seeds "
-                f"of {name} have identical values for all queries"
+                f"training runs must differ, but two seeds of {name} have identical values for "
+                "all queries: the seed is not wired, training changes nothing, or a run was copied"
             )
     return np.stack(list(arrays.values()))
 

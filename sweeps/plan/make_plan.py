@@ -11,7 +11,7 @@ from rank_core.checkpoints.weights import weights_file
 from rank_core.chunking.inputs import Inputs, cell_of, load_inputs
 from rank_core.encoders import tiny
 from rank_core.errors import BadInput
-from rank_core.evaluate import parse_measure
+from rank_core.measure_check import check_measures
 from rank_core.models import check_model, model_class
 from rank_core.models.build import is_deterministic
 from rank_core.models.ranker import Ranker
@@ -47,10 +47,11 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     given = {*options.settings, *_smoke_settings(options)}
     experiment = replace(experiment, profile=options.profile, given=frozenset(given))
     base = base or base_config(experiment, options)
-    for measure in base.evaluation.measures:
-        parse_measure(measure)
+    check_measures(base.evaluation.measures)
     model_class(base.model.name)
     inputs = load_inputs(base.collection, base.model.backbone)
+    splits = inputs.collection.splits.values()
+    check_measures(base.evaluation.measures, [split.qrels for split in splits])
     _check_room(base, inputs, options.num_workers)
     grid = experiment.grid(base, inputs.backbone)
     space = search_space(grid.points, experiment, options)

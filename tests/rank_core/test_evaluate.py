@@ -1,11 +1,12 @@
 """Measures per query, by hand."""
 
+import random
 from math import log2
 
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.evaluate import mean_values, parse_measure, per_query, without_ties
+from rank_core.evaluate import WORKING, mean_values, parse_measure, per_query, without_ties
 from rank_core.ranking.rerank import ordered
 
 QRELS = {
@@ -76,9 +77,9 @@ def test_the_mean_is_over_all_judged_queries():
     assert means == pytest.approx({"nDCG@10": NDCG_Q1 / 5, "RR@10": 0.5 / 5})
 
 
-@pytest.mark.parametrize("name", ["nDGC@10", "ndcg at 10", "", "nDCG@ten"])
+@pytest.mark.parametrize("name", ["nDGC@10", "ndcg at 10", "", "nDCG@ten", "nDCG@-5"])
 def test_an_unknown_measure_is_refused_with_the_known_ones(name):
-    with pytest.raises(BadInput, match=r"spelled as ir_measures does .*known: .*nDCG.*RR") as error:
+    with pytest.raises(BadInput, match=r"spelled as ir_measures does: .*nDCG.*RR") as error:
         parse_measure(name)
     assert repr(name) in str(error.value)
 
@@ -92,7 +93,7 @@ def test_rows_come_in_the_same_order_whatever_the_order_of_the_run():
 
 
 def test_an_unknown_parameter_is_refused_with_the_known_ones():
-    with pytest.raises(BadInput, match=r"AP has no relevance; known: cutoff, rel"):
+    with pytest.raises(BadInput, match=r"AP has no relevance; it has cutoff, rel"):
         parse_measure("AP(relevance=2)")
 
 
@@ -101,3 +102,49 @@ def test_scores_without_ties_fall_strictly_and_by_no_more_than_is_needed():
     step = 2.0**-23  # of a float32 between 1 and 2
     assert scores == [2.0, 2.0 - step, 2.0 - 2 * step, 1.5, 1.0]
     assert without_ties([]) == []
+
+
+IDS = {
+    "numbers": "{}",
+    "after a dash": "test-{}",
+    "before a dash": "PLAIN{}-0",
+    "letters": "te{:04}",
+    "words": "query {} ü",
+    "large": "{}0000000000000000001",
+}
+
+
+@pytest.mark.parametrize("form", IDS.values(), ids=IDS)
+def test_every_measure_gives_every_judged_query_one_value_whatever_the_ids_look_like(form):
+    rng = random.Random(form)
+    judged, ranked = {}, {}
+    for number in range(12):
+        documents = [f"d{i}" for i in range(8)]
+        judged[number] = {doc_id: rng.randrange(4) for doc_id in rng.sample(documents, 5)}
+        rng.shuffle(documents)
+        if number % 4:  # some queries have no candidate
+            ranked[number] = {doc_id: float(-i) for i, doc_id in enumerate(documents)}
+    expected = values(
+        WORKING, *({str(q): docs for q, docs in one.items()} for one in (ranked, judged))
+    )
+    found = values(
+        WORKING, *({form.format(q): docs for q, docs in one.items()} for one in (ranked, judged))
+    )
+    assert found == {(form.format(int(q)), name): value for (q, name), value in expected.items()}
+    assert len(found) == 12 * len(WORKING) and max(found.values()) <= 1
+    err = (
+        (2 ** judged[1][next(iter(ranked[1]))] - 1) / 16
+        if next(iter(ranked[1])) in judged[1]
+        else 0
+    )
+    assert values(["ERR@1"], ranked, judged)[1, "ERR@1"] == pytest.approx(err, abs=1e-5)
+
+
+def test_measures_that_round_to_one_name_do_not_share_their_values():
+    both, alone = values(["IPrec@0.501", "IPrec@0.502"]), values(["IPrec@0.501"])
+    assert both["q1", "IPrec@0.501"] == alone["q1", "IPrec@0.501"] > 0
+
+
+def test_a_measure_that_is_not_defined_for_a_query_is_no_zero():
+    with pytest.raises(BadInput, match=r"'Accuracy'.* not defined for query missed"):
+        values(["Accuracy"], {"q": {"a": 1.0, "x": 0.0}}, {"q": {"a": 1}, "missed": {"z": 1}})

@@ -20,9 +20,9 @@ from rank_core.cache import cached_directory
 from rank_core.data.transforms.transform import derived, derived_hash
 from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, unknown
-from rank_core.evaluate import parse_measure
 from rank_core.first_stage import Bm25Index, Bm25Settings, Rm3, lucene
 from rank_core.first_stage.tuning import Tuning, rm3_grid, tune_bm25
+from rank_core.measure_check import check_measures
 from rank_core.records import Collection, Run
 from rank_core.settings.checks import not_negative
 
@@ -67,7 +67,7 @@ class FirstStage:
         if not self.by.endswith("rm3"):
             self._refuse(OF_RM3, f"by={self.by}, only with by=rm3 and by=lucene-rm3")
         if self.tune:
-            parse_measure(self.tune)
+            check_measures([self.tune])
             self._refuse((*OF_BM25, *OF_RM3), f"tune={self.tune}, which chooses it on dev")
         _ = self.settings  # checks the values
 

@@ -13,6 +13,7 @@ import pandas as pd
 from rank_core.data.trec import read_qrels, read_run
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import parse_measure, per_query
+from rank_core.measure_check import check_measures
 from rank_core.records import Qrels, Run
 from rank_core.stats.baselines import Slot
 from rank_core.stats.pooling import pool_query_sets
@@ -166,8 +167,10 @@ def _collections(sets: Sequence[str], *, apart: bool) -> dict[str, tuple[str, ..
 def _measures(measures: Sequence[str], collections: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """{collection: its measures}; `NAME=MEASURE` is for one collection, `MEASURE` for all."""
     wanted: dict[str, list[str]] = {name: [] for name in collections}
-    for text in dict.fromkeys(measures):
-        collection, equals, measure = text.rpartition("=")
+    for text in measures:
+        collection, equals, measure = text.partition("=")
+        if not equals or "(" in collection:  # the = of a setting: AP(rel=2)
+            collection, equals, measure = "", "", text
         parse_measure(measure)
         if equals and collection not in wanted:
             raise unknown("collection of a measure", collection, wanted)
@@ -176,7 +179,7 @@ def _measures(measures: Sequence[str], collections: Sequence[str]) -> dict[str, 
     without = [name for name, own in wanted.items() if not own]
     if without:
         raise BadInput(f"every collection needs a measure, {', '.join(without)} has none")
-    return {name: tuple(dict.fromkeys(own)) for name, own in wanted.items()}
+    return {name: tuple(own) for name, own in wanted.items()}
 
 
 def _split(
@@ -212,6 +215,8 @@ def _measure(
 ) -> Measured:
     """Every run on the judged queries of every set; `measures` are those of each set."""
     judged = {name: read_qrels(path) for name, path in qrels.items()}
+    for name, wanted in measures.items():
+        check_measures(wanted, [judged[name]])
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in qrels}
     measured = Measured(tables={}, num_queries={name: len(one) for name, one in judged.items()})
     for system, runs in systems.items():

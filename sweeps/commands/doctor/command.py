@@ -12,7 +12,7 @@ from typing import Any
 
 from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.errors import BadInput
-from rank_core.evaluate import parse_measure
+from rank_core.measure_check import check_measures
 from rank_core.models import check_model
 from rank_core.settings.config import TrialConfig, parse_setting
 from sweeps.commands.doctor.candidates import candidates, run_files
@@ -74,8 +74,7 @@ def _config(arguments: argparse.Namespace) -> TrialConfig:
             raise BadInput(f"a setting is given once, got {name} twice")
         settings[name] = parse_setting(name, value)
     config = TrialConfig().override(settings)
-    for measure in config.evaluation.measures:
-        parse_measure(measure)
+    check_measures(config.evaluation.measures)
     return config
 
 
@@ -96,6 +95,8 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
     """What makes the inputs unusable is one error, in the words that a sweep would use."""
     try:
         inputs = load_inputs(config.collection, config.model.backbone)
+        splits = inputs.collection.splits.values()
+        check_measures(config.evaluation.measures, [split.qrels for split in splits])
         if not windows_given:  # those that a sweep would choose for this backbone
             config = config.override(suited(config, inputs.backbone))
         yield from _examined(config, inputs)

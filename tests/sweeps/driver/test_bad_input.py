@@ -49,8 +49,11 @@ COMMAND_LINES = [
     ("model.name=maxpp", ["unknown model 'maxpp'", "did you mean maxp?", "firstp"]),
     ("--collection python-doc", ["'python-doc'", "did you mean python-docs?", "docs.jsonl"]),
     ("--backbone ./nowhere", ["`tiny`, a folder or a Hugging Face id", "./nowhere"]),
-    ("evaluation.measures=NDGC@10", ["nDCG@10, RR@10", "'NDGC@10'", "known: ", "Recall"]),
+    ("evaluation.measures=NDGC@10", ["nDCG@10, RR@10", "'NDGC@10'", "names that work"]),
     ("evaluation.measures=nDCG@ten", ["spelled as ir_measures", "'nDCG@ten'"]),
+    ("--dry-run evaluation.measures=nDCG@0", ["'nDCG@0'", "its cutoff must be 1 or more"]),
+    ("evaluation.measures=RR@10,MRR@10", ["a measure is named once", "'RR@10'", "'MRR@10'"]),
+    ("evaluation.measures=nDCG@10,ERR", ["'ERR'", "nothing here computes it", "ERR@20"]),
     ("evaluation.measures=", ["evaluation.measures must name at least one measure", "()"]),
     (
         "chunking.window=48 chunking.stride=64",

@@ -97,6 +97,41 @@ def test_the_order_of_systems_and_runs_changes_no_number(folder: Path) -> None:
         assert one.delta == pytest.approx(before.delta, rel=1e-9)
 
 
+@pytest.mark.parametrize("form", ["Bed003-{}", "PLAIN-{}", "te{:04}"])
+def test_the_ids_of_queries_change_no_number_of_any_measure(folder: Path, tmp_path, form) -> None:
+    def renamed(line: str) -> str:
+        query_id, _, rest = line.partition(" ")
+        return f"{form.format(int(query_id.removeprefix('q')))} {rest}"
+
+    for path in folder.iterdir():
+        lines = path.read_text().splitlines(keepends=True)
+        (tmp_path / path.name).write_text("".join(map(renamed, lines)))
+    measures = ["ERR@5", "nDCG(dcg='exp-log2')@5", "AP"]
+    for before, after in zip(
+        three(folder, measures=measures).analysis.comparisons,
+        three(tmp_path, measures=measures).analysis.comparisons,
+        strict=True,
+    ):
+        assert after.num_queries == before.num_queries == NUM_QUERIES
+        assert after.mean_system == pytest.approx(before.mean_system, rel=1e-12) and after.delta
+        assert after.p_both == pytest.approx(before.p_both, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("measures", "said"),
+    [
+        (["nDCG@0"], "'nDCG@0' cannot be computed: its cutoff must be 1 or more"),
+        (["AP", "alpha_nDCG@10"], "'alpha_nDCG@10' cannot be computed"),
+        (["AP", "AP(rel=1)"], "named once, got 'AP' and 'AP(rel=1)'"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(folder: Path, capsys, measures, said) -> None:
+    runs = [f"{name}={folder}/{name}.*.run" for name in ("firstp", "maxp")]
+    with pytest.raises(BadInput) as error:
+        main([*runs, "--qrels", str(folder / "qrels.txt"), "--measures", *measures])
+    assert said in str(error.value) and not capsys.readouterr().out
+
+
 def test_another_baseline_changes_the_sign_only(folder: Path) -> None:
     first = next(one for one in three(folder).analysis.comparisons if one.system == "maxp")
     second = next(
@@ -213,7 +248,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
         (["a={0}/none.*.run", "{0}/maxp.2.run"], r"found none for .*none\.\*\.run"),
         (["{0}/none.run", "{0}/maxp.2.run"], r"none\.run does not exist"),
         (["{0}/maxp.1.run", "{0}/maxp.2.run", "--baseline", "maxp"], "did you mean maxp"),
-        (["{0}/maxp.*.run", "--measures", "nDGC@10"], "got 'nDGC@10'"),
+        (["{0}/maxp.*.run", "--measures", "nDGC@10"], "measure 'nDGC@10'"),
         (["{0}/maxp.*.run", "--alpha", "5"], "0 < alpha < 1"),
         (["{0}/maxp.*.run", "--qrels", "{0}/maxp.1.run"], "several query sets are .* NAME=FILE"),
         (["{0}/maxp.*.run", "--baseline", "maxp.1="], "a baseline is NAME or SYSTEM=NAME"),

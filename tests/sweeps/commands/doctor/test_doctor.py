@@ -102,6 +102,7 @@ def test_a_window_that_the_backbone_cannot_read_is_an_error(doctor):
         (["--tracking-uri", "mlruns"], "the tracking URI must be one of the known forms"),
         (["--storage", "nosuch://bucket"], "a folder or a URI such as s3://"),
         (["evaluation.measures=NDGC"], "spelled as ir_measures"),
+        (["evaluation.measures=nDCG@10,ERR_IA@10"], "'ERR_IA@10' cannot be computed"),
     ],
 )
 def test_bad_usage_is_refused_before_anything_is_examined(doctor, words, message):

@@ -1,0 +1,99 @@
+"""Measures are tried on a toy run before anything is launched."""
+
+import re
+from importlib.util import find_spec
+
+import pytest
+
+from rank_core import measure_check
+from rank_core.errors import BadInput
+from rank_core.evaluate import WORKING
+from rank_core.measure_check import check_measures
+
+GOOD = (
+    *WORKING, "nDCG", "nDCG@1000", "P(rel=2)@5", "RR", "MRR@100", "MAP@100",
+    "R(judged_only=True)@10", "nDCG(gains={1: 3})@10", "SetP", "SetR", "SetAP", "NumRet", "NumRel",
+    "Judged",
+)  # fmt: skip
+# (name, what the refusal must say)
+BAD = {
+    "nDCG@0": "cutoff must be 1 or more", "P@0": "cutoff must be 1", "R@0": "cutoff must be 1",
+    "AP@0": "cutoff must be 1", "Success@0": "cutoff must be 1", "Judged@0": "cutoff must be 1",
+    "RR@0": "cutoff must be 1", "ERR@0": "cutoff must be 1", "nDCG@-5": "problem parsing",
+    "P@1.5": "cutoff must be a whole number", "nDCG@1.5": "cutoff must be a whole number",
+    "nDCG@True": "cutoff must be a whole number", "AP(rel=0)": "rel must be 1 or more",
+    "AP(rel=1.5)": "rel must be a whole number", "RBP(p=2)@10": "p must be a number with a point",
+    "IPrec@5": "recall must be a number with a point", "IPrec@5.0": "recall must be 1.0 or less",
+    "P": "needs a cutoff", "R": "needs a cutoff", "Success": "needs a cutoff",
+    "INST": "needs a max_rel", "BPM": "needs a cutoff", "SDCG": "needs a cutoff",
+    "nDCG(dcg='ln')@10": "dcg must be log2, exp-log2", "nDGC@10": "not found", "": "problem",
+    "RBP(p=0.8)": "nothing here computes it", "ERR": "nothing here computes it",
+    "Accuracy": "not defined for every query",
+}  # fmt: skip
+# What packages compute that may be installed: refused with their names where they are not.
+EXTRA = {
+    "BPM(max_rel=2)@10": "cwl_eval", "alpha_nDCG@10": "pyndeval", "ERR_IA@10": "pyndeval",
+    "StRecall@10": "pyndeval", "NERR8(max_rel=2)@10": "cwl_eval",
+}  # fmt: skip
+
+
+def test_measures_that_work_are_let_through():
+    check_measures(GOOD)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_measure_that_cannot_be_computed_is_refused_with_the_reason_and_names_that_work(name):
+    with pytest.raises(BadInput) as error:
+        check_measures(["nDCG@10", name])
+    assert BAD[name] in str(error.value) and repr(name) in str(error.value)
+    assert "names that work, spelled as ir_measures does: nDCG@10, RR@10, AP" in str(error.value)
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_a_measure_of_a_package_that_is_not_installed_is_refused_with_the_package(name):
+    if find_spec(EXTRA[name]):
+        check_measures([name])
+        return
+    with pytest.raises(BadInput, match=rf"nothing here computes it.* {EXTRA[name]} "):
+        check_measures([name])
+
+
+def test_a_measure_is_named_once_whatever_its_spelling():
+    for twice in (["nDCG@10", "nDCG@10"], ["MRR@10", "RR@10"], ["AP", "P@10", "AP(rel=1)"]):
+        with pytest.raises(BadInput, match=f"named once, got '{re.escape(twice[0])}' and"):
+            check_measures(twice)
+
+
+def test_the_grades_of_the_judgments_are_tried_too():
+    check_measures(["ERR@20", "nDCG@10"], [{"q": {"a": 4, "b": -2}}])
+    with pytest.raises(BadInput, match=r"'ERR@20'.*perl.* for grades from 0 to 7"):
+        check_measures(["nDCG@10", "ERR@20"], [{"q": {"a": 1}}, {"q": {"a": 7, "b": 0}}])
+    check_measures(["nDCG@10"], [{"q": {"a": 7}}])
+
+
+def test_without_perl_its_measures_are_refused_with_the_word(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    measure_check._reasons.cache_clear()
+    with pytest.raises(BadInput, match=r"'ERR@20'.*Install perl"):
+        check_measures(["nDCG@10", "ERR@20"])
+    measure_check._reasons.cache_clear()
+
+
+def test_a_program_that_aborts_takes_nobody_with_it(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import ir_measures, os\n"
+        "compute = ir_measures.iter_calc\n"
+        "def iter_calc(measures, *given):\n"
+        "    return os.abort() if str(measures[0]) == 'Bpref' else compute(measures, *given)\n"
+        "ir_measures.iter_calc = iter_calc\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    measure_check._reasons.cache_clear()
+    found = measure_check._reasons(("infAP", "Bpref", "ERR", "SetF"), frozenset({0, 1}))
+    assert list(found) == ["Bpref", "ERR"] and "died (exit code -6)" in found["Bpref"]
+    measure_check._reasons.cache_clear()
+
+
+def test_common_measures_start_no_process(monkeypatch):
+    monkeypatch.setattr(measure_check, "_reasons", None)
+    check_measures(["nDCG@10", "RR@10", "MRR@100", "AP", "MAP@1000", "P@5", "R@100", "Success@1"])
