@@ -29,6 +29,7 @@ from sweeps.commands.derived_table import (
     write_derived,
 )
 from sweeps.report.load import Sweep, load_sweep
+from sweeps.store.opened_sweep import opened
 from sweeps.store.trial_status import USED
 
 
@@ -70,10 +71,13 @@ def main(argv: Sequence[str]) -> int:
     """Aggregate the kept chunk scores of a sweep's trials otherwise, print the table and write
     derived.csv and derived.md into DIR/report; exit code 0."""
     given = _parser().parse_args(argv)
-    found = derive(given.folder, _asked(given))
+    asked = _asked(given)
+    with opened(given.sweep, trials=True) as store:
+        found = derive(store.folder, asked)
+        markdown, table = write_derived(found, store.folder / "report")
+        store.push(*(f"report/{path.name}" for path in (markdown, table)))
     print(derived_text(found), end="")
-    markdown, table = write_derived(found, given.folder / "report")
-    print(f"Tables: {markdown}, {table.name}")
+    print(f"Tables: {store.uri}/report/{markdown.name}, {table.name}")
     return 0
 
 
@@ -232,7 +236,7 @@ def _asked(given: argparse.Namespace) -> list[Asked]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m sweeps derive", description=main.__doc__)
-    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder of one sweep")
+    parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add(
         "--aggregators",

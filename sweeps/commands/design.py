@@ -23,6 +23,7 @@ from rank_core.stats.variance import SweepComponents, sweep_components
 from sweeps.report.figures.figure import BLUE, GREY, ORANGE, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.table import table, terminal_lines, wrapped
+from sweeps.store.opened_sweep import opened
 from sweeps.store.trial_status import USED, TrialStatus
 
 SEEDS = (2, 3, 4, 5, 8, 10, 20)
@@ -61,7 +62,7 @@ class DesignPlan:
 def main(argv: Sequence[str]) -> int:
     """Plan a comparison from the variances of a pilot sweep and print the plan; exit code 0."""
     parser = argparse.ArgumentParser(prog="python -m sweeps design", description=main.__doc__)
-    parser.add_argument("pilot", type=Path, metavar="PILOT", help="the folder of one sweep")
+    parser.add_argument("pilot", metavar="PILOT", help="the folder or URI of one sweep")
     parser.add_argument("--delta", type=float, required=True, help="the difference to be found")
     parser.add_argument("--alpha", type=float, help="default: the pilot's")
     parser.add_argument("--power", type=float, default=0.8)
@@ -73,7 +74,8 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     if given.plot is not None:
         _check_plot(given.plot)
-    sweep = load_sweep(given.pilot)
+    with opened(given.pilot) as store:
+        sweep = load_sweep(store.folder)
     alpha = sweep.alpha if given.alpha is None else given.alpha
     goal = Goal(given.delta, alpha=alpha, power=given.power, family_size=given.family)
     costs = _costs(sweep, given.cost_train, given.cost_eval)

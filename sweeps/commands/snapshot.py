@@ -4,19 +4,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rank_core.errors import BadInput
-from sweeps.store.driver_lock import LOCK, Driver, lock_state
+from sweeps.store.driver_lock import living_driver
 from sweeps.store.failures import lost_by_kind
+from sweeps.store.opened_sweep import drives_here, find_sweep
+from sweeps.store.storage_retry import answered
 from sweeps.store.sweep_file import FILE, SweepFile, no_sweep, parse_sweep_file
 from sweeps.store.trial_events import EVENTS, TrialEvent
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import RESULT, Store
 from sweeps.store.trial_table import SweepState, TrialState, read_state
 from sweeps.tracking.cursor import pending
-from sweeps.tracking.uri import NONE
+from sweeps.tracking.uri import NONE, default_tracking_uri
 
+Driver = Literal["alive", "gone"]
 INTERRUPTED = "interrupted"
 """What a trial is that a dead driver left behind, beside the statuses of the log."""
 
@@ -57,18 +59,18 @@ class Snapshot:
 
 def take_snapshot(where: str) -> Snapshot:
     """The sweep in a folder, or at a URI such as s3://bucket/path/window_stride."""
-    store = _store(where)
+    store = find_sweep(where)
     local = store.folder
-    driver: Driver = lock_state(local / LOCK)
-    live = driver == "alive"
+    lease = answered(store, lambda: living_driver(store))
+    driver: Driver = "alive" if lease else "gone"
+    live = drives_here(store)
     content = store.read_file(FILE, live=live)
     if content is None:
         raise no_sweep(where, store.collections())
     file = parse_sweep_file(content, where)
+    file = replace(file, tracking_uri=file.tracking_uri or default_tracking_uri(store))
     state = read_state(store, live=live)
     started = {name: trial for name, trial in state.trials.items() if trial.attempts}
-    if not store.is_local and driver == "gone" and not (local / LOCK).exists():
-        driver = "elsewhere"  # another machine's lock cannot be seen from here
     names = [
         (f"{cell.cell}-seed{seed}", cell.cell, seed) for seed in file.seeds for cell in file.cells
     ]
@@ -95,7 +97,7 @@ def take_snapshot(where: str) -> Snapshot:
         lost_attempts=_lost_attempts(state, trials, planned),
         others=len(started.keys() - planned),
         driver=driver,
-        writer=command.writer if command else {},
+        writer=vars(lease) if lease else command.writer if command else {},
         started=command.time / 1000 if command else None,
         news=state.news,
         pending=None if off else pending(local),
@@ -112,18 +114,6 @@ def _spared(file: SweepFile, cell: str, seed: int) -> bool:
         if one["left_after"] is not None
     }
     return cell in left and file.seeds.index(seed) >= left[cell]
-
-
-def _store(where: str) -> Store:
-    if "://" not in where:
-        folder = Path(where).absolute()
-        return Store(str(folder.parent), folder.name)
-    storage, _, sweep = where.rstrip("/").rpartition("/")
-    if not storage.partition("://")[2]:
-        raise BadInput(
-            f"DIR as a URI must be storage/sweep, as in s3://bucket/path/window_stride; got {where}"
-        )
-    return Store(storage, sweep)
 
 
 def _lost_attempts(state: SweepState, trials: list[TrialNow], planned: set[str]) -> dict[str, int]:
@@ -163,5 +153,4 @@ def _unfinished(
 
 
 def _existing(store: Store, name: str) -> str | None:
-    path = f"{store.root}/{name}"
-    return path if store.fs.exists(path) else None
+    return f"{store.uri}/{name}" if store.fs.exists(f"{store.root}/{name}") else None

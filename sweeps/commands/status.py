@@ -78,8 +78,6 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _driver(snapshot: Snapshot, now: float) -> str:
-    if snapshot.driver == "elsewhere":
-        return "unknown: the machine it runs on can tell (python -m sweeps status, there)"
     if snapshot.driver == "gone":
         stopped = snapshot.file.stopped
         ended = not stopped and all(trial.status in SETTLED for trial in snapshot.trials)
@@ -152,11 +150,11 @@ def _seconds_left(snapshot: Snapshot) -> float | None:
 
 
 def _mlflow(snapshot: Snapshot) -> str:
-    uri = snapshot.file.tracking_uri or "none"
+    uri = snapshot.file.tracking_uri
     if uri == "none":
         return "off"
     if snapshot.pending is None:
-        return f"unknown: the log lies on the driver's machine ({uri})"
+        return f"not known on this machine ({uri})"
     if snapshot.pending == 0:
         return f"has taken everything ({uri})"
     events = f"{snapshot.pending} event{'s' * (snapshot.pending > 1)}"

@@ -74,6 +74,8 @@ class Budgeted:
         while ahead := self.ahead:
             trial = ahead[0]
             if self._admit(trial):
+                if self.search.ended_elsewhere(trial):
+                    continue
                 self._running[trial.job] = (self._estimate(trial), self.clock())
                 self.search.launch(trial)
                 return trial

@@ -49,7 +49,7 @@ def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None
     _note_versions(store.folder, results)
     say(_padding_text(results))
     store.pull_file(ACCESS_FILE)
-    report = write_report(store.folder)
+    report = write_report(store.folder, uri=store.uri)
     store.push("sweep.json", "qrels", "per_query.parquet", "report", ACCESS_FILE)
     return report
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
+from rank_core.errors import BadInput
 from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
 from sweeps.driver.confirmation import (
     Shortlist,
@@ -27,14 +27,14 @@ from sweeps.search.make import make_search, search_class
 from sweeps.search.search import Known, Search
 from sweeps.store.driver_lock import only_driver
 from sweeps.store.plan_description import manifest, write_description
-from sweeps.store.storage_retry import patient_read
+from sweeps.store.storage_retry import answered, patient_read
 from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
-from sweeps.tracking.uri import check_tracking_uri
+from sweeps.tracking.uri import check_tracking_uri, default_tracking_uri
 
 DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
 DRAIN_SECONDS = 60.0
@@ -44,6 +44,7 @@ def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
     """Plans and runs what the options ask for; returns the exit code. A confirmation is a sweep
     over the frozen pair of a finished one."""
     store = Store(options.storage, experiment.name)
+    _check_storage(store, options)
     if not options.confirm:
         return _sweep(experiment, options, argv, store)
     first, store = confirmation_stores(store, options)
@@ -70,13 +71,25 @@ def _sweep(
     if options.dry_run:
         _dry_run(plan, store, options)
         return DONE
-    store.open()
+    answered(store, store.open)
     with only_driver(store):
+        store.drop_arrivals()
         if shortlist:
             freeze(store, shortlist)
         table = TrialTable(store)
         with table.kept():
             return _drive(plan, store, table, options, argv, tracking_uri)
+
+
+def _check_storage(store: Store, options: Options) -> None:
+    """Before the plan is made, which may take long. A folder may be new."""
+    if store.is_memory and options.engine != "local":
+        raise BadInput(
+            "--storage must be where every process of a trial can write; memory:// is the memory "
+            "of one process. Take a folder, a URI such as s3://bucket/path, or --engine local"
+        )
+    if not store.is_local:
+        answered(store, store.collections)
 
 
 def _drive(
@@ -101,7 +114,7 @@ def _drive(
     if adopted:
         say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
     say("")
-    _describe(search, store, argv, options, redact_text(tracking_uri))
+    _describe(search, store, argv, options)
     uploader = Uploader(store.folder, tracking_uri, experiment_name(store))
     uploader.start()
     try:
@@ -118,7 +131,7 @@ def _drive(
     if pending:
         say(
             f"warning: MLflow has not taken {pending} events; they are safe in "
-            f"{table.log.path}. Send them later: python -m sweeps sync {store.folder}"
+            f"{table.log.path}. Send them later: python -m sweeps sync {store.uri}"
         )
     elif report:
         summary = f"{experiment_name(store)}/summary"
@@ -127,15 +140,13 @@ def _drive(
     return _ending(search, table, held_back)
 
 
-def _describe(
-    search: Search, store: Store, argv: list[str], options: Options, tracking_uri: str
-) -> None:
+def _describe(search: Search, store: Store, argv: list[str], options: Options) -> None:
     """`sweep.json` and the judgments, for those who watch, and for the report."""
     description = replace(
         manifest(search.plan, argv),
         alpha=options.alpha,
         experiment=experiment_name(store),
-        tracking_uri=tracking_uri,
+        tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of whoever asks
     )
     write_description(store.folder, search.plan, description)
     search.describe()
@@ -170,12 +181,6 @@ def _known(table: TrialTable, finished: set[str], store: Store) -> Known:
         return status if status.over else None
 
     return known
-
-
-def default_tracking_uri(store: Store) -> str:
-    """A database beside the sweeps; for a remote storage, in its mirror on this machine."""
-    folder = Path(store.all_sweeps) if store.is_local else store.folder.parent.absolute()
-    return f"sqlite:///{folder / 'mlflow.db'}"
 
 
 def experiment_name(store: Store) -> str:

@@ -29,10 +29,11 @@ class Report:
     text: str
 
 
-def write_report(sweep_dir: Path, command: str | None = None) -> Report:
+def write_report(sweep_dir: Path, command: str | None = None, uri: str = "") -> Report:
     """Compare what the sweep in `sweep_dir` left and write `report/`; the same input gives the
     same bytes. A reader of an older report never sees half a file. `command` is who opens the
-    test values for the log of such accesses; by default the command of the sweep itself."""
+    test values for the log of such accesses; by default the command of the sweep itself. `uri` is
+    what the sweep is called elsewhere, where `sweep_dir` is a copy."""
     analysis = analyse(load_sweep(sweep_dir))
     folder = sweep_dir / "report"
     accesses = record_access(analysis.sweep, command or analysis.sweep.command)
@@ -40,7 +41,7 @@ def write_report(sweep_dir: Path, command: str | None = None) -> Report:
     return Report(
         folder=folder,
         comparisons=analysis.comparisons,
-        text=terminal_text(analysis, folder / "index.html"),
+        text=terminal_text(analysis, folder / "index.html", uri),
     )
 
 

@@ -21,15 +21,18 @@ _OTHERS = 1
 """Further measures beside the primary one that fit in the width; the page has them all."""
 
 
-def terminal_text(analysis: Analysis, page: Path) -> str:
-    """The table of a sweep, the conclusions, and where the page lies."""
+def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
+    """The table of a sweep, the conclusions, and where the page lies; `uri` is the sweep's, where
+    the page is a copy."""
     sweep = analysis.sweep
     others = [one for one in sweep.measures if one != sweep.primary][:_OTHERS]
     lines = [*wrapped(f"{sweep.name}: {sweep.question}"), ""]
     lines += [*terminal_lines(measure_table(analysis, sweep.primary, others)), ""]
     for sentence in (*conclusions(analysis), legend(analysis)):
         lines += wrapped(sentence)
-    return "\n".join([*lines, f"Report: {page}", ""])
+    if uri in ("", str(page.parents[1])):
+        return "\n".join([*lines, f"Report: {page}", ""])
+    return "\n".join([*lines, f"A copy to open: {page}", f"Report: {uri}/report/index.html", ""])
 
 
 def measure_table(

@@ -15,6 +15,7 @@ import pandas as pd
 from rank_core.stats.scopes import Floats
 from rank_core.trial.trial_result import Progress
 from sweeps.plan.plan import Plan, Trial
+from sweeps.plan.terminal import say
 from sweeps.store.plan_description import described_cells
 from sweeps.store.storage_retry import patient_read, patiently
 from sweeps.store.sweep_file import FILE, update_sweep_file
@@ -100,11 +101,27 @@ class Search(ABC):
         )
 
     def next(self) -> Trial | None:
-        """The first trial ahead."""
-        trial = next(iter(self.ahead), None)
-        if trial:
-            self.launch(trial)
-        return trial
+        """The first trial ahead that no other sweep has finished meanwhile."""
+        while trial := next(iter(self.ahead), None):
+            if not self.ended_elsewhere(trial):
+                self.launch(trial)
+                return trial
+        return None
+
+    def ended_elsewhere(self, trial: Trial) -> bool:
+        """Whether another sweep of the storage, which may run side by side, has finished a trial
+        that is about to be launched; then it has ended here, too. Two that launch it at the same
+        time both compute it."""
+        try:
+            there = self.store.seek(trial.name)
+        except Exception:  # every filesystem has its own kinds; away, it saves nothing
+            return False
+        status = self._known(trial) if there else None
+        if status is None:
+            return False
+        say(f"adopted: {trial.cell.label} seed {trial.seed}, which another sweep has finished")
+        self.ended(trial, status)
+        return True
 
     def launch(self, trial: Trial) -> None:
         """Takes note that a trial which was ahead is handed out."""

@@ -1,52 +1,215 @@
-"""The lock of a sweep's folder: one command at a time drives it, and others can see whether."""
+"""The lease of a sweep: one command at a time drives it, and others can see which.
 
-import fcntl
+The lease is a file of the storage, so that it holds between machines, too. It is created only where
+there is none (`If-None-Match` on S3, a generation on GCS, `O_EXCL` in a folder) and its driver
+refreshes it. Ages are differences of the storage's own times: no two machines' clocks are compared.
+"""
+
+import getpass
+import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
-
-from filelock import FileLock, Timeout
+from typing import Any
 
 from rank_core.errors import BadInput
+from rank_core.files import atomic_write
 from sweeps.store.trial_store import Store
 
-LOCK = ".driver.lock"
-Driver = Literal["alive", "gone", "elsewhere"]
+LEASE = "driver.json"
+REFRESH_SECONDS = 15.0
+STALE_SECONDS = 120.0
+"""A lease of another machine that was not refreshed for so long belongs to a dead driver."""
+SETTLE_SECONDS = 1.0
+"""Between taking over and looking who did: of two that do it at once the later one wins."""
+TAKEN_OVER = 130  # exit code of a driver that was away until another one took its place
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who drives a sweep. `mirror` is where it writes: ahead of a remote storage."""
+
+    token: str
+    host: str
+    pid: int
+    started: str  # of the process, see `this_process`
+    user: str
+    since: float  # seconds since the epoch, by its own clock
+    mirror: str
+
+    def text(self) -> str:
+        """For people."""
+        since = datetime.fromtimestamp(self.since).strftime("%Y-%m-%d %H:%M")
+        return f"process {self.pid} of {self.user} on {self.host}, since {since}"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its host is this one."""
+        return self.host == socket.gethostname()
 
 
 @contextmanager
 def only_driver(store: Store) -> Iterator[None]:
-    """Two drivers on one store would run every trial twice and mix their events in one log."""
-    lock = FileLock(store.folder / LOCK)
+    """The lease of a store for as long as the block runs; raises `BadInput` where another command
+    has it. Two drivers would run every trial twice and mix their events in one log."""
+    lease = Lease(
+        token=uuid.uuid4().hex,
+        user=_user(),
+        since=time.time(),
+        mirror=str(store.folder),
+        **this_process(),
+    )
     try:
-        lock.acquire(blocking=False)
-    except Timeout:
+        _acquire(store, lease)
+    except BadInput:
+        raise
+    except Exception as error:  # every filesystem has its own kinds
         raise BadInput(
-            f"one command at a time may drive a sweep; another one is running on {store.folder}"
+            f"--storage must be writable, got {store.uri}: {type(error).__name__}: {error}"
         ) from None
+    over = threading.Event()
+    refresher = threading.Thread(
+        target=_refresh, args=(store, lease, over, _end_this_process), daemon=True, name="lease"
+    )
+    refresher.start()
     try:
         yield
     finally:
-        lock.release()
+        over.set()
+        refresher.join(SETTLE_SECONDS)
+        with suppress(Exception):  # left behind, it is taken over: this process is dead by then
+            if read_lease(store) == lease:
+                store.fs.rm_file(_path(store))
 
 
-def lock_state(path: Path) -> Driver:
-    """Whether some process holds the driver's lock. The probe shares the lock for microseconds and
-    opens the file for reading alone, so that not even its time of change moves."""
+def living_driver(store: Store) -> Lease | None:
+    """The lease of the command that drives a sweep now; None where none does. Changes nothing: the
+    age of another machine's lease is told by this machine's clock."""
+    lease = read_lease(store)
+    if lease is None:
+        return None
+    if lease.is_here:
+        return lease if is_alive(vars(lease)) else None
     try:
-        handle = os.open(path, os.O_RDONLY)
+        age = time.time() - store.fs.modified(_path(store)).timestamp()
+    except FileNotFoundError:  # released meanwhile
+        return None
+    except NotImplementedError:
+        return lease
+    return lease if age < STALE_SECONDS else None
+
+
+def read_lease(store: Store) -> Lease | None:
+    """The lease of a store, whoever has it and however old it is; None where there is none."""
+    store.fs.invalidate_cache()
+    try:
+        content = store.fs.cat_file(_path(store))
     except FileNotFoundError:
-        return "gone"
+        return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return "alive"
+        found = json.loads(content)
+        return Lease(**found | {"pid": int(found["pid"]), "since": float(found["since"])})
+    except (ValueError, TypeError, KeyError):  # of another version, or killed as it wrote it
+        return Lease("", "another host", 0, "", "somebody", 0.0, "")
+
+
+def _acquire(store: Store, lease: Lease) -> None:
+    found = read_lease(store)
+    if found is None:
+        try:
+            _write(store, lease, create=True)
+        except Exception:  # every filesystem has its own kinds
+            if read_lease(store) is None:
+                raise
+        found = read_lease(store)
+    elif _is_stale(store, found):
+        _write(store, lease)
+        time.sleep(SETTLE_SECONDS)
+        found = read_lease(store)
+    if found != lease:
+        raise BadInput(
+            f"one command at a time may drive a sweep, and {store.uri} is driven by "
+            f"{found.text() if found else 'another one'}. Wait for it or end it there; it is taken "
+            f"for dead once it has not refreshed {LEASE} for {STALE_SECONDS:.0f} s"
+        )
+
+
+def _is_stale(store: Store, lease: Lease) -> bool:
+    if lease.is_here:
+        return not is_alive(vars(lease))
+    clock = f"{store.root}/.clock-{uuid.uuid4().hex[:8]}"
+    try:
+        store.fs.pipe_file(clock, b"now")
+        age = store.fs.modified(clock) - store.fs.modified(_path(store))
+        return bool(age.total_seconds() > STALE_SECONDS)
+    except (FileNotFoundError, NotImplementedError):
+        return False
     finally:
-        os.close(handle)  # which gives the lock back
-    return "gone"
+        with suppress(Exception):
+            store.fs.rm_file(clock)
+
+
+def _refresh(
+    store: Store, lease: Lease, over: threading.Event, taken_over: Callable[[Store, Lease], None]
+) -> None:
+    """Refreshes the lease until it is `over`, or somebody else's. A storage that is away is asked
+    again: it is away to everybody."""
+    while not over.wait(REFRESH_SECONDS):
+        with suppress(Exception):
+            store.require()
+            found = read_lease(store)
+            if found is None:
+                _write(store, lease, create=True)
+            elif found != lease:
+                taken_over(store, found)
+                return
+            elif store.is_local:
+                os.utime(_path(store))
+            else:
+                _write(store, lease)
+
+
+def _end_this_process(store: Store, other: Lease) -> None:
+    """Ends this process as a kill does, which loses nothing: whatever it wrote now would go among
+    what the other driver writes."""
+    print(
+        f"error: this command was silent for more than {STALE_SECONDS:.0f} s, and {store.uri} is "
+        f"driven by {other.text()} now. It ends here; what it has finished is kept",
+        flush=True,
+    )
+    os._exit(TAKEN_OVER)
+
+
+def _write(store: Store, lease: Lease, *, create: bool = False) -> None:
+    """Writes a lease, whole or not at all; `create` fails where there is one."""
+    content = json.dumps(asdict(lease)).encode()
+    path = _path(store)
+    if not store.is_local:
+        store.fs.pipe_file(path, content, mode="create" if create else "overwrite")
+    elif create:
+        with open(path, "xb") as file:
+            file.write(content)
+    else:
+        with atomic_write(Path(path)) as unfinished:
+            unfinished.write_bytes(content)
+
+
+def _path(store: Store) -> str:
+    return f"{store.root}/{LEASE}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, in a container
+        return str(os.getuid())
 
 
 def this_process() -> dict[str, Any]:

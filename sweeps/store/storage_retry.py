@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -12,9 +13,11 @@ from typing import Any, TypeVar
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
+from sweeps.plan.secrets import redact_text
 from sweeps.store.trial_store import RESULT, Store
 
 WAIT_SECONDS = 300.0
+ANSWER_SECONDS = 60.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 OURS = (BadInput, TypeError, AttributeError, KeyError, IndexError, AssertionError)
 """Mistakes, which no waiting mends. Every filesystem has its own kinds of the rest."""
@@ -48,6 +51,33 @@ def patiently(action: Callable[[], T], what: str, wait_seconds: float | None = N
             return done
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def answered(store: Store, ask: Callable[[], T]) -> T:
+    """What a storage answers when a command begins. Raises `BadInput` where it fails, or says
+    nothing for `ANSWER_SECONDS`: an endpoint may be wrong, and its client try for ever."""
+    answers: list[T] = []
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:  # every filesystem has its own kinds
+            errors.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True, name="storage")
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    if answers:
+        return answers[0]
+    if errors and isinstance(errors[0], OURS):
+        raise errors[0]
+    what = (
+        f"{type(errors[0]).__name__}: {errors[0]}"
+        if errors
+        else (f"no answer for {ANSWER_SECONDS:.0f} s")
+    )
+    raise BadInput(f"the storage must be reachable, got {store.uri}: {redact_text(what)}")
 
 
 def patient_read(store: Store, read: Callable[[], T]) -> T:

@@ -10,11 +10,13 @@ import shutil
 import uuid
 from collections.abc import Iterable
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
@@ -48,12 +50,13 @@ class Store:
             raise BadInput("--storage must be a folder or a URI such as s3://bucket/path, got ''")
         try:
             self.fs, root = fsspec.core.url_to_fs(storage)
-        except (ImportError, ValueError) as error:
+        except Exception as error:  # every filesystem has its own kinds
             raise BadInput(
                 f"--storage must be a folder or a URI such as s3://bucket/path, got {storage}: "
-                f"{error}"
+                f"{error}{_extra(storage)}"
             ) from None
         self.is_local = isinstance(self.fs, LocalFileSystem)
+        self.is_memory = isinstance(self.fs, MemoryFileSystem)
         if self.is_local:
             self.storage = os.path.abspath(root)  # trials run in other working directories
         self.all_sweeps = os.path.abspath(root) if self.is_local else root.rstrip("/")
@@ -88,6 +91,11 @@ class Store:
         return sorted(str(path).split("/")[-2] for path in paths)
 
     @property
+    def uri(self) -> str:
+        """What people and programs elsewhere call this sweep: its folder, or its URI."""
+        return self.root if self.is_local else str(self.fs.unstrip_protocol(self.root))
+
+    @property
     def identity(self) -> str:
         """Six hex digits that name this store among all others."""
         return f"{derive(0, self.fs.protocol[0], self.root):016x}"[:6]
@@ -100,12 +108,15 @@ class Store:
             self.fs.makedirs(self.root, exist_ok=True)
             self.fs.pipe_file(probe, b"ok")
             self.fs.rm_file(probe)
-            for leftover in self.fs.glob(f"{self.root}/runs/{ARRIVING}*"):
-                self.fs.rm(leftover, recursive=True)  # of a process that was killed on the way
         except Exception as error:  # every filesystem has its own kinds
             raise BadInput(
                 f"--storage must be writable, got {self.storage}: {type(error).__name__}: {error}"
             ) from None
+
+    def drop_arrivals(self) -> None:
+        """Removes what a killed process left on its way into the store; for its only driver."""
+        for leftover in self.fs.glob(f"{self.root}/runs/{ARRIVING}*"):
+            self.fs.rm(leftover, recursive=True)
 
     def require(self) -> None:
         """Raises where the sweep's folder is away: it would seem to be an empty one, and a mount
@@ -177,6 +188,18 @@ class Store:
                 found.setdefault(name, folder)
         return found
 
+    def seek(self, name: str) -> bool:
+        """Whether another experiment on this collection has finished a trial by now, perhaps since
+        they were listed."""
+        self.fs.invalidate_cache()
+        collection = self.sweep.rpartition("/")[2]
+        for experiment in self.fs.ls(self.all_sweeps, detail=False):
+            folder = f"{str(experiment).rstrip('/')}/{collection}/runs/{name}"
+            if not folder.startswith(f"{self.root}/") and self.fs.exists(f"{folder}/{RESULT}"):
+                self._elsewhere[name] = folder
+                return True
+        return False
+
     def _take(self, folder: str, name: str) -> None:
         """Another sweep's trial as one of ours, whole or not at all."""
         if self.is_local:
@@ -223,6 +246,11 @@ class Store:
             self.fs.get_file(f"{self.root}/{name}", str(path))
         return path
 
+    def pull_folder(self, name: str) -> None:
+        """Brings a folder of the sweep into `folder`, where there is one."""
+        if not self.is_local and self.fs.exists(f"{self.root}/{name}"):
+            self.fs.get(f"{self.root}/{name}/", f"{self.folder / name}/", recursive=True)
+
     def read_file(self, name: str, *, live: bool = False) -> bytes | None:
         """The content of a file of the sweep, changing nothing; None where there is none. The disk
         of a `live` driver is ahead of a remote storage."""
@@ -235,7 +263,7 @@ class Store:
             return mirror.read_bytes() if mirror.exists() else None
         except Exception as error:  # every filesystem has its own kinds
             raise BadInput(
-                f"DIR must be readable, got {self.root}: {type(error).__name__}: {error}"
+                f"DIR must be readable, got {self.uri}: {type(error).__name__}: {error}"
             ) from None
 
     def push(self, *names: str) -> None:
@@ -254,6 +282,15 @@ def folder_name(collection: str) -> str:
     """A collection's name as every file system takes it: `python-docs-debias-seed-2` for
     `python-docs|debias(seed=2)`."""
     return re.sub(r"[^\w.+-]+", "-", collection).strip("-.")[:80] or "collection"
+
+
+def _extra(storage: str) -> str:
+    """How to install what a URI needs; "" where that is not known."""
+    scheme = storage.partition("://")[0]
+    extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(scheme)
+    if extra is None or find_spec({"s3": "s3fs", "gcs": "gcsfs"}[extra]):
+        return ""
+    return f"; pip install 'ranksweep[{extra}]' brings it"
 
 
 def _left(trial: "Trial") -> list[str]:

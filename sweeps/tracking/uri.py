@@ -1,15 +1,25 @@
 """What can be a tracking URI; decided from its text alone, before anything is launched."""
 
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from rank_core.cache import cache_root
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact_text
+from sweeps.store.trial_store import Store
 
 NONE = "none"
 """The tracking URI that uploads nothing."""
 
 _CHOICES = "sqlite:///FILE, http(s)://HOST:PORT, postgresql://USER@HOST/DATABASE, none"
+
+
+def default_tracking_uri(store: Store) -> str:
+    """A database beside the sweeps. Of a remote storage, which cannot hold one, each machine makes
+    its own from the event logs there."""
+    folder = Path(store.all_sweeps) if store.is_local else cache_root() / "mirrors"
+    return f"sqlite:///{folder.absolute() / 'mlflow.db'}"
 
 
 def check_tracking_uri(uri: str) -> None:

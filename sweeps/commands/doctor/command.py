@@ -21,10 +21,9 @@ from sweeps.commands.doctor.environment import cache_findings, environment, prob
 from sweeps.commands.doctor.finding import Finding, line_width, section_text, verdict
 from sweeps.commands.doctor.services import cluster, tracking
 from sweeps.commands.doctor.texts import similar_queries, texts
-from sweeps.driver.sweep import default_tracking_uri
 from sweeps.plan.experiment import suited
 from sweeps.store.trial_store import Store
-from sweeps.tracking.uri import check_tracking_uri
+from sweeps.tracking.uri import check_tracking_uri, default_tracking_uri
 
 WITHOUT_ERRORS, WITH_ERRORS = 0, 2
 CUT = ("chunking.window", "chunking.stride")

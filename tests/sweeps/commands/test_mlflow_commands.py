@@ -56,7 +56,7 @@ def test_a_broken_description_is_refused_with_its_line(command, tmp_path, capsys
 def test_a_description_without_mlflow_is_refused(command, tmp_path, capsys):
     (tmp_path / "sweep.json").write_text(json.dumps(DESCRIBED))
     assert main([command, str(tmp_path)]) == 2
-    assert "must name tracking_uri and experiment" in capsys.readouterr().err
+    assert "must name the experiment" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("uri, reason", [("none", "other than none"), ("mlruns", "sqlite:///")])

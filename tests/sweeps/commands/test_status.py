@@ -6,12 +6,12 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from filelock import FileLock
 
 from sweeps.__main__ import main
 from sweeps.commands import status
 from sweeps.commands.snapshot import take_snapshot
 from sweeps.commands.status import status_text
+from sweeps.store.driver_lock import only_driver
 from sweeps.store.failures import Failure
 from sweeps.store.plan_description import manifest, write_description
 from sweeps.store.sweep_file import update_sweep_file
@@ -113,7 +113,7 @@ def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun, leav
     line = line_of(text, "stopped")
     assert line.split(maxsplit=1)[1] == "2 trial(s) with seed 3 would end after the deadline"
     assert "go on" in text and "the sweep stands still" in text
-    with FileLock(store.folder / ".driver.lock"):
+    with only_driver(store):
         assert "stopped" not in seen(store)
 
 
@@ -150,11 +150,10 @@ def test_a_reason_is_told_once_with_its_trials_and_attempts(begun, state):
     assert ("tracebacks" in seen(store)) == (state == "failed")
 
 
-def test_a_living_driver_is_seen_by_its_lock_and_named(begun, leave_result):
+def test_a_living_driver_is_seen_by_its_lease_and_named(begun, leave_result):
     store, trials, ledger = begun
     finish(store, ledger, trials[0], leave_result, dev=0.5)
-    lock = FileLock(store.folder / ".driver.lock")
-    with lock:
+    with only_driver(store):
         text = seen(store)
         assert f"running, process {os.getpid()} on " in text
         assert "nothing: the driver works on it" in text and "go on" not in text
@@ -170,7 +169,7 @@ def test_a_running_trial_shows_its_step_and_its_dev_value(begun, leave_result):
     ledger.started(running)
     news = {"step": 20, "num_steps": 40, "curve": [{"step": 20, "loss": 1.0}]}
     ledger.reported(running, news | {"dev": {"nDCG@10": 0.125}})
-    with FileLock(store.folder / ".driver.lock"):
+    with only_driver(store):
         assert line_of(seen(store), "FirstP").endswith("seed 2 step 20/40 (dev 0.125)")
         ledger.started(running)
         assert line_of(seen(store), "FirstP").endswith("seed 2 starting")
@@ -188,7 +187,7 @@ def test_the_time_left_follows_the_tokens_that_cells_read(begun, leave_result):
     assert "10 s in finished trials; about 1 min 10 s to do, one by one" in seen(store)
     for trial in (trials[1], trials[3]):
         ledger.started(trial)
-    with FileLock(store.folder / ".driver.lock"):
+    with only_driver(store):
         assert "about 35 s left, 2 side by side" in seen(store)
         ledger.lost(trials[1], "failed", "a bug")  # this command does not try it again
         assert "about 40 s left, 1 side by side" in seen(store)
@@ -232,11 +231,10 @@ def test_no_line_but_a_path_or_a_command_is_wider_than_the_terminal(begun, width
 def test_looking_changes_nothing(begun, leave_result):
     store, trials, ledger = begun
     finish(store, ledger, trials[0], leave_result, dev=0.5)
-    with FileLock(store.folder / ".driver.lock"):
+    with only_driver(store):
         before = files_and_times(store.folder)
         seen(store)
         assert files_and_times(store.folder) == before
-    FileLock(store.folder / ".driver.lock").acquire(blocking=False).lock.release()
 
 
 def test_a_remote_sweep_is_read_where_another_machine_left_it(
@@ -254,7 +252,7 @@ def test_a_remote_sweep_is_read_where_another_machine_left_it(
     assert main(["status", f"{storage}/window_stride/"]) == 0
     there = capsys.readouterr().out
     assert "= 4: 1 done, 3 waiting; 1 attempt\n" in there and "= 4: 1 done, 3 waiting" in here
-    assert "unknown: the machine it runs on can tell" in there
+    assert "none: the sweep stands still" in there
     assert not (tmp_path / "second").exists()
 
 
@@ -306,7 +304,7 @@ def test_every_status_of_the_ledger_has_a_word():
 def test_a_driver_that_records_nothing_for_minutes_is_called_silent(begun):
     store, trials, ledger = begun
     ledger.started(trials[0])
-    with FileLock(store.folder / ".driver.lock"):
+    with only_driver(store):
         snapshot = take_snapshot(str(store.folder))
         last = snapshot.news.time / 1000
         soon, late = (status_text(snapshot, now=last + s, width=120) for s in (170.0, 372.0))

@@ -1,12 +1,18 @@
 """What breaks a rule ends with exit code 2 and one message; nothing has been launched by then."""
 
+import os
 import re
 import shutil
 import sys
+import threading
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from sweeps.driver.command import main
+from sweeps.store.driver_lock import LEASE, only_driver
+from sweeps.store.trial_store import Store
 from sweeps.window_stride import EXPERIMENT
 
 
@@ -264,17 +270,63 @@ def test_a_folder_that_is_no_checkpoint_is_refused(refused, tmp_path):
 
 
 def test_a_second_driver_on_the_same_storage_is_refused(inputs_words, tmp_path, capsys):
-    from filelock import FileLock
-
-    folder = tmp_path / "results" / "window_stride" / "woods"
-    folder.mkdir(parents=True)
-    argv = [*inputs_words, "--storage", str(folder.parents[1])]
-    with FileLock(folder / ".driver.lock"):
+    store = Store(str(tmp_path / "results"), "window_stride/woods")
+    store.open()
+    argv = [*inputs_words, "--storage", store.storage]
+    with only_driver(store):
+        lease = (store.folder / LEASE).read_text()
         assert main(EXPERIMENT, argv, doc=None) == 2
+        assert [path.name for path in store.folder.iterdir()] == [LEASE]
+        assert (store.folder / LEASE).read_text() == lease
     message = capsys.readouterr().err
     assert message.startswith("error: one command at a time may drive a sweep")
-    assert str(folder) in message
-    assert [path.name for path in folder.iterdir()] == [".driver.lock"]
+    assert f"{store.folder} is driven by process {os.getpid()}" in message
+
+
+@pytest.mark.parametrize(
+    "storage, words",
+    [
+        ("away://bucket/rank", "ConnectionError: no route to 10.0.0.1"),
+        ("silent://bucket/rank", "no answer for 0 s"),
+        ("memory://bucket/rank", "--engine local"),
+        ("ftp://127.0.0.1:1/x", "--storage must be a folder or a URI such as s3://"),
+    ],
+)
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_storage_that_cannot_be_reached_is_refused(
+    storage, words, dry, inputs_words, monkeypatch, capsys
+):
+    class Away(MemoryFileSystem):
+        protocol = "away"
+
+        def glob(self, path, **given):
+            raise ConnectionError("no route to 10.0.0.1")
+
+    class Silent(MemoryFileSystem):
+        protocol = "silent"
+
+        def glob(self, path, **given):
+            threading.Event().wait()
+
+    monkeypatch.setattr("sweeps.store.storage_retry.ANSWER_SECONDS", 0.2)
+    for one in (Away, Silent):
+        fsspec.register_implementation(one.protocol, one, clobber=True)
+    argv = [*inputs_words, "--storage", storage, *(["--dry-run"] if dry else [])]
+    argv += [] if storage.startswith("memory") else ["--engine", "local"]
+    assert main(EXPERIMENT, argv, doc=None) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: ") and words in message and message.count("\n") == 1
+
+
+@pytest.mark.parametrize("uri, extra", [("s3://bucket/x", "s3"), ("gs://bucket/x", "gcs")])
+def test_a_missing_client_is_named_with_its_extra(uri, extra, inputs_words, monkeypatch, capsys):
+    def missing(storage):
+        raise ImportError("Install x to access it")
+
+    monkeypatch.setattr("sweeps.store.trial_store.fsspec.core.url_to_fs", missing)
+    monkeypatch.setattr("sweeps.store.trial_store.find_spec", lambda name: None)
+    assert main(EXPERIMENT, [*inputs_words, "--storage", uri, "--dry-run"], doc=None) == 2
+    assert f"pip install 'ranksweep[{extra}]'" in capsys.readouterr().err
 
 
 def test_a_dry_run_of_a_bad_command_line_is_refused_alike(refused):

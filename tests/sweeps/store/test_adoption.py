@@ -1,12 +1,17 @@
 """What one sweep has finished no other one computes again."""
 
+import uuid
+
 import pytest
 
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.ranking.chunk_scores import CHUNK_SCORES
 from sweeps import chunk_counts, window_stride
+from sweeps.driver.sweep import _known
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
+from sweeps.search.search import Listed
+from sweeps.store.plan_description import manifest
 from sweeps.store.trial_store import LEFT_FOR_OTHERS, Store
 from sweeps.store.trial_table import TrialTable
 
@@ -84,3 +89,43 @@ def test_a_wider_grid_and_more_seeds_run_only_what_is_missing(plan_of, tmp_path,
 def test_what_a_twin_may_lack_has_its_names():
     files = {"train.run.gz", WEIGHTS, CHUNK_SCORES}
     assert set(LEFT_FOR_OTHERS.values()) == files
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_what_another_sweep_finishes_meanwhile_is_not_launched(
+    plans, tmp_path, leave_result, kind, monkeypatch, capsys
+):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    storage = str(tmp_path / "s") if kind == "folder" else f"memory://{uuid.uuid4().hex}"
+    first, second = plans
+    theirs, ours = (Store(storage, f"{name}/woods") for name in ("window_stride", "chunk_counts"))
+    theirs.open()
+    ours.open()
+    manifest(second, []).write(ours.folder)
+    table = TrialTable(ours)
+    finished = ours.finished()
+    assert ours.adopt(second.trials()) == set()
+    table.plan(second, finished)
+    search = Listed(second, _known(table, finished, ours), ours)
+    assert not search.over
+    shared = names(first.trials()) & names(second.trials())
+    launched = [search.next()]  # the first one is ours already when they finish it
+    for name in names(first.trials()):
+        leave_result(theirs, name)
+    while trial := search.next():
+        launched.append(trial)
+    assert names(launched) == names(second.trials()) - (shared - names(launched[:1]))
+    assert search.over and ours.finished() == shared - names(launched[:1])
+    assert capsys.readouterr().out.count("adopted: ") == len(shared - names(launched[:1])) >= 1
+
+
+def test_a_storage_that_cannot_tell_launches_the_trial(plans, tmp_path, monkeypatch):
+    _, second = plans
+    ours = opened(tmp_path, "chunk_counts")
+    search = Listed(second, lambda trial: None, ours)
+
+    def away(name):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(ours, "seek", away)
+    assert search.next() == next(iter(second.trials()))

@@ -1,0 +1,71 @@
+"""A finished or running sweep as a command finds it: a folder, or a URI whose files are brought
+into the mirror on this machine."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rank_core.errors import BadInput
+from sweeps.store.driver_lock import living_driver
+from sweeps.store.storage_retry import answered
+from sweeps.store.sweep_file import FILE, no_sweep
+from sweeps.store.trial_events import EventLog
+from sweeps.store.trial_store import Store
+
+FILES = (FILE, "trials.parquet", "per_query.parquet", "failures.parquet", "test_access.jsonl")
+"""With the judgments and the event log all that a report is made of."""
+
+
+@contextmanager
+def opened(where: str, *, trials: bool = False) -> Iterator[Store]:
+    """A sweep with its files in `folder`, those of its `trials` included where they are wanted.
+    What is refused of a copy is named by its URI."""
+    store = find_sweep(where)
+    if not store.is_local:
+        answered(store, lambda: _bring(store, trials))
+    try:
+        yield store
+    except BadInput as error:
+        raise BadInput(str(error).replace(str(store.folder), store.uri)) from None
+
+
+def find_sweep(where: str) -> Store:
+    """The store of a sweep, which may not exist, from its folder or its URI."""
+    if "://" not in where:
+        folder = Path(where).absolute()
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"DIR must be a sweep's folder, got the file {where}")
+        above = folder.parent.parent
+        return Store(str(above), str(folder.relative_to(above)))
+    parent, _, collection = where.rstrip("/").rpartition("/")
+    storage, _, experiment = parent.rpartition("/")
+    if not parent.partition("://")[2]:
+        raise BadInput(
+            "DIR as a URI must be storage/experiment/collection, as in "
+            f"s3://bucket/path/window_stride/python-docs; got {where}"
+        )
+    if not storage.partition("://")[2]:  # version 0.1 had no folder for the collection
+        return Store(parent, collection)
+    return Store(storage, f"{experiment}/{collection}")
+
+
+def drives_here(store: Store) -> bool:
+    """Whether a command on this machine drives the sweep and writes in `folder`, which is then
+    ahead of a remote storage."""
+    lease = living_driver(store)
+    return lease is not None and lease.is_here and lease.mirror == str(store.folder)
+
+
+def _bring(store: Store, trials: bool) -> None:
+    if drives_here(store):
+        return
+    store.folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (store.folder / name).unlink(missing_ok=True)
+        store.pull_file(name)
+    if not (store.folder / FILE).exists():
+        raise no_sweep(store.uri, store.collections())
+    store.pull_folder("qrels")
+    EventLog(store)
+    if trials:
+        store.pull(store.finished())
