@@ -50,7 +50,7 @@ class LongP(FirstP):
                 f"training.unit=passage has no effect with model {name}, whose one passage is the "
                 "document"
             )
-        check_quirks(config, tuple(QUIRKS), backbone.row_pooling(config.model.pool))
+        check_quirks(config, tuple(QUIRKS))
         for quirk in config.model.quirks:
             if backbone.kind != QUIRKS[quirk]:
                 raise BadInput(

@@ -45,7 +45,7 @@ class FirstP(ChunkScores):
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """The one quirk is that rows are padded in place."""
         super().check(config, backbone)
-        check_quirks(config, (PADDED_ROWS,), backbone.row_pooling(config.model.pool))
+        check_quirks(config, (PADDED_ROWS,))
 
 
 class ComparedChunks(ChunkScores):
@@ -57,7 +57,7 @@ class ComparedChunks(ChunkScores):
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
         """The one quirk is that padding competes."""
         super().check(config, backbone)
-        check_quirks(config, (UNMASKED,), backbone.row_pooling(config.model.pool))
+        check_quirks(config, (UNMASKED,))
 
 
 class MaxP(ComparedChunks):

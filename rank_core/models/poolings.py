@@ -10,13 +10,12 @@ def row_vectors(hidden_CLH: Tensor, attention_mask_CL: Tensor, pooling: str) -> 
     the last real one (last)."""
     if pooling == "cls":
         return hidden_CLH[:, 0]
-    length_C = attention_mask_CL.sum(1)
     if pooling == "last":
-        row_C = torch.arange(len(hidden_CLH), device=hidden_CLH.device)
-        return hidden_CLH[row_C, length_C - 1]
+        row_C, place_L = (torch.arange(n, device=hidden_CLH.device) for n in hidden_CLH.shape[:2])
+        return hidden_CLH[row_C, (attention_mask_CL * place_L).argmax(1)]
     wide_CLH = hidden_CLH.to(torch.promote_types(hidden_CLH.dtype, torch.float32))
     absent_CL1 = (attention_mask_CL == 0)[:, :, None]
-    return wide_CLH.masked_fill(absent_CL1, 0.0).sum(1) / length_C[:, None]
+    return wide_CLH.masked_fill(absent_CL1, 0.0).sum(1) / attention_mask_CL.sum(1, keepdim=True)
 
 
 def first(x: Tensor, mask_BP: Tensor) -> Tensor:

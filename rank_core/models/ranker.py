@@ -14,7 +14,7 @@ from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.models.poolings import row_vectors
-from rank_core.models.readers import PADDED_ROWS, UNMASKED, padded_in_place
+from rank_core.models.readers import padded_in_place, pads_in_place
 from rank_core.settings.config import Model, TrialConfig
 
 
@@ -54,8 +54,9 @@ class Ranker(nn.Module):
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
         """The reader that cuts the model's documents and lays them out."""
-        in_place = {UNMASKED, PADDED_ROWS} & set(config.model.quirks)
-        kind = padded_in_place(cls.pair_encoder) if in_place else cls.pair_encoder
+        kind = cls.pair_encoder
+        if pads_in_place(config.model):
+            kind = padded_in_place(kind)
         return kind(tokens, config.chunking, cls.first_chunk_only, backbone)
 
     @classmethod

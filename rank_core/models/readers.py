@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rank_core.chunking.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.chunks import Span, chunk_spans, document_spans
 from rank_core.errors import BadInput, unknown
-from rank_core.settings.config import TrialConfig
+from rank_core.settings.config import Model, TrialConfig
 
 
 class OwnCuts(PairEncoder):
@@ -101,16 +101,16 @@ of max_document_tokens tokens, so that text and last [SEP] have the same places 
 PADDING = -1  # in chunks, until they are laid out
 
 
-def check_quirks(config: TrialConfig, known: tuple[str, ...], pooling: str) -> None:
-    """Refuses quirks that the model does not have, and the last token's vector where rows are
-    padded in place."""
+def check_quirks(config: TrialConfig, known: tuple[str, ...]) -> None:
+    """Refuses quirks that the model does not have."""
     for quirk in config.model.quirks:
         if quirk not in known:
             raise unknown(f"quirk of model {config.model.name}", quirk, known)
-        if quirk in (UNMASKED, PADDED_ROWS) and pooling == "last":
-            raise BadInput(
-                f"quirk {quirk} pads rows in place, so model.pool must be cls or mean, got last"
-            )
+
+
+def pads_in_place(settings: Model) -> bool:
+    """True where a quirk of the model pads rows in place."""
+    return bool({UNMASKED, PADDED_ROWS} & set(settings.quirks))
 
 
 class PaddedRows(PairEncoder):

@@ -62,6 +62,7 @@ _LATE_INTERACTION: Stated = {
 _RANDOM_AGGREGATOR: Stated = {"training.num_epochs": (2, "epoch_qty 2")}
 _UNMASKED = ("unmasked-chunks",)  # the masks of blocks are computed there and never used
 _BOYTSOV_QUIRKS: dict[str, tuple[str, ...]] = {
+    "firstp": ("padded-rows",),
     "maxp": _UNMASKED,
     "sump": _UNMASKED,
     "parade-avg": _UNMASKED,
@@ -71,6 +72,12 @@ _BOYTSOV_QUIRKS: dict[str, tuple[str, ...]] = {
     "parade-transformer": _UNMASKED,
     "parade-transformer-pretrained": _UNMASKED,
     "parade-transformer-query": _UNMASKED,
+    "parade-late-interaction": _UNMASKED,
+}
+_SEQUENCE_2022 = (*_UNMASKED, "sequence-2022")  # later code has SEP and scores C everywhere
+_BOYTSOV_QUIRKS_2022 = _BOYTSOV_QUIRKS | {
+    "parade-transformer-pretrained": _SEQUENCE_2022,
+    "parade-transformer-query": _SEQUENCE_2022,
 }
 _BOYTSOV_NOT_THE_SAME = (
     "Several GPUs train on a shard each and average parameters every 4 steps (local SGD); workers "
@@ -79,23 +86,28 @@ _BOYTSOV_NOT_THE_SAME = (
     "The checkpoint is chosen by AP on a sample of the queries.",
     "Of a warm-up of n steps, step k (from 0) has k/n of the rate, so the first has none; here it "
     "has (k+1)/n.",
+    "AvgP (avg-cls) and CEDR pad query and document in place as well, and divide a sum over all "
+    "chunks by the number of real ones; CEDR compares padding like text. Not reproduced.",
 )
 _BOYTSOV_BY_HAND = (
     "Robust04: training.epoch_steps=1250 (an epoch is 100 passes over 200 queries) and "
     "training.init_from the cell on MS MARCO, so that every seed resumes from its own.",
+    "Rows of a Longformer are padded in place: model.quirks=padded-rows of `longp`, which other "
+    "backbones do not have.",
 )
 
 PROFILES: dict[str, Profile] = {
     "clean": Profile("The defaults: masks are right, aggregators are the papers'"),
     "boytsov2022": Profile(
-        "Boytsov et al. 2022, 13 models on MS MARCO documents and Robust04; FlexNeuART",
+        "Boytsov et al. 2022, 13 models on MS MARCO documents and Robust04; FlexNeuART, branch "
+        "pypi2021, and master for late interaction, which the branch lacks",
         _BOYTSOV,
         of_models={"parade-late-interaction": _LATE_INTERACTION},
-        quirks=_BOYTSOV_QUIRKS,
+        quirks=_BOYTSOV_QUIRKS_2022,
         not_the_same=(
             *_BOYTSOV_NOT_THE_SAME,
-            "RAND's self-attention runs across the batch there; AvgP divides a sum over all chunks "
-            "by the number of real ones. Neither is a quirk here.",
+            "RAND's self-attention runs across the batch, and the first chunk's output is scored: "
+            "not reproduced.",
             "In leaderboard runs one-cycle also moves Adam's beta1, from .95 to .85 and back.",
         ),
         by_hand=(
@@ -106,14 +118,17 @@ PROFILES: dict[str, Profile] = {
         ),
     ),
     "boytsov2025": Profile(
-        "Boytsov et al. 2025, positional bias, more than 20 models; FlexNeuART",
+        "Boytsov et al. 2025, positional bias, more than 20 models; FlexNeuART, master",
         _BOYTSOV,
         of_models={
             "parade-late-interaction": _LATE_INTERACTION,
             "parade-transformer": _RANDOM_AGGREGATOR,
         },
         quirks=_BOYTSOV_QUIRKS,
-        not_the_same=_BOYTSOV_NOT_THE_SAME,
+        not_the_same=(
+            *_BOYTSOV_NOT_THE_SAME,
+            "RAND's aggregator has as many heads as the backbone; here it has the 4 of the paper.",
+        ),
         by_hand=(
             *_BOYTSOV_BY_HAND,
             "BigBird's all-zero random blocks are a quirk of `longp` "
@@ -192,6 +207,8 @@ PROFILES: dict[str, Profile] = {
             "Training stops after 20 epochs without a better one; all 100 run here, and the best "
             "counts all the same.",
             "A document is cut into as many parts as the longest one beside it in the batch.",
+            "The query is padded in place to 20 tokens, a document to the longest of its batch; "
+            "kernels count padding as similarity 0, where it is masked here.",
         ),
         by_hand=("CEDR models start from a fine-tuned BERT (avg-cls): training.init_from.",),
     ),

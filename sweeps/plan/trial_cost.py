@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
+from rank_core.models.readers import pads_in_place
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import Training, TrialConfig
@@ -43,7 +44,8 @@ def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
     kind = model_class(config.model.name)
     if issubclass(kind, ListRanker):
         return ChunkStatistics(0.0, 0, 0.0, 1.0, config.model.name)
-    windows = kind.reads_windows()
+    in_place = pads_in_place(config.model)
+    windows = kind.reads_windows() and not in_place
     cuts = _windows(config, inputs) if windows else _own_cuts(kind, config, inputs)
     chunks = tokens = covered = length = longest = num_documents = 0
     digest = hashlib.sha256()
@@ -55,13 +57,16 @@ def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
         covered += document.covered
         length += document.length
         num_documents += 1
-    own = mean_query_tokens(inputs, config.chunking.max_query_tokens) + NUM_SPECIAL
+    most = config.chunking.max_query_tokens
+    own = NUM_SPECIAL + (most if in_place else mean_query_tokens(inputs, most))
     return ChunkStatistics(
         chunks_per_document=chunks / max(1, num_documents),
         max_chunks=longest,
         tokens_per_document=(tokens + chunks * own) / max(1, num_documents),
         coverage=covered / max(1, length),
-        signature=digest.hexdigest() if windows else config.model.name,
+        signature=digest.hexdigest()
+        if windows
+        else f"{config.model.name} {replace(config.chunking, max_query_tokens=1)}",
     )
 
 

@@ -4,8 +4,9 @@ Boytsov et al. 2022).
 
 Query vectors are those of a document's first chunk, text vectors those of all chunks, one after the
 other; the [CLS] part is the mean over the document's own chunks. Padding is masked exactly, where
-the published code counts it: there a padded place has similarity 0, which two kernels take for a
-match, and a query token without any similarity is taken for padding.
+published code counts it: in CEDR's a padded place has similarity 0, which two kernels take for a
+match, and a query token without any similarity is taken for padding; FlexNeuART's looks for -1 but
+pads with token 1, so that padding is compared like text.
 """
 
 from collections.abc import Iterator

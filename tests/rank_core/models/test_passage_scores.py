@@ -222,10 +222,15 @@ def test_quirks_are_refused_where_they_mean_nothing(config, backbone):
         check_model(config("firstp", DISJOINT, quirks=("unmasked-chunks",)), backbone)
     with pytest.raises(BadInput, match=r"model\.quirks has no effect with model avgp"):
         check_model(config("avgp", quirks=("unmasked-chunks",)), backbone)
-    for name, quirk in (("maxp", "unmasked-chunks"), ("firstp", "padded-rows")):
-        cut = DISJOINT if name == "firstp" else CHUNKING
-        with pytest.raises(BadInput, match="must be cls or mean, got last"):
-            check_model(config(name, cut, quirks=(quirk,), pool="last"), backbone)
+
+
+def test_the_last_token_of_a_padded_row_is_its_last_sep(model, reader):
+    own = model("firstp", DISJOINT, quirks=("padded-rows",), pool="last")
+    pairs = reader("firstp", DISJOINT, quirks=("padded-rows",))
+    batch = pairs.collate([pairs.chunks(QUERY, doc_id) for doc_id in ("d13", "d34")])
+    assert batch.inputs.attention_mask_CL.sum(1).tolist() == [6 + 13 + 3, 6 + 20 + 3]
+    with torch.inference_mode():
+        assert torch.equal(own.encode(batch.inputs), own.hidden(batch.inputs)[:, -1])
 
 
 @pytest.mark.parametrize("name", ["sump", "avgp"])

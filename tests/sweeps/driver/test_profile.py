@@ -34,7 +34,7 @@ def test_each_model_gets_the_quirks_that_the_profile_knows_of_it(plan_of):
     plan = plan_of(*WORDS, "--model", "parade-attn", "chunking.window=48", "chunking.stride=24")
     quirks = {cell.config.model.name: cell.config.model.quirks for cell in plan.cells}
     assert quirks == {
-        "firstp": (),
+        "firstp": ("padded-rows",),
         "parade-attn": ("unmasked-chunks", "elementwise-attention"),
     }
 

@@ -74,6 +74,24 @@ def test_clean_is_the_defaults_and_has_no_quirk():
     assert "elementwise-attention" in profile("boytsov2022").quirks["parade-attn"]
 
 
+def test_the_aggregators_of_2022_are_those_of_the_older_profile_alone():
+    changed = ("parade-transformer-pretrained", "parade-transformer-query")
+    old, new = (profile(f"boytsov{year}").quirks for year in (2022, 2025))
+    assert {model for model in old | new if old.get(model) != new.get(model)} == set(changed)
+    for model in changed:
+        assert (old[model], new[model]) == (("unmasked-chunks", "sequence-2022"), new["maxp"])
+
+
+def test_padding_in_place_is_reproduced_or_said_not_to_be():
+    for year in (2022, 2025):
+        stated = profile(f"boytsov{year}")
+        assert stated.quirks["firstp"] == ("padded-rows",)
+        assert stated.quirks["parade-late-interaction"] == ("unmasked-chunks",)
+        assert "padded-rows of `longp`" in " ".join(stated.by_hand)
+        assert "CEDR pad query and document in place" in " ".join(stated.not_the_same)
+    assert "padded in place to 20 tokens" in " ".join(profile("cedr2019").not_the_same)
+
+
 @every_profile
 def test_a_profile_says_what_the_reference_says_of_each_setting(name):
     for stated in (profile(name).settings, *profile(name).of_models.values()):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sweeps.plan.trial_cost
-from rank_core.chunking.chunks import document_spans
+from rank_core.chunking.chunks import chunk_spans, document_spans
 from rank_core.chunking.inputs import load_inputs
 from rank_core.models import model_class
 from rank_core.trial.trial import TrialResult, run_trial
@@ -67,7 +67,20 @@ def test_a_model_that_cuts_in_its_own_way_is_counted_by_its_own_reader(small_tri
         statistics = chunk_statistics(config, inputs)
         assert statistics.max_chunks == max(map(len, rows))
         assert statistics.chunks_per_document == pytest.approx(np.mean([*map(len, rows)]))
-        assert statistics.signature == name
+        for other in ({"chunking.max_document_tokens": 70}, {"model.name": "cedr-knrm"}):
+            assert chunk_statistics(config.override(other), inputs).signature != (
+                statistics.signature
+            )
+
+
+def test_padding_in_place_is_counted(small_trial, inputs):
+    padded = small_trial.override({"model.quirks": ("unmasked-chunks",)})
+    chunking, statistics = padded.chunking, chunk_statistics(padded, inputs)
+    number = len(chunk_spans(chunking.max_document_tokens, chunking.window, chunking.stride))
+    assert (statistics.chunks_per_document, statistics.max_chunks) == (number, number)
+    row = chunking.max_query_tokens + 3 + chunking.window
+    assert statistics.tokens_per_document == number * row
+    assert statistics.signature != chunk_statistics(small_trial, inputs).signature
 
 
 def test_the_query_limit_counts(inputs):
