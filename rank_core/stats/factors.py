@@ -7,6 +7,7 @@ Satterthwaite on the right) with the variance of scope `both`: for two cells it 
 F = t^2.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats, seed_variances
+from rank_core.stats.scopes import Floats, seed_variances, without_rounding
 
 INTERACTION = "interaction"
 ANY = "any difference"
@@ -89,12 +90,14 @@ def _test(matrix: ScoreMatrix, cells: Sequence[str], name: str, space_KK: Floats
     query_KQ = np.stack([matrix.scores[cell].mean(axis=0) for cell in cells])
     parts = np.array([seed_variances(matrix.scores[cell]) for cell in cells])  # V_s, V_e
     df_K = np.array([len(matrix.scores[cell]) - 1.0 for cell in cells])
-    mean_K = query_KQ.mean(axis=1)
-    queries_KK = space_KK @ np.cov(query_KQ) @ space_KK / Q
+    # What all cells share is taken out first: left in, its rounding is as large as a difference.
+    contrast_KQ = space_KK @ (query_KQ - query_KQ.mean(axis=0))
+    queries_KK = np.cov(contrast_KQ) / Q
     runs_K = np.maximum(parts[:, 0] - parts[:, 1], 0)
     weight_K = np.diag(space_KK)
-    total = float(np.trace(queries_KK) + weight_K @ runs_K)
-    length = float(mean_K @ space_KK @ mean_K)
+    rounding = math.sqrt(len(cells)) * max(float(np.abs(matrix.scores[c]).max()) for c in cells)
+    total = without_rounding(float(np.trace(queries_KK) + weight_K @ runs_K), rounding)
+    length = without_rounding(float((contrast_KQ.mean(axis=1) ** 2).sum()), rounding)
     if total == 0:
         return FactorTest(name, rank, float(rank), nan, nan, 1.0 if length == 0 else 0.0)
     whole_KK = queries_KK + space_KK @ np.diag(runs_K) @ space_KK

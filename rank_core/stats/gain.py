@@ -32,7 +32,7 @@ _DIGITS = 12
 @dataclass(frozen=True)
 class GainInterval:
     """mean of the system / mean of the baseline - 1, alone or averaged over columns, and its
-    two-sided interval; NaN limits where one seed cannot tell."""
+    two-sided interval; NaN limits where one seed or too few hits cannot tell."""
 
     gain: float
     low: float
@@ -79,8 +79,9 @@ def average_gains(
 
     A column is one measure on one collection. Columns measured on the same runs must share their
     seed weights, those on the same queries their query weights too: the caller says which, by
-    passing the same ones. `df` is the smallest of the columns, which is the safe side; where it is
-    NaN (one seed) the gain has no interval. A system whose baseline is not above 0 is left out.
+    passing the same ones. `df` is the smallest of the columns, which is the safe side. Where it is
+    NaN (one seed), or the baseline of a replicate not above 0, the gain has no interval. A system
+    whose baseline is not above 0 is left out.
     """
     check_probability("level", level)
     if not columns or len(columns) != len(weights):
@@ -100,12 +101,14 @@ def average_gains(
             continue
         if name not in bases:
             bases[name] = [replicated_means(*pair) for pair in _each(columns, name, weights)]
-        with np.errstate(divide="ignore", invalid="ignore"):  # a replicate may draw zeros only
-            gains_CB = [
-                replicated_means(*pair) / base_B - 1
-                for pair, base_B in zip(_each(columns, system, weights), bases[name], strict=True)
-            ]
-            spread = float(np.mean(gains_CB, axis=0).std(ddof=1))
+        if any((base_B <= 0).any() for base_B in bases[name]):  # it drew only zeros, for example
+            found[system] = GainInterval(gain, math.nan, math.nan)
+            continue
+        gains_CB = [
+            replicated_means(*pair) / base_B - 1
+            for pair, base_B in zip(_each(columns, system, weights), bases[name], strict=True)
+        ]
+        spread = float(np.mean(gains_CB, axis=0).std(ddof=1))
         half = float(stats.t.ppf((1 + level) / 2, own_df)) * spread
         found[system] = GainInterval(gain, _kept(gain - half), _kept(gain + half))
     return found

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rank_core.errors import BadInput
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.scopes import Floats
+from rank_core.stats.scopes import ROUNDING, Floats
 
 NUM_PERMUTATIONS = 10_000
 _CLOSE = 1e-9  # relative: a permutation that gives back the data must count as equal
@@ -59,6 +59,7 @@ def randomised_tukey(
     first, second = np.array(pairs).T
     mean_K = score_QK.mean(axis=0)
     observed_P = np.abs(mean_K[first] - mean_K[second])
+    observed_P[observed_P <= ROUNDING * np.abs(score_QK).max()] = 0.0
     bar_P = observed_P * (1 - _CLOSE)
     alone_P, beaten_P = np.zeros(len(pairs)), np.zeros(len(pairs))
     for sum_BK in permuted_sums(score_QK, rng=rng, total=num_permutations, threads=threads):

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 SCOPES = ("queries", "seeds", "both")
 
-_ROUNDING = 16 * np.finfo(np.float64).eps
+ROUNDING = 16 * np.finfo(np.float64).eps
 """A difference below this share of the largest score is rounding, not a difference."""
 
 
@@ -132,19 +132,21 @@ def confidence_interval(
     return test.delta - half, test.delta + half
 
 
-def seed_variances(score_SQ: Floats, *, scale: float = 1.0) -> tuple[float, float]:
+def seed_variances(score_SQ: Floats, *, scale: float | None = None) -> tuple[float, float]:
     """V_s and V_e of one system: the variance of its mean over seeds, and the residual's share.
 
-    V_s = var_s(seed means) / S; V_e = MSE / (Q S). Both are NaN for one seed.
+    V_s = var_s(seed means) / S; V_e = MSE / (Q S). Both are NaN for one seed. `scale` is the
+    largest score (default: the system's), whose rounding is no variance.
     """
+    scale = float(np.abs(score_SQ).max()) if scale is None else scale
     S, Q = score_SQ.shape
     if S == 1:
         return float("nan"), float("nan")
     mean_S = score_SQ.mean(axis=1)
     residual_SQ = score_SQ - mean_S[:, None] - score_SQ.mean(axis=0) + score_SQ.mean()
     mean_square_error = float((residual_SQ**2).sum()) / ((S - 1) * (Q - 1))
-    variance_seeds = _without_rounding(float(mean_S.var(ddof=1)), scale) / S
-    return variance_seeds, _without_rounding(mean_square_error, scale) / (Q * S)
+    variance_seeds = without_rounding(float(mean_S.var(ddof=1)), scale) / S
+    return variance_seeds, without_rounding(mean_square_error, scale) / (Q * S)
 
 
 def infer(
@@ -211,9 +213,9 @@ def _test(
     Q = len(delta_Q)
     trained = [side for side, fixed in enumerate(deterministic) if not fixed]
     delta = float(delta_Q.mean())
-    if abs(delta) <= _ROUNDING * scale:
+    if abs(delta) <= ROUNDING * scale:
         delta = 0.0
-    variance_queries = _without_rounding(float(delta_Q.var(ddof=1)), scale) / Q
+    variance_queries = without_rounding(float(delta_Q.var(ddof=1)), scale) / Q
     found = infer(
         delta=delta,
         variance_queries=variance_queries,
@@ -242,9 +244,9 @@ def _side_variances(score_SQ: Floats, deterministic: bool, *, scale: float) -> t
     return 0.0, 0.0
 
 
-def _without_rounding(variance: float, scale: float) -> float:
-    """A sample variance, or 0 where it is only the rounding of equal numbers."""
-    return 0.0 if variance <= (_ROUNDING * scale) ** 2 else variance
+def without_rounding(square: float, scale: float) -> float:
+    """A variance or square of differences, or 0 where it is only the rounding of equal numbers."""
+    return 0.0 if square <= (ROUNDING * scale) ** 2 else square
 
 
 def _checked(score_SQ: Floats) -> Floats:

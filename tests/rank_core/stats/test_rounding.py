@@ -1,0 +1,116 @@
+"""Law of every test: cells that differ by rounding alone do not differ, whatever the scale."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from rank_core.seeding import generator
+from rank_core.stats.compare import compare_pairs
+from rank_core.stats.factors import factor_tests
+from rank_core.stats.gain import gain_intervals, gain_weights
+from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.permutation import randomised_tukey
+from rank_core.stats.variance import homogeneity, sweep_components
+
+TWINS = {
+    "the same bits": lambda score_SQ, rng: score_SQ,
+    "seeds in another order": lambda score_SQ, rng: score_SQ[::-1],
+    "last bits": lambda score_SQ, rng: (
+        score_SQ * (1 + np.finfo(float).eps * rng.integers(-1, 2, score_SQ.shape))
+    ),
+    "always a bit more": lambda score_SQ, rng: score_SQ * (1 + np.finfo(float).eps),
+}
+SEEDS = (1, 2, 3)
+
+
+def twins(
+    twin, scale: float, num_queries: int, *, seed_sd: float, seed: int, strides: int = 3
+) -> ScoreMatrix:
+    """Cells of a grid of 2 x `strides` that are one; the seeds are equal where `seed_sd` is 0."""
+    rng = generator(seed, "twins")
+    score_SQ = np.where(rng.random(num_queries) < 0.4, 0, rng.random(num_queries))
+    score_SQ = scale * np.abs(score_SQ + rng.normal(0, seed_sd, (len(SEEDS), num_queries)))
+    cells = [f"{window}/{stride}" for window in (1, 2) for stride in range(1, strides + 1)]
+    return ScoreMatrix(
+        measure="AP",
+        cells=tuple(cells),
+        query_ids=tuple(f"q{number}" for number in range(num_queries)),
+        seeds=dict.fromkeys(cells, SEEDS),
+        scores={c: twin(score_SQ, rng) if c != "1/1" else score_SQ for c in cells},
+    )
+
+
+@pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e5])
+def test_what_differs_by_rounding_does_not_differ(twin, scale):
+    for seed, (num_queries, seed_sd) in enumerate([(8, 0.0), (8, 0.1), (40, 0.0), (40, 0.02)]):
+        matrix = twins(twin, scale, num_queries, seed_sd=seed_sd, seed=seed)
+        levels = {
+            cell: dict(zip(("w", "s"), cell.split("/"), strict=True)) for cell in matrix.cells
+        }
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for one in factor_tests(matrix, levels=levels):
+                assert one.p == 1.0 and not one.statistic > 0, one
+            pairs = [(cell, "1/1") for cell in matrix.cells[1:]]
+            compared = compare_pairs(matrix, pairs)
+            for one in compared:
+                assert one.delta == 0 and one.p_queries == one.p_seeds == one.p_both == 1.0
+            for one in randomised_tukey(matrix, rng=generator(1, "tukey"), num_permutations=20):
+                assert one.p == one.p_adjusted == 1.0
+            assert homogeneity(matrix) > 0.99
+            parts = sweep_components(matrix, baseline="1/1")
+            assert parts.difference.sd < 1e-12 * scale and (seed_sd or parts.seed.high == 0)
+            df = {one.system: one.df_both for one in compared}
+            weights = gain_weights(matrix)
+            found = gain_intervals(matrix, baseline="1/1", df=df, weights=weights)
+            assert all(abs(one.gain) < 1e-12 for one in found.values())
+
+
+def test_a_real_difference_of_one_query_is_no_rounding():
+    matrix = twins(TWINS["the same bits"], 1.0, 8, seed_sd=0.0, seed=1)
+    better = matrix.scores["2/1"].copy()
+    better[:, 0] += 1e-6
+    matrix.scores["2/1"] = better
+    levels = {cell: {"cell": cell} for cell in matrix.cells}
+    one = factor_tests(matrix, levels=levels)[0]
+    assert one.statistic == pytest.approx(1) and one.p > 0.3  # one query of eight proves nothing
+
+
+def test_a_factor_of_two_bit_equal_cells_is_nothing():
+    for seed in range(100):
+        matrix = twins(TWINS["the same bits"], 1.0, 8, seed_sd=0.0, seed=seed, strides=1)
+        found = factor_tests(matrix, levels={"1/1": {"w": 1}, "2/1": {"w": 2}})
+        assert all(one.p == 1.0 and not one.statistic > 0 for one in found), found
+
+
+@pytest.mark.parametrize("hits", [1, 2, 8])
+def test_a_gain_over_a_baseline_of_few_hits_has_an_interval_or_none_and_no_warning(hits):
+    rng = generator(hits, "hits")
+    score_SQ = np.zeros((3, 8))
+    score_SQ[:, :hits] = 0.2 + rng.random((3, hits)) / 10
+    matrix = ScoreMatrix(
+        measure="AP",
+        cells=("a", "b"),
+        query_ids=tuple("abcdefgh"),
+        seeds={"a": SEEDS, "b": SEEDS},
+        scores={"a": score_SQ, "b": score_SQ + 0.1},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = gain_intervals(matrix, baseline="a", df={"b": 5.0}, weights=gain_weights(matrix))
+    assert set(found) == ({"b"} if hits == 8 else set())
+
+
+def test_a_baseline_that_a_replicate_puts_below_0_has_no_gain():
+    score_SQ = np.array([[0.01], [0.5]]) * np.ones(8)  # of two seeds, one collapsed
+    matrix = ScoreMatrix(
+        measure="AP",
+        cells=("a", "b"),
+        query_ids=tuple("abcdefgh"),
+        seeds={"a": (1, 2), "b": (1, 2)},
+        scores={"a": score_SQ, "b": score_SQ + 0.1},
+    )
+    weights = gain_weights(matrix)
+    assert gain_intervals(matrix, baseline="a", df={"b": 2.0}, weights=weights) == {}
