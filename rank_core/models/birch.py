@@ -81,6 +81,7 @@ class Birch(ChunkScores):
 
     def best(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """relevance_BK: sigmoid(score) of the best sentences, best first, 0 for a missing one; what
-        a head of two outputs calls the probability of being relevant."""
+        a head of two outputs calls the probability of being relevant. The published code takes the
+        second output as it is."""
         score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
         return torch.sigmoid(score_BK).masked_fill(~real_BK, 0.0)

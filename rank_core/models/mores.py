@@ -1,8 +1,8 @@
-"""MORES+: a query that attends to every token of every chunk (Gao & Callan 2022, of the modules of
-MORES, Gao et al. 2020).
+"""MORES+: a query that attends to every token of every chunk (Gao & Callan 2022).
 
 Chunks are encoded without the query, so before any query is known; no vector per chunk stands
-between the query and the tokens it attends to.
+between the query and the tokens it attends to. A block has the order of BART's decoder; those of
+MORES (Gao, Dai & Callan 2020) attend to the document first.
 """
 
 from typing import Any

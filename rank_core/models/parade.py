@@ -147,10 +147,10 @@ class ParadeCnn(Parade):
 class ParadeTransformer(Parade):
     """A transformer with random weights over [C, SEP, cls_1 .. cls_n, SEP]; C's output is scored.
 
-    The RAND-L2 of Boytsov et al. as meant: 2 layers, 4 heads, C and SEP start as the encoder's
-    embeddings of [CLS] and [SEP], positions and segments (0, 0, 1 .. 1, 0) are embedded, absent
-    chunks are masked, and the SEP that closes a document follows its own last chunk. C is written
-    to and read from position 0.
+    The RAND-L2 of Boytsov et al. as meant: 2 layers, 4 heads (their later code takes as many as the
+    backbone has), C and SEP start as the encoder's embeddings of [CLS] and [SEP], positions and
+    segments (0, 0, 1 .. 1, 0) are embedded, absent chunks are masked, and the SEP that closes a
+    document follows its own last chunk. C is written to and read from position 0.
     """
 
     label = "PARADE-Transformer"

@@ -71,7 +71,8 @@ def sentence_starts(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> NDAr
 
 class QdsTransformer(Ranker):
     """A score from [CLS] of an encoder whose attention is sparse: pooled by a tanh layer, then a
-    second one, then linear.
+    second one, then linear. Both start at random; in the published code the first is the encoder's
+    own pooler.
 
     Over BERT and its kin the pattern is a mask, so positions limit what is read; a Longformer has
     the sparse arithmetic of its own.

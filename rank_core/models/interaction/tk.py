@@ -114,7 +114,8 @@ class TK(KernelScorer):
     """score = w . sum over query tokens of log max(1e-10, soft count of each kernel).
 
     The paper's second sum, of counts divided by the document's length, is omitted as in the
-    authors' later code. Dropout, which they do without, acts inside the transformer.
+    authors' later code, whose learned factor of each kernel's count (kernel_alpha_scaler, 1 at
+    first) is not built. Dropout, which they do without, acts inside the transformer.
     """
 
     label = "TK"
@@ -156,7 +157,9 @@ class TKL(KernelScorer):
     in the token (one number of its vector) and the window's length. Where the published code
     differs: it normalises these two numbers together, which leaves only a sign of them; it learns
     the positions inside a piece; and where a document has no third peak or a peak no neighbour it
-    counts another window twice, while here what is missing counts 0.
+    counts another window twice, while here what is missing counts 0. It also scores windows beyond
+    the text's end, often as peaks, and drops the last 1 to 4 tokens of a text that so many exceed a
+    whole number of pieces.
     """
 
     label = "TKL"

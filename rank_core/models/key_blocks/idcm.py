@@ -32,8 +32,9 @@ class ConvolutionalKernels(nn.Module):
     """score_C of chunks: cosines of the query's and the chunk's contextual trigrams, counted in 11
     soft bins, logged, summed over the query and weighted.
 
-    It reads the encoder's word vectors as they are: no gradient goes to them. Positions and
-    segments, which the reference takes along, say nothing about whether words match.
+    It reads the encoder's word vectors as they are: no gradient goes to them. Positions, segments
+    and the LayerNorm over them, which the reference takes along, say nothing about whether words
+    match; nor do the query's [CLS] and [SEP], which it counts as words.
     """
 
     def __init__(self, embedding_size: int) -> None:
@@ -130,7 +131,12 @@ def overlapping_spans(num_tokens: int, window: int, stride: int) -> list[Span]:
 
 
 class OverlappingChunks(PairEncoder):
-    """Documents as cores with their surroundings."""
+    """Documents as cores with their surroundings, in rows [CLS] query [SEP] chunk [SEP].
+
+    In the published code no [SEP] closes a chunk; the document's own last [SEP] is a token (of a
+    chunk of its own where the cores are full), and masked padding in the place of the surroundings
+    that are missing before the first core moves its tokens' positions.
+    """
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
         """A chunk per core; `max_chunks` keeps the first."""
