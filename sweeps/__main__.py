@@ -4,7 +4,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import unknown
+from sweeps.plan.command_line import heed_interrupts, run_command
 
 COMMANDS = {
     "report": (
@@ -59,17 +60,19 @@ for: none waits for the libraries of another."""
 
 def main(argv: Sequence[str]) -> int:
     """Runs one command; returns the exit code."""
+    return run_command(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0 if argv else 2
-    try:
-        if argv[0] not in COMMANDS:
-            raise unknown("command", argv[0], COMMANDS)
-        module, _, function = COMMANDS[argv[0]][0].partition(":")
-        return int(getattr(import_module(module), function)(argv[1:]))
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    if argv[0] not in COMMANDS:
+        raise unknown("command", argv[0], COMMANDS)
+    module, _, function = COMMANDS[argv[0]][0].partition(":")
+    command = getattr(import_module(module), function)
+    heed_interrupts()
+    return int(command(argv[1:]))
 
 
 def usage() -> str:

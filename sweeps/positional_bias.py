@@ -15,10 +15,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.seeding import generator
+from sweeps.plan.command_line import Parser, heed_interrupts, run_command
 from sweeps.positions.analysis import (
     Settings,
     analyse,
@@ -36,19 +38,12 @@ DEFAULT_FOLDER = Path("results") / "positional_bias"
 
 def main(argv: Sequence[str]) -> int:
     """Analyses one collection and prints where the page is; returns the exit code."""
-    try:
-        return _analyse(_parser().parse_args(argv))
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    heed_interrupts()
+    return run_command(lambda: _analyse(_parser().parse_args(argv)))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="positional_bias.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def _parser() -> Parser:
+    parser = Parser("positional_bias.py", __doc__)
     add = parser.add_argument
     add(
         "--collection",

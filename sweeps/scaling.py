@@ -22,12 +22,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
+from sweeps.plan.command_line import Parser, heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.make_plan import base_config
 from sweeps.plan.options import Options, parse
@@ -50,22 +52,15 @@ SMOKE = {"training.epoch_steps": 1, "training.num_epochs": 2}
 def main(argv: Sequence[str]) -> int:
     """Measures, prints the table, writes the files; returns the exit code (3: losses differ,
     or some workers failed)."""
-    try:
-        return _scale(_parser().parse_intermixed_args(list(argv)))
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
-        return 130
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="scaling.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    heed_interrupts()
+    return run_command(
+        lambda: _scale(_parser().parse_intermixed_args(list(argv))),
+        interrupted="interrupted: nothing was written",
     )
+
+
+def _parser() -> Parser:
+    parser = Parser("scaling.py", __doc__)
     add = parser.add_argument
     add("--num-workers", metavar="1,2,4", help="default: 1, 2, 4, ... as far as the cluster goes")
     add("--collection", metavar="NAME|DIR", help="a known collection or a folder")

@@ -23,10 +23,9 @@ from rank_core.data.trec import (
     read_queries,
     read_run,
     require_identifier,
-    shown,
     write_run,
 )
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, shown
 from rank_core.records import Collection, Qrels, Run, Split
 
 SPLITS = ("train", "dev", "test")

@@ -4,6 +4,7 @@ A new one from ir_datasets is one entry in `rank_core.data.named`; any other is 
 `rank_core.data.made` and one line in `COLLECTIONS`.
 """
 
+import os
 from importlib import import_module
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from rank_core.data.ir_datasets.collection import (
 from rank_core.data.made.long_embed import TASKS, is_task, load_task
 from rank_core.data.named import NAMED
 from rank_core.data.transforms.expression import apply_transforms, parse_collection_expression
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import Collection
 
 COLLECTIONS: dict[str, str] = {
@@ -50,11 +51,14 @@ def load_collection(name: str) -> Collection:
         return load_named(name)
     if name.startswith(PREFIX):
         return load_dataset(name.removeprefix(PREFIX))
-    folder = Path(name).expanduser()
-    if name and folder.is_dir():
-        return load_folder(folder)
+    folder = os.path.expanduser(name)
+    if os.path.isdir(folder):
+        return load_folder(Path(folder))
     if is_dataset(name):
         return load_dataset(name)
+    if os.path.exists(folder) or folder.startswith(("/", "./", "../", "~")):
+        found = "a file" if os.path.exists(folder) else "no such folder"
+        raise BadInput(f"--collection {shown(name)} is {found}; {LAYOUT}")
     raise BadInput(
         f"{unknown('collection', name, COLLECTIONS)}; or {PREFIX}ID for any ir_datasets id; "
         f"or a folder: {LAYOUT}"

@@ -12,12 +12,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, shown
 from rank_core.files import atomic_write
 from rank_core.records import Qrels, Run
 
 MAX_NAME = 1000  # characters of an id; the longest in use are URLs
-_SHOWN = 80  # characters of what was found
 _GZIP = b"\x1f\x8b"
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufeff]")  # and the byte order mark, which nobody sees
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
@@ -201,11 +200,6 @@ def require_identifier(place: str, kind: str, name: str) -> None:
     if name.split() == [name]:
         raise BadInput(f"{law} or control characters, found {shown(name)}")
     raise BadInput(f"{law}, found {shown(name)}")
-
-
-def shown(text: str) -> str:
-    """What was found, on one line however long or strange it is."""
-    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
 
 
 def read_content(path: Path) -> bytes:

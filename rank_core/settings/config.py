@@ -6,14 +6,13 @@ Those of training are in `training`.
 import dataclasses
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, get_type_hints
 
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput, shown, unknown
 from rank_core.settings.checks import added, choice, require
 from rank_core.settings.training import Training
 
@@ -45,6 +44,8 @@ NO_PART_OF_A_CELL = (
 )
 """Settings that change no number of a trial, or its rounding only."""
 
+LARGEST: Mapping[Any, float] = {int: 1e15, float: 1e300}
+"""Every number is smaller: JSON, tables and tensors hold it, and the difference of any two."""
 OVERFLOWS = ("first", "first-last-sampled")
 PROTOCOLS = ("openai", "anthropic")
 
@@ -266,9 +267,10 @@ def parse_setting(name: str, text: str) -> Any:
         # A comma inside brackets belongs to a measure: AP(rel=2,judged_only=True).
         return tuple(word for word in re.split(r",(?![^(]*\))", text) if word)
     try:
-        return _checked(name, _WORDS[text.lower()] if kind is bool else kind(text))
+        value = _WORDS[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError):
         raise _wrong_type(name, kind, text) from None
+    return _checked(name, value)
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -278,7 +280,10 @@ def _checked(name: str, value: Any) -> Any:
     if kind == tuple[str, ...] and isinstance(value, (list, tuple)):
         return tuple(value)
     if kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
-        if not math.isnan(value) and (kind is float or float(value).is_integer()):
+        limit: Any = LARGEST[kind]
+        if not -limit < value < limit and value == value:
+            raise BadInput(f"|{name}| < {limit:.0e} must hold, got {shown(value)}")
+        if value == value and (kind is float or float(value).is_integer()):
             return kind(value)
     elif kind in (str, bool) and isinstance(value, kind):
         return value
@@ -286,7 +291,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def _wrong_type(name: str, kind: Any, value: Any) -> BadInput:
-    return BadInput(f"{name} must be {_ARTICLES[kind]}, got {value!r}")
+    return BadInput(f"{name} must be {_ARTICLES[kind]}, got {shown(value)}")
 
 
 _ADDED = {

@@ -28,6 +28,7 @@ from sweeps.commands.derived_table import (
     derived_text,
     write_derived,
 )
+from sweeps.plan.command_line import Parser
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.store.opened_sweep import opened
 from sweeps.store.trial_status import USED
@@ -234,8 +235,8 @@ def _asked(given: argparse.Namespace) -> list[Asked]:
     return list(dict.fromkeys(Asked(one.name) if one.name == "firstp" else one for one in asked))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m sweeps derive", description=main.__doc__)
+def _parser() -> Parser:
+    parser = Parser("python -m sweeps derive", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add(

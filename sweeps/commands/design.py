@@ -1,6 +1,5 @@
 """`python -m sweeps design PILOT`: how many seeds and queries the next comparison needs."""
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from rank_core.stats.design import (
 )
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
 from rank_core.stats.variance import SweepComponents, sweep_components
+from sweeps.plan.command_line import Parser, check_writable
 from sweeps.report.figures.figure import BLUE, GREY, ORANGE, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.table import table, terminal_lines, wrapped
@@ -61,7 +61,7 @@ class DesignPlan:
 
 def main(argv: Sequence[str]) -> int:
     """Plan a comparison from the variances of a pilot sweep and print the plan; exit code 0."""
-    parser = argparse.ArgumentParser(prog="python -m sweeps design", description=main.__doc__)
+    parser = Parser("python -m sweeps design", main.__doc__)
     parser.add_argument("pilot", metavar="PILOT", help="the folder or URI of one sweep")
     parser.add_argument("--delta", type=float, required=True, help="the difference to be found")
     parser.add_argument("--alpha", type=float, help="default: the pilot's")
@@ -299,3 +299,4 @@ def _check_plot(path: Path) -> None:
         raise BadInput(f"a plot's name must end in {' or '.join(FORMATS)}, got {path.name}")
     if not path.parent.is_dir():
         raise BadInput(f"the folder of a plot must exist, found no {path.parent}")
+    check_writable("the folder of a plot", path.parent)

@@ -1,9 +1,9 @@
 """The commands of `python -m sweeps` that concern MLflow."""
 
-import argparse
 from collections.abc import Sequence
 
 from rank_core.errors import BadInput
+from sweeps.plan.command_line import Parser
 from sweeps.plan.secrets import REDACTED, redact_text
 from sweeps.store.driver_lock import living_driver
 from sweeps.store.opened_sweep import drives_here, opened
@@ -40,8 +40,8 @@ def sync(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser(command: str, description: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python -m sweeps {command}", description=description)
+def _parser(command: str, description: str | None) -> Parser:
+    parser = Parser(f"python -m sweeps {command}", description)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     parser.add_argument("--tracking-uri", help="default: the one the sweep was run with")
     return parser

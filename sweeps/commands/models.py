@@ -1,7 +1,6 @@
 """`python -m sweeps models`: the zoo, and what each of its systems is over a given backbone; or
 (`--profile NAME`) a profile beside its reference, and what is not the same."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from rank_core.models.build import build_model
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Chat, TrialConfig
+from sweeps.plan.command_line import Parser
 from sweeps.plan.experiment import suited
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
 
@@ -40,7 +40,7 @@ class Entry:
 
 def main(argv: Sequence[str]) -> int:
     """Prints the zoo, or a profile."""
-    parser = argparse.ArgumentParser(prog="python -m sweeps models", description=main.__doc__)
+    parser = Parser("python -m sweeps models", main.__doc__)
     parser.add_argument("--backbone", default="tiny", metavar="ID|DIR")
     parser.add_argument("--profile", metavar="NAME", help="one of " + ", ".join(PROFILES))
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")

@@ -1,6 +1,5 @@
 """`python -m sweeps status`: how far a sweep is, who drives it, and what to do next."""
 
-import argparse
 import shutil
 import textwrap
 import time
@@ -9,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
 from sweeps.commands.snapshot import Snapshot, TrialNow, take_snapshot
+from sweeps.plan.command_line import Parser
 from sweeps.plan.terminal import duration
 from sweeps.store.failures import counted
 from sweeps.store.trial_status import LOST, USED, TrialStatus
@@ -36,7 +36,7 @@ FIELD = 11  # width of the first column of the upper part
 
 def main(argv: Sequence[str]) -> int:
     """Prints how far a running, killed or finished sweep is; changes nothing."""
-    parser = argparse.ArgumentParser(prog="python -m sweeps status", description=main.__doc__)
+    parser = Parser("python -m sweeps status", main.__doc__)
     parser.add_argument("folder", metavar="DIR", help="a sweep's folder, or its URI (s3://...)")
     arguments = parser.parse_args(argv)
     width = max(NARROW, shutil.get_terminal_size((NARROW, 24)).columns)

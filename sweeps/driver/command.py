@@ -4,36 +4,34 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from rank_core.errors import BadInput
 from sweeps.engine import EngineLost
+from sweeps.plan.command_line import heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.options import Options, parse
 from sweeps.plan.secrets import refuse_secrets
 
-ENGINE_LOST, BAD_INPUT, INTERRUPTED = 1, 2, 130
+ENGINE_LOST = 1
 
 
 def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int:
     """Runs one command line; returns the exit code."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # a first run waits for minutes
-    try:
+
+    def command() -> int:
         options = parse(argv, prog=f"{experiment.name}.py", description=doc or "")
         _check_no_secrets(options)
         from sweeps.driver.sweep import run_sweep
 
-        return run_sweep(experiment, options, list(argv))
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except EngineLost as error:
-        print(
-            f"error: {error}. Nothing is lost: the same command goes on from here", file=sys.stderr
-        )
-        return ENGINE_LOST
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        return INTERRUPTED
+        heed_interrupts()
+        try:
+            return run_sweep(experiment, options, list(argv))
+        except EngineLost as error:
+            text = f"error: {error}. Nothing is lost: the same command goes on from here"
+            print(text, file=sys.stderr)
+            return ENGINE_LOST
+
+    return run_command(command, interrupted="interrupted; the same command goes on from here")
 
 
 def _check_no_secrets(options: Options) -> None:

@@ -34,7 +34,7 @@ from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
-from sweeps.tracking.uri import check_tracking_uri, default_tracking_uri
+from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
 
 DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
 DRAIN_SECONDS = 60.0
@@ -63,6 +63,8 @@ def _sweep(
     """`store` is the confirmation's own, or the experiment's."""
     tracking_uri = options.tracking_uri or default_tracking_uri(store)
     check_tracking_uri(tracking_uri)
+    if options.tracking_uri:
+        check_database(tracking_uri)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
     if shortlist:
         shortlist.check(plan)

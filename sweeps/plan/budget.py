@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, shown
 
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,16 @@ def parse_budget(device_hours: float | None, deadline: str | None, now: float) -
 
 def _moment(text: str, now: float) -> float:
     parts = DURATION.fullmatch(text)
-    if parts and text:
-        sizes = zip(parts.groups(), UNITS.values(), strict=True)
-        return now + sum(int(number) * size for number, size in sizes if number)
     try:
-        moment = datetime.fromisoformat(text).timestamp()  # without a zone: local time
-    except ValueError:
+        if parts and text:
+            sizes = zip(parts.groups(), UNITS.values(), strict=True)
+            moment = now + sum(int(number) * size for number, size in sizes if number)
+        else:
+            moment = datetime.fromisoformat(text).timestamp()  # without a zone: local time
+    except (ValueError, OverflowError):
         raise BadInput(
             "--deadline must be a time such as 2026-11-21T18:00 or a duration such as 2h30m, "
-            f"got {text!r}"
+            f"got {shown(text)}"
         ) from None
     if moment <= now:
         is_now = datetime.fromtimestamp(now, UTC).isoformat(timespec="minutes")

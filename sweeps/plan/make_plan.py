@@ -1,6 +1,7 @@
 """From an experiment and the user's options to the trials that will run, and those that won't."""
 
 import itertools
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,8 +27,10 @@ from sweeps.plan.search_options import SearchSettings
 from sweeps.plan.search_space import Space
 from sweeps.plan.trial_cost import chunk_statistics, trial_cost
 
-DRAWS = 20
-"""Points drawn at most for each that is asked for: some cannot run, some repeat others."""
+DRAWS = 1_000
+"""Points drawn at most in a row that cannot run or repeat others."""
+MOST_POINTS = 10_000
+"""Of a grid: more would take hours to plan."""
 # What `--smoke-test` makes small: the whole path on very little, in seconds.
 FEW = {
     "training.batch_size": 4,
@@ -55,7 +58,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     _check_room(base, inputs, options.num_workers)
     grid = experiment.grid(base, inputs.backbone)
     space = search_space(grid.points, experiment, options)
-    search, points = options.search, space.points
+    search, points = _existing(options.search, space), space.points
     if options.smoke_test:
         enough = _smoke_points(search)
         few = min(search.num_configs or enough, enough)
@@ -127,6 +130,8 @@ def search_space(points: tuple[Settings, ...], experiment: Experiment, options: 
             own = list(dict.fromkeys(point[name] for point in points if name in point))
             names.append(name)
             axes.append(given.get(name, own))
+    if (size := math.prod(map(len, axes))) > MOST_POINTS:
+        raise BadInput(f"a grid has at most {MOST_POINTS:,} points, got {size:,}")
     product = (dict(zip(names, values, strict=True)) for values in itertools.product(*axes))
     return Space(tuple({**common, **point} for point in product), options.ranges)
 
@@ -179,14 +184,17 @@ def _feasible(
 ) -> tuple[list[PlannedCell], list[Removed]]:
     """The baseline and the points that can run and differ from each other, the first `limit` of
     them; the others and why."""
-    cells, removed = [baseline], list[Removed]()
-    for point in itertools.islice(points, DRAWS * limit if limit else None):
-        found = _new_cell(experiment, base, cells, point)
-        if isinstance(found, Removed):
-            removed.append(found)
-        else:
+    cells, removed, seen, in_vain = [baseline], list[Removed](), set[str](), 0
+    for point in points:
+        name = _name(point)
+        found = None if name in seen else _new_cell(experiment, base, cells, point)
+        seen.add(name)
+        if isinstance(found, PlannedCell):
             cells.append(found)
-        if len(cells) - 1 == limit:
+        elif found:
+            removed.append(found)
+        in_vain = 0 if isinstance(found, PlannedCell) else in_vain + 1
+        if limit and (len(cells) - 1 == limit or in_vain == DRAWS):
             break
     if len(cells) == 1:
         reasons = "; ".join(dict.fromkeys(item.reason for item in removed))
@@ -198,7 +206,7 @@ def _new_cell(
     experiment: Experiment, base: TrialConfig, cells: list[PlannedCell], point: Settings
 ) -> PlannedCell | Removed:
     """The point as a cell beside those there are, or why it is none."""
-    name = ", ".join(f"{setting}={value}" for setting, value in point.items())
+    name = _name(point)
     try:
         cell = _cell(experiment, base, point)
     except BadInput as error:
@@ -207,6 +215,10 @@ def _new_cell(
     if twin:
         return Removed(name, f"cuts every document as {twin.label} does")
     return cell
+
+
+def _name(point: Settings) -> str:
+    return ", ".join(f"{setting}={value}" for setting, value in point.items())
 
 
 def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
@@ -240,6 +252,18 @@ def _told_apart(cells: list[PlannedCell]) -> list[PlannedCell]:
         replace(cell, label=f"{cell.label.removesuffix(f' {name}')} {name}")
         for cell, name in zip(cells, names, strict=True)
     ]
+
+
+def _existing(search: SearchSettings, space: Space) -> SearchSettings:
+    """The search over no more configurations than there are."""
+    if search.num_configs is None or search.num_configs <= space.size:
+        return search
+    size = int(space.size)
+    print(
+        f"note: only {size} configurations exist, got --num-configs {search.num_configs}",
+        file=sys.stderr,
+    )
+    return replace(search, num_configs=size)
 
 
 def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> PlannedCell:

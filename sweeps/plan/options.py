@@ -7,20 +7,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.weights import cell_trials
 from rank_core.data.transforms.expression import base_of, with_base
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput, shown, unknown
 from rank_core.settings.config import parse_setting, setting_types
 from sweeps.plan.budget import Budget, parse_budget
+from sweeps.plan.command_line import Parser
 from sweeps.plan.profiles import PROFILES, profile_settings
 from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
 from sweeps.plan.search_space import Range, parse_range
 
 ENGINES = ("ray", "local")
 DEFAULT_NUM_SEEDS = 3
+MOST_SEEDS, MOST_WORKERS = 1_000, 10_000
 OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
 LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
 """Settings whose own value is a list, not a grid."""
@@ -73,8 +75,8 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     settings, grids, ranges = _settings(arguments.settings)
     if arguments.confirm:
         _check_confirmation(arguments, [*settings, *grids, *ranges])
-    _at_least_one("--num-workers", arguments.num_workers)
-    _at_least_one("--cpus-per-worker", arguments.cpus_per_worker)
+    _within("--num-workers", arguments.num_workers, MOST_WORKERS)
+    _within("--cpus-per-worker", arguments.cpus_per_worker, MOST_WORKERS)
     if not 0 < arguments.alpha < 1:
         raise BadInput(f"0 < --alpha < 1 must hold, got {arguments.alpha}")
     for name in ("checkpoint_minutes", "checkpoint_gib"):
@@ -82,7 +84,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} >= 0 must hold, got {vars(arguments)[name]}")
     gpus = arguments.gpus_per_worker
-    if gpus is not None and (gpus < 0 or (gpus > 1 and gpus != int(gpus))):
+    if gpus is not None and not (0 <= gpus <= 1 or gpus in range(MOST_WORKERS)):
         raise BadInput(f"--gpus-per-worker must be 0, a fraction or a whole number, got {gpus}")
     seeds = _seeds(arguments)
     budget = parse_budget(arguments.max_gpu_hours, arguments.deadline, time.time())
@@ -128,36 +130,9 @@ def cluster_address() -> str | None:
     return os.environ.get("RAY_ADDRESS") or ("auto" if BOOTSTRAP.expanduser().exists() else None)
 
 
-class _Once(argparse.Action):
-    """A flag given twice contradicts itself, like a setting given twice."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        given = vars(namespace).setdefault("given", set())
-        if self.dest in given:
-            parser.error(f"a flag is given once, got {option_string} twice")
-        given.add(self.dest)
-        setattr(namespace, self.dest, values)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Bad usage is bad input like any other: one message, exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message}; `{self.prog} --help` lists what is known")
-
-
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
     """The parser of a sweep's command line, with a help text on every flag."""
-    parser = _Parser(
-        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.register("action", None, _Once)
+    parser = Parser(prog, description)
     _add_what_runs(parser)
     _add_how_it_runs(parser)
     add = parser.add_argument
@@ -262,9 +237,11 @@ def _absolute(setting: str, value: str) -> str:
     return str(_folder(value)) if setting in FOLDERS else value
 
 
-def _at_least_one(flag: str, value: int) -> None:
+def _within(flag: str, value: int, most: int) -> None:
     if value < 1:
         raise BadInput(f"{flag} >= 1 must hold, got {value}")
+    if value > most:
+        raise BadInput(f"{flag} <= {most:,} must hold, got {value}")
 
 
 def _engine(arguments: argparse.Namespace) -> str:
@@ -301,14 +278,16 @@ def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
     if listed is None:
         if number is None:
             number = 2 if arguments.smoke_test else DEFAULT_NUM_SEEDS
-        _at_least_one("--num-seeds", number)
+        _within("--num-seeds", number, MOST_SEEDS)
         return () if arguments.confirm else tuple(range(1, number + 1))
     try:
-        seeds = tuple(int(part) for part in listed.split(","))
-    except ValueError:
-        raise BadInput(f"--seeds must be whole numbers such as 1,2,3, got {listed!r}") from None
+        seeds = tuple(parse_setting("seed", part) for part in listed.split(","))
+    except BadInput:
+        given = shown(listed)
+        raise BadInput(f"--seeds must be whole numbers such as 1,2,3, got {given}") from None
     if len(set(seeds)) < len(seeds):
-        raise BadInput(f"--seeds must differ from each other, got {listed}")
+        raise BadInput(f"--seeds must differ from each other, got {shown(listed)}")
+    _within("the number of --seeds", len(seeds), MOST_SEEDS)
     return seeds
 
 
@@ -322,7 +301,7 @@ def _settings(
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
-            raise BadInput(f"a setting is written section.setting=value, got {word!r}")
+            raise BadInput(f"a setting is written section.setting=value, got {shown(word)}")
         if name == "seed":
             raise BadInput("seeds are given by --seeds or --num-seeds, not by seed=")
         if name in settings or name in grids or name in ranges:

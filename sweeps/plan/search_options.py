@@ -47,6 +47,7 @@ OWN = {
 }
 """{setting that not every search takes: its flag and least value}"""
 
+MOST_CONFIGS = 100_000
 ETA = 3
 """Of so many configurations at a rung of halving one goes on, as in the papers."""
 
@@ -112,6 +113,8 @@ def search_settings(
         raise BadInput(f"--search {name} needs --num-configs N, how many configurations to try")
     if num_configs is not None and num_configs < settings.fewest:
         raise BadInput(f"--num-configs >= {settings.fewest} must hold, got {num_configs}")
+    if num_configs is not None and num_configs > MOST_CONFIGS:
+        raise BadInput(f"--num-configs <= {MOST_CONFIGS:,} must hold, got {num_configs}")
     if num_configs is not None and kind.drawn == "never":
         raise BadInput(f"--search {name} runs all of the grid; --num-configs is of {drawing}")
     if seed is not None and num_configs is None and not kind.orders:

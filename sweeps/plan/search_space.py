@@ -43,6 +43,11 @@ class Range:
             return int(rng.integers(int(self.low), int(self.high), endpoint=True))
         return self.rounded(rng.uniform(self.low, self.high))
 
+    @property
+    def size(self) -> float:
+        """How many values; infinite for numbers that are not whole."""
+        return self.high - self.low + 1 if self.whole else math.inf
+
     def __contains__(self, number: Any) -> bool:
         return bool(self.low <= number <= self.high)
 
@@ -71,8 +76,13 @@ class Space:
     points: tuple[Settings, ...]
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
+    @property
+    def size(self) -> float:
+        """How many different points."""
+        return len(self.points) * math.prod(one.size for one in self.ranges.values())
+
     def drawn(self, seed: int) -> Iterator[Settings]:
-        """Points in random order, none twice; endless where there are ranges. The first n of more
+        """Points in random order, none twice without ranges; endless with them. The first n of more
         are the n of fewer."""
         rng = generator(seed, "search")
         order = rng.permutation(len(self.points))

@@ -126,7 +126,7 @@ class ProposingSearch(Search):
         for values in itertools.islice(asked, ASKS):
             if (point := space.point(values)) is not None:
                 yield point
-        yield from itertools.islice(space.drawn(seed), DRAWS * ASKS)
+        yield from itertools.islice(space.drawn(seed), DRAWS)
 
     def _seen(self) -> Iterator[Seen]:
         for number, (cell, point) in enumerate(zip(self._proposals, self._points, strict=True)):

@@ -1,6 +1,7 @@
 """A finished or running sweep as a command finds it: a folder, or a URI whose files are brought
 into the mirror on this machine."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ def find_sweep(where: str) -> Store:
     """The store of a sweep, which may not exist, from its folder or its URI."""
     if "://" not in where:
         folder = Path(where).absolute()
-        if folder.exists() and not folder.is_dir():
+        if os.path.exists(folder) and not os.path.isdir(folder):
             raise BadInput(f"DIR must be a sweep's folder, got the file {where}")
         above = folder.parent.parent
         return Store(str(above), str(folder.relative_to(above)))

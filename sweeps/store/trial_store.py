@@ -31,6 +31,8 @@ RESULT = "result.json"
 HISTORY = "history.jsonl"  # what the trial reported on its way, a line each
 ARRIVING = ".arriving-"
 CHECKPOINTS = "checkpoints"
+SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "memory")
+"""Of storages that files can be written to, listed and replaced in."""
 LEFT_FOR_OTHERS = {
     "training.keep_weights": "weights.safetensors",
     "training.keep_run": "train.run.gz",
@@ -48,7 +50,10 @@ class Store:
         self.storage, self.sweep = storage, sweep
         if not storage:
             raise BadInput("--storage must be a folder or a URI such as s3://bucket/path, got ''")
+        scheme = storage.partition("://")[0] if "://" in storage else "file"
         try:
+            if scheme not in SCHEMES:
+                raise ValueError(f"unknown scheme; known: {', '.join(SCHEMES)}")
             self.fs, root = fsspec.core.url_to_fs(storage)
         except Exception as error:  # every filesystem has its own kinds
             raise BadInput(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from rank_core.errors import BadInput
-from sweeps.tracking.uri import is_server
+from sweeps.tracking.uri import is_server, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -63,11 +63,6 @@ def _alone_in(tracking_uri: str) -> Iterator[None]:
             yield
     finally:
         engine.dispose()
-
-
-def sqlite_file(tracking_uri: str) -> Path:
-    """The file of a sqlite URI, absolute."""
-    return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
 
 
 def artifact_root(tracking_uri: str, folder: Path) -> Path | None:

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
-from sweeps.tracking.client import connect, sqlite_file
+from sweeps.tracking.client import connect
+from sweeps.tracking.uri import sqlite_file
 
 SERVER_ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

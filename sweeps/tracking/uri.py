@@ -1,4 +1,4 @@
-"""What can be a tracking URI; decided from its text alone, before anything is launched."""
+"""What can be a tracking URI; decided before anything is launched, without the network."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
+from sweeps.plan.command_line import check_writable
 from sweeps.plan.secrets import redact_text
 from sweeps.store.trial_store import Store
 
@@ -62,6 +63,24 @@ def _check_sqlite(uri: str) -> None:
         raise _bad(uri, "no file is named")
     if file.startswith(":memory:"):
         raise _bad(uri, "a database in memory is lost with the process")
+
+
+def check_database(uri: str) -> None:
+    """Raise `BadInput` for a sqlite file that can be neither made nor written."""
+    if not uri.startswith("sqlite:"):
+        return
+    file = sqlite_file(uri)
+    check_writable("the folder of --tracking-uri", file.parent)
+    try:
+        if file.exists():
+            file.open("r+b").close()
+    except OSError as error:
+        raise _bad(uri, f"it cannot be written ({error.strerror})") from None
+
+
+def sqlite_file(tracking_uri: str) -> Path:
+    """The file of a sqlite URI, absolute."""
+    return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
 
 
 def _bad(uri: str, found: str) -> BadInput:

@@ -4,7 +4,6 @@ Several runs of one system are its seeds. With one run per system only the queri
 the table says so wherever it matters.
 """
 
-import argparse
 import glob
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from sweeps.commands.compare.output import (
     write_files,
 )
 from sweeps.commands.compare.runs import MEASURES, RunFiles, compare_runs
+from sweeps.plan.command_line import Parser, check_writable
 
 SET = "{set}"
 """Stands for the name of the query set in the path of a run."""
@@ -34,6 +34,10 @@ or one per set with {set} in its name: 'maxp=runs/{set}/maxp.*.run'."""
 def main(argv: Sequence[str]) -> int:
     """Test TREC runs against a baseline and print the table; exit code 0."""
     given = _parser().parse_args(argv)
+    if not 0 < given.margin <= 1:
+        raise BadInput(f"0 < --margin <= 1 must hold, got {given.margin}")
+    if given.out is not None:
+        check_writable("--out", given.out)
     sets = query_sets_of(given.qrels)
     found = compare_runs(
         systems_of(given.systems, sets=list(sets)),
@@ -56,10 +60,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m sweeps compare", description=main.__doc__, epilog=EPILOG
-    )
+def _parser() -> Parser:
+    parser = Parser("python -m sweeps compare", main.__doc__, epilog=EPILOG)
     parser.add_argument("systems", nargs="+", metavar="SYSTEM")
     parser.add_argument(
         "--qrels",
@@ -158,10 +160,14 @@ def baselines_of(arguments: Sequence[str]) -> tuple[Slot, ...]:
     for text in arguments:
         system, equals, name = text.partition("=")
         if not equals:
+            if text in slots:
+                raise BadInput(f"a baseline is named once, got {text!r} twice")
             slots.append(text)
             continue
         if not system or not name:
             raise BadInput(f"a baseline is NAME or SYSTEM=NAME, got {text!r}")
+        if system == name:
+            raise BadInput(f"a system cannot be its own baseline, got {text!r}")
         if system in own:
             raise BadInput(f"a system has one baseline of its own, got two for {system!r}")
         if not own:

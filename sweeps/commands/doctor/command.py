@@ -21,6 +21,7 @@ from sweeps.commands.doctor.environment import cache_findings, environment, prob
 from sweeps.commands.doctor.finding import Finding, line_width, section_text, verdict
 from sweeps.commands.doctor.services import cluster, tracking
 from sweeps.commands.doctor.texts import similar_queries, texts
+from sweeps.plan.command_line import Parser
 from sweeps.plan.experiment import suited
 from sweeps.store.trial_store import Store
 from sweeps.tracking.uri import check_tracking_uri, default_tracking_uri
@@ -31,7 +32,7 @@ CUT = ("chunking.window", "chunking.stride")
 
 def main(argv: Sequence[str]) -> int:
     """Examine the environment and a collection before a sweep; exit code 2 if there are errors."""
-    parser = argparse.ArgumentParser(prog="python -m sweeps doctor", description=main.__doc__)
+    parser = Parser("python -m sweeps doctor", main.__doc__)
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="default python-docs")
     add("--backbone", metavar="ID|DIR", help="default tiny")

@@ -16,8 +16,8 @@ from sweeps.commands.doctor.environment import nearest_existing
 from sweeps.commands.doctor.finding import Finding
 from sweeps.plan.options import cluster_address
 from sweeps.plan.secrets import redact_text
-from sweeps.tracking.client import connect, sqlite_file
-from sweeps.tracking.uri import NONE, is_server
+from sweeps.tracking.client import connect
+from sweeps.tracking.uri import NONE, is_server, sqlite_file
 
 NODES_TIMEOUT_S = 30.0
 COMPARED = ("torch", "transformers", "tokenizers", "numpy", "ir-measures", "ray", "ranksweep")

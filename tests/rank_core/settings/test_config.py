@@ -251,7 +251,7 @@ def test_a_text_is_parsed_to_the_type_of_its_setting(name, text, value):
     [
         ("chunking.window", "150.5", "chunking.window must be a whole number, got '150.5'"),
         ("chunking.window", "wide", "chunking.window must be a whole number, got 'wide'"),
-        ("model.dropout", "nan", "model.dropout must be a number, got 'nan'"),
+        ("model.dropout", "nan", "model.dropout must be a number, got nan"),
         ("model.dropout", "", "model.dropout must be a number, got ''"),
         ("training.paired_seeds", "maybe", "training.paired_seeds must be true or false"),
         ("chunking.windw", "75", "unknown setting 'chunking.windw'; did you mean chunking.window"),

@@ -48,7 +48,8 @@ def _unless_given(inputs_words, words):
 # (words, everything the message must say: the law, what was found, what is known)
 COMMAND_LINES = [
     ("chunking.windw=48", ["'chunking.windw'", "did you mean chunking.window?", "known: chat"]),
-    ("window=48", ["unknown setting 'window'", "model.name"]),
+    ("window=48", ["unknown setting 'window'", "did you mean chunking.window?", "model.name"]),
+    ("windw=48", ["unknown setting 'windw'", "did you mean chunking.window?"]),
     ("nonsense", ["section.setting=value", "'nonsense'"]),
     ("--bogus", ["--bogus", "`window_stride.py --help` lists what is known"]),
     ("--model maxpp", ["unknown model 'maxpp'", "did you mean maxp?", "parade-attn"]),
@@ -109,14 +110,38 @@ COMMAND_LINES = [
     ("--tracking-uri sqlite://x.db", ["three slashes", "sqlite:///FILE"]),
     ("--tracking-uri gopher://x", ["unknown kind 'gopher'", "none"]),
     ("--storage nosuch://bucket", ["a folder or a URI such as s3://", "nosuch://bucket"]),
+    ("--storage ftp://127.0.0.1/x", ["unknown scheme", "ftp://127.0.0.1/x", "known: file, s3"]),
+    ("--storage zip://x", ["unknown scheme", "zip://x"]),
+    ("--storage http://127.0.0.1:1/x", ["unknown scheme", "http://127.0.0.1:1/x"]),
+    ("--tracking-uri sqlite:////proc/x.db", ["--tracking-uri must be a folder", "/proc"]),
+    ("--gpus-per-worker nan", ["--gpus-per-worker", "a fraction or a whole number", "nan"]),
+    ("--gpus-per-worker inf", ["--gpus-per-worker", "a fraction or a whole number", "inf"]),
+    ("--num-workers 1" + 20 * "0", ["--num-workers <= 10,000 must hold"]),
+    ("--num-seeds 1" + 20 * "0", ["--num-seeds <= 1,000 must hold"]),
+    ("--seeds 1" + 20 * "0", ["whole numbers such as 1,2,3"]),
+    ("--deadline 0s", ["--deadline must lie ahead", "0s"]),
+    ("--deadline 0h0m", ["--deadline must lie ahead", "0h0m"]),
+    (f"--deadline {5000 * '9'}d", ["--deadline must be a time such as", "9...9"]),
+    ("--collection /nowhere", ["'/nowhere' is no such folder", "docs.jsonl"]),
+    ("--collection ./nowhere", ["'./nowhere' is no such folder"]),
+    ("--collection /dev/null", ["'/dev/null' is a file"]),
+    (f"--collection {5000 * 'a'}", ["unknown collection", "aaa...aaa"]),
+    (f"training.batch_size={5000 * '9'}", ["training.batch_size must be a whole", "99...99"]),
+    ("training.margin=inf", ["|training.margin| < 1e+300 must hold", "inf"]),
+    (
+        "--search random --num-configs 5 chunking.window=10..99999999999999999999",
+        ["|chunking.window| < 1e+15 must hold", "99999999999999999999"],
+    ),
+    ("chunking.window=1..9 --search tpe --num-configs 9999999", ["--num-configs <= 100,000"]),
 ]
 
 
 @pytest.mark.parametrize(
-    "words, expected", COMMAND_LINES, ids=[words for words, _ in COMMAND_LINES]
+    "words, expected", COMMAND_LINES, ids=[words[:80] for words, _ in COMMAND_LINES]
 )
 def test_a_bad_command_line_is_refused_with_law_finding_and_choices(words, expected, refused):
     message = refused(*words.split())
+    assert max(map(len, message.split())) < 300
     assert [text for text in expected if text not in message] == []
 
 
@@ -309,6 +334,7 @@ def test_a_storage_that_cannot_be_reached_is_refused(
             threading.Event().wait()
 
     monkeypatch.setattr("sweeps.store.storage_retry.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("sweeps.store.trial_store.SCHEMES", ("away", "silent", "memory"))
     for one in (Away, Silent):
         fsspec.register_implementation(one.protocol, one, clobber=True)
     argv = [*inputs_words, "--storage", storage, *(["--dry-run"] if dry else [])]

@@ -161,6 +161,16 @@ def test_random_draws_without_replacement_and_more_of_the_same(plan_of):
     assert drawn("--num-configs", "3", "--num-seeds", "7") == three
 
 
+def test_a_search_asks_for_no_more_configurations_than_exist(plan_of, capsys):
+    words = ("--search", "random", "--num-configs", "100000", "chunking.window=10..90")
+    plan = plan_of(*words, "chunking.stride=5", "--num-seeds", "1")
+    assert plan.search.num_configs == 81 and 40 < len(plan.cells) - 1 <= 81
+    assert "only 81 configurations exist, got --num-configs 100000" in capsys.readouterr().err
+    tall = ",".join(map(str, range(1, 200)))
+    with pytest.raises(BadInput, match=r"at most 10,000 points, got 39,601"):
+        plan_of(f"chunking.window={tall}", f"chunking.stride={tall}")
+
+
 def test_a_range_is_drawn_within_its_ends():
     rng, rate = (
         np.random.default_rng(1),

@@ -1,0 +1,120 @@
+"""A command line: how its words are read, and how its command ends."""
+
+import argparse
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import FrameType
+from typing import Any, NoReturn
+
+from rank_core.errors import BadInput
+
+BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: nobody reads the output any more
+
+
+def end_at_interrupts() -> None:
+    """From here on Ctrl-C ends this process at once, for the seconds in which it imports what it
+    needs: nothing has begun, and libraries interrupted half way raise errors of their own."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def heed_interrupts() -> None:
+    """From here on Ctrl-C raises `KeyboardInterrupt` again."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(signum: int, frame: FrameType | None) -> None:
+    os.write(sys.stderr.fileno(), b"interrupted; nothing had begun\n")
+    os._exit(INTERRUPTED)
+
+
+def run_command(command: Callable[[], int], *, interrupted: str = "interrupted") -> int:
+    """The exit code of a command: its own, or that of bad input, of Ctrl-C, or of `| head`."""
+    try:
+        try:
+            return command()
+        finally:
+            sys.stdout.flush()
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        if not _output_is_unread():
+            raise  # a socket's
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left at its end
+        return UNREAD
+
+
+def _output_is_unread() -> bool:
+    """Whether standard output is a pipe whose reader has gone."""
+    state = select.poll()
+    state.register(1, 0)
+    return any(event & select.POLLERR for _, event in state.poll(0))
+
+
+def check_writable(name: str, folder: Path) -> None:
+    """Refuses a folder that cannot be made or written, before any work; leaves nothing behind."""
+    try:
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise BadInput(
+            f"{name} must be a folder that can be written, got {folder}: {error.strerror}"
+        ) from None
+
+
+class _Once(argparse.Action):
+    """A flag given twice contradicts itself, like a setting given twice."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given = vars(namespace).setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"a flag is given once, got {option_string} twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """Bad usage is bad input like any other: one message, exit code 2."""
+
+    def __init__(self, prog: str, description: str | None = None, **more: Any) -> None:
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, description=cleandoc(description or ""), formatter_class=raw, **more)
+        self.register("action", None, _Once)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Every way of parsing comes through here."""
+        for word in args or ():
+            if "\0" in word or (not word.isprintable() and not _is_text(word)):
+                raise BadInput(f"a word of a command line must be UTF-8 text, got {word!r}")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises `BadInput`."""
+        raise BadInput(f"{message}; `{self.prog} --help` lists what is known")
+
+
+def _is_text(word: str) -> bool:
+    try:
+        return bool(word.encode())
+    except UnicodeEncodeError:  # bytes of the shell that are none
+        return False

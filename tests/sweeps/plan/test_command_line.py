@@ -1,0 +1,115 @@
+"""How a command ends: bad words, an interrupt while it is imported, output that nobody reads."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rank_core.errors import BadInput
+from sweeps.plan.command_line import Parser, check_writable, run_command
+
+ROOT = Path(__file__).parents[3]
+
+
+def unread(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command whose reader has gone before it writes."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        return subprocess.run(
+            [sys.executable, *words], cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        os.close(write)
+
+
+def test_output_that_nobody_reads_ends_the_command_quietly():
+    done = unread("-m", "sweeps", "--help")
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["sweeps/window_stride.py", "sweeps/scaling.py", "-m sweeps ui"])
+def test_a_help_text_that_nobody_reads_is_no_error(words):
+    done = unread(*words.split(), "--help")
+    assert done.returncode in (0, 141)  # argparse takes no notice
+    assert done.stderr == ""
+
+
+def test_a_broken_pipe_of_something_else_is_no_end_of_output(capsys):
+    def command() -> int:
+        raise BrokenPipeError("a socket's")
+
+    with pytest.raises(BrokenPipeError, match="a socket's"):
+        run_command(command)
+
+
+INTERRUPTED = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+module, *sys.argv = sys.argv[1:]
+
+class AtImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, AtImport())
+if sys.argv[0] == "-m":
+    runpy.run_module("sweeps", run_name="__main__")
+else:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def interrupted(module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command that is interrupted when it first imports a module."""
+    code = [sys.executable, "-c", INTERRUPTED, module, *words]
+    return subprocess.run(code, cwd=ROOT, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.parametrize("module", ["numpy.linalg", "rank_core.models", "sweeps.plan.options"])
+def test_an_interrupt_while_a_sweep_is_imported_ends_it_in_one_line(module):
+    done = interrupted(module, "sweeps/window_stride.py", "--dry-run")
+    assert done.returncode == 130
+    assert (done.stdout, done.stderr) == ("", "interrupted; nothing had begun\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "module, words",
+    [
+        ("numpy.linalg", "sweeps/scaling.py"),
+        ("torch", "sweeps/scaling.py"),
+        ("matplotlib", "sweeps/positional_bias.py"),
+        ("torch", "sweeps/seeds.py --dry-run"),
+        ("pandas", "-m report nowhere"),
+    ],
+)
+def test_so_does_one_in_the_libraries_of_any_command(module, words):
+    done = interrupted(module, *words.split())
+    assert (done.returncode, done.stderr) == (130, "interrupted; nothing had begun\n")
+
+
+def test_an_import_by_others_leaves_their_interrupts_alone():
+    code = "import signal, sweeps; print(signal.getsignal(signal.SIGINT).__name__)"
+    run = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);" + code
+    done = subprocess.run([sys.executable, "-c", run], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "default_int_handler\n"
+
+
+@pytest.mark.parametrize("word", ["a\0b", "\udcff"])
+def test_a_word_that_is_no_text_is_refused(word):
+    with pytest.raises(BadInput, match="must be UTF-8 text"):
+        Parser("x").parse_args([word])
+
+
+def test_a_folder_that_cannot_be_made_is_refused_and_nothing_is_left_behind(tmp_path):
+    check_writable("--out", tmp_path / "new" / "newer")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "x", Path("/proc/x"), Path("x" * 300)):
+        with pytest.raises(BadInput, match="--out must be a folder that can be written"):
+            check_writable("--out", folder)
