@@ -107,8 +107,8 @@ def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration)
         f"on {known.slots} slot(s)",
         f"            {hours:.3g} {known.unit}-hours ({lows:.3g}-{highs:.3g}), "
         f"{count(tokens)} encoder tokens",
-        f"measured    {known.num_speeds} kind(s) of trial for {duration(known.seconds)}, "
-        f"{known.num_processes} process(es) side by side",
+        f"measured    {known.num_measured} of {known.num_kinds} kind(s) of trial, a batch of each, "
+        f"for {duration(known.seconds)}",
     ]
     if calibration.num_trials:
         ratio = math.exp(calibration.log_ratio)

@@ -78,9 +78,9 @@ def _check(options: Options) -> None:
 @contextmanager
 def _settings_of_torch_restored() -> Iterator[None]:
     """A trial sets the threads of its process, which here is the driver's."""
-    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(strict)
+        torch.set_deterministic_debug_mode(mode)

@@ -1,8 +1,9 @@
 """How long a plan will take: measured rates on the device that will run it, times what its trials
 read.
 
-Alone on a machine: processes of its own measure, as many side by side as trials will run there,
-because they share its memory's bandwidth. In a cluster: tasks on its nodes.
+A batch is measured for each kind of trial, for a tenth of the time that is foretold at most: in
+this process, on a GPU in one of its own, in a cluster by a task on one of its nodes. Trials side by
+side on cores share the memory's bandwidth, which no single batch shows; finished trials do.
 """
 
 import heapq
@@ -10,30 +11,24 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
-from statistics import fmean
-from typing import Any
 
 import torch
 
-from rank_core.errors import BadInput
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.trial.cross_validation import parts_of
-from sweeps.forecast.microbenchmark import Planned, Rate, Speed, draw, planned_tokens, probe
+from sweeps.forecast.microbenchmark import Planned, Speed, draw, planned_tokens, probe
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import Reads, trial_reads
 from sweeps.store.trial_store import RESULT, Store
 
-SECONDS = 12.0  # of measuring, in all; every rate is measured a few times however long it takes
-RATES = 6  # of a configuration: scoring and training in three buckets
-SIDE_BY_SIDE = 8  # more processes would tell the same
+MEASURING = 0.1  # of the time that is foretold
 CALIBRATING = 50  # finished trials that are read
 SPREAD = 0.1  # standard deviation of the log of (real / estimated): what no probe can see
 Z = 1.96  # 95 %
@@ -103,8 +98,8 @@ class Forecast:
     units: float  # GPUs of a slot, or its cores where there is no GPU
     unit: str  # "GPU" or "core"
     start_seconds: float  # of the command, and again of its first trials: imports, data
-    num_processes: int  # that measured side by side
-    num_speeds: int  # configurations that were measured; the others cost as one of them a token
+    num_kinds: int  # of trials, whose tokens cost alike
+    num_measured: int  # of the kinds; another one costs a token what the nearest of these does
     seconds: float  # of measuring
     device: str
     device_bytes: int  # memory of the GPU; 0 on a CPU
@@ -121,25 +116,27 @@ class _Place:
 
 
 def forecast(plan: Plan, options: Options) -> Forecast:
-    """Measures for some seconds; raises `BadInput` where a trial would not fit the device."""
+    """Measures for a tenth of the time that it foretells; raises `BadInput` where a trial would
+    not fit the device."""
     age = time.process_time()
     start = time.perf_counter()
     groups = _alike(plan.cells)
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
-    place, measured = _measure([cell.config.settings() for cell in largest], options)
+    place, speeds = _measure(largest, plan, options)
     trials = {}
-    for cells, speed in zip(groups, map(merged, zip(*measured, strict=True)), strict=True):
+    for cells in groups:
+        speed = _nearest(cells[0], largest, speeds)
         for cell in cells:
             trials[cell.cell] = _estimate(cell, speed, options.num_workers)
-    example = measured[0][0] if measured and measured[0] else None
+    example = speeds[0] if speeds else None
     return Forecast(
         trials=trials,
         slots=place.slots,
         units=place.gpus or float(options.num_workers * options.cpus_per_worker),
         unit="GPU" if place.gpus else "core",
         start_seconds=2 * age,
-        num_processes=len(measured),
-        num_speeds=len(groups),
+        num_kinds=len(groups),
+        num_measured=len(speeds),
         seconds=time.perf_counter() - start,
         device=example.device if example else "",
         device_bytes=example.device_bytes if example else 0,
@@ -173,37 +170,49 @@ def _alike(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
     return list(groups.values())
 
 
+def _nearest(cell: PlannedCell, largest: Sequence[PlannedCell], speeds: list[Speed]) -> Speed:
+    """The speed of the measured cell whose model is the same, or else whose cost is most alike."""
+    name = cell.config.model.name
+    measured = zip(largest, speeds, strict=False)
+    return min(
+        measured,
+        key=lambda one: (one[0].config.model.name != name, abs(one[0].cost - cell.cost)),
+    )[1]
+
+
 def _estimate(cell: PlannedCell, speed: Speed, num_workers: int) -> TrialEstimate:
+    return trial_estimate(*_reads(cell), speed, num_workers=num_workers)
+
+
+def _reads(cell: PlannedCell) -> tuple[Reads, Planned]:
     inputs = parts_of(cell.config, cell.inputs)[0]
     planned = planned_tokens(cell.config, inputs, draw(cell.config, inputs))
-    reads = trial_reads(cell.config, cell.inputs)
-    return trial_estimate(reads, planned, speed, num_workers=num_workers)
+    return trial_reads(cell.config, cell.inputs), planned
 
 
-def _measure(settings: list[dict[str, Any]], options: Options) -> tuple[_Place, list[list[Speed]]]:
-    """What a trial gets, and the speeds by process."""
-    seconds = SECONDS / max(1, RATES * len(settings))
-    threads = options.cpus_per_worker
-    if options.engine == "local":
-        place = replace(_here(options), slots=1)
-        return place, [probe(settings, threads, seconds)]
-    if cluster_address():
-        return _on_cluster(settings, options, seconds)
-    place = _here(options)
-    # A GPU is a trial's own; cores share the machine's memory.
-    number = 1 if place.gpus else min(SIDE_BY_SIDE, place.slots * options.num_workers)
-    if not settings:
+def _measure(
+    cells: Sequence[PlannedCell], plan: Plan, options: Options
+) -> tuple[_Place, list[Speed]]:
+    """What a trial gets, and the speeds of the first cells, of all where that is soon done."""
+    settings, threads = [cell.config.settings() for cell in cells], options.cpus_per_worker
+    place = replace(_here(options), slots=1) if options.engine == "local" else _here(options)
+    if not cells:
         return place, []
-    with ProcessPoolExecutor(number, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(probe, settings, threads, seconds) for _ in range(number)]
-        try:
-            return place, [future.result() for future in futures]
-        except BrokenProcessPool:
-            raise BadInput(
-                f"a trial must fit this machine's memory beside {number - 1} others; a process "
-                "that measured one was killed. Lower the sizes, or raise --cpus-per-worker so that "
-                "fewer run side by side"
-            ) from None
+    whole = sum(trial.cell.cost * trial.share for trial in plan.trials()) / cells[0].cost
+    side_by_side = place.slots * options.num_workers
+    enough = partial(_enough, *_reads(cells[0]), whole / side_by_side)
+    if options.engine != "local" and cluster_address():
+        return _on_cluster(partial(probe, settings, threads, enough), options)
+    if not place.gpus:
+        return place, probe(settings, threads, enough)
+    # Else this process would hold a part of the GPU's memory until it ends.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return place, pool.submit(probe, settings, threads, enough).result()
+
+
+def _enough(reads: Reads, planned: Planned, whole: float, speed: Speed) -> float:
+    """For how many seconds to measure a sweep that costs `whole` times a trial of this speed."""
+    return MEASURING * whole * trial_estimate(reads, planned, speed).seconds
 
 
 def _here(options: Options) -> _Place:
@@ -216,13 +225,10 @@ def _here(options: Options) -> _Place:
     return _Place(max(1, int(slots)), cpus, gpus)
 
 
-def _on_cluster(
-    settings: list[dict[str, Any]], options: Options, seconds: float
-) -> tuple[_Place, list[list[Speed]]]:
-    from sweeps.ray_engine.cluster import on_slots
+def _on_cluster(work: Callable[[], list[Speed]], options: Options) -> tuple[_Place, list[Speed]]:
+    from sweeps.ray_engine.cluster import on_a_slot
 
-    work = partial(probe, settings, options.cpus_per_worker, seconds)
-    found, speeds = on_slots(work, options, most=SIDE_BY_SIDE)
+    found, speeds = on_a_slot(work, options)
     return _Place(found.slots, found.cpus, found.num_workers * found.gpus), speeds
 
 
@@ -230,18 +236,14 @@ def trial_estimate(
     reads: Reads, planned: Planned, speed: Speed, *, num_workers: int = 1
 ) -> TrialEstimate:
     """A trial's time from what it reads; several workers share the reading evenly."""
-    scoring = list(zip(planned.scoring, speed.scoring, strict=True))
-    parts = [(reads.documents * tokens, rate) for tokens, rate in scoring]
-    if reads.groups:
-        parts += [
-            (reads.groups * tokens, rate)
-            for tokens, rate in zip(planned.training, speed.training, strict=True)
-        ]
+    scored, trained = speed.scoring, speed.training
+    tokens = reads.documents * planned.scoring
+    steps = reads.groups * planned.training
     fixed = speed.start_seconds + reads.evaluations * speed.evaluation_seconds
-    last = sum(reads.last_documents * tokens * rate.seconds for tokens, rate in scoring)
+    last = reads.last_documents * planned.scoring * scored.seconds
     return TrialEstimate(
-        seconds=fixed + sum(tokens * rate.seconds for tokens, rate in parts) / num_workers,
-        tokens=sum(tokens * rate.read for tokens, rate in parts),
+        seconds=fixed + (tokens * scored.seconds + steps * trained.seconds) / num_workers,
+        tokens=tokens * scored.read + steps * trained.read,
         peak_bytes=speed.peak_bytes,
         start=speed.start_seconds,
         end=bool(reads.last_documents) * speed.evaluation_seconds + last / num_workers,
@@ -270,23 +272,6 @@ def gpu_share(peak_bytes: int, device_bytes: int) -> float:
     if not peak_bytes or not device_bytes:
         return 1.0
     return 1 / max(1, int(0.9 * device_bytes / peak_bytes))
-
-
-def merged(speeds: Sequence[Speed]) -> Speed:
-    """The measurements of several processes, side by side, of the same configuration."""
-
-    def together(rates: Sequence[tuple[Rate, ...]]) -> tuple[Rate, ...]:
-        columns = zip(*rates, strict=True)
-        return tuple(Rate(fmean(rate.seconds for rate in same), same[0].read) for same in columns)
-
-    return replace(
-        speeds[0],
-        scoring=together([speed.scoring for speed in speeds]),
-        training=together([speed.training for speed in speeds]),
-        start_seconds=max(speed.start_seconds for speed in speeds),
-        evaluation_seconds=max(speed.evaluation_seconds for speed in speeds),
-        peak_bytes=max(speed.peak_bytes for speed in speeds),
-    )
 
 
 def same_speed(settings: Mapping[str, object]) -> tuple[object, ...]:

@@ -1,14 +1,13 @@
-"""What scoring and training cost on this device: batches of real documents, for each length.
+"""What scoring and training cost on this device: a batch of real documents for each configuration.
 
-Runs in a process of its own, as a trial does. Imports no ray, mlflow or optuna.
+Imports no ray, mlflow or optuna.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,10 +44,9 @@ from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import Streams, train
 from rank_core.trial.cross_validation import parts_of
 
-BUCKETS = 3  # of document length, equally full
 SAMPLE = 240  # documents, and half as many training groups
 SAMPLED_QUERIES = 512
-REPEATS = 2  # at least
+ENOUGH_SECONDS = 0.2  # of a batch; a shorter one is repeated
 STEP_TOKENS = 8192  # of a measured training step on a CPU; a GPU takes the whole batch
 ENDLESS = 10**6  # epochs of a step each
 STREAMS = Streams(init=0, order=0, negatives=0, dropout=0)
@@ -57,7 +55,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Rate:
-    """The mean of repeated measurements over documents of one bucket."""
+    """Of a batch of documents."""
 
     seconds: float  # per encoder token of the documents
     read: float  # tokens that the encoder was given for each of them: MaxP reads some twice
@@ -65,10 +63,10 @@ class Rate:
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured of one configuration; rates by bucket, from short documents to long."""
+    """What was measured of one configuration."""
 
-    scoring: tuple[Rate, ...]
-    training: tuple[Rate, ...]  # empty without training
+    scoring: Rate
+    training: Rate  # of nothing without training
     start_seconds: float  # once a trial: building the model, tokenizing the training queries
     evaluation_seconds: float  # once a validation: tokenizing its queries, measuring its run
     peak_bytes: int
@@ -79,26 +77,38 @@ class Speed:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a trial reads, drawn at random, by bucket of length."""
+    """What a trial reads, drawn at random."""
 
     queries: dict[str, NDArray[np.int32]]  # token ids of the scored documents' queries
-    scored: tuple[tuple[tuple[str, str], ...], ...]  # (query_id, doc_id)
-    trained: tuple[tuple[TrainingGroup, ...], ...]
+    scored: list[tuple[str, str]]  # (query_id, doc_id)
+    trained: list[TrainingGroup]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Encoder tokens of the mean scored document and the mean training group, by bucket: the sum
-    over buckets is the mean."""
+    """Encoder tokens of the mean scored document and the mean training group."""
 
-    scoring: tuple[float, ...]
-    training: tuple[float, ...]
+    scoring: float
+    training: float
 
 
-def probe(settings: Sequence[dict[str, Any]], threads: int, seconds: float) -> list[Speed]:
-    """The speeds of configurations, one after the other, with about `seconds` for each rate."""
+def probe(
+    settings: Sequence[dict[str, Any]], threads: int, enough: Callable[[Speed], float]
+) -> list[Speed]:
+    """The speeds of configurations, one after the other: of the first, and of as many as begin
+    within the seconds that are `enough`, by what the first takes."""
+    before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     torch.set_num_threads(threads)
-    return [_speed(TrialConfig().override(one), seconds) for one in settings]
+    start, speeds = time.perf_counter(), list[Speed]()
+    try:
+        for one in settings:
+            if speeds and time.perf_counter() - start >= enough(speeds[0]):
+                break
+            speeds.append(_speed(TrialConfig().override(one)))
+    finally:
+        torch.set_num_threads(before[0])
+        torch.set_deterministic_debug_mode(before[1])
+    return speeds
 
 
 def draw(config: TrialConfig, inputs: Inputs) -> Sample:
@@ -109,12 +119,8 @@ def draw(config: TrialConfig, inputs: Inputs) -> Sample:
     chosen = _some(evaluated, SAMPLED_QUERIES, rng)
     listed = {q: list(split.candidates.get(q, ()))[: evaluation.depth] for q in chosen}
     pairs = _some([(q, doc_id) for q, docs in listed.items() for doc_id in docs], SAMPLE, rng)
-    tokens, groups = inputs.tokens, _groups(config, inputs, rng)
-    return Sample(
-        _tokenized(config, inputs, {q: split.queries[q] for q, _ in pairs}),
-        _bucketed(pairs, [len(tokens[doc_id]) for _, doc_id in pairs]),
-        _bucketed(groups, [sum(len(tokens[d]) for d in group.documents) for group in groups]),
-    )
+    queries = _tokenized(config, inputs, {q: split.queries[q] for q, _ in pairs})
+    return Sample(queries, pairs, _groups(config, inputs, rng))
 
 
 def planned_tokens(config: TrialConfig, inputs: Inputs, sample: Sample) -> Planned:
@@ -124,16 +130,9 @@ def planned_tokens(config: TrialConfig, inputs: Inputs, sample: Sample) -> Plann
     pairs = kind.reader(config, inputs.backbone, inputs.tokens)
     reader = TrainingReader.of(pairs, config.training, STREAMS.dropout)
 
-    def of_document(pair: tuple[str, str]) -> int:
-        return sum(map(len, pairs.chunks(sample.queries[pair[0]], pair[1])))
-
-    def of_group(group: TrainingGroup) -> int:
-        return sum(row.tokens for row in reader.rows(group))
-
-    return Planned(
-        _shares([[of_document(pair) for pair in bucket] for bucket in sample.scored]),
-        _shares([[of_group(group) for group in bucket] for bucket in sample.trained]),
-    )
+    scored = [sum(map(len, pairs.chunks(sample.queries[q], doc_id))) for q, doc_id in sample.scored]
+    trained = [sum(row.tokens for row in reader.rows(group)) for group in sample.trained]
+    return Planned(*(sum(tokens) / max(1, len(tokens)) for tokens in (scored, trained)))
 
 
 def _groups(config: TrialConfig, inputs: Inputs, rng: np.random.Generator) -> list[TrainingGroup]:
@@ -150,7 +149,7 @@ def _groups(config: TrialConfig, inputs: Inputs, rng: np.random.Generator) -> li
     return []
 
 
-def _speed(config: TrialConfig, seconds: float) -> Speed:
+def _speed(config: TrialConfig) -> Speed:
     reset_peak_memory()
     whole = load_inputs(config.collection, config.model.backbone)
     inputs, device = parts_of(config, whole)[0], trial_device()
@@ -158,20 +157,17 @@ def _speed(config: TrialConfig, seconds: float) -> Speed:
     make_deterministic(config.training.deterministic)
     model = build_model(config, inputs.backbone, init_seed=STREAMS.init).to(device)
     scorer = Scorer(config, inputs, model, autocast_type(config.training.precision, device))
+    built = time.perf_counter() - before
+    before = time.perf_counter()
     train_split = inputs.collection.splits["train"]
-    scorer.tokenize(train_split, sorted(train_split.queries))
-    start_seconds = time.perf_counter() - before
+    some = sorted(train_split.queries)[:SAMPLED_QUERIES]
+    scorer.tokenize(train_split, some)
+    tokenizing = (time.perf_counter() - before) * len(train_split.queries) / max(1, len(some))
     sample = draw(config, inputs)
-    scorings = [_scorings(scorer, sample.queries, bucket) for bucket in sample.scored]
-    steps = [_steps(scorer, bucket) for bucket in sample.trained]
-    for first in (*scorings[:1], *steps[:1]):
-        next(first)  # the first time takes longer: memory, kernels
-    scoring = tuple(_rate(done, seconds) for done in scorings)
-    training = tuple(_rate(done, seconds) for done in steps)
     return Speed(
-        scoring=scoring,
-        training=training,
-        start_seconds=start_seconds,
+        scoring=_rate(_scorings(scorer, sample)) if sample.scored else Rate(0.0, 0.0),
+        training=_rate(_steps(scorer, sample.trained)) if sample.trained else Rate(0.0, 0.0),
+        start_seconds=built + tokenizing,
         evaluation_seconds=_evaluation_seconds(scorer),
         peak_bytes=peak_memory(device),
         device_bytes=torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else 0,
@@ -180,26 +176,24 @@ def _speed(config: TrialConfig, seconds: float) -> Speed:
     )
 
 
-def _rate(work_done: Iterator[tuple[int, int]], seconds: float) -> Rate:
-    """Times an endless iterator over (tokens of the documents, tokens that were read)."""
-    times: list[float] = []
-    tokens, read = 1, 0
-    start = last = time.perf_counter()
-    while len(times) < REPEATS or last - start < seconds:
+def _rate(work_done: Iterator[tuple[int, int]]) -> Rate:
+    """Times an endless iterator over (tokens of the documents, tokens that were read): the last of
+    several batches, because the first one takes longer (memory, kernels), or one long batch."""
+    spent = 0.0
+    while True:
+        start = time.perf_counter()
         tokens, read = next(work_done)
-        now = time.perf_counter()
-        times.append((now - last) / tokens)
-        last = now
-    return Rate(fmean(times), read / tokens)
+        seconds = time.perf_counter() - start
+        if (spent and spent + seconds >= ENOUGH_SECONDS) or seconds >= ENOUGH_SECONDS:
+            return Rate(seconds / tokens, read / tokens)
+        spent += seconds
 
 
-def _scorings(
-    scorer: Scorer, queries: dict[str, NDArray[np.int32]], bucket: tuple[tuple[str, str], ...]
-) -> Iterator[tuple[int, int]]:
+def _scorings(scorer: Scorer, sample: Sample) -> Iterator[tuple[int, int]]:
     """Scores the same documents again and again: a full batch, or all that there are."""
-    limit, tokens = scorer.batch_tokens, 0
+    limit, tokens, queries = scorer.config.evaluation.batch_tokens, 0, sample.queries
     chosen: dict[str, dict[str, float]] = {}
-    for query_id, doc_id in bucket:
+    for query_id, doc_id in sample.scored:
         chosen.setdefault(query_id, {})[doc_id] = 0.0
         tokens += sum(map(len, scorer.pairs.chunks(queries[query_id], doc_id)))
         if tokens >= limit:
@@ -211,25 +205,25 @@ def _scorings(
             scorer.pairs,
             queries={query_id: queries[query_id] for query_id in chosen},
             candidates=chosen,
-            depth=len(bucket),
-            batch_tokens=scorer.batch_tokens,
+            depth=len(sample.scored),
+            batch_tokens=scorer.config.evaluation.batch_tokens,
             autocast=scorer.autocast,
             work=work,
         )
         yield tokens, work.tokens
 
 
-def _steps(scorer: Scorer, bucket: tuple[TrainingGroup, ...]) -> Iterator[tuple[int, int]]:
+def _steps(scorer: Scorer, groups: list[TrainingGroup]) -> Iterator[tuple[int, int]]:
     """Training steps, the optimiser's part included, as a trial takes them."""
     settings, on_cpu = scorer.config.training, scorer.model.device.type == "cpu"
     reader = TrainingReader.of(scorer.pairs, settings, STREAMS.dropout)
-    sizes = [sum(row.tokens for row in reader.rows(group)) for group in bucket]
+    sizes = [sum(row.tokens for row in reader.rows(group)) for group in groups]
     fits = STEP_TOKENS * len(sizes) // max(1, sum(sizes)) if on_cpu else len(sizes)
     batch = min(max(1, fits), settings.batch_size)
     endless = replace(
         settings, batch_size=batch, num_epochs=ENDLESS, epoch_steps=1, validate_every=1, max_steps=0
     )
-    queries = [_query(group, number) for number, group in enumerate(bucket)]
+    queries = [_query(group, number) for number, group in enumerate(groups)]
     work = Work()
     records = train(
         scorer.model,
@@ -284,26 +278,5 @@ def _tokenized(
 
 
 def _some(items: Sequence[T], number: int, rng: np.random.Generator) -> list[T]:
-    """As many of the items at random, in their order; all where there are no more."""
-    if len(items) <= number:
-        return list(items)
-    return [items[i] for i in sorted(rng.choice(len(items), number, replace=False))]
-
-
-def _bucketed(items: Sequence[T], lengths: Sequence[int]) -> tuple[tuple[T, ...], ...]:
-    """The items by length, from short to long, in buckets that are about equally full."""
-    if not items:
-        return ()
-    edges = np.quantile(lengths, np.arange(1, BUCKETS) / BUCKETS)
-    bucket_of = np.searchsorted(edges, lengths)
-    buckets = (
-        tuple(item for item, b in zip(items, bucket_of, strict=True) if b == number)
-        for number in range(BUCKETS)
-    )
-    return tuple(bucket for bucket in buckets if bucket)
-
-
-def _shares(buckets: Sequence[Sequence[int]]) -> tuple[float, ...]:
-    """Each bucket's part in the mean over all."""
-    number = sum(map(len, buckets))
-    return tuple(sum(bucket) / number for bucket in buckets)
+    """As many of the items at random, in a random order."""
+    return [items[i] for i in rng.permutation(len(items))[:number]]

@@ -143,17 +143,15 @@ def _sees(path: str) -> bool:
     return os.path.exists(path)
 
 
-def on_slots(work: Callable[[], T], options: Options, most: int) -> tuple[Resources, list[T]]:
-    """What a trial takes on the cluster, and what `work` gives on each of its slots at the same
-    time, on `most` at most; of slots with GPUs, on one."""
+def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
+    """What a trial takes on the cluster, and what `work` gives on one of its slots."""
     connect(options.num_workers)
     try:
         resources = trial_resources(options)
-        number = 1 if resources.gpus else min(most, resources.slots)
         task = ray.remote(work).options(
             num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0
         )
-        return resources, ray.get([task.remote() for _ in range(number)])
+        return resources, ray.get(task.remote())
     except ray.exceptions.WorkerCrashedError:
         raise BadInput(
             "a trial must fit a node's memory; a task that measured one was killed. "

@@ -24,16 +24,6 @@ from sweeps.ray_engine.cluster import Resources
 from sweeps.store.failures import Kind, first_line
 from sweeps.store.trial_status import TrialStatus
 
-CAUSES: tuple[Kind, ...] = (
-    "node lost",
-    "host memory",
-    "process died",
-    "device memory",
-    "storage",
-    "device",
-    "error",
-)
-"""What explains the others comes first: a worker's death breaks the connections of the rest."""
 LOST_NODE = ("node has died", "node failure", "owner has died")
 _CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|ProcessGroup|NCCL")
 
@@ -129,13 +119,28 @@ class WorkerFailed(Exception):
 
 
 def end_of_group(error: Exception) -> End:
-    """The last report of a trial whose group ended by an error: that of the worker which began it,
-    with its rank, and with Ray's id of its process."""
+    """The last report of a trial whose group ended by an error, with the rank of the worker that
+    began it. A death comes first: it breaks the connections of the others, who tell of that."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
-    if not failures:
-        return _end_without_worker(error)
-    ends = [_end_of_worker(rank, failures[rank]) for rank in sorted(failures)]
-    return min(ends, key=_distance)
+    told = []
+    for rank, failure in sorted(failures.items()):
+        if not isinstance(failure, WorkerFailed):
+            return _death(failure, f" (rank {rank})")
+        told.append(replace(failure.end, reason=f"{failure.end.reason} (rank {rank})"))
+    if not told:  # the group never came about
+        return _death(error, "")
+    return min(told, key=lambda end: bool(_CONNECTION.search(end.reason)))
+
+
+def _death(error: Exception, rank: str) -> End:
+    cause = getattr(error, "health_check_failure", error)
+    kind = kind_of_error(cause)
+    return End(
+        TrialStatus.FAILED,
+        reason=first_line(cause) + rank,
+        kind="process died" if kind == "error" else kind,
+        process=getattr(cause, "actor_id", None) or "",
+    )
 
 
 def kind_of_error(error: BaseException | None) -> Kind:
@@ -151,35 +156,3 @@ def kind_of_error(error: BaseException | None) -> Kind:
         lost = error.preempted or any(words in str(error) for words in LOST_NODE)
         return "node lost" if lost else "process died"
     return "process died" if error is None else "error"
-
-
-def _end_of_worker(rank: int, error: Exception) -> End:
-    if isinstance(error, WorkerFailed):
-        return replace(error.end, reason=f"{error.end.reason} (rank {rank})")
-    cause = getattr(error, "health_check_failure", error)
-    return End(
-        TrialStatus.FAILED,
-        reason=f"{first_line(cause)} (rank {rank})",
-        kind=_kind(cause),
-        process=getattr(cause, "actor_id", None) or "",
-    )
-
-
-def _end_without_worker(error: Exception) -> End:
-    """Of a group that never came about, or whose nodes were taken away."""
-    cause = getattr(error, "controller_failure", error)
-    lost = hasattr(error, "preemption_info")
-    return End(
-        TrialStatus.FAILED, reason=first_line(cause), kind="node lost" if lost else _kind(cause)
-    )
-
-
-def _kind(error: Exception) -> Kind:
-    """Ray's kinds, and Ray Train's own: a worker that does not answer or did not start."""
-    silent = type(error).__name__.startswith(("WorkerHealthCheck", "WorkerGroupStartup"))
-    return "process died" if silent else kind_of_error(error)
-
-
-def _distance(end: End) -> tuple[int, bool]:
-    """How far from the cause: a broken connection is what others see of it."""
-    return CAUSES.index(end.kind), bool(_CONNECTION.search(end.reason))

@@ -36,7 +36,7 @@ def run(plan, tmp_path_factory):
         known = Forecast(
             trials={cell.cell: one for cell in plan.cells},
             **{"slots": 2, "units": 1.0, "unit": "core", "start_seconds": 0.0},
-            **{"num_processes": 1, "num_speeds": 1, "seconds": 1.0},
+            **{"num_kinds": 1, "num_measured": 1, "seconds": 1.0},
             **{"device": "x86_64", "device_bytes": 0, "threads": 1},
         )
         feed = Budgeted(search, budget, known, clock=lambda: now[0])

@@ -26,8 +26,8 @@ def run(player, seconds, *, slots=1, slower=1.0):
     search = player.begin()
     known = Forecast(
         trials={cell.cell: WHOLE for cell in search.plan.cells},
-        **{"slots": slots, "units": 1.0, "unit": "core", "start_seconds": 0.0, "num_processes": 1},
-        **{"num_speeds": 1, "seconds": 1.0, "device": "x86_64", "device_bytes": 0, "threads": 1},
+        **{"slots": slots, "units": 1.0, "unit": "core", "start_seconds": 0.0, "num_kinds": 1},
+        **{"num_measured": 1, "seconds": 1.0, "device": "x86_64", "device_bytes": 0, "threads": 1},
     )
     feed = Budgeted(search, Budget(device_hours=seconds / 3600), known, clock=lambda: now[0])
     feed.require_first_block()

@@ -63,8 +63,8 @@ def forecast_of():
             units=1.0,
             unit="core",
             start_seconds=10.0,
-            num_processes=2,
-            num_speeds=2,
+            num_kinds=2,
+            num_measured=2,
             seconds=14.0,
             device="x86_64",
             device_bytes=0,
@@ -83,7 +83,9 @@ def test_the_forecast_adds_up_cells_slots_and_start(plan_of, forecast_of):
     assert first.split()[2:] == ("2 4.0 M 1:40 (1:22-2:02) 0.0556 700 MiB".split())
     assert "estimate    3 min 30 s (95 %: 2 min 54 s - 4 min 13 s) on 2 slot(s)" in text
     assert "0.111 core-hours (0.0913-0.135), 8.0 M encoder tokens" in text
-    assert "2 process(es) side by side" in text and "calibrated" not in text
+    assert (
+        "measured    2 of 2 kind(s) of trial, a batch of each" in text and "calibrated" not in text
+    )
 
 
 def test_finished_trials_show_in_the_forecast(plan_of, forecast_of):

@@ -10,7 +10,6 @@ from sweeps.forecast.forecast import (
     TrialEstimate,
     calibrate,
     gpu_share,
-    merged,
     same_speed,
     trial_estimate,
     wall_seconds,
@@ -19,8 +18,8 @@ from sweeps.forecast.microbenchmark import Planned, Rate, Speed
 from sweeps.plan.trial_cost import Reads
 
 SPEED = Speed(
-    scoring=(Rate(0.02, 1.0), Rate(0.01, 1.0)),
-    training=(Rate(0.1, 2.0),),
+    scoring=Rate(0.02, 1.0),
+    training=Rate(0.1, 2.0),
     start_seconds=5.0,
     evaluation_seconds=0.5,
     peak_bytes=100,
@@ -29,7 +28,7 @@ SPEED = Speed(
     threads=1,
 )
 READS = Reads(groups=4, documents=10, evaluations=3)
-PLANNED = Planned(scoring=(20.0, 10.0), training=(50.0,))
+PLANNED = Planned(scoring=25.0, training=50.0)
 
 
 def flat(seconds: float) -> TrialEstimate:
@@ -38,9 +37,9 @@ def flat(seconds: float) -> TrialEstimate:
 
 def test_a_trial_is_what_it_reads_times_the_rates_and_what_it_does_once():
     found = trial_estimate(READS, PLANNED, SPEED)
-    scoring = 10 * (20 * 0.02 + 10 * 0.01)
+    scoring = 10 * 25 * 0.02
     assert found.seconds == pytest.approx(5 + 3 * 0.5 + scoring + 4 * 50 * 0.1)
-    assert found.tokens == 10 * 30 + 2 * 4 * 50
+    assert found.tokens == 10 * 25 + 2 * 4 * 50
     shared = trial_estimate(READS, PLANNED, SPEED, num_workers=2)
     assert shared.seconds == pytest.approx(6.5 + (scoring + 20) / 2)
 
@@ -48,7 +47,7 @@ def test_a_trial_is_what_it_reads_times_the_rates_and_what_it_does_once():
 def test_a_part_of_a_trial_starts_anew_and_only_the_last_one_scores_test():
     reads = Reads(groups=4, documents=10, evaluations=3, last_documents=4)
     whole = trial_estimate(reads, PLANNED, SPEED)
-    assert whole.end == pytest.approx(0.5 + 4 * (20 * 0.02 + 10 * 0.01)) and whole.start == 5
+    assert whole.end == pytest.approx(0.5 + 4 * 25 * 0.02) and whole.start == 5
     epochs = whole.seconds - whole.start - whole.end
     assert whole.part(1.0, ends=True).seconds == pytest.approx(whole.seconds)
     first, last = whole.part(0.25, ends=False), whole.part(0.75, ends=True)
@@ -57,8 +56,8 @@ def test_a_part_of_a_trial_starts_anew_and_only_the_last_one_scores_test():
 
 
 def test_without_training_no_rate_of_training_is_needed():
-    untrained = Speed(**{**vars(SPEED), "training": ()})
-    found = trial_estimate(Reads(0, 10, 2), Planned((20.0, 10.0), ()), untrained)
+    untrained = Speed(**{**vars(SPEED), "training": Rate(0.0, 0.0)})
+    found = trial_estimate(Reads(0, 10, 2), Planned(25.0, 0.0), untrained)
     assert found.seconds == pytest.approx(5 + 1 + 10 * 0.5)
 
 
@@ -102,14 +101,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
 )
 def test_as_many_trials_share_a_gpu_as_nine_tenths_of_its_memory_hold(peak, device, share):
     assert gpu_share(peak, device) == share
-
-
-def test_processes_side_by_side_are_measured_together():
-    slower = (Rate(0.04, 1.0), Rate(0.01, 1.0))
-    more = {"scoring": slower, "peak_bytes": 300, "start_seconds": 1.0}
-    both = merged([SPEED, Speed(**{**vars(SPEED), **more})])
-    assert [rate.seconds for rate in both.scoring] == pytest.approx([0.03, 0.01])
-    assert both.peak_bytes == 300 and both.start_seconds == 5.0
 
 
 def test_only_how_much_is_read_may_differ_between_configurations_of_one_speed(small_trial):
