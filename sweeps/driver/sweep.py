@@ -16,7 +16,7 @@ from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.driver.results import summary_rows, write_results
 from sweeps.engine import EngineLost, local
 from sweeps.engine.progress import Monitor
-from sweeps.forecast.forecast import calibrate, forecast, real_seconds
+from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import Options
@@ -66,6 +66,8 @@ def _sweep(
     if options.tracking_uri:
         check_database(tracking_uri)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
+    if plan.search.kind.proposes:
+        plan = replace(plan, search=plan.search.filling(slots_of(options), len(plan.seeds)))
     if shortlist:
         shortlist.check(plan)
     else:

@@ -215,6 +215,15 @@ def _enough(reads: Reads, planned: Planned, whole: float, speed: Speed) -> float
     return MEASURING * whole * trial_estimate(reads, planned, speed).seconds
 
 
+def slots_of(options: Options) -> int:
+    """How many trials run side by side on the cluster, or on this machine as Ray would see it."""
+    if options.engine != "local" and cluster_address():
+        from sweeps.ray_engine.cluster import slots_of_cluster
+
+        return slots_of_cluster(options)
+    return _here(options).slots
+
+
 def _here(options: Options) -> _Place:
     """This machine alone, as Ray will see it."""
     cpus = options.num_workers * options.cpus_per_worker

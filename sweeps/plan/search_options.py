@@ -1,8 +1,9 @@
 """Every search by name, and what the user asked of it. Adding one: a file in `sweeps/search` and a
 line in `SEARCHES`."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rank_core.errors import BadInput, unknown
 
@@ -50,6 +51,9 @@ OWN = {
 MOST_CONFIGS = 100_000
 ETA = 3
 """Of so many configurations at a rung of halving one goes on, as in the papers."""
+AT_ONCE = 4
+"""Proposed configurations under way at a time, where these fill the slots: a proposal does not know
+what the three before it reach."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ class SearchSettings:
     """`num_configs` is how many configurations beside the baseline; None: all of the grid. `seed`
     draws configurations, never what a trial does with its own seed. `delta` is the difference on
     dev that does not matter to a race. One of `eta` configurations goes on from each rung of
-    halving, the first of which has `min_epochs` or more."""
+    halving, the first of which has `min_epochs` or more. `at_once` proposals are under way at a
+    time."""
 
     name: str = "grid"
     num_configs: int | None = None
@@ -65,11 +70,17 @@ class SearchSettings:
     delta: float = 0.0
     eta: int = ETA
     min_epochs: int = 1
+    at_once: int = AT_ONCE
 
     @property
     def kind(self) -> Kind:
         """The entry of `SEARCHES`."""
         return SEARCHES[self.name]
+
+    def filling(self, slots: int, num_seeds: int) -> "SearchSettings":
+        """With as many proposals under way as fill the slots, and one more for those that wait for
+        another's last seed."""
+        return replace(self, at_once=max(AT_ONCE, math.ceil(slots / num_seeds) + 1))
 
     @property
     def fewest(self) -> int:

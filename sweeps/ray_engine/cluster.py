@@ -143,6 +143,15 @@ def _sees(path: str) -> bool:
     return os.path.exists(path)
 
 
+def slots_of_cluster(options: Options) -> int:
+    """How many trials run side by side on the cluster."""
+    connect(options.num_workers)
+    try:
+        return trial_resources(options).slots
+    finally:
+        disconnect()
+
+
 def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
     """What a trial takes on the cluster, and what `work` gives on one of its slots."""
     connect(options.num_workers)

@@ -1,9 +1,9 @@
 """Configurations that a model of the dev values proposes, each run with every seed.
 
 The seeds are replicates: a configuration is worth its mean over them, so that no proposal follows
-one lucky run. What is proposed next depends on the proposals so far and on what the earlier ones
-reached, whenever they did; each proposal is on disk before it is launched and never made again.
-Only points that the plan's own law accepts are proposed.
+one lucky run. What is proposed next depends on the proposals so far, on what the earlier ones
+reached, whenever they did, and on how many are under way at a time; each proposal is on disk before
+it is launched and never made again. Only points that the plan's own law accepts are proposed.
 """
 
 import hashlib
@@ -27,8 +27,6 @@ from sweeps.store.storage_retry import patiently
 from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 
-AT_ONCE = 4
-"""Configurations under way at a time: a proposal does not know what the three before it reach."""
 ASKS = 50
 """How often the model is asked for one proposal before a point is drawn at random instead: where
 most of the space cannot run, or nearly all of it has."""
@@ -56,7 +54,12 @@ class ProposingSearch(Search):
             f"{source(plan)}"
         )
         yield "            proposed by the dev values so far, the first 10 at random;"
+        yield f"            {search.at_once} under way at a time, which fills the slots;"
         yield f"            at most {plan.max_trials} trials. Known now:"
+
+    @property
+    def _at_once(self) -> int:
+        return self.plan.search.at_once
 
     @property
     def _most(self) -> int:
@@ -82,7 +85,7 @@ class ProposingSearch(Search):
             "seed": self.plan.search.seed,
             "num_configs": self._most,
             "proposed": len(self._points),
-            "at_once": AT_ONCE,
+            "at_once": self._at_once,
             "space": None if self.plan.space.ranges else len(self.plan.space.points),
         }
 
@@ -106,7 +109,7 @@ class ProposingSearch(Search):
     @property
     def _told(self) -> int:
         """How many proposals the next one knows the values of: the order of ends has no say."""
-        return max(0, len(self._points) - AT_ONCE + 1)
+        return max(0, len(self._points) - self._at_once + 1)
 
     def _propose(self) -> None:
         for point in self._candidates():
@@ -162,7 +165,7 @@ class ProposingSearch(Search):
     def _write(self) -> None:
         """All proposals, those of an earlier command for more configurations included."""
         proposals = [
-            {"point": dict(point), "cell": cell.cell, "knew": max(0, number - AT_ONCE + 1)}
+            {"point": dict(point), "cell": cell.cell, "knew": max(0, number - self._at_once + 1)}
             for number, (point, cell) in enumerate(zip(self._points, self._proposals, strict=True))
         ]
 

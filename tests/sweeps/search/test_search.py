@@ -4,6 +4,7 @@ A finished trial is made up: its folder in the store, with per-query values on d
 """
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,16 @@ def test_proposals_do_not_depend_on_slots_or_on_who_ends_first(plan_of, tmp_path
     second = Player(tmp_path / "2", plan, good_small_windows).play(slots=4, order=3)
     assert names(first) == names(second)
     assert len(first.plan.cells) == 6
+
+
+@pytest.mark.parametrize(("slots", "seeds", "at_once"), [(8, 1, 9), (12, 3, 5), (2, 1, 4)])
+def test_proposals_fill_the_slots_and_the_plan_says_so(plan_of, tmp_path, slots, seeds, at_once):
+    words = ("chunking.window=16,24,32,40", "chunking.stride=6,8,12")
+    plan = plan_of("--num-seeds", str(seeds), "--search", "tpe", "--num-configs", "10", *words)
+    plan = replace(plan, search=plan.search.filling(slots, seeds))
+    search = Player(tmp_path, plan, good_small_windows).begin()
+    assert len(search.ahead) == seeds * (1 + at_once) > slots
+    assert f"{at_once} under way at a time" in "\n".join(search.plan_lines(plan))
 
 
 def test_infeasible_and_repeated_points_are_never_proposed(plan_of, tmp_path):
