@@ -133,8 +133,9 @@ def _drive(
     finally:
         pending = uploader.close(DRAIN_SECONDS)
     if pending:
+        why = f" ({uploader.trouble})" if uploader.trouble else ""
         say(
-            f"warning: MLflow has not taken {pending} events; they are safe in "
+            f"warning: MLflow has not taken {pending} events{why}; they are safe in "
             f"{table.log.path}. Send them later: python -m sweeps sync {store.uri}"
         )
     elif report:

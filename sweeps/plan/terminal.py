@@ -43,12 +43,12 @@ def count(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    """`40 s`, `3 min 20 s`, `2 h`, `3 d 4 h`: the two largest units."""
     whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+        parts = (whole // 60, "min"), (whole % 60, "s")
+    elif whole < 86400:
+        parts = (whole // 3600, "h"), (whole % 3600 // 60, "min")
+    else:
+        parts = (whole // 86400, "d"), (whole % 86400 // 3600, "h")
+    return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from rank_core.cache import cache_root
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact_text
+from sweeps.plan.terminal import duration
+from sweeps.store.outage import Outage, reason_of
 from sweeps.store.trial_store import RESULT, Store
 
 WAIT_SECONDS = 300.0
@@ -31,22 +33,23 @@ class StorageAway(Exception):
 
 
 def patiently(action: Callable[[], T], what: str, wait_seconds: float | None = None) -> T:
-    """Does an action that may be repeated, again and again for some minutes where it fails."""
+    """Does an action that may be repeated, again and again for some minutes where it fails; says
+    so by the minute."""
     deadline = time.monotonic() + (WAIT_SECONDS if wait_seconds is None else wait_seconds)
-    pause, away = FIRST_PAUSE, False
+    pause, outage = FIRST_PAUSE, Outage(time.monotonic)
     while True:
         try:
             done = action()
         except OURS:
             raise
         except Exception as error:
-            if time.monotonic() + pause > deadline:
+            left = deadline - time.monotonic()
+            if left < pause:
                 raise StorageAway(f"{what}: {type(error).__name__}: {error}") from error
-            if not away:
-                _log.warning("%s: %s; trying again for some minutes", what, error)
-            away = True
+            if outage.line_due(reason_of(error)):
+                _log.warning("%s: %s; trying again for %s", what, reason_of(error), duration(left))
         else:
-            if away:
+            if outage.over() is not None:
                 _log.warning("%s: the storage is back", what)
             return done
         time.sleep(pause)

@@ -32,8 +32,10 @@ def connect(tracking_uri: str) -> "MlflowClient":
     os.environ.update(CLIENT_ENVIRONMENT)
     from mlflow import MlflowClient
 
-    for name in ("alembic", "mlflow.store.db.utils"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # They print a traceback of each error that we are raised, too.
+    for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if is_server(tracking_uri):
         return MlflowClient(tracking_uri=tracking_uri)
     if not tracking_uri.startswith("sqlite:"):
@@ -44,7 +46,9 @@ def connect(tracking_uri: str) -> "MlflowClient":
     database = sqlite_file(tracking_uri)
     database.parent.mkdir(parents=True, exist_ok=True)
     # Processes that initialise one new file at the same time can break it for good.
-    with FileLock(f"{database}.lock"):
+    lock = f"{database}.lock"
+    os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))  # or FileLock tries for ever, in silence
+    with FileLock(lock):
         client = MlflowClient(tracking_uri=tracking_uri)
         client.search_experiments(max_results=1)
     return client

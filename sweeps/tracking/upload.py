@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sweeps.plan.secrets import redact_text
 from sweeps.store.driver_lock import is_alive
+from sweeps.store.outage import Outage
 from sweeps.store.trial_events import (
     EVENTS,
     CommandBegan,
@@ -69,6 +70,8 @@ class Upload:
         self._pending: dict[str, deque[_Pending]] = defaultdict(deque)
         self._sent: dict[str, int] = {}  # trial: byte up to which its events are sent
         self._refusals: dict[tuple[int, str], int] = {}  # (byte, part): how often
+        self._refused = 0  # lines of the log that were set aside
+        self._refusal_lines = Outage()
         self._one_by_one: dict[str, int] = {}  # trial: byte up to which batches are split
         self.first = 0  # the trial that the next pass begins with
         self._unsaved = False
@@ -252,14 +255,17 @@ class Upload:
             "events": [line.raw.decode(errors="replace").rstrip("\n") for line in lines],
         }
         append_lines(path, json.dumps(record, ensure_ascii=False).encode() + b"\n")
-        names = {line.event.trial for line in lines if isinstance(line.event, TrialEvent)}
-        _log.warning(
-            "MLflow refuses %s of %s: %s; kept in %s",
-            part,
-            ", ".join(sorted(names)) or EVENTS,
-            redact_text(reason)[:300],
-            path,
-        )
+        self._refused += len(lines)
+        if self._refusal_lines.line_due(reason):
+            names = {line.event.trial for line in lines if isinstance(line.event, TrialEvent)}
+            _log.warning(
+                "MLflow refuses %s of %s: %s; kept in %s (%d so far)",
+                part,
+                ", ".join(sorted(names)) or EVENTS,
+                redact_text(reason.partition("\n")[0])[:300],
+                path,
+                self._refused,
+            )
 
 
 def _next_group(records: Sequence[_Pending], max_points: int) -> list[_Pending]:

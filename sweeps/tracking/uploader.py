@@ -9,6 +9,8 @@ from filelock import FileLock, Timeout
 
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact_text
+from sweeps.plan.terminal import duration
+from sweeps.store.outage import Outage, reason_of
 from sweeps.store.trial_events import EVENTS
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
 from sweeps.tracking.cursor import FOLDER, Cursor, pending, target_of
@@ -38,7 +40,8 @@ class Uploader(threading.Thread):
         self.experiment_id = ""  # known once the store has answered
         self._closing = threading.Event()
         self._deadline = float("inf")
-        self._away_since: float | None = None
+        self._outage = Outage()
+        self.trouble = ""  # why the store does not take anything
         self._upload: Upload | None = None
         self._first = 0
         self._reconciled = False
@@ -58,7 +61,6 @@ class Uploader(threading.Thread):
         """Pass after pass until closed; see `close`."""
         if self.tracking_uri == NONE:
             return
-        (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / LOCK)
         try:
             self._loop(lock)
@@ -72,21 +74,27 @@ class Uploader(threading.Thread):
         pause = _FIRST_PAUSE_S
         while True:
             last = self._closing.is_set()  # what was written before `close` is in this pass
-            try:
-                lock.acquire(timeout=0) if not lock.is_locked else None
-                complete = self._round()
-                pause = _FIRST_PAUSE_S
-            except Exception as error:
-                complete = False
-                self._away(error)
+            complete = self._try(lock)
+            if (complete and last) or time.monotonic() > self._deadline:
+                return
+            if complete is None:
                 self._sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
             else:
-                self._back()
-                if not (complete and last):
-                    self._sleep(_CLOSING_IDLE_S if last else _IDLE_S)
-            if (complete and last) or time.monotonic() > self._deadline:
-                return
+                pause = _FIRST_PAUSE_S
+                self._sleep(_CLOSING_IDLE_S if last else _IDLE_S)
+
+    def _try(self, lock: FileLock) -> bool | None:
+        """A pass: whether everything has arrived; None where the store is away."""
+        try:
+            (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=0) if not lock.is_locked else None
+            complete = self._round()
+        except Exception as error:
+            self._away(error)
+            return None
+        self._back()
+        return complete
 
     def _round(self) -> bool:
         if self._upload is None:
@@ -117,7 +125,7 @@ class Uploader(threading.Thread):
         except Exception as error:
             if meaning(error) is Answer.LATER:
                 raise
-            _log.warning("old runs keep their status: %s", redact_text(str(error))[:300])
+            _log.warning("old runs keep their status: %s", reason_of(error))
         self._reconciled = True
 
     def _save_view(self, upload: Upload) -> None:
@@ -129,35 +137,31 @@ class Uploader(threading.Thread):
                 upload.writer.client.set_experiment_tag(self.experiment_id, name, value)
         except Exception as error:
             # A convenience of the web pages: worth a line, never a retry loop.
-            _log.info("the saved view was not written: %s", redact_text(str(error)))
+            _log.info("the saved view was not written: %s", reason_of(error))
         upload.columns.shown(layout)
 
     def _away(self, error: Exception) -> None:
-        """Warns once per outage, and connects anew: the store that comes back may be empty."""
+        """Says so, and connects anew: the store that comes back may be empty."""
         if self._upload is not None:
             self._first, self._upload = self._upload.first, None
-        if self._away_since is None:
-            self._away_since = time.monotonic()
-            reason = (
-                "another process is uploading it"
-                if isinstance(error, Timeout)
-                else redact_text(str(error))[:500]
-            )
+        busy = isinstance(error, Timeout)
+        self.trouble = "another process is uploading it" if busy else reason_of(error)
+        so_far = self._outage.seconds
+        if self._outage.line_due(self.trouble):
             _log.warning(
-                "MLflow at %s takes nothing at the moment (%s). Nothing is lost: everything is "
-                "in %s and is uploaded when it is back.",
+                "MLflow at %s takes nothing %s (%s). Nothing is lost: everything is in %s and is "
+                "uploaded when it is back.",
                 redact_text(self.tracking_uri),
-                reason,
+                f"for {duration(so_far)}" if so_far else "at the moment",
+                self.trouble,
                 self.folder / EVENTS,
             )
 
     def _back(self) -> None:
-        if self._away_since is not None:
-            seconds = time.monotonic() - self._away_since
-            self._away_since = None
-            _log.warning(
-                "MLflow at %s is back after %.0f s", redact_text(self.tracking_uri), seconds
-            )
+        self.trouble = ""
+        if (seconds := self._outage.over()) is not None:
+            uri = redact_text(self.tracking_uri)
+            _log.warning("MLflow at %s is back after %s", uri, duration(seconds))
 
     def _sleep(self, seconds: float) -> None:
         if self._closing.is_set():
@@ -188,5 +192,6 @@ def sync(folder: Path, tracking_uri: str, experiment: str, *, timeout_s: float =
     uploader.start()
     left = uploader.close(timeout_s)
     if left or not uploader.experiment_id:
-        raise BadInput(f"{left} of {before} events in {log} are still pending; see the warnings")
+        why = f" ({uploader.trouble})" if uploader.trouble else "; see the warnings"
+        raise BadInput(f"{left} of {before} events in {log} are still pending{why}")
     return before

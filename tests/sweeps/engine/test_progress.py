@@ -233,7 +233,9 @@ def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, mon
     [
         (0.4, "0 s"),
         (59.4, "59 s"),
-        (59.6, "1 min 0 s"),
+        (59.6, "1 min"),
+        (61, "1 min 1 s"),
+        (7200, "2 h"),
         (200, "3 min 20 s"),
         (7500, "2 h 5 min"),
         (86400 * 3 + 4 * 3600 + 59, "3 d 4 h"),

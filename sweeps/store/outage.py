@@ -1,0 +1,56 @@
+"""What is said while something is away: a line for each kind of error, repeated by the minute."""
+
+import re
+import time
+from collections.abc import Callable
+
+from sweeps.plan.secrets import redact_text
+
+REPEAT_SECONDS = 60.0
+_CLASS = re.compile(r"^\(\w+\.\w+\) ")  # SQLAlchemy begins with it
+_VARIES = re.compile(r"\d+|/\S+")  # within one kind: attempts, ports, endpoints
+
+
+class Outage:
+    """Whether an error is worth a line. What fails again and again, with successes in between,
+    has no more lines than what fails all the time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: float | None = None
+        self._told = False  # of this outage
+        self._lines: dict[str, float] = {}  # kind of error: when it was told last
+
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted."""
+        return 0.0 if self._since is None else self._clock() - self._since
+
+    def line_due(self, reason: str) -> bool:
+        """Notes an error; true where a line about its kind is due."""
+        now, kind = self._clock(), _VARIES.sub("", reason)
+        if self._since is None:
+            self._since, self._told = now, False
+        if now - self._lines.get(kind, float("-inf")) < REPEAT_SECONDS:
+            return False
+        self._lines[kind] = now
+        self._told = True
+        return True
+
+    def over(self) -> float | None:
+        """Ends the outage; its seconds, None where there was none or nothing was told of it."""
+        seconds, told = self.seconds, self._since is not None and self._told
+        self._since = None
+        return seconds if told else None
+
+
+def reason_of(error: BaseException) -> str:
+    """The cause of an error in a line: the system's own words, or else its first line."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            path = cause.filename2 or cause.filename
+            return redact_text(cause.strerror + (f": {path}" if path else ""))
+        cause = cause.__cause__ or cause.__context__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return redact_text(_CLASS.sub("", lines[0]) if lines else type(error).__name__)[:300]
