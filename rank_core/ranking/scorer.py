@@ -18,6 +18,7 @@ from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import KeptScores, rerank, untied
 from rank_core.records import Collection, Run, Split
+from rank_core.seeding import derive
 from rank_core.settings.config import Evaluation, TrialConfig
 
 if TYPE_CHECKING:
@@ -115,11 +116,16 @@ class Scorer:
 
 
 def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation) -> list[str]:
-    """The judged queries of a split that are evaluated: all, or the first few by id; of a fold its
-    share of them, rounded up. Training has no limit."""
+    """The judged queries of a split that are evaluated, by id: all, or a sample that depends on
+    the ids alone (the first ids may be the hardest queries, or of one topic); of a fold its share
+    of them, rounded up. Training has no limit."""
     limits = {"dev": evaluation.max_dev_queries, "test": evaluation.max_test_queries}
     limit = -(-limits.get(split, 0) // max(1, evaluation.folds))
-    return sorted(collection.splits[split].queries)[: limit or None]
+    query_ids = sorted(collection.splits[split].queries)
+    if 0 < limit < len(query_ids):
+        query_ids.sort(key=lambda query_id: derive(0, "evaluated", query_id))
+        return sorted(query_ids[:limit])
+    return query_ids
 
 
 def first_stage_means(

@@ -27,7 +27,7 @@ __all__ = [
     "setting_types",
 ]
 
-NUMERICS_VERSION = 3
+NUMERICS_VERSION = 4
 """Raised when the same settings give other numbers on purpose (README, "numbers that changed")."""
 
 NO_PART_OF_A_CELL = (
@@ -106,7 +106,7 @@ class Evaluation:
 
     measures: tuple[str, ...] = ("nDCG@10", "RR@10")  # ir_measures spelling
     depth: int = 100  # candidates of a query that are reranked
-    max_dev_queries: int = 0  # 0: all
+    max_dev_queries: int = 0  # a sample by the hash of their ids; 0: all
     max_test_queries: int = 0  # 0: all
     batch_tokens: int = 0  # encoder tokens of one scoring batch; 0: what suits the device
     # Cross-validation over the judged queries of all splits, a model for each fold; the folds share

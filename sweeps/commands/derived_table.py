@@ -91,9 +91,9 @@ def caption(found: Derived) -> str:
         over = f"{seeds[0]} to {seeds[-1]} seeds"
     family = sum(row.derived for row in found.rows)
     return (
-        f"{sweep.name} on {sweep.split}, means over {over}. {MARK}: the weights of the trained "
-        "cell above, its chunk scores aggregated otherwise; a model trained that way would have "
-        "other weights. diff and p: against that cell, with queries and seeds as random effects, "
+        f"{sweep.name} on {sweep.split_text}, means over {over}. {MARK}: the weights of the "
+        "trained cell above, its chunk scores aggregated otherwise; a model trained that way would "
+        "have other weights. diff and p: against that cell, queries and seeds as random effects, "
         f"each run paired with itself; {CORRECTION_NAMES[sweep.correction]} over {family}."
     )
 

@@ -125,7 +125,7 @@ def design_text(found: DesignPlan) -> str:
     sweep, Q = found.sweep, len(found.matrix.query_ids)
     trials = sum(map(len, found.matrix.seeds.values()))
     pilot = (
-        f"Pilot {sweep.name}: {sweep.primary} on {sweep.split}, {Q} queries, "
+        f"Pilot {sweep.name}: {sweep.primary} on {sweep.split_text}, {Q} queries, "
         f"{len(found.matrix.cells)} cells, {trials} trials; "
         f"baseline {sweep.label(found.components.baseline)}."
     )

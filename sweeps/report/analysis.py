@@ -60,7 +60,7 @@ class Analysis:
         """How to read the table, with what limits it in this sweep."""
         text = caption(
             self.rows,
-            split=self.sweep.split,
+            split=self.sweep.split_text,
             alpha=self.sweep.alpha,
             slots=self.slots,
             paired_seeds=self.paired,

@@ -76,7 +76,7 @@ def _decided_answer(analysis: Analysis, decided: list[Comparison]) -> str:
     significant = [one for one in decided if one.p_both_adjusted < sweep.alpha]
     better = sorted((one for one in significant if one.delta > 0), key=lambda one: -one.delta)
     worse = sorted((one for one in significant if one.delta < 0), key=lambda one: one.delta)
-    where = f"On {sweep.primary} ({sweep.split}, {decided[0].num_queries} queries)"
+    where = f"On {sweep.primary} ({sweep.split_text}, {decided[0].num_queries} queries)"
     rule = (
         "with queries and seeds (training runs) as random effects "
         f"(alpha = {sweep.alpha:g}, "
@@ -108,7 +108,7 @@ def _conditional_answer(analysis: Analysis) -> str:
         f"With one seed per cell nothing is known about retraining, so these letters are "
         f"conditional on one training run: with only the queries random, {len(marked)} of "
         f"{len(analysis.primary)} cells differ from {sweep.label(sweep.baseline)} on "
-        f"{sweep.primary}. {_best(analysis)}"
+        f"{sweep.primary} ({sweep.split_text}). {_best(analysis)}"
     )
 
 

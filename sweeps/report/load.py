@@ -63,6 +63,12 @@ class Sweep:
         """The cell that all others are compared with; "" where each has its own only."""
         return self.slots[0] if isinstance(self.slots[0], str) else ""
 
+    @property
+    def split_text(self) -> str:
+        """`test`, or `test, a sample of its 59 queries`."""
+        every = self.collection.get("sampled_from")
+        return f"{self.split}, a sample of its {every} queries" if every else self.split
+
     def label(self, cell: str) -> str:
         """The name of a cell in tables and plots."""
         return next(one.label for one in self.cells if one.cell == cell)

@@ -51,7 +51,9 @@ def _facts(analysis: Analysis) -> list[str]:
         facts.append(f"collection {sweep.collection['name']}{size}")
     sets = [f"{name} {count}" for name, count in query_sets(sweep).items()]
     pooled = f" ({', '.join(sets)})" if sets else ""
-    facts.append(f"{sweep.scores['query_id'].nunique()} queries{pooled} of split {sweep.split}")
+    facts.append(
+        f"{sweep.scores['query_id'].nunique()} queries{pooled} of split {sweep.split_text}"
+    )
     if "name" in sweep.backbone:
         facts.append(f"backbone {sweep.backbone['name']}")
     cells, trials = len(sweep.cells), sum(one.num_launched for one in analysis.cells)

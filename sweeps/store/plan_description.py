@@ -35,6 +35,7 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
             "content_hash": collection.content_hash,
             "num_documents": len(collection.documents),
             "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
+            **_sampled_from(plan, "test"),
         },
         backbone={"name": backbone.name, "content_hash": backbone.content_hash},
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
@@ -99,6 +100,12 @@ def evaluated_qrels(plan: Plan, split: str) -> Qrels:
         for part in _parts(plan)
         for query_id in evaluated_queries(part, split, plan.base.evaluation)
     }
+
+
+def _sampled_from(plan: Plan, split: str) -> dict[str, int]:
+    """How many queries the reported split has, if a sample of them is evaluated."""
+    number = sum(len(part.splits[split].queries) for part in _parts(plan))
+    return {"sampled_from": number} if len(evaluated_qrels(plan, split)) < number else {}
 
 
 def _parts(plan: Plan) -> list[Collection]:

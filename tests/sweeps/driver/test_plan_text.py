@@ -6,6 +6,7 @@ import pytest
 
 from rank_core.data.trec import read_qrels
 from rank_core.evaluate import mean_values, per_query
+from rank_core.ranking.scorer import evaluated_queries
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate
 from sweeps.store.plan_description import manifest, write_description
@@ -142,10 +143,13 @@ def test_the_first_stage_is_measured_on_its_own_order(plan_of):
 
 def test_only_evaluated_queries_are_exported_as_judgments(plan_of, tmp_path):
     plan = plan_of(*SMALL, "evaluation.max_test_queries=3")
-    write_description(tmp_path, plan, manifest(plan, []))
+    description = manifest(plan, [])
+    assert description.collection["sampled_from"] == 8
+    write_description(tmp_path, plan, description)
     judged = plan.inputs.collection.splits["test"].qrels
     exported = read_qrels(tmp_path / "qrels" / "test.qrels")
-    assert exported == {query_id: judged[query_id] for query_id in ("test-0", "test-1", "test-2")}
+    sample = evaluated_queries(plan.inputs.collection, "test", plan.base.evaluation)
+    assert exported == {query_id: judged[query_id] for query_id in sample} and len(sample) == 3
     assert len(read_qrels(tmp_path / "qrels" / "dev.qrels")) == 8
 
 

@@ -21,7 +21,7 @@ from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import Report, write_report
 from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
-from sweeps.report.page import SECTIONS
+from sweeps.report.page import SECTIONS, page
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.table import table
 from sweeps.report.terminal import terminal_text
@@ -371,3 +371,16 @@ def test_report_and_compare_load_nothing_that_trains_or_tracks(module: str, heav
     code = f"import {module}, sys; print(set({heavy.split()}) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_sample_of_the_queries_is_said_wherever_the_numbers_are(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=40)
+    words = "test, a sample of its 400 queries"
+    analysis, told = _told(folder)
+    assert "sample of" not in told + analysis.caption
+    file = json.loads((folder / "sweep.json").read_text())
+    file["collection"] |= {"sampled_from": 400}
+    (folder / "sweep.json").write_text(json.dumps(file))
+    analysis, told = _told(folder)
+    assert words in told and f"Split {words}, S = 3 seeds" in analysis.caption
+    assert f"40 queries of split {words}" in page(analysis, [])
