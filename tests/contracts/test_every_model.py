@@ -19,6 +19,7 @@ from rank_core.models.ranker import Ranker
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
 from rank_core.training.optimizer import build_optimizer
+from sweeps.plan.profiles import PROFILES
 from tests.contracts.laws import (
     QUERY,
     assert_each_document_is_scored_alone,
@@ -274,6 +275,20 @@ def test_the_fast_path_gives_the_scores_and_gradients_of_the_definition(name, mo
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     assert_the_fast_path_is_the_definition(*twins, pairs_for(name), DOCUMENTS, batch_tokens=90)
+
+
+QUIRKS = {(name, quirks) for some in PROFILES.values() for name, quirks in some.quirks.items()}
+
+
+@pytest.mark.parametrize(("name", "quirks"), sorted(QUIRKS))
+def test_with_the_quirks_of_a_profile_these_laws_hold_as_well(name, quirks, backbone):
+    settings = {"model.quirks": quirks, "model.dropout": 0.0}
+    config = config_of(name, backbone).override(settings)
+    pairs = MODELS[name].reader(config, backbone, DOCUMENTS)
+    plain, fast, third = (build_model(config, backbone, init_seed=1) for _ in range(3))
+    assert_the_fast_path_is_the_definition(plain, fast, pairs, ("d0", "d13", "d90"), 90)
+    score_B = third(batch_of(pairs, ("d34", f"d{LONG}")))
+    assert without_gradient(third, score_B) == set()
 
 
 @every_model
