@@ -15,15 +15,25 @@ def terminal_columns() -> int:
     return shutil.get_terminal_size((160, 24)).columns
 
 
-def wrapped(line: str) -> str:
-    """A line within the terminal, its further lines below its text."""
+def wrapped(line: str, indent: int | None = None) -> str:
+    """A line within the terminal, its further lines below its text, or as far in as told."""
+    if indent is None:
+        indent = 12 if line[10:12] == "  " else 0
     return textwrap.fill(
         line,
         max(60, terminal_columns()),
-        subsequent_indent=" " * 12 if line[10:12] == "  " else "",
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def shortened(text: str, columns: int) -> str:
+    """A text within so many columns: of a longer one the beginning and the end."""
+    if len(text) <= columns:
+        return text
+    end = (columns - 1) // 2
+    return f"{text[: columns - 1 - end]}…{text[len(text) - end :]}"
 
 
 def clock(seconds: float) -> str:
@@ -52,3 +62,8 @@ def duration(seconds: float) -> str:
     else:
         parts = (whole // 86400, "d"), (whole % 86400 // 3600, "h")
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
+
+
+def about(seconds: float) -> str:
+    """A duration as exact as a forecast is: `40 s`, `4 min`, `2 h 5 min`."""
+    return duration(seconds if seconds < 90 else 60 * round(seconds / 60))

@@ -281,7 +281,7 @@ def append_lines(path: Path, data: bytes, *, durable: bool = False) -> None:
             if written != len(data):
                 # What was written of it would be taken for events, and written once more.
                 os.ftruncate(handle, start + len(data))
-                raise OSError(f"{path}: {written} of {len(data)} bytes written; is the disk full?")
+                raise OSError(f"{written} of {len(data)} bytes were written: the disk may be full")
         if durable:
             os.fsync(handle)
     finally:

@@ -1,5 +1,6 @@
 """What a sweep says and keeps while it runs."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -94,9 +95,8 @@ def test_the_last_line_promises_no_more_time(monitor, ends):
 
 def test_the_time_left_goes_by_cost_and_not_by_number(monitor, ends):
     monitor.started(monitor.feed.next())
-    monitor.start -= 10.0  # 10 s for a cost of 100, and 200 are to come
-    ends(0)
-    assert "about 20 s left" in monitor.out.getvalue()
+    ends(0)  # 3 s for a cost of 100, and 200 are to come
+    assert "about 6 s left" in monitor.out.getvalue()
 
 
 def test_a_collapsed_trial_is_loud_but_no_failure(trials, monitor, ends):
@@ -140,7 +140,45 @@ def test_an_attempt_that_was_the_last_one_fails_the_trial(store, trials, monitor
 def test_a_second_attempt_is_said(trials, monitor):
     for _ in range(2):
         monitor.started(trials[0])
-    assert "FirstP 96 seed 1: attempt 2" in monitor.out.getvalue()
+    assert " FirstP 96 seed 1             attempt 2\n" in monitor.out.getvalue()
+
+
+LABELS = (
+    "FirstP 96",
+    "PARADE-Transformer (pretrained) 477/477, selector bm25",
+    "training.backbone_learning_rate=0.00030000000000000003 training.head_learning_rate=0.001",
+    "a/very/long/folder/of/a/backbone/without/a/single/space/in/its/name/at/all/checkpoint-120000",
+)
+MEASURES = ("nDCG@10", "nDCG(dcg='exp-log2',judged_only=True)@100")
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_no_line_is_wider_than_the_terminal(store, plan_of, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    plan = plan_of(*SMALL[:2], "--seeds", "1,123456")
+    facts = dict.fromkeys(TrialResult.__dataclass_fields__, 0) | {"eval_seconds": 1.0}
+    for label, measure in itertools.product(LABELS, MEASURES):
+        cells = [replace(cell, cost=1e4, label=label) for cell in plan.cells]
+        monitor = follow(store, replace(plan, cells=tuple(cells)))
+        monitor.primary, monitor.table.finished = measure, lambda trial: None
+        trials = monitor.feed.ahead
+        for trial in trials:
+            monitor.started(trial)
+            monitor.news(trial, running(3))
+        monitor.last_line -= 3600
+        monitor.heartbeat()
+        monitor.failed(trials[0], Failure("node lost", "its node " + "has died " * 30), again=True)
+        monitor.started(trials[0])
+        for seconds, trial in zip((2.0, 5.0, 123456.0), trials[1:], strict=True):
+            result = TrialResult(**facts | {"train_seconds": seconds, "dev": {measure: 0.25}})
+            monitor.finished(trial, End(TrialStatus.COLLAPSED, result))
+        monitor.failed(trials[0], Failure("error", "no " * 60), again=False)
+        lines = monitor.out.getvalue().splitlines()
+        assert max(map(len, lines)) <= columns
+        assert sum("COLLAPSED" in line for line in lines) == 3
+        assert "left)" in monitor.out.getvalue()
+        named = [line for line in lines if " dev " in line and line.startswith("[")]
+        assert [label[:4] in line and " seed " in line for line in named] == [True] * len(named)
 
 
 def test_what_runs_when_the_driver_is_interrupted_counts_as_not_run(store, trials, monitor, ends):
