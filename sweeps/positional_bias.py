@@ -20,7 +20,7 @@ from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.seeding import generator
-from sweeps.plan.command_line import Parser, heed_interrupts, run_command
+from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.positions.analysis import (
     Settings,
     analyse,
@@ -33,7 +33,12 @@ from sweeps.positions.judged_chunks import JudgedChunk, judge_chunks
 from sweeps.positions.page import Described, write_analysis
 from sweeps.positions.rsv import ChunkScorer, Pair, cosine_scorer, word_chunks
 
-DEFAULT_FOLDER = Path("results") / "positional_bias"
+SMOKE_PAIRS = 20
+LIMITS = {
+    **{"window": (1, 10**6), "bins": (1, 1000), "first": (1, 10**6), "max_pairs": (0, 10**9)},
+    **{"judge_window": (1, 10**6), "judge_pairs": (1, 10**6)},
+}
+"""{flag: its least and its greatest value}"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -65,20 +70,24 @@ def _parser() -> Parser:
     add("--judge-key", metavar="VARIABLE", default="", help="environment variable with the key")
     add("--judge-pairs", type=int, default=50, help="relevant documents to grade (default: 50)")
     add("--judge-window", type=int, default=300, help="words of a graded chunk (default: 300)")
-    add("--out", type=Path, metavar="DIR", help=f"default: {DEFAULT_FOLDER}/COLLECTION-SPLIT")
+    add("--smoke-test", action="store_true", help=f"{SMOKE_PAIRS} relevant documents alone")
+    add("--storage", metavar="DIR", default="results", help="where results go (default results)")
+    add("--out", type=Path, metavar="DIR", help="default: STORAGE/positional_bias/COLLECTION-SPLIT")
     return parser
 
 
 def _analyse(given: argparse.Namespace) -> int:
-    for flag in ("window", "bins", "first", "judge_window", "judge_pairs"):
-        if (value := getattr(given, flag)) < 1:
-            raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {value}")
+    for flag, (least, most) in LIMITS.items():
+        if not least <= (value := getattr(given, flag)) <= most:
+            law = f">= {least}" if value < least else f"<= {most}"
+            raise BadInput(f"--{flag.replace('_', '-')} {law} must hold, got {value}")
+    check_writable("--storage", given.out or Path(given.storage))
     collection = load_collection(given.collection)
     split = split_of(collection, given.split)
     pairs = relevant_pairs(
         collection,
         split,
-        max_pairs=given.max_pairs,
+        max_pairs=SMOKE_PAIRS if given.smoke_test else given.max_pairs,
         least_grade=given.least_grade,
         seed=given.seed,
     )
@@ -89,7 +98,8 @@ def _analyse(given: argparse.Namespace) -> int:
     )
     if not passages:
         print("No relevant passages are known (--passages): scores by position only.")
-    folder = given.out or DEFAULT_FOLDER / _file_name(f"{collection.name}-{split}")
+    home = Path(given.storage) / "positional_bias"
+    folder = given.out or home / _file_name(f"{collection.name}-{split}")
     settings = Settings(window=given.window, num_bins=given.bins, first=given.first)
     result = analyse(
         collection,

@@ -29,7 +29,7 @@ from rank_core.models import check_model, model_class
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
-from sweeps.plan.command_line import Parser, heed_interrupts, run_command
+from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.make_plan import base_config
 from sweeps.plan.options import Options, parse
@@ -72,13 +72,15 @@ def _parser() -> Parser:
     add("--cpus-per-worker", metavar="N", help="threads of a worker (default 1)")
     add("--gpus-per-worker", metavar="X", help="default 1 where there are GPUs, else 0")
     add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
-    add("--out", type=Path, default=Path("results/scaling"), metavar="DIR", help="for the files")
+    add("--storage", metavar="DIR", default="results", help="where results go (default results)")
     add("settings", nargs="*", metavar="section.setting=value", help="of the configuration")
     return parser
 
 
 def _scale(given: argparse.Namespace) -> int:
     options = _options(given)
+    folder = Path(given.storage) / "scaling"
+    check_writable("--storage", folder)
     numbers = _numbers(given.num_workers)
     config = _configuration(options, most=max(numbers, default=1))
     try:
@@ -93,8 +95,8 @@ def _scale(given: argparse.Namespace) -> int:
     rows, unjudged = scaling_rows(timings), _unjudged(config, found[0].precision)
     law = law_text(rows, unjudged=unjudged)
     say(f"\n{table_text(rows)}\n\n{law}")
-    write_scaling(given.out, timings, rows, _facts(config, found[0], law))
-    say(f"files       {given.out}: scaling.json, scaling.csv, scaling.png")
+    write_scaling(folder, timings, rows, _facts(config, found[0], law))
+    say(f"files       {folder}: scaling.json, scaling.csv, scaling.png")
     lawful = unjudged or same_losses(rows)
     return 0 if lawful and len(found) == len(groups) else 3
 

@@ -3,7 +3,7 @@
 `docs.jsonl[.gz]` holds {doc_id, text, title (optional)}; each of `train`, `dev` and `test` holds
 `queries.tsv`, `qrels.trec` and, as its first stage, at most one `*.run[.gz]`. Without a run file
 the first stage is BM25 over all documents, made once and cached. `spans.jsonl.gz` beside the
-documents is optional; only `python -m sweeps doctor` reads it (`sweeps.commands.doctor.coverage`).
+documents is optional; `python -m sweeps doctor` and `positional_bias.py` read it (`spans`).
 """
 
 import functools

@@ -75,7 +75,8 @@ def check_writable(name: str, folder: Path) -> None:
 
 
 class _Once(argparse.Action):
-    """A flag given twice contradicts itself, like a setting given twice."""
+    """A flag given twice contradicts itself, like a setting given twice. `--flag=--` is no value to
+    argparse."""
 
     def __call__(
         self,
@@ -87,6 +88,8 @@ class _Once(argparse.Action):
         given = vars(namespace).setdefault("given", set())
         if self.dest in given:
             parser.error(f"a flag is given once, got {option_string} twice")
+        if values == [] and self.nargs is None:
+            parser.error(f"argument {option_string}: expected a value")
         given.add(self.dest)
         setattr(namespace, self.dest, values)
 

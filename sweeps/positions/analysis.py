@@ -11,6 +11,7 @@ import numpy as np
 from rank_core.data.load import load_collection
 from rank_core.data.made.python_docs import NAME as PYTHON_DOCS
 from rank_core.data.made.python_docs import training_passages
+from rank_core.data.spans import relevant_spans, spans_file
 from rank_core.data.transforms.expression import (
     Step,
     apply_transforms,
@@ -188,7 +189,8 @@ def relevant_pairs(
 
 
 def known_passages(text: str, collection: Collection, split: str) -> list[Passage]:
-    """The relevant passages of a collection that was made from passages; none of other ones."""
+    """The relevant passages of a collection that was made from passages, or says in
+    `spans.jsonl.gz` where they stand; none of other ones."""
     base, steps = parse_collection_expression(text)
     for number, (name, settings) in enumerate(steps):
         if name == FarRelevant.name:
@@ -197,7 +199,13 @@ def known_passages(text: str, collection: Collection, split: str) -> list[Passag
         bodies = dict(training_passages())
         queries = collection.splits[split].queries
         return [Passage(q, bodies[asked]) for q, asked in queries.items() if asked in bodies]
-    return []
+    path = None if steps else spans_file(base, collection)
+    if path is None:
+        return []
+    spans = relevant_spans(path, collection)
+    queries = collection.splits[split].queries
+    texts = ((q, collection.documents[doc][start:end]) for q, doc, start, end in spans)
+    return [Passage(query_id, text) for query_id, text in texts if query_id in queries and text]
 
 
 def _of_far_relevant(base: str, steps: Sequence[Step], transform: object) -> list[Passage]:

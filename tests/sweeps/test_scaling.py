@@ -155,8 +155,8 @@ def pretended(collection_folder, backbone_folder, tmp_path, monkeypatch):
         monkeypatch.setattr(scaling, "trial_resources", resources)
         monkeypatch.setattr(scaling, "timed", timed)
         inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
-        code = scaling.main([*inputs, "--out", str(tmp_path / "out"), *words])
-        path = tmp_path / "out" / "scaling.json"
+        code = scaling.main([*inputs, "--storage", str(tmp_path), *words])
+        path = tmp_path / "scaling" / "scaling.json"
         return code, json.loads(path.read_text())["rows"] if path.exists() else []
 
     return run
@@ -225,7 +225,7 @@ def test_two_workers_train_like_one_and_the_files_say_how_fast(run_script, tmp_p
 def test_what_the_cluster_cannot_hold_is_refused(inputs_words, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scaling, "connect", lambda num_workers: None)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
-    out = ("--out", str(tmp_path / "results"))
+    out = ("--storage", str(tmp_path / "results"))
     words = ("--num-workers", "1,3", "training.batch_size=512", *out)
     assert scaling.main([*inputs_words, *words]) == 2
     told = capsys.readouterr().err

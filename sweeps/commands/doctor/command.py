@@ -5,8 +5,10 @@ and what every sweep keeps in the cache: collections, tokens, backbones.
 """
 
 import argparse
+import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from rank_core.settings.config import TrialConfig, parse_setting
 from sweeps.commands.doctor.candidates import candidates, run_files
 from sweeps.commands.doctor.coverage import coverage
 from sweeps.commands.doctor.environment import cache_findings, environment, probed
-from sweeps.commands.doctor.finding import Finding, line_width, section_text, verdict
+from sweeps.commands.doctor.finding import Finding, finding_text, line_width, verdict
 from sweeps.commands.doctor.services import cluster, tracking
 from sweeps.commands.doctor.texts import similar_queries, texts
 from sweeps.plan.command_line import Parser
@@ -33,6 +35,8 @@ CUT = ("chunking.window", "chunking.stride")
 def main(argv: Sequence[str]) -> int:
     """Examine the environment and a collection before a sweep; exit code 2 if there are errors."""
     parser = Parser("python -m sweeps doctor", main.__doc__)
+    logging.basicConfig(format="... %(message)s", level=logging.WARNING)
+    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # what takes minutes, once
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="default python-docs")
     add("--backbone", metavar="ID|DIR", help="default tiny")
@@ -46,16 +50,15 @@ def main(argv: Sequence[str]) -> int:
     check_tracking_uri(uri)
     width = line_width()
     findings: list[Finding] = []
+    windows_given = any(word.startswith(CUT) for word in arguments.settings)
     for title, some in (
         ("environment", _environment(store, uri)),
-        (
-            "data",
-            _data(config, windows_given=any(word.startswith(CUT) for word in arguments.settings)),
-        ),
+        ("data", _data(config, windows_given=windows_given)),
     ):
-        of_part = list(some)
-        print(section_text(title, of_part, width), flush=True)
-        findings += of_part
+        print(title)
+        for finding in some:
+            print(finding_text(finding, width), flush=True)
+            findings.append(finding)
     print(verdict(findings))
     return WITH_ERRORS if any(finding.level == "error" for finding in findings) else WITHOUT_ERRORS
 
@@ -87,6 +90,7 @@ def _environment(store: Store, uri: str) -> Iterator[Finding]:
     with probed(store) as probe:
         yield from probe.findings
         yield from cache_findings()
+        _tell("asking MLflow and Ray")
         yield from tracking(uri)
         yield from cluster(probe.path)
 
@@ -94,6 +98,7 @@ def _environment(store: Store, uri: str) -> Iterator[Finding]:
 def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
     """What makes the inputs unusable is one error, in the words that a sweep would use."""
     try:
+        _tell(f"reading {config.collection} and its tokens for {config.model.backbone}")
         inputs = load_inputs(config.collection, config.model.backbone)
         splits = inputs.collection.splits.values()
         check_measures(config.evaluation.measures, [split.qrels for split in splits])
@@ -108,12 +113,18 @@ def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
 def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
     collection = inputs.collection
     folder = Path(config.collection)
-    parts: Iterable[Iterator[Finding]] = (
-        texts(inputs, config.chunking),
-        candidates(collection, config.evaluation),
-        run_files(folder) if folder.is_dir() else iter(()),
-        similar_queries(collection),
-        coverage(config, inputs),
-    )
-    for part in parts:
+    parts: dict[str, Iterator[Finding]] = {
+        "comparing documents": texts(inputs, config.chunking),
+        "measuring the first stage": candidates(collection, config.evaluation),
+        "reading run files": run_files(folder) if folder.is_dir() else iter(()),
+        "comparing queries of different splits": similar_queries(collection),
+        "looking for what windows miss": coverage(config, inputs),
+    }
+    for what, part in parts.items():
+        _tell(what)
         yield from part
+
+
+def _tell(what: str) -> None:
+    """What begins now and may take long."""
+    print(f"... {what}", file=sys.stderr, flush=True)

@@ -38,23 +38,19 @@ def line_width() -> int | None:
     return max(_NARROWEST, os.get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
-def section_text(title: str, findings: Iterable[Finding], width: int | None) -> str:
-    """A title and its findings, their texts aligned behind the level."""
-    lines = [title]
-    for finding in findings:
-        head = f"  {finding.level:<{_INDENT - 2}}"
-        if width is None:
-            lines.append(head + finding.text)
-            continue
-        lines += textwrap.wrap(
-            finding.text,
-            width,
-            initial_indent=head,
-            subsequent_indent=" " * _INDENT,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return "\n".join(lines)
+def finding_text(finding: Finding, width: int | None) -> str:
+    """A finding, its text aligned behind its level."""
+    head = f"  {finding.level:<{_INDENT - 2}}"
+    if width is None:
+        return head + finding.text
+    return textwrap.fill(
+        finding.text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def verdict(findings: Iterable[Finding]) -> str:

@@ -2,8 +2,10 @@
 
 import ast
 import csv
+import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,36 @@ def test_everything_is_written_and_the_page_needs_nothing_else(
     assert sum(int(row["count"]) for row in rows(out / "lengths.csv")) == 20 + len(
         {row["doc_id"] for row in found}
     )
+
+
+def test_the_spans_of_a_folder_are_its_passages(collection_folder, tmp_path, capsys):
+    folder = Path(shutil.copytree(collection_folder, tmp_path / "woods"))
+    collection = load_collection(str(folder))
+    judged = collection.splits["train"].qrels
+    rows_of = [
+        {"query_id": query_id, "doc_id": doc_id, "word_start": 12, "num_words": 5}
+        for query_id, grades in judged.items()
+        for doc_id, grade in grades.items()
+        if grade > 0
+    ]
+    with gzip.open(folder / "spans.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows_of)
+    assert run("--collection", folder, "--storage", tmp_path / "s", "--smoke-test") == 0
+    assert "No relevant passages are known" not in capsys.readouterr().out
+    found = rows(tmp_path / "s" / "positional_bias" / "woods-train" / "positions.csv")
+    assert len(found) == len(rows_of) and {row["word_start"] for row in found} == {"12"}
+
+
+def test_a_smoke_test_takes_few_documents_and_a_storage_is_tried_first(
+    collection_folder, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(positional_bias, "SMOKE_PAIRS", 3)
+    assert run("--collection", collection_folder, "--storage", tmp_path, "--smoke-test") == 0
+    path = tmp_path / "positional_bias" / "woods-train" / "summary.json"
+    assert json.loads(path.read_text())["relevant_pairs"] == 3
+    capsys.readouterr()
+    assert run("--collection", collection_folder, "--storage", path) == 2
+    assert "--storage must be a folder that can be written" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from rank_core.data.load import load_collection
 from sweeps.__main__ import main
-from sweeps.commands.doctor.finding import LEVELS, Finding, section_text, verdict
+from sweeps.commands.doctor.finding import LEVELS, Finding, finding_text, verdict
 
 SHARED = Path(
     os.environ.get("RANKSWEEP_SHARED_DATA") or Path(__file__).parents[5] / "shared" / "data"
@@ -29,7 +29,9 @@ def doctor(inputs_words, tmp_path, monkeypatch, capsys):
             words = words if flag in words else (*words, flag, value)
         code = main(["doctor", *words])
         out, err = capsys.readouterr()
-        return code, out + err
+        progress = [line for line in err.splitlines(keepends=True) if line.startswith("... ")]
+        run.progress = progress
+        return code, out + "".join(line for line in err.splitlines(True) if line not in progress)
 
     return run
 
@@ -48,6 +50,13 @@ def test_a_sound_collection_has_findings_and_no_error(doctor, tmp_path):
     assert "no spans.jsonl.gz" in text
     assert "window 40, stride 20" in text and "0.0% of all tokens are never seen" in text
     assert list(tmp_path.iterdir()) == []  # the probe is gone, no database was made
+
+
+def test_the_doctor_says_what_it_is_doing_before_each_part(doctor, collection_folder):
+    doctor()
+    assert f"... reading {collection_folder} and its tokens for" in doctor.progress[1]
+    assert "... comparing documents\n" in doctor.progress
+    assert len(doctor.progress) >= 7
 
 
 def test_every_finding_is_one_line_with_a_level_and_bad_ones_have_a_reason(doctor):
@@ -121,8 +130,8 @@ def test_a_storage_that_cannot_be_written_is_an_error(doctor, tmp_path):
 
 def test_a_text_is_wrapped_behind_its_level_and_not_at_all_for_a_pipe():
     one = Finding("warning", "a b c d e f", "because of g", "do h")
-    assert section_text("t", [one], None) == "t\n  warning  a b c d e f: because of g. Remedy: do h"
-    assert section_text("t", [one], 30).splitlines()[1:] == [
+    assert finding_text(one, None) == "  warning  a b c d e f: because of g. Remedy: do h"
+    assert finding_text(one, 30).splitlines() == [
         "  warning  a b c d e f:",
         "           because of g.",
         "           Remedy: do h",

@@ -1,0 +1,65 @@
+"""Where relevant text stands, as a collection may say it.
+
+`spans.jsonl.gz` beside the documents holds, for a query and a document, {query_id (or qid), doc_id,
+start, end} in characters or {query_id, doc_id, word_start, num_words} in words at white space.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rank_core.cache import cache_root
+from rank_core.data.folder import load_folder
+from rank_core.data.trec import read_lines
+from rank_core.errors import BadInput
+from rank_core.records import Collection
+
+FILE = "spans.jsonl.gz"
+_WORD = re.compile(r"\S+")
+
+
+def spans_file(name: str, collection: Collection) -> Path | None:
+    """The file of spans of a folder, or of a made collection's folder in the cache."""
+    folder = Path(os.path.expanduser(name))
+    if os.path.isdir(folder):
+        return folder / FILE if (folder / FILE).exists() else None
+    for path in sorted(cache_root().glob(f"collections/{name}-*/{FILE}")):
+        if load_folder(path.parent).content_hash == collection.content_hash:
+            return path
+    return None
+
+
+def relevant_spans(path: Path, collection: Collection) -> Iterator[tuple[str, str, int, int]]:
+    """(query_id, doc_id, start, end) in characters, of documents that are judged relevant."""
+    grades = {
+        (query_id, doc_id): grade
+        for split in collection.splits.values()
+        for query_id, judged in split.qrels.items()
+        for doc_id, grade in judged.items()
+    }
+    for number, line in read_lines(path):
+        try:
+            row = json.loads(line)
+            query_id, doc_id = row.get("query_id") or row["qid"], row["doc_id"]
+            if grades.get((query_id, doc_id), 0) > 0:
+                text = collection.documents[doc_id]
+                start, end = _characters(row, text)
+                if not 0 <= start <= end <= len(text):
+                    raise ValueError(f"{start} to {end} of {len(text)} characters")
+                yield query_id, doc_id, start, end
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise BadInput(
+                f"{path}:{number}: a line must place a relevant passage in its document: "
+                f"{type(error).__name__} {error}"
+            ) from None
+
+
+def _characters(row: dict[str, Any], text: str) -> tuple[int, int]:
+    if "word_start" not in row:
+        return int(row["start"]), int(row["end"])
+    words = [match.span() for match in _WORD.finditer(text)]
+    last = row["word_start"] + row["num_words"] - 1
+    return words[row["word_start"]][0], words[last][1]
