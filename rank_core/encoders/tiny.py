@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rank_core.cache import cached_directory
 from rank_core.data.made.python_docs import training_passages
+from rank_core.progress import reported
 from rank_core.seeding import derive, generator
 
 
@@ -165,7 +166,7 @@ def _pre_fine_tune(
     )
     rng = generator(recipe.seed, "pre-fine-tuning")
     model.train()
-    for step in range(recipe.steps):
+    for step in reported(range(recipe.steps), "making the embedded backbone, steps"):
         for group in optimizer.param_groups:
             group["lr"] = recipe.learning_rate * _share_of_rate(step, recipe)
         batch = _pairs_batch(pairs, rng, recipe)

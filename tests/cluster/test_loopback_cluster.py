@@ -36,6 +36,7 @@ dashboard.getresponse()
 WORKING = ("raylet/raylet", "ray::")  # what runs trials
 NO_TRIAL = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 # pip takes the value of this flag for the value of `build-isolation`.
+MAKING_TINY = 1500  # seconds that the first sweep of a machine may take for its backbone
 OFFLINE = "[global]\nno-index = true\nno-build-isolation = false\n"
 EDITED = {  # what cluster/local.yaml asks a reader to edit
     "head_ip: 192.168.1.10": "head_ip: {head}",
@@ -122,11 +123,13 @@ def test_the_nodes_run_the_copy_of_the_project_that_travelled(cluster: Cluster):
     assert f"{HOME}/ranksweep/sweeps/__init__.py" in where
 
 
+@pytest.mark.timeout(600 + MAKING_TINY)
 def test_ray_submit_runs_a_sweep_on_every_node_of_the_cluster(cluster: Cluster):
     cpus = int(sum(node["resources_total"]["CPU"] for node in cluster.nodes()))
     output = cluster.run(
         *("ray", "submit", CONFIG, "sweeps/window_stride.py", "--"),
         *("--smoke-test", "--storage", f"{SHARED}/submitted"),
+        timeout=300 + MAKING_TINY,
     )
     assert f"on {cpus} slot(s)" in output
     sweep = cluster.shared / "submitted" / "window_stride/python-docs"

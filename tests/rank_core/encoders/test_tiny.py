@@ -84,6 +84,15 @@ def test_the_passages_of_the_recipe_fit_its_positions():
     assert 32 + RECIPE.passage_tokens + 3 <= RECIPE.positions
 
 
+def test_making_a_backbone_says_how_far_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("rank_core.progress.FILE_SECONDS", 0.0)
+    small = replace(RECIPE, hidden=16, heads=1, layers=1, vocabulary=90, batch=2, positions=60)
+    build_backbone(tmp_path, replace(small, steps=4), [(text, text) for text in TEXTS])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "embedded" in line]
+    assert lines[-2].startswith("making the embedded backbone, steps: 3 of 4, about ")
+    assert lines[-1].startswith("making the embedded backbone, steps: done after ")
+
+
 def test_a_backbone_is_what_its_recipe_says_and_is_changed_by_training(tmp_path):
     passages = [(text, " ".join(TEXTS)) for text in TEXTS]
     small = replace(RECIPE, hidden=16, heads=1, layers=1, vocabulary=90, batch=2, positions=60)
