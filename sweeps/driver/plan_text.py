@@ -29,6 +29,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         + f"; evaluated: dev {evaluated['dev']:,}, test {evaluated['test']:,}{folds}",
         f"backbone    {plan.inputs.backbone.name} ({plan.inputs.backbone.content_hash}), inputs of "
         f"up to {plan.inputs.backbone.max_input_tokens} tokens",
+        *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *search_class(plan.search.name).plan_lines(plan),
         f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
         + (f" ({once} that every seed would repeat run once)" if once else "")

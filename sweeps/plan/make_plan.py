@@ -31,12 +31,13 @@ DRAWS = 1_000
 """Points drawn at most in a row that cannot run or repeat others."""
 MOST_POINTS = 10_000
 """Of a grid: more would take hours to plan."""
-# What `--smoke-test` makes small: the whole path on very little, in seconds.
+# What `--smoke-test` makes small: the whole path in seconds, on so many queries and candidates that
+# most queries have a relevant one, so that systems differ and a search has something to choose by.
 FEW = {
     "training.batch_size": 4,
-    "evaluation.depth": 5,
-    "evaluation.max_dev_queries": 4,
-    "evaluation.max_test_queries": 8,
+    "evaluation.depth": 10,
+    "evaluation.max_dev_queries": 12,
+    "evaluation.max_test_queries": 12,
 }
 TWO_STEPS = {"training.max_steps": 2}
 TWO_EPOCHS = {"training.epoch_steps": 1, "training.num_epochs": 2}
@@ -58,10 +59,11 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     _check_room(base, inputs, options.num_workers)
     grid = experiment.grid(base, inputs.backbone)
     space = search_space(grid.points, experiment, options)
-    search, points = _existing(options.search, space), space.points
+    search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:
         enough = _smoke_points(search)
-        few = min(search.num_configs or enough, enough)
+        few = min(search.num_configs or len(points), enough)
+        reduced = _reduced(base, few, search.num_configs or len(points))
         search = replace(search, num_configs=few if search.num_configs else None)
         points = points[:enough]
     baseline = _cell(experiment, base, grid.baseline)
@@ -76,7 +78,15 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
             weights_file(start, seed)
     cells = _told_apart(cells)
     return Plan(
-        experiment, base, inputs, tuple(cells), tuple(removed), options.seeds, space, search
+        experiment,
+        base,
+        inputs,
+        tuple(cells),
+        tuple(removed),
+        options.seeds,
+        space,
+        search,
+        reduced,
     )
 
 
@@ -151,6 +161,16 @@ def _smoke_settings(options: Options) -> dict[str, Any]:
     if not options.smoke_test:
         return {}
     return FEW | (TWO_EPOCHS if options.search.kind.pauses else TWO_STEPS)
+
+
+def _reduced(base: TrialConfig, few: int, asked: int) -> str:
+    """What a smoke test leaves of a plan, for people."""
+    evaluation = base.evaluation
+    return (
+        f"{few} of {asked} configurations, few steps, {evaluation.depth} candidates of "
+        f"{evaluation.max_dev_queries or 'all'} dev and {evaluation.max_test_queries or 'all'} "
+        "test queries at most; it tries the path, not the question"
+    )
 
 
 def _smoke_points(search: SearchSettings) -> int:

@@ -77,6 +77,7 @@ class Plan:
     seeds: tuple[int, ...]
     space: Space
     search: SearchSettings
+    reduced: str = ""  # what a smoke test leaves of it
 
     def trials(self) -> Iterator[Trial]:
         """Seed by seed: however early a sweep ends, its cells have (almost) equally many seeds."""

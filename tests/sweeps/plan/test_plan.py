@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from rank_core.models import model_class
+from rank_core.ranking.scorer import evaluated_queries
+from rank_core.settings.config import TrialConfig
+from sweeps.driver.plan_text import plan_text
 from sweeps.plan.experiment import Experiment, Grid
-from sweeps.plan.make_plan import make_plan, search_space
+from sweeps.plan.make_plan import FEW, make_plan, search_space
 from sweeps.plan.options import parse
 from sweeps.window_stride import EXPERIMENT, PAPER_PAIRS, SMALL_PAIRS
 
@@ -72,7 +76,35 @@ def test_a_smoke_test_is_short_but_has_a_baseline_and_two_points(plan_of):
     plan = plan_of("--smoke-test")
     assert len(plan.cells) == 3 and plan.seeds == (1, 2)
     assert plan.base.training.max_steps == 2
-    assert plan.base.evaluation.depth == 5
+    assert plan.base.evaluation.depth == 10
+
+
+def test_a_smoke_test_says_what_it_leaves_out(plan_of):
+    text = plan_text(
+        plan_of("--smoke-test", *"--search random --num-configs 3".split()), finished=0
+    )
+    assert "smoke test  2 of 3 configurations, few steps, 10 candidates of 12 dev and 12" in text
+    text = plan_text(plan_of("--smoke-test", "--search", "tpe", "--num-configs", "3"), finished=0)
+    assert "smoke test  2 of 3 configurations" in text and "up to 2 configurations" in text
+    assert "smoke test  2 of 4 configurations" in plan_text(plan_of("--smoke-test"), finished=0)
+    assert "smoke test" not in plan_text(plan_of(), finished=0)
+
+
+@pytest.mark.slow
+def test_the_queries_of_a_smoke_test_can_be_ranked_well_or_badly():
+    """A search decides on dev: some queries must have a relevant candidate, and one that is not."""
+    collection = load_collection("python-docs")
+    evaluation = TrialConfig().override(FEW).evaluation
+    for name, least in (("dev", 6), ("test", 4)):
+        split = collection.splits[name]
+        judged = [
+            {
+                split.qrels[query_id].get(doc_id, 0) > 0
+                for doc_id in list(split.candidates[query_id])[: evaluation.depth]
+            }
+            for query_id in evaluated_queries(collection, name, evaluation)
+        ]
+        assert sum(len(kinds) == 2 for kinds in judged) >= least
 
 
 def test_what_the_user_sets_wins_over_the_smoke_test(plan_of):
