@@ -30,6 +30,7 @@ from sweeps.commands.derived_table import (
 )
 from sweeps.plan.command_line import Parser
 from sweeps.report.load import Sweep, load_sweep
+from sweeps.store.checksums import read_checked
 from sweeps.store.opened_sweep import opened
 from sweeps.store.trial_status import USED
 
@@ -136,7 +137,9 @@ def _derived_cell(
         if _explicit(config) not in known:
             found.configs[one] = config
     for seed in seeds:
-        kept = read_chunks(_folder(sweep, cell, seed), sweep.split)
+        folder = _folder(sweep, cell, seed)
+        read_checked(folder, CHUNK_SCORES)
+        kept = read_chunks(folder, sweep.split)
         for one, config in list(found.configs.items()):
             try:
                 run = derived_run(kept, config)
@@ -203,7 +206,7 @@ def _folder(sweep: Sweep, cell: str, seed: int) -> Path:
 
 
 def _config(sweep: Sweep, cell: str, seed: int) -> TrialConfig:
-    settings = json.loads((_folder(sweep, cell, seed) / "config.json").read_text())
+    settings = json.loads(read_checked(_folder(sweep, cell, seed), "config.json"))
     return TrialConfig().override(settings)
 
 

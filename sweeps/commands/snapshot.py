@@ -1,11 +1,11 @@
 """A sweep at one moment, read from its folder or URI without changing anything there."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from sweeps.store.checksums import RESULT, DamagedTrial, damage, parse_result
 from sweeps.store.driver_lock import living_driver
 from sweeps.store.failures import lost_by_kind
 from sweeps.store.opened_sweep import drives_here, find_sweep
@@ -13,14 +13,15 @@ from sweeps.store.storage_retry import answered
 from sweeps.store.sweep_file import FILE, SweepFile, no_sweep, parse_sweep_file
 from sweeps.store.trial_events import EVENTS, TrialEvent
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import RESULT, Store
+from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import SweepState, TrialState, read_state
 from sweeps.tracking.cursor import pending
 from sweeps.tracking.uri import NONE, default_tracking_uri
 
 Driver = Literal["alive", "gone"]
-INTERRUPTED = "interrupted"
-"""What a trial is that a dead driver left behind, beside the statuses of the log."""
+INTERRUPTED, DAMAGED = "interrupted", "damaged"
+"""What a trial is that a dead driver left behind, and one whose files are not as it left them;
+beside the statuses of the log."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,17 @@ def _results(store: Store, names: set[str], primary: str) -> dict[str, dict[str,
     contents = store.fs.cat(list(paths)) if paths else {}
     read = {}
     for path, content in contents.items():
-        result = json.loads(content)
-        read[Path(path).parent.name] = {
+        name = Path(path).parent.name
+        folder = store.folder / "runs" / name
+        try:
+            result = parse_result(content, folder).facts
+            found = damage(folder, thorough=False) if store.is_local else ""
+        except DamagedTrial as error:
+            found = error.text
+        if found:
+            read[name] = {"status": DAMAGED, "reason": f"{name}: {found}"}
+            continue
+        read[name] = {
             "status": result["status"],
             "dev": result.get("dev", {}).get(primary),
             "seconds": result["train_seconds"] + result["eval_seconds"],
@@ -145,6 +155,9 @@ def _unfinished(
         killed = state.status is TrialStatus.RUNNING
         reason = "its driver was killed" if killed else state.reason or INTERRUPTED
         return TrialNow(cell, seed, INTERRUPTED, state.attempts, reason)
+    if state.status.used:
+        reason = f"{cell}-seed{seed}: {RESULT} is missing"
+        return TrialNow(cell, seed, DAMAGED, state.attempts, reason)
     now = TrialNow(cell, seed, state.status, state.attempts, state.reason)
     if state.status is not TrialStatus.RUNNING:
         return now

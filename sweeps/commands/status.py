@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
-from sweeps.commands.snapshot import Snapshot, TrialNow, take_snapshot
+from sweeps.commands.snapshot import DAMAGED, Snapshot, TrialNow, take_snapshot
 from sweeps.plan.command_line import Parser
 from sweeps.plan.terminal import duration
 from sweeps.store.failures import counted
@@ -26,6 +26,7 @@ STATES = {
     "diverged": "diverged",
     "stopped": "stopped early",
     "interrupted": "interrupted",
+    "damaged": "damaged",
     "planned": "waiting",
 }
 """The log's words, in the order they are told, and a person's."""
@@ -210,7 +211,7 @@ def _losses(snapshot: Snapshot, width: int) -> Iterator[str]:
     labels = _labels(snapshot)
     reasons: dict[tuple[str, str], list[TrialNow]] = {}
     for trial in snapshot.trials:
-        if trial.status in LOST:
+        if trial.status in (*LOST, DAMAGED):
             reasons.setdefault((trial.status, trial.reason), []).append(trial)
     for (status, reason), trials in reasons.items():
         first = (reason.splitlines() or ["no reason was recorded"])[0]

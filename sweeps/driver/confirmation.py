@@ -21,6 +21,7 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.search_options import SEARCHES
 from sweeps.report.load import FILES, Sweep, load_sweep
 from sweeps.report.search import left_after
+from sweeps.store.checksums import read_checked
 from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import read_state
@@ -217,10 +218,7 @@ def _frozen(store: Store, sweep: Sweep, cell: str) -> Frozen:
     used = sweep.trials[(sweep.trials["cell"] == cell) & sweep.trials["status"].isin(USED)]
     name = f"{cell}-seed{used['seed'].iloc[0]}"
     store.pull({name})
-    path = store.folder / "runs" / name / "config.json"
-    if not path.is_file():
-        raise BadInput(f"every finished trial must have kept its settings; missing: {path}")
-    settings = json.loads(path.read_text())
+    settings = json.loads(read_checked(store.folder / "runs" / name, "config.json"))
     del settings["seed"]
     return Frozen(cell, sweep.label(cell), settings)
 

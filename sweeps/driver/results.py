@@ -16,10 +16,11 @@ from sweeps.plan.plan import Plan
 from sweeps.plan.terminal import say
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import Report, write_report
+from sweeps.store.checksums import read_result
 from sweeps.store.storage_retry import patient_read
 from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_status import USED
-from sweeps.store.trial_store import RESULT, Store
+from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable, per_query_table
 from sweeps.tracking.names import metric_name
 from sweeps.tracking.summary import MeasureSummary, SummaryRow
@@ -41,11 +42,14 @@ def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None
     names = [trial.name for trial in plan.trials() if trial.name in finished]
     if not names:
         return None
-    everything = sorted(finished & launched)
-    table = per_query_table(store.folder, everything)
+    for name in sorted((finished & launched) - set(names)):
+        if damage := store.damage(name):
+            say(f"warning: runs/{name} of another plan is damaged ({damage}): its values are lost")
+            finished.discard(name)
+    table = per_query_table(store.folder, sorted(finished & launched))
     with atomic_write(store.folder / "per_query.parquet") as unfinished:
-        table.to_parquet(unfinished, index=False)
-    results = [json.loads((store.folder / "runs" / n / RESULT).read_text()) for n in names]
+        table.to_parquet(unfinished, index=False, write_page_checksum=True)
+    results = [read_result(store.folder / "runs" / name).facts for name in names]
     _note_versions(store.folder, results)
     say(_padding_text(results))
     store.pull_file(ACCESS_FILE)

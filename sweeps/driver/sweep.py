@@ -1,8 +1,9 @@
 """A sweep from the command line to the tested table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from rank_core.errors import BadInput
 from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
@@ -106,14 +107,14 @@ def _drive(
 ) -> int:
     """The sweep in the hands of its only driver; the exit code."""
     table.begin(plan)
-    finished = store.finished()
-    store.drop_checkpoints(finished)
-    search = make_search(plan, _known(table, finished, store), store)
+    finished = Finished(store)
+    store.drop_checkpoints(finished.names)
+    search = make_search(plan, _known(table, finished), store)
     plan = search.plan
-    adopted = store.adopt(plan.trials())
-    finished |= adopted
+    finished.check(trial.name for trial in plan.trials())
+    adopted = finished.adopt(plan.trials())
     feed = within_budget(search, options)
-    done = plan.num_trials - len(table.plan(plan, finished, search.resting()))
+    done = plan.num_trials - len(table.plan(plan, finished.names, search.resting()))
     say(plan_text(plan, finished=done))
     if adopted:
         say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
@@ -173,17 +174,45 @@ def _ending(search: Search, table: TrialTable, held_back: str) -> int:
     return FAILED_TRIALS if lost else OUT_OF_BUDGET if held_back else DONE
 
 
-def _known(table: TrialTable, finished: set[str], store: Store) -> Known:
+class Finished:
+    """The trials with a result when a command begins, each checked before it counts: a damaged one
+    is set aside, and then runs again."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.names = store, store.finished()
+        self._checked: set[str] = set()
+
+    def check(self, names: Iterable[str]) -> None:
+        """Takes those out that are damaged, and says so."""
+        for name in sorted((self.names & set(names)) - self._checked):
+            self._checked.add(name)
+            damage = patient_read(self.store, partial(self.store.damage, name))
+            if damage:
+                kept = patient_read(self.store, partial(self.store.set_aside, name))
+                self.names.discard(name)
+                say(f"warning: {name} is damaged ({damage}): kept as runs/{kept}, it runs again")
+
+    def adopt(self, trials: Iterable[Trial]) -> set[str]:
+        """Takes over what other sweeps have finished; the names."""
+        taken = patient_read(self.store, partial(self.store.adopt, list(trials)))
+        self.names |= taken
+        self._checked |= taken
+        return taken
+
+
+def _known(table: TrialTable, finished: Finished) -> Known:
     """What has ended before this command; a diverged trial would diverge again."""
 
     def known(trial: Trial) -> str | None:
-        if trial.name not in finished:
-            # What a search has proposed just now.
-            finished.update(patient_read(store, lambda: store.adopt([trial])))
-        if trial.name in finished:
+        finished.check([trial.name])
+        if trial.name not in finished.names:
+            finished.adopt([trial])  # what a search has proposed just now
+        if trial.name in finished.names:
             table.finished(trial)
         status = table.status(trial)
-        return status if status.over else None
+        # The log remembers the end of a trial whose result is lost.
+        over = status.over and not (status.used and trial.name not in finished.names)
+        return status if over else None
 
     return known
 

@@ -25,6 +25,7 @@ from rank_core.trial.fold_model import pause_step
 from rank_core.trial.trial import Progress, TrialResult, run_trial
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
+from sweeps.store.checksums import seal
 from sweeps.store.failures import Kind, kind_of_reason
 from sweeps.store.rungs import Rung, best_on_dev, leave_rung, read_rung
 from sweeps.store.storage_retry import patient_read, publish_kept, publish_or_keep
@@ -123,6 +124,7 @@ def compute(task: TrialTask) -> Iterator[Report]:
             if isinstance(news, TrialResult):
                 if rank == 0:
                     (workdir / HISTORY).write_text("\n".join(history))
+                    seal(workdir)
                     publish_or_keep(store, workdir, task.name)
                     if checkpoints:
                         checkpoints.clear()

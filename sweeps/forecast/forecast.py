@@ -7,7 +7,6 @@ side on cores share the memory's bandwidth, which no single batch shows; finishe
 """
 
 import heapq
-import json
 import math
 import os
 import time
@@ -26,7 +25,8 @@ from sweeps.forecast.microbenchmark import Planned, Speed, draw, planned_tokens,
 from sweeps.plan.options import Options, cluster_address
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.trial_cost import Reads, trial_reads
-from sweeps.store.trial_store import RESULT, Store
+from sweeps.store.checksums import RESULT, DamagedTrial, parse_result
+from sweeps.store.trial_store import Store
 
 MEASURING = 0.1  # of the time that is foretold
 CALIBRATING = 50  # finished trials that are read
@@ -153,7 +153,11 @@ def real_seconds(
     for trial in [t for t in trials if t.name in finished and t.cell.cell in known.trials][
         :CALIBRATING
     ]:
-        result = json.loads(store.fs.cat_file(f"{store.root}/runs/{trial.name}/{RESULT}"))
+        path = f"{store.root}/runs/{trial.name}"
+        try:
+            result = parse_result(store.fs.cat_file(f"{path}/{RESULT}"), path).facts
+        except DamagedTrial:
+            continue
         ran_on = result.get("versions", {})
         if (ran_on.get("device"), ran_on.get("threads")) == (known.device, str(known.threads)):
             seconds = result["train_seconds"] + result["eval_seconds"]

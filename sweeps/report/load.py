@@ -1,5 +1,6 @@
 """What a sweep left on disk, read and checked: its description, its trials, its scores."""
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,8 @@ import pandas as pd
 
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot
-from sweeps.store.sweep_file import Cell, read_sweep_file
+from sweeps.store.checksums import REMEDY, damage
+from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
 from sweeps.store.trial_status import USED, TrialStatus
 
 FAILURES = "failures.parquet"  # of attempts; a sweep in which none failed has no such file
@@ -17,6 +19,10 @@ FILES = ("sweep.json", "trials.parquet", "per_query.parquet")
 TRIAL_COLUMNS = ("cell", "seed", "status")
 SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
 FAILURE_COLUMNS = "cell", "seed", "attempt", "time", "node", "kind", "reason", "again"
+_KINDS = {"seed": "iu", "value": "f", "attempt": "iu"}
+COUNTS = "Num"
+"""Of measures that are no share, the beginning of the name: NumRet, NumRel."""
+MOST_NAMED = 5  # damaged trials in one message
 SCREENING = 20
 """From so many comparisons on, a sweep that declares nothing else is exploratory."""
 
@@ -80,10 +86,13 @@ def load_sweep(folder: Path) -> Sweep:
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         raise BadInput(
-            f"a sweep folder holds {', '.join(FILES)}; {folder} has no {', '.join(missing)}"
+            f"a sweep's folder holds {', '.join(FILES)}; {folder} has no {', '.join(missing)}, "
+            "which the sweep's command writes when it ends"
+            f"{f': {file.command}' if file.command else ''}"
         )
-    trials = _trials(folder / "trials.parquet", file.cells, file.seeds)
-    table = _table(folder / "per_query.parquet", SCORE_COLUMNS)
+    trials = _trials(folder / "trials.parquet", file)
+    table = _table(folder / "per_query.parquet", SCORE_COLUMNS, file.command)
+    _check_trials(folder, trials)
     scores = _scores(
         folder / "per_query.parquet", table, trials, split=file.split, measures=file.measures
     )
@@ -113,7 +122,7 @@ def load_sweep(folder: Path) -> Sweep:
         search=file.search,
         stopped=file.stopped,
         trials=trials,
-        failures=_failures(folder / FAILURES, trials),
+        failures=_failures(folder / FAILURES, trials, file.command),
         scores=scores,
         dev_scores=_dev_scores(table, trials, file.primary),
         collections={"": file.measures},
@@ -130,21 +139,48 @@ def _told_apart(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
     )
 
 
-def _table(path: Path, required: tuple[str, ...]) -> pd.DataFrame:
-    table = pd.read_parquet(path)
+def _check_trials(folder: Path, trials: pd.DataFrame) -> None:
+    """Refuses a sweep with a damaged trial. Trials that are not here, as in a mirror, are nothing
+    to a report."""
+    used = trials[trials["status"].isin(USED)]
+    names = [f"{cell}-seed{seed}" for cell, seed in zip(used["cell"], used["seed"], strict=True)]
+    here = [folder / "runs" / name for name in names if (folder / "runs" / name).is_dir()]
+    found = {path.name: found for path in here if (found := damage(path, thorough=False))}
+    if found:
+        listed = [f"runs/{name}/{reason}" for name, reason in found.items()]
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise BadInput(f"{folder}: {'; '.join(listed[:MOST_NAMED])}{more}; {REMEDY}")
+
+
+def _table(path: Path, required: tuple[str, ...], command: str) -> pd.DataFrame:
+    """A table of the sweep, which `command` writes anew."""
+    remedy = f"the sweep's command writes it again{f': {command}' if command else ''}"
+    content = path.read_bytes()
+    try:
+        table = pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
+    except Exception:  # pyarrow has many kinds
+        raise BadInput(
+            f"{path} must be a table as the sweep wrote it, got {len(content)} bytes that are "
+            f"none (Parquet); {remedy}"
+        ) from None
     missing = [name for name in required if name not in table.columns]
     if missing:
         raise BadInput(
             f"{path}: must have the columns {', '.join(required)}; missing: {', '.join(missing)}; "
-            f"found: {', '.join(map(str, table.columns))}"
+            f"found: {', '.join(map(str, table.columns))}; {remedy}"
         )
+    for name, kind in _KINDS.items():
+        if name in required and table[name].dtype.kind not in kind:
+            raise BadInput(
+                f"{path}: {name} must be a column of numbers, got {table[name].dtype}; {remedy}"
+            )
     return table
 
 
-def _trials(path: Path, cells: tuple[Cell, ...], seeds: tuple[int, ...]) -> pd.DataFrame:
+def _trials(path: Path, file: SweepFile) -> pd.DataFrame:
     """One row per launched or planned trial, in the order of the cells, then of the seeds."""
-    trials = _table(path, TRIAL_COLUMNS)
-    order = {one.cell: position for position, one in enumerate(cells)}
+    trials, seeds = _table(path, TRIAL_COLUMNS, file.command), file.seeds
+    order = {one.cell: position for position, one in enumerate(file.cells)}
     # A folder keeps the trials of every plan that ran in it; `sweep.json` describes the latest.
     trials = trials[trials["cell"].isin(list(order))]
     if seeds:
@@ -162,11 +198,11 @@ def _trials(path: Path, cells: tuple[Cell, ...], seeds: tuple[int, ...]) -> pd.D
     return ranked.drop(columns="_position").reset_index(drop=True)
 
 
-def _failures(path: Path, trials: pd.DataFrame) -> pd.DataFrame:
+def _failures(path: Path, trials: pd.DataFrame, command: str) -> pd.DataFrame:
     """The failed attempts of these trials, in the order they happened."""
     if not path.is_file():
         return pd.DataFrame(columns=list(FAILURE_COLUMNS))
-    table = _table(path, FAILURE_COLUMNS)[list(FAILURE_COLUMNS)]
+    table = _table(path, FAILURE_COLUMNS, command)[list(FAILURE_COLUMNS)]
     planned = pd.MultiIndex.from_frame(trials[["cell", "seed"]])
     return table[pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(planned)]
 
@@ -185,6 +221,13 @@ def _scores(
         & table["measure"].isin(measures)
         & pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(trial_keys)
     ]
+    strange = chosen[~chosen["value"].between(0, 1) & ~chosen["measure"].str.startswith(COUNTS)]
+    if len(strange):
+        row = strange.iloc[0]
+        raise BadInput(
+            f"{path}: {row['measure']} must be from 0 to 1, got {row['value']} for {row['cell']} "
+            f"seed {row['seed']}, query {row['query_id']}; the sweep's command writes it again"
+        )
     kinds = chosen[["cell", "seed", "measure"]].drop_duplicates()
     present = set(kinds.itertuples(index=False, name=None))
     for cell, seed in trial_keys:

@@ -20,6 +20,7 @@ from rank_core.trial.fold_model import pause_step
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.terminal import say
 from sweeps.search.search import Block, Decision, Known, Search
+from sweeps.store.checksums import read_checked
 from sweeps.store.rungs import Rung, best_on_dev, read_rung
 from sweeps.store.storage_retry import patient_read
 from sweeps.store.trial_status import USED, TrialStatus
@@ -334,11 +335,11 @@ class HalvingSearch(Search):
 
     def _on_the_way(self, trial: Trial) -> float:
         """What a finished trial had reached when it would have paused."""
-        path = self.store.folder / "runs" / trial.name / HISTORY
 
         def read() -> list[str]:
             self.store.pull({trial.name})
-            return path.read_text().splitlines()
+            folder = self.store.folder / "runs" / trial.name
+            return read_checked(folder, HISTORY).decode().splitlines()
 
         history = patient_read(self.store, read)
         step = pause_step(trial.config, trial.cell.inputs, trial.epochs)

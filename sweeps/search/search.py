@@ -16,6 +16,7 @@ from rank_core.stats.scopes import Floats
 from rank_core.trial.trial_result import Progress
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.terminal import say
+from sweeps.store.checksums import read_scores
 from sweeps.store.plan_description import described_cells
 from sweeps.store.storage_retry import patient_read, patiently
 from sweeps.store.sweep_file import FILE, update_sweep_file
@@ -198,7 +199,7 @@ def dev_values(store: Store, trial: Trial) -> Floats:
 
     def read() -> pd.DataFrame:
         store.pull({trial.name})
-        return pd.read_parquet(store.folder / "runs" / trial.name / "per_query.parquet")
+        return read_scores(store.folder / "runs" / trial.name)
 
     table = patient_read(store, read)
     measure = trial.config.evaluation.measures[0]

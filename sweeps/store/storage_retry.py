@@ -1,6 +1,5 @@
 """Storage that is away for a while: wait for it, and lose nothing if it stays away."""
 
-import json
 import logging
 import shutil
 import socket
@@ -15,8 +14,9 @@ from rank_core.cache import cache_root
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import duration
+from sweeps.store.checksums import RESULT, DamagedTrial, damage, read_result
 from sweeps.store.outage import Outage, reason_of
-from sweeps.store.trial_store import RESULT, Store
+from sweeps.store.trial_store import ASIDE, Store
 
 WAIT_SECONDS = 300.0
 ANSWER_SECONDS = 60.0
@@ -88,7 +88,11 @@ def patient_read(store: Store, read: Callable[[], T]) -> T:
 
     def there() -> T:
         store.require()
-        return read()
+        try:
+            return read()
+        except DamagedTrial:
+            store.require()  # gone meanwhile: everything seems to be missing
+            raise
 
     return patiently(there, f"{store.storage} cannot be read")
 
@@ -116,7 +120,11 @@ def publish_kept(store: Store, name: str) -> dict[str, Any] | None:
     kept = kept_folder(store, name)
     if not (kept / RESULT).exists():
         return None
-    result: dict[str, Any] = json.loads((kept / RESULT).read_text())
+    if found := damage(kept, thorough=True):
+        _log.warning("%s is damaged (%s) and computed again", kept, found)
+        kept.rename(kept.with_name(f"{name}{ASIDE}{uuid.uuid4().hex[:8]}"))
+        return None
+    result = read_result(kept).facts
     patiently(lambda: store.publish(kept, name), f"{store.storage} does not take {name}")
     shutil.rmtree(kept)
     return result

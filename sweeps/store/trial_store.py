@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +23,15 @@ from rank_core.cache import cache_root
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.seeding import derive
+from sweeps.store.checksums import RESULT, damage
 from sweeps.store.sweep_file import FILE, parse_sweep_file
 
 if TYPE_CHECKING:
     from sweeps.plan.plan import Trial
 
-RESULT = "result.json"
 HISTORY = "history.jsonl"  # what the trial reported on its way, a line each
 ARRIVING = ".arriving-"
+ASIDE = ".damaged-"  # and a number, behind the name of a trial that is not counted any more
 CHECKPOINTS = "checkpoints"
 SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "memory")
 """Of storages that files can be written to, listed and replaced in."""
@@ -134,14 +136,39 @@ class Store:
         self.fs.invalidate_cache()
         paths = self.fs.glob(f"{self.root}/runs/*/{RESULT}")
         names = {path.rstrip("/").split("/")[-2] for path in paths}
-        return {name for name in names if not name.startswith(ARRIVING)}
+        return {name for name in names if _is_trial(name)}
+
+    def damage(self, name: str) -> str:
+        """What is wrong with a finished trial, "" if nothing; where its files are on this disk. A
+        mirror's are fetched anew first."""
+        self.pull({name})
+        folder = self.folder / "runs" / name
+        found = damage(folder, thorough=True)
+        if found and not self.is_local:
+            shutil.rmtree(folder)
+            self.pull({name})
+            found = damage(folder, thorough=True)
+        if found:
+            self.require()  # else all would seem to be missing
+        return found
+
+    def set_aside(self, name: str) -> str:
+        """Takes a damaged trial out of the count, all of its files kept; its new name."""
+        taken = {str(path).rpartition("/")[2] for path in self.fs.glob(f"{self.root}/runs/*")}
+        kept = next(new for n in count(1) if (new := f"{name}{ASIDE}{n}") not in taken)
+        if self.is_local:
+            Path(f"{self.root}/runs/{name}").rename(f"{self.root}/runs/{kept}")
+        else:
+            self.fs.mv(f"{self.root}/runs/{name}", f"{self.root}/runs/{kept}", recursive=True)
+            shutil.rmtree(self.folder / "runs" / name, ignore_errors=True)
+        return kept
 
     def publish(self, workdir: Path, name: str) -> None:
         """Puts a finished trial's folder into the store; whole or not at all, and at most once."""
         if self.is_local:
             self._publish_folder(workdir, name)
             return
-        for path in sorted(workdir.iterdir(), key=lambda path: path.name == RESULT):
+        for path in sorted(workdir.iterdir(), key=_result_last):
             self.fs.put_file(str(path), f"{self.root}/runs/{name}/{path.name}")
 
     def _publish_folder(self, folder: Path, name: str, *, link: bool = False) -> None:
@@ -149,10 +176,10 @@ class Store:
         target = Path(f"{self.root}/runs/{name}")
         arriving = Path(f"{self.root}/runs/{ARRIVING}{name}-{uuid.uuid4().hex[:8]}")
         arriving.mkdir(parents=True)  # by the umask: a trial's own folder is private
-        for path in folder.iterdir():
+        for path in sorted(folder.iterdir(), key=_result_last):
             (_link if link else shutil.copyfile)(path, arriving / path.name)
         if target.exists() and not (target / RESULT).exists():
-            shutil.rmtree(target)
+            self.set_aside(name)
         try:
             arriving.rename(target)
         except OSError:
@@ -171,12 +198,15 @@ class Store:
         }
 
     def adopt(self, trials: Iterable["Trial"]) -> set[str]:
-        """Takes over those that are adoptable and not here yet; returns their names."""
+        """Takes over those that are adoptable, not here yet and whole; returns their names."""
         taken = self.adoptable(trials)
         if taken:
             taken -= self.finished()
-        for name in taken:
+        for name in sorted(taken):
             self._take(self._elsewhere[name], name)
+            if self.damage(name):
+                self.fs.rm(f"{self.root}/runs/{name}", recursive=True)
+                taken.discard(name)
         return taken
 
     @cached_property
@@ -189,7 +219,7 @@ class Store:
         for path in [path for depth in depths for path in sorted(self.fs.glob(depth))]:
             folder = str(path).rpartition("/")[0]
             name = folder.rpartition("/")[2]
-            if not folder.startswith(f"{self.root}/") and not name.startswith(ARRIVING):
+            if not folder.startswith(f"{self.root}/") and _is_trial(name):
                 found.setdefault(name, folder)
         return found
 
@@ -243,6 +273,8 @@ class Store:
             folder = self.folder / "runs" / name
             if not (folder / RESULT).exists():
                 self.fs.get(f"{self.root}/runs/{name}/", f"{folder}/", recursive=True)
+                if (folder / RESULT).exists():
+                    os.utime(folder / RESULT)  # nothing was changed after it
 
     def pull_file(self, name: str) -> Path:
         """A file of the sweep as a local path, which may not exist."""
@@ -296,6 +328,14 @@ def _extra(storage: str) -> str:
     if extra is None or find_spec({"s3": "s3fs", "gcs": "gcsfs"}[extra]):
         return ""
     return f"; pip install 'ranksweep[{extra}]' brings it"
+
+
+def _is_trial(name: str) -> bool:
+    return not name.startswith(ARRIVING) and ASIDE not in name
+
+
+def _result_last(path: Path) -> tuple[bool, str]:
+    return path.name == RESULT, path.name
 
 
 def _left(trial: "Trial") -> list[str]:

@@ -18,9 +18,11 @@ from rank_core.errors import BadInput
 from rank_core.files import atomic_write
 from rank_core.models import model_class
 from sweeps.plan.secrets import redact, redact_text
+from sweeps.plan.terminal import say
+from sweeps.store.checksums import COSTS, read_scores, read_whole_result
 from sweeps.store.driver_lock import this_process
 from sweeps.store.failures import Failure
-from sweeps.store.storage_retry import patiently
+from sweeps.store.storage_retry import patient_read, patiently
 from sweeps.store.trial_events import (
     AnyEvent,
     AttemptLost,
@@ -35,7 +37,7 @@ from sweeps.store.trial_events import (
     read_log,
 )
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import HISTORY, RESULT, Store
+from sweeps.store.trial_store import HISTORY, Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,15 +45,6 @@ if TYPE_CHECKING:
     from sweeps.plan.plan import Plan, Trial
 
 TRIALS, FAILURES = "trials.parquet", "failures.parquet"
-COSTS = (
-    "train_seconds",
-    "eval_seconds",
-    "peak_memory_bytes",
-    "encoder_tokens",
-    "padding_share",
-    "training_padding_share",
-    "ties",
-)
 
 
 @dataclass
@@ -222,10 +215,9 @@ class TrialTable:
         self.log = EventLog(store)
         self.state = replay(self.log.read())
         if not self.state.trials and store.pull_file(TRIALS).exists():
-            raise BadInput(
-                f"{store.root} was written by version 0.1, which kept no {self.log.path.name}: "
-                f"report and status read it, but only that version continues it. Move its {TRIALS} "
-                "away to begin anew with the trials that runs/ holds, or use another --storage"
+            say(
+                f"warning: {store.root} has no {self.log.path.name} that can be read: attempts and "
+                "failures of earlier commands are forgotten, the trials in runs/ are not"
             )
 
     def begin(self, plan: "Plan") -> None:
@@ -284,7 +276,7 @@ class TrialTable:
             self.store.pull({trial.name})
             return self._end_of(trial)
 
-        self._add(*patiently(read, f"{self.store.storage} cannot be read"))
+        self._add(*patient_read(self.store, read))
 
     def failed(self, trial: "Trial", failure: Failure, *, again: bool) -> None:
         """Records how an attempt ended without a result, and whether another one follows. Without
@@ -337,7 +329,7 @@ class TrialTable:
 
         def write() -> None:
             with atomic_write(self.store.folder / name) as unfinished:
-                table.to_parquet(unfinished, index=False)
+                table.to_parquet(unfinished, index=False, write_page_checksum=True)
             self.store.push(name)
 
         patiently(write, f"{self.store.storage} does not take {name}")
@@ -368,15 +360,7 @@ class TrialTable:
         if state.status.used:
             return []
         folder = self.store.folder / "runs" / trial.name
-        path = folder / RESULT
-        try:
-            result = json.loads(path.read_text())
-            status = TrialStatus(result["status"])
-            missing = [name for name in COSTS if name not in result]
-        except (ValueError, KeyError, TypeError) as error:
-            raise BadInput(f"{path} must be the result of a trial: {error!r}") from None
-        if missing:
-            raise BadInput(f"{path} must be the result of a trial; missing: {', '.join(missing)}")
+        result = read_whole_result(folder).facts
         events: list[TrialEvent] = [] if state.begun else [self._start_of(trial)]
         history = _history(trial.name, folder)
         events += [event for event in history if event.step > state.reported_step]
@@ -384,7 +368,7 @@ class TrialTable:
             *events,
             TrialEnded(
                 trial=trial.name,
-                status=status,
+                status=TrialStatus(result["status"]),
                 reason="completed",
                 result=redact(result),
                 files=tuple(sorted(path.name for path in folder.iterdir())),
@@ -396,8 +380,7 @@ def per_query_table(folder: Path, names: list[str]) -> "pd.DataFrame":
     """The per-query values of finished trials, one below the other."""
     import pandas as pd
 
-    tables = [pd.read_parquet(folder / "runs" / name / "per_query.parquet") for name in names]
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat([read_scores(folder / "runs" / name) for name in names], ignore_index=True)
 
 
 def _history(name: str, folder: Path) -> list[Reported]:

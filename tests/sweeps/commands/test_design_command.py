@@ -174,4 +174,4 @@ def test_the_command_is_known_and_bad_input_ends_with_2(tmp_path: Path) -> None:
         cwd=Path(__file__).parents[3],
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: a sweep folder holds sweep.json")
+    assert done.stderr.startswith("error: DIR must be a sweep's folder, which holds sweep.json")

@@ -298,7 +298,7 @@ def test_a_broken_table_of_an_earlier_version_is_refused(begun, capsys):
 
 
 def test_every_status_of_the_ledger_has_a_word():
-    assert set(TrialStatus) | {"interrupted"} == set(status.STATES)
+    assert set(TrialStatus) | {"interrupted", "damaged"} == set(status.STATES)
 
 
 def test_a_driver_that_records_nothing_for_minutes_is_called_silent(begun):

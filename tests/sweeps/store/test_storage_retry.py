@@ -7,6 +7,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.store import storage_retry as patience
+from sweeps.store.checksums import COSTS, seal
 from sweeps.store.storage_retry import (
     StorageAway,
     kept_folder,
@@ -65,8 +66,10 @@ def test_a_result_the_storage_does_not_take_is_kept_and_published_later(tmp_path
     store.open()
     workdir = tmp_path / "work"
     workdir.mkdir()
-    (workdir / "result.json").write_text(json.dumps({"status": "done"}))
+    result = {"status": "done"} | dict.fromkeys(COSTS, 1)
+    (workdir / "result.json").write_text(json.dumps(result))
     (workdir / "per_query.parquet").write_bytes(b"values")
+    seal(workdir)
     put = store.fs.put_file
 
     def away(*args, **kwargs):
@@ -79,7 +82,7 @@ def test_a_result_the_storage_does_not_take_is_kept_and_published_later(tmp_path
     assert (kept_folder(store, "cell-seed1") / "per_query.parquet").read_bytes() == b"values"
 
     monkeypatch.setattr(store.fs, "put_file", put)
-    assert publish_kept(store, "cell-seed1") == {"status": "done"}
+    assert publish_kept(store, "cell-seed1") == result
     assert store.finished() == {"cell-seed1"}
     assert store.fs.cat_file(f"{store.root}/runs/cell-seed1/per_query.parquet") == b"values"
     assert publish_kept(store, "cell-seed1") is None

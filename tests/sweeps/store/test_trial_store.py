@@ -1,5 +1,6 @@
 """Trials appear whole or not at all, in a folder and in a storage that is none."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.settings.config import TrialConfig
+from sweeps.store.checksums import COSTS, seal
 from sweeps.store.sweep_file import Cell, SweepFile
 from sweeps.store.trial_events import EVENTS, append_lines
 from sweeps.store.trial_store import Store
@@ -101,7 +103,9 @@ def test_everything_in_a_storage_has_the_modes_of_the_umask(tmp_path, umask, mas
     store, other = opened(tmp_path / "s", "ws"), opened(tmp_path / "s", "other")
     workdir = Path(tempfile.mkdtemp(dir=tmp_path))  # 0700, as of every trial
     (workdir / "weights.safetensors").touch(mode=0o600)
-    (workdir / "result.json").write_text("{}")
+    result = {"status": "done"} | dict.fromkeys(COSTS, 1)
+    (workdir / "result.json").write_text(json.dumps(result))
+    seal(workdir)
     store.publish(workdir, "cell-seed1")
     other.adopt(trials("cell-seed1"))
     append_lines(store.folder / EVENTS, b"{}\n")
@@ -113,7 +117,7 @@ def test_everything_in_a_storage_has_the_modes_of_the_umask(tmp_path, umask, mas
     }
 
 
-def test_a_trial_without_its_last_file_is_not_finished_and_is_replaced(tmp_path, leave_result):
+def test_a_trial_without_its_last_file_is_not_finished_and_is_set_aside(tmp_path, leave_result):
     store = opened(tmp_path / "s")
     half = store.folder / "runs" / "cell-seed1"
     half.mkdir(parents=True)
@@ -123,6 +127,7 @@ def test_a_trial_without_its_last_file_is_not_finished_and_is_replaced(tmp_path,
     leave_result(store, "cell-seed1")
     assert store.finished() == {"cell-seed1"}
     assert not (half / "left-over").exists()
+    assert (half.with_name("cell-seed1.damaged-1") / "left-over").read_text() == "x"
 
 
 def test_a_trial_on_its_way_is_no_trial_of_any_plan(tmp_path, leave_result):
