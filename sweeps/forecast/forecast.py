@@ -30,7 +30,7 @@ from sweeps.store.trial_store import Store
 
 MEASURING = 0.1  # of the time that is foretold
 CALIBRATING = 50  # finished trials that are read
-SPREAD = 0.1  # standard deviation of the log of (real / estimated): what no probe can see
+SPREAD = 0.2  # standard deviation of the log of (real / estimated): what one batch cannot show
 Z = 1.96  # 95 %
 ONLY_HOW_MUCH = frozenset(
     {

@@ -17,10 +17,10 @@ import pytest
 KILLS = int(os.environ.get("RANKSWEEP_KILLS", "1"))
 SEED = int(os.environ.get("RANKSWEEP_CHAOS_SEED", random.randrange(10**6)))
 WORDS = (
-    f"--smoke-test --num-seeds {4 * KILLS} training.max_steps=30 training.num_epochs=15 "
+    f"--smoke-test --num-seeds {2 + 2 * KILLS} training.max_steps=30 training.num_epochs=15 "
     "training.validate_every=10 --tracking-uri none"
 ).split()
-pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.timeout(300 + 200 * KILLS)]
+pytestmark = [pytest.mark.ray, pytest.mark.chaos, pytest.mark.timeout(600 + 300 * KILLS)]
 
 
 def raylet_below(processes_below, pid: int) -> int:
@@ -46,7 +46,8 @@ def test_a_sweep_survives_the_raylet_of_its_machine(
     start_sweep, run_local, processes_below, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setenv("RAY_health_check_period_ms", "1000")  # else half of the sweep goes on
+    if KILLS == 1:  # else the processes that are left go on with half of this short sweep
+        monkeypatch.setenv("RAY_health_check_period_ms", "1000")
     print(f"RANKSWEEP_CHAOS_SEED={SEED} RANKSWEEP_KILLS={KILLS}")
     moments, left_behind = random.Random(SEED), set()
     with start_sweep(tmp_path / "killed", *WORDS) as sweep:
