@@ -6,6 +6,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.driver.budget_limit import Budgeted, note_held_back
+from sweeps.forecast import forecast as forecast_module
 from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.plan.budget import Budget, parse_budget
 from sweeps.search.search import Listed
@@ -14,6 +15,12 @@ from sweeps.store.trial_store import Store
 from tests.sweeps.search.player import SIX, Player, good_small_windows, leave
 
 NOW = 1_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def spread(monkeypatch):
+    """The budgets below are made for estimates of this standard deviation."""
+    monkeypatch.setattr(forecast_module, "SPREAD", 0.1)
 
 
 @pytest.fixture

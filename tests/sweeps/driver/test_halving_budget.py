@@ -10,6 +10,7 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.driver.budget_limit import Budgeted, note_held_back
+from sweeps.forecast import forecast as forecast_module
 from sweeps.forecast.forecast import Forecast, TrialEstimate
 from sweeps.plan.budget import Budget
 from tests.sweeps.search.halving_player import EPOCHS, Player, wide
@@ -18,6 +19,12 @@ __all__ = ["wide"]
 
 # A trial's nine epochs take 90 s, its start 2 s at every rung, test 8 s at its end.
 WHOLE = TrialEstimate(100.0, tokens=0.0, peak_bytes=0, start=2.0, end=8.0)
+
+
+@pytest.fixture(autouse=True)
+def spread(monkeypatch):
+    """The budgets below are made for estimates of this standard deviation."""
+    monkeypatch.setattr(forecast_module, "SPREAD", 0.1)
 
 
 def run(player, seconds, *, slots=1, slower=1.0):
