@@ -19,18 +19,39 @@ from rank_core.settings.config import Chunking
 NUM_SPECIAL = 3  # [CLS] query [SEP] chunk [SEP]
 
 
+class RowSize(NamedTuple):
+    """The places of one row [CLS] query [SEP] text [SEP]."""
+
+    num_query: int
+    num_text: int
+
+    def __len__(self) -> int:
+        return self.num_query + self.num_text + NUM_SPECIAL
+
+
 class EncoderInput(NamedTuple):
-    """Rows of [CLS] query [SEP] chunk [SEP], padded at the end. No row is padding as a whole."""
+    """Rows of [CLS] query [SEP] chunk [SEP], padded at the end. No row is padding as a whole.
+
+    What the host knows of them stays with it: a value that is read back from a GPU makes it wait.
+    """
 
     input_ids_CL: Tensor
     attention_mask_CL: Tensor
     token_type_ids_CL: Tensor | None
     query_length_C: Tensor  # query places of each row, from place 1 on; padded ones are masked
+    sizes: tuple[RowSize, ...] = ()  # of each row; none of rows that a model chose on its device
+    query_rows: tuple[int, ...] = ()  # the first row that has the same query, of each row
+    padded: bool = True  # False: no place is masked
 
     def to(self, device: torch.device) -> "EncoderInput":
         """The input on a device; the copy does not wait."""
-        moved = (None if part is None else part.to(device, non_blocking=True) for part in self)
+        moved = (x.to(device, non_blocking=True) if isinstance(x, Tensor) else x for x in self)
         return EncoderInput(*moved)  # type: ignore[arg-type]
+
+    @property
+    def encoder_mask(self) -> Tensor | None:
+        """mask_CL for an encoder; None where nothing is masked, which saves it the work."""
+        return self.attention_mask_CL if self.padded else None
 
 
 class ChunkBatch(NamedTuple):
@@ -103,11 +124,15 @@ class PairEncoder:
             input_ids[row, end] = self.backbone.sep_id
             mask[row, : end + 1] = 1
             segments[row, start : end + 1] = 1
+        first: dict[bytes, int] = {}
         return EncoderInput(
             torch.from_numpy(input_ids),
             torch.from_numpy(mask),
             torch.from_numpy(segments) if self.backbone.num_segments > 1 else None,
             torch.tensor([len(chunk.query) for chunk in chunks]),
+            tuple(RowSize(len(chunk.query), len(chunk.text)) for chunk in chunks),
+            tuple(first.setdefault(chunk.query.tobytes(), row) for row, chunk in enumerate(chunks)),
+            padded=min(map(len, chunks)) < shape[1],
         )
 
 

@@ -89,7 +89,7 @@ class AlibiEncoder(nn.Module):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor,
+        attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         output_hidden_states: bool = False,
         **_: Any,
@@ -105,8 +105,10 @@ class AlibiEncoder(nn.Module):
         # The largest tensor of all: in the precision of the products, once for all layers.
         if torch.is_autocast_enabled(device.type):
             bias = bias.to(torch.get_autocast_dtype(device.type))
-        absent = attention_mask[:, None, None, :] == 0
-        bias_ChLL = bias[None].masked_fill(absent, float("-inf"))
+        bias_ChLL = bias[None]
+        if attention_mask is not None:
+            absent = attention_mask[:, None, None, :] == 0
+            bias_ChLL = bias_ChLL.masked_fill(absent, float("-inf"))
         states = [hidden_CLH]
         layers: Any = self.encoder["layer"]
         for layer in layers:

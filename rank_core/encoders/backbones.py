@@ -25,7 +25,7 @@ from rank_core.encoders.backbone_types import (
     marks_of,
     max_input_tokens,
 )
-from rank_core.encoders.fast_paths import use_plain_attention
+from rank_core.encoders.fast_paths import use_own_attention
 from rank_core.errors import BadInput
 
 VOCABULARY_FILES = (
@@ -112,8 +112,7 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
         model.sep_id = backbone.sep_id
     for name in kind.fixed:
         model.get_parameter(name).requires_grad_(False)
-    if kind.attention == "plain":
-        use_plain_attention(model)
+    use_own_attention(model, plain=kind.attention == "plain")
     encoder: nn.Module = model
     return encoder
 

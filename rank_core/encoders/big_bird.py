@@ -48,7 +48,7 @@ class RowwiseBigBird(BigBirdModel):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor,
+        attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         output_hidden_states: bool = False,
         **_: Any,
@@ -59,8 +59,12 @@ class RowwiseBigBird(BigBirdModel):
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         width, block = input_ids.shape[1], int(self.config.block_size)
+        if attention_mask is None:
+            attention_mask, lengths = torch.ones_like(input_ids), [width] * len(input_ids)
+        else:
+            lengths = attention_mask.sum(1).tolist()
         parts, order = [], []
-        for num_blocks, rows in self._groups(attention_mask.sum(1).tolist()):
+        for num_blocks, rows in self._groups(lengths):
             size = num_blocks * block
             mask = _fit(attention_mask[rows], size, 0)
             layers = self._layers(

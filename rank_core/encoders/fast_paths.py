@@ -1,7 +1,7 @@
 """Fast paths of encoders: all that is computed otherwise than in transformers stands here.
 
-- `use_plain_attention` swaps the attention function: matrix products on CPUs, where the fused
-  kernel is slower; in training with 16-bit products only.
+- `use_own_attention` swaps the attention function: matrix products on CPUs, where the fused
+  kernel is slower; in training with 16-bit products only. Masks never wait for the device.
 - `only_cls` swaps the classes of BERT's layers, for models that read nothing but [CLS]: the last
   layer computes [CLS] alone; in scoring with 16-bit products all layers compute [CLS] in fp32.
 - `packed` swaps, while scoring on a CPU, the layers of such an encoder for packed weights and
@@ -41,19 +41,40 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 
 from rank_core.machine import fast_paths
 
-PLAIN = "ranksweep_plain"
+PLAIN, FUSED = "ranksweep_plain", "ranksweep_fused"
 BLOCK_BYTES = 4 << 20  # attention weights at once in scoring: a core's share of the cache
 
 
-def use_plain_attention(encoder: nn.Module) -> None:
-    """Swaps the attention of an encoder that would use torch's fused kernel."""
-    if not fast_paths():
-        return
-    transformers.AttentionInterface.register(PLAIN, plain_attention)
-    transformers.AttentionMaskInterface.register(PLAIN, transformers.masking_utils.sdpa_mask)
+def use_own_attention(encoder: nn.Module, *, plain: bool) -> None:
+    """Swaps the attention of an encoder that would use torch's fused kernel: for `PLAIN`, or for
+    the same kernel with masks that ask the device for nothing."""
     config: Any = encoder.config
-    if config._attn_implementation == "sdpa":
-        encoder.set_attn_implementation(PLAIN)  # type: ignore[operator]
+    if not fast_paths() or config._attn_implementation != "sdpa":
+        return
+    # Imported by now, as the module of every encoder needs it; at the top it would take seconds.
+    fused = transformers.integrations.sdpa_attention.sdpa_attention_forward
+    for name, function in ((PLAIN, plain_attention), (FUSED, fused)):
+        transformers.AttentionInterface.register(name, function)
+        transformers.AttentionMaskInterface.register(name, padding_mask)
+    encoder.set_attn_implementation(PLAIN if plain else FUSED)  # type: ignore[operator]
+
+
+def padding_mask(
+    *,
+    attention_mask: Tensor | None = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = False,
+    **rest: Any,
+) -> Tensor | None:
+    """The mask (C, 1, L, L) of transformers, which would ask the device whether any token is
+    padding at all, and wait for its answer. Here the caller says so: without a mask none is."""
+    none_hidden = attention_mask is None
+    return transformers.masking_utils.sdpa_mask(
+        attention_mask=attention_mask,
+        allow_is_causal_skip=allow_is_causal_skip and none_hidden,
+        allow_is_bidirectional_skip=allow_is_bidirectional_skip and none_hidden,
+        **rest,
+    )
 
 
 def plain_attention(
@@ -317,7 +338,7 @@ def only_cls(encoder: nn.Module) -> None:
     config: Any = encoder.config
     if not fast_paths() or config.model_type not in SAME_LAYERS or config.is_decoder:
         return
-    if config._attn_implementation not in ("sdpa", "eager", PLAIN):
+    if config._attn_implementation not in ("sdpa", "eager", PLAIN, FUSED):
         return
     layers: Any = encoder.encoder.layer  # type: ignore[union-attr]
     for layer in layers:

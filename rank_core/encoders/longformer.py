@@ -18,13 +18,15 @@ class QueryGlobalLongformer(LongformerModel):
     def forward(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor,
+        attention_mask: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
         **extra: Any,
     ) -> Any:
         """The encoder's output; other global tokens may be given."""
         if global_attention_mask is None:
-            global_attention_mask = self.before_sep(input_ids) * attention_mask
+            global_attention_mask = self.before_sep(input_ids)
+            if attention_mask is not None:
+                global_attention_mask = global_attention_mask * attention_mask
         return super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,

@@ -49,35 +49,46 @@ class BiEncoder(Ranker):
 
     def encode(self, inputs: EncoderInput) -> Tensor:
         """cos_C1 between each row's query and its chunk."""
-        length_C = inputs.attention_mask_CL.sum(1)
-        query_length_C = inputs.query_length_C
-        chunk_length_C = length_C - query_length_C - 3
-        ids_CL = inputs.input_ids_CL
-        first_C = torch.ones_like(query_length_C)
-        query_CL, mask_CL = self.rows(ids_CL, first_C, query_length_C, self.query_prefix)
+        sizes, query_length_C = inputs.sizes, inputs.query_length_C
         # The rows of a batch share few queries: each is encoded once.
-        both = torch.cat([query_CL, mask_CL], dim=1).unique(dim=0, return_inverse=True)
-        (rows, row_of_C), width = both, query_CL.shape[1]
-        query_CH = self.vectors(rows[:, :width], rows[:, width:])[row_of_C]
-        chunk_CL, mask_CL = self.rows(
-            ids_CL, query_length_C + 2, chunk_length_C, self.passage_prefix
+        queries = sorted(set(inputs.query_rows))
+        row_Q = on(inputs.input_ids_CL.device, queries)
+        query_QH = self.vectors(
+            *self.rows(
+                inputs.input_ids_CL[row_Q],
+                torch.ones_like(row_Q),
+                query_length_C[row_Q],
+                self.query_prefix,
+                max(sizes[row].num_query for row in queries),
+            )
         )
-        return (query_CH * self.vectors(chunk_CL, mask_CL)).sum(-1, keepdim=True)
+        at = {row: place for place, row in enumerate(queries)}
+        query_C = on(inputs.input_ids_CL.device, [at[row] for row in inputs.query_rows])
+        chunk_CH = self.vectors(
+            *self.rows(
+                inputs.input_ids_CL,
+                query_length_C + 2,
+                on(inputs.input_ids_CL.device, [size.num_text for size in sizes]),
+                self.passage_prefix,
+                max(size.num_text for size in sizes),
+            )
+        )
+        return (query_QH[query_C] * chunk_CH).sum(-1, keepdim=True)
 
     def rows(
-        self, ids_CL: Tensor, first_C: Tensor, length_C: Tensor, prefix: list[int]
+        self, ids_CL: Tensor, first_C: Tensor, length_C: Tensor, prefix: list[int], longest: int
     ) -> tuple[Tensor, Tensor]:
         """(ids_CW, mask_CW) of rows [CLS] prefix text [SEP], where a row's text is the `length_C`
-        tokens of `ids_CL` from `first_C` on, cut where the encoder ends."""
+        tokens of `ids_CL` from `first_C` on, at most `longest`, cut where the encoder ends."""
         before = 1 + len(prefix)
-        length_C = length_C.clamp(max=self.backbone.max_input_tokens - before - 1)
-        end_C1 = (before + length_C)[:, None]
-        place_W = torch.arange(int(end_C1.max()) + 1, device=ids_CL.device)
+        limit = self.backbone.max_input_tokens - before - 1
+        end_C1 = (before + length_C.clamp(max=limit))[:, None]
+        place_W = torch.arange(before + min(longest, limit) + 1, device=ids_CL.device)
         source_CW = (place_W - before + first_C[:, None]).clamp(0, ids_CL.shape[1] - 1)
         row_CW = ids_CL.gather(1, source_CW)
         row_CW = row_CW.where(place_W < end_C1, self.backbone.pad_id)
         row_CW = row_CW.where(place_W != end_C1, self.backbone.sep_id)
-        row_CW[:, :before] = torch.tensor([self.backbone.cls_id, *prefix], device=ids_CL.device)
+        row_CW[:, :before] = on(ids_CL.device, [self.backbone.cls_id, *prefix])
         return row_CW, (place_W <= end_C1).long()
 
     def vectors(self, ids_CL: Tensor, mask_CL: Tensor) -> Tensor:
@@ -104,3 +115,8 @@ class BiEncoder(Ranker):
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """The best chunk's score."""
         return masked_max(self.score(x_BPH), mask_BP)
+
+
+def on(device: torch.device, numbers: list[int]) -> Tensor:
+    """Numbers on a device; the copy does not wait."""
+    return torch.tensor(numbers).to(device, non_blocking=True)

@@ -85,8 +85,8 @@ class LateInteraction(SecondEncoder):
         chunks = sorted(set(range(len(x_CLH))) - set(firsts))
         parts = []
         for rows in (query_of, chunks):
-            row_C = torch.tensor(rows, device=x_CLH.device)
-            width = int(mask_CL[row_C].any(0).nonzero().max()) + 1
+            row_C = torch.tensor(rows).to(x_CLH.device, non_blocking=True)
+            width = max(len(batch.inputs.sizes[row]) for row in rows)
             parts.append(Part(x_CLH[row_C, :width], mask_CL[row_C, :width], segment=0))
         x_CH = read_first(
             self.interaction, self.interaction_special_2H, parts, in_place=self.in_place

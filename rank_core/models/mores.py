@@ -17,7 +17,7 @@ from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.fast_paths import SAME_LAYERS
 from rank_core.models.ranker import Ranker, layer_states
-from rank_core.models.readers import ApartPairs
+from rank_core.models.readers import ApartPairs, first_rows
 from rank_core.settings.config import Model
 
 
@@ -137,7 +137,8 @@ class Mores(Ranker):
         mask_BQ, x_BQH = (
             torch.stack([rows[0] for rows in of_C.split(counts)]) for of_C in (mask_CL, lower_CLH)
         )
-        longest = int(mask_BQ.sum(1).max())
+        sizes = batch.inputs.sizes
+        longest = max(len(sizes[row]) for row in first_rows(batch.counts))
         mask_BQ, x_BQH = mask_BQ[:, :longest], x_BQH[:, :longest]
         text_BTH, text_mask_BT = of_chunks(last_CLH, counts), of_chunks(mask_CL, counts)
         # At padding some encoders give no number.

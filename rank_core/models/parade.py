@@ -281,9 +281,10 @@ class ParadeWithQuery(ParadePretrained):
         cls_BPH, mask_BP = pad_chunks(
             row_vectors(hidden_CLH, inputs.attention_mask_CL, self.pooling), batch.counts
         )
-        first_B = torch.tensor(first_rows(batch.counts), device=hidden_CLH.device)
+        firsts = first_rows(batch.counts)
+        first_B = torch.tensor(firsts).to(hidden_CLH.device, non_blocking=True)
         length_B = inputs.query_length_C[first_B]
-        longest = int(length_B.max())
+        longest = max(inputs.sizes[row].num_query for row in firsts)
         query_BQH = hidden_CLH[first_B, 1 : 1 + longest]
         mask_BQ = torch.arange(longest, device=hidden_CLH.device) < length_B[:, None]
         mask_BQ &= inputs.attention_mask_CL[first_B, 1 : 1 + longest].bool()

@@ -79,7 +79,7 @@ class Ranker(nn.Module):
             {} if inputs.token_type_ids_CL is None else {"token_type_ids": inputs.token_type_ids_CL}
         )
         output = self.encoder(
-            input_ids=inputs.input_ids_CL, attention_mask=inputs.attention_mask_CL, **extra
+            input_ids=inputs.input_ids_CL, attention_mask=inputs.encoder_mask, **extra
         )
         hidden_CLH: Tensor = output.last_hidden_state
         return hidden_CLH
@@ -132,7 +132,7 @@ def layer_states(encoder: nn.Module, inputs: EncoderInput) -> tuple[Tensor, ...]
     segments = inputs.token_type_ids_CL
     output = encoder(
         input_ids=inputs.input_ids_CL,
-        attention_mask=inputs.attention_mask_CL,
+        attention_mask=inputs.encoder_mask,
         output_hidden_states=True,
         **({} if segments is None else {"token_type_ids": segments}),
     )

@@ -133,6 +133,7 @@ class PaddedRows(PairEncoder):
         return rows._replace(
             input_ids_CL=rows.input_ids_CL.masked_fill(absent_CL, self.backbone.pad_id),
             attention_mask_CL=rows.attention_mask_CL.masked_fill(absent_CL, 0),
+            padded=rows.padded or bool(absent_CL.any()),
         )
 
 

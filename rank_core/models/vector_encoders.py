@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rank_core.encoders.backbone_types import Backbone, kind_of
 from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.fast_paths import use_own_attention
 from rank_core.errors import BadInput
 
 READERS = (
@@ -49,7 +50,9 @@ def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) ->
         attention_probs_dropout_prob=dropout,
         max_position_embeddings=RANDOM_POSITIONS,
     )
-    return without_words(transformers.BertModel(config, add_pooling_layer=False))
+    body = transformers.BertModel(config, add_pooling_layer=False)
+    use_own_attention(body, plain=False)
+    return without_words(body)
 
 
 def pretrained_body(setting: str, name: str, dropout: float) -> nn.Module:

@@ -7,12 +7,15 @@ document, H numbers of a vector.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from rank_core.chunking.batches import NUM_SPECIAL, ChunkBatch
+from rank_core.chunking.batches import ChunkBatch
 from rank_core.errors import BadInput
+from rank_core.models.readers import first_rows
 from rank_core.settings.config import TrialConfig
 
 
@@ -31,28 +34,28 @@ class Terms(NamedTuple):
 
 def terms_of(batch: ChunkBatch) -> Terms:
     """The places of a batch of documents."""
-    inputs, device = batch.inputs, batch.inputs.input_ids_CL.device
-    width = inputs.input_ids_CL.shape[1]
-    counts = torch.tensor(batch.counts, device=device)
-    first_B = counts.cumsum(0) - counts
-    query_length_B = inputs.query_length_C[first_B]
-    text_length_C = inputs.attention_mask_CL.sum(1) - inputs.query_length_C - NUM_SPECIAL
+    sizes, width = batch.inputs.sizes, batch.inputs.input_ids_CL.shape[1]
+    queries, texts = [], []
+    for first, count in zip(first_rows(batch.counts), batch.counts, strict=True):
+        queries.append(first * width + 1 + np.arange(sizes[first].num_query))
+        # Rows of one document are neighbours, so its places in order are its tokens in order.
+        own = range(first, first + count)
+        starts = [row * width + 2 + sizes[row].num_query for row in own]
+        places = [at + np.arange(sizes[row].num_text) for at, row in zip(starts, own, strict=True)]
+        texts.append(np.concatenate(places))
+    device = batch.inputs.input_ids_CL.device
+    return Terms(*_places(queries, device), *_places(texts, device))
 
-    column_L = torch.arange(width, device=device)
-    start_C1 = (inputs.query_length_C + 2)[:, None]
-    text_mask_CL = (column_L >= start_C1) & (column_L < start_C1 + text_length_C[:, None])
-    owner_C = torch.arange(len(counts), device=device).repeat_interleave(counts)
-    text_length_B = torch.zeros_like(counts).index_add_(0, owner_C, text_length_C)
 
-    num_query, num_text = torch.stack([query_length_B.max(), text_length_B.max()]).tolist()
-    column_Q = torch.arange(max(1, num_query), device=device)
-    query_mask_BQ = column_Q < query_length_B[:, None]
-    query_BQ = (first_B[:, None] * width + 1 + column_Q).where(query_mask_BQ, 0)
-    text_mask_BD = torch.arange(max(1, num_text), device=device) < text_length_B[:, None]
-    # Rows of one document are neighbours, so its places in order are its tokens in order.
-    text_BD = torch.zeros_like(text_mask_BD, dtype=torch.long)
-    text_BD[text_mask_BD] = text_mask_CL.flatten().nonzero().squeeze(1)
-    return Terms(query_BQ, query_mask_BQ, text_BD, text_mask_BD)
+def _places(places: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """(place_BT, mask_BT) of lists of places, on a device."""
+    place_BT = np.zeros((len(places), max(1, *map(len, places))), dtype=np.int64)
+    mask_BT = np.zeros(place_BT.shape, dtype=bool)
+    for row, own in enumerate(places):
+        place_BT[row, : len(own)] = own
+        mask_BT[row, : len(own)] = True
+    place, mask = (torch.from_numpy(x).to(device, non_blocking=True) for x in (place_BT, mask_BT))
+    return place, mask
 
 
 def take(x_CL: Tensor, place_BT: Tensor) -> Tensor:

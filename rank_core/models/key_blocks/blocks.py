@@ -14,7 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rank_core.chunking.batches import NUM_SPECIAL, Chunk, ChunkBatch, EncoderInput, PairEncoder
+from rank_core.chunking.batches import (
+    NUM_SPECIAL,
+    Chunk,
+    ChunkBatch,
+    EncoderInput,
+    PairEncoder,
+    RowSize,
+)
 from rank_core.chunking.chunks import Span, chunk_spans
 from rank_core.chunking.cogltx import block_spans, mark_costs
 from rank_core.encoders.backbones import load_tokenizer
@@ -110,42 +117,35 @@ def fitting(
     return sorted((block, size) for block, size in read.items() if size)
 
 
-class BlockRow(NamedTuple):
-    """The sizes, known to the host, of one row [CLS] query [SEP] block [SEP]."""
-
-    num_query_tokens: int
-    num_tokens: int  # of the block
-
-    def __len__(self) -> int:
-        return self.num_query_tokens + self.num_tokens + 3
-
-
 class BlockBatch(ChunkBatch):
     """A batch whose rows are blocks that a model has yet to choose from."""
 
-    rows: tuple[BlockRow, ...]
     passages: tuple[Passages, ...]  # of each document
 
-    def __new__(
-        cls, batch: ChunkBatch, rows: tuple[BlockRow, ...], passages: tuple[Passages, ...]
-    ) -> "BlockBatch":
-        """A batch with the facts that the choice needs."""
+    def __new__(cls, batch: ChunkBatch, passages: tuple[Passages, ...]) -> "BlockBatch":
+        """A batch with the passages that its documents are cut into once they are chosen."""
         self = super().__new__(cls, *batch)
-        self.rows, self.passages = rows, passages
+        self.passages = passages
         return self
 
     def to(self, device: torch.device) -> "BlockBatch":
         """The batch on a device."""
-        return BlockBatch(super().to(device), self.rows, self.passages)
+        return BlockBatch(super().to(device), self.passages)
 
 
-def some_rows(inputs: EncoderInput, rows: Tensor, width: int) -> EncoderInput:
-    """Some rows of an input, of which the longest has `width` tokens."""
+def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
+    """Some rows of an input, cut to the longest of them."""
+    sizes = tuple(inputs.sizes[row] for row in rows)
+    width = max(map(len, sizes))
+    row_R = torch.tensor(rows).to(inputs.input_ids_CL.device, non_blocking=True)
+    segments = inputs.token_type_ids_CL
     return EncoderInput(
-        inputs.input_ids_CL[rows, :width],
-        inputs.attention_mask_CL[rows, :width],
-        None if inputs.token_type_ids_CL is None else inputs.token_type_ids_CL[rows, :width],
-        inputs.query_length_C[rows],
+        inputs.input_ids_CL[row_R, :width],
+        inputs.attention_mask_CL[row_R, :width],
+        None if segments is None else segments[row_R, :width],
+        inputs.query_length_C[row_R],
+        sizes,
+        padded=min(map(len, sizes)) < width,
     )
 
 
@@ -166,7 +166,7 @@ def passages_of(
     places: list[NDArray[np.int64]] = []
     counts, sources, first = [], [], 0
     for count, passages, blocks in zip(batch.counts, batch.passages, chosen, strict=True):
-        num_query_tokens, num_tokens = batch.rows[first]
+        num_query_tokens, num_tokens = batch.inputs.sizes[first]
         start = num_query_tokens + 2
         text = [np.arange(size) + (first + block) * width + start for block, size in blocks]
         text_T = np.concatenate([np.zeros(0, dtype=np.int64), *text])
@@ -189,14 +189,23 @@ def _gather(
     for row, place in enumerate(places):
         place_CL[row, : len(place)] = place
         real_CL[row, : len(place)] = True
-    device = inputs.input_ids_CL.device
-    at, real = torch.from_numpy(place_CL).to(device), torch.from_numpy(real_CL).to(device)
+
+    def moved(values: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(values).to(inputs.input_ids_CL.device, non_blocking=True)
+
+    at, real = moved(place_CL), moved(real_CL)
     segments = inputs.token_type_ids_CL
+    queries = [inputs.sizes[source].num_query for source in sources]
     return EncoderInput(
         inputs.input_ids_CL.flatten()[at].masked_fill(~real, pad_id),
         real.long(),
         None if segments is None else segments.flatten()[at].masked_fill(~real, 0),
-        inputs.query_length_C[torch.tensor(sources, device=device)],
+        inputs.query_length_C[moved(np.asarray(sources))],
+        tuple(
+            RowSize(num_query, len(place) - num_query - NUM_SPECIAL)
+            for num_query, place in zip(queries, places, strict=True)
+        ),
+        padded=not real_CL.all(),
     )
 
 
@@ -313,9 +322,8 @@ class BlockReader(PairEncoder):
         batch = super().collate(documents)
         if self.selector not in LEARNED:
             return batch
-        rows = [BlockRow(len(c.query), len(c.text)) for document in documents for c in document]
         passages = [self.passages(len(document[0].query)) for document in documents]
-        return BlockBatch(batch, tuple(rows), tuple(passages))
+        return BlockBatch(batch, tuple(passages))
 
     def _order(self, selector: str, query: NDArray[np.int32], doc_id: str) -> list[int]:
         if selector in BLOCK_SCORES:

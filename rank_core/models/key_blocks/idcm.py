@@ -230,7 +230,9 @@ class Idcm(Ranker):
             rows.append(index_K[:own].sort().values + first)
             first += count
         row_C = torch.cat(rows)
-        inputs = EncoderInput(*(None if x is None else x[row_C] for x in batch.inputs))  # type: ignore[arg-type]
+        ids_CL, mask_CL, segments_CL, length_C, *_ = batch.inputs
+        segments_CL = None if segments_CL is None else segments_CL[row_C]
+        inputs = EncoderInput(ids_CL[row_C], mask_CL[row_C], segments_CL, length_C[row_C])
         return ChunkBatch(inputs, tuple(counts))
 
     def student_scores(self, batch: ChunkBatch) -> tuple[Tensor, Tensor]:

@@ -101,7 +101,7 @@ class KeyBlocks(Ranker):
         for count in batch.counts:
             of_documents.append(range(start, start + count))
             start += count
-        sizes = [[batch.rows[i].num_tokens for i in rows] for rows in of_documents]
+        sizes = [[batch.inputs.sizes[i].num_text for i in rows] for rows in of_documents]
         fits = [sum(s) <= p.budget for s, p in zip(sizes, batch.passages, strict=True)]
         # Where everything is read there is nothing to choose.
         asked = [i for rows, fit in zip(of_documents, fits, strict=True) if not fit for i in rows]
@@ -118,13 +118,10 @@ class KeyBlocks(Ranker):
     def score_blocks(self, batch: BlockBatch, rows: list[int]) -> list[float]:
         """The selector's scores of some blocks, without dropout and without a gradient."""
         ranker = self if self.selector is None else self.selector
-        device = batch.inputs.input_ids_CL.device
         parts = []
         with _evaluating(ranker.encoder):
             for start in range(0, len(rows), BLOCKS_AT_ONCE):
-                some = rows[start : start + BLOCKS_AT_ONCE]
-                width = max(len(batch.rows[i]) for i in some)
-                inputs = some_rows(batch.inputs, torch.tensor(some, device=device), width)
+                inputs = some_rows(batch.inputs, rows[start : start + BLOCKS_AT_ONCE])
                 parts.append(_scores(ranker, with_segments(inputs, self.selector_segments)))
         return [score for part in parts for score in part.tolist()]
 

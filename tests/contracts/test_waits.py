@@ -1,0 +1,127 @@
+"""A GPU computes while its host lays out what comes next, until the host asks for a value: no model
+asks within a pass. Counted on a CPU, over the code that a GPU runs."""
+
+import traceback
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rank_core.encoders import fast_paths
+from rank_core.models import MODELS as SYSTEMS
+from rank_core.models import model_class
+from rank_core.models.build import build_model
+from rank_core.models.ranker import Ranker
+from rank_core.ranking.encode import Work, score_documents
+from rank_core.settings.config import Chunking, TrialConfig
+from tests.contracts.laws import QUERY, tokens
+
+MODELS = {name: kind for name in SYSTEMS if issubclass(kind := model_class(name), Ranker)}
+CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)
+DOCUMENTS = {f"d{size}": tokens(size, size) for size in (1, 13, 20, 34, 55, 60)}
+ASKS = {
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "repeat_interleave",
+    "equal",
+}
+"""Operations whose result the host must know to go on."""
+PACKAGES = {"rank_core", "transformers"}
+
+
+KNOWN = [
+    # It reads the contexts of matching tokens only, and the device finds those.
+    ("deeprank", {}),
+    # The model's own scores choose the blocks that it reads, document by document.
+    ("keyb-parade", {"model.selector": "learned-shared", "model.k": 2}),
+]
+"""Models that wait where settings say so; to compute what they leave out would cost more."""
+
+
+class Waits(TorchDispatchMode):
+    """Counts operations that a host waits for, by the lines that ask."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        places = args[1] if name.startswith("index") and len(args) > 1 else ()
+        by_mask = isinstance(places, (list, tuple)) and any(
+            place is not None and place.dtype == torch.bool for place in places
+        )
+        if name in ASKS or by_mask:
+            self.lines[f"{name}: {_asking()}"] += 1
+        return function(*args, **(kwargs or {}))
+
+
+class Reads(TorchFunctionMode):
+    """Counts the calls that bring values to the host, which on a CPU are no operations."""
+
+    def __init__(self, lines):
+        super().__init__()
+        self.lines = lines
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") in ("tolist", "cpu", "numpy"):
+            self.lines[f"{function.__name__}: {_asking()}"] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def _asking():
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_stack()]
+    ours = [f"{path.name}:{line}" for path, line in frames if PACKAGES & {*path.parts}]
+    return " < ".join(ours[:-4:-1])
+
+
+def counted(name, backbone, settings=None, *, train):
+    """The waits of one pass over documents of one to five chunks, in batches with padding."""
+    own = {"model.name": name, "model.backbone": str(backbone.folder)} | (settings or {})
+    config = TrialConfig(chunking=CHUNKING).override(own)
+    model = build_model(config, backbone, init_seed=1).train(train)
+    pairs = MODELS[name].reader(config, backbone, DOCUMENTS)
+    documents = [pairs.chunks(QUERY, doc_id) for doc_id in DOCUMENTS]
+    waits = Waits()
+    with torch.set_grad_enabled(train), waits, Reads(waits.lines):
+        score_B = score_documents(
+            model, pairs, documents, batch_tokens=400, autocast=torch.bfloat16, work=Work()
+        )
+        if train:
+            score_B.sum().backward()
+    return waits.lines
+
+
+@pytest.fixture(autouse=True)
+def code_of_a_gpu(monkeypatch):
+    """Weights are packed on CPUs only."""
+    monkeypatch.setattr(fast_paths, "can_pack", lambda *_: False)
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["scoring", "training"])
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"deeprank"}))
+def test_no_model_waits(name, train, backbone):
+    assert counted(name, backbone, train=train) == {}
+
+
+@pytest.mark.parametrize(("name", "settings"), KNOWN)
+def test_those_that_are_known_to_wait_do(name, settings, backbone):
+    assert counted(name, backbone, settings, train=False)
+
+
+def test_a_planted_question_is_found(backbone, monkeypatch):
+    score = MODELS["maxp"].score
+
+    def asks(self, cls_H):
+        return score(self, cls_H) * (1.0 if cls_H.sum().item() else 2.0)
+
+    monkeypatch.setattr(MODELS["maxp"], "score", asks)
+    [line] = counted("maxp", backbone, train=False)
+    assert line.startswith("_local_scalar_dense")
