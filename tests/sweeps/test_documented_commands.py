@@ -1,0 +1,172 @@
+"""Every command of README.md, docs/ and the headers of cluster/ is one that its program accepts: it
+is read by the program's own parser, and not begun."""
+
+import argparse
+import importlib
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sweeps.__main__ import main as sweeps_main
+from sweeps.plan.options import parse
+
+ROOT = Path(__file__).parents[2]
+
+NOT_OURS = {
+    "export": "a variable of the shell",
+    "gcloud": "Google's tool, which no test has",
+    "kubectl": "a Kubernetes cluster; tests/cluster/test_cluster_files.py reads what it applies",
+    "python3.11": "makes the environment that the tests run in",
+    "ssh": "a tunnel to another machine",
+    "ssh-keygen": "makes a key",
+}
+"""Programs whose words are not looked at, and why."""
+
+OURS, CLICK = ("python", "make", "pip", "pytest", "sbatch"), ("ray", "mlflow")
+
+
+def documented() -> Iterator[tuple[str, list[str]]]:
+    """(file, words) of every command."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = path.read_text()
+        for block in re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S):
+            yield from ((path.name, words) for words in commands(block))
+        plain = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        inline = re.findall(r"(?:`|<code>)([^`<]+)(?:`|</code>)", plain)
+        names = "|".join((*OURS, *CLICK))
+        for command in (" ".join(command.split()) for command in inline):
+            if re.match(rf"(?:time |[A-Z_]+=\S+ )*(?:{names}) \S", command):
+                yield from ((path.name, words) for words in commands(command))
+    for path in sorted((ROOT / "cluster").iterdir()):
+        header = re.match(r"(?:#.*\n|\n)*", path.read_text())[0]
+        lines = re.findall(r"^#   (?: {4})?(\S.*)$", header, re.M)
+        # What stands behind three spaces is said to the reader.
+        text = "\n".join(re.split(r" {3,}", line)[0] for line in lines)
+        yield from ((path.name, words) for words in commands(text))
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of each line, without what a shell takes for itself."""
+    for line in text.replace("\\\n", " ").splitlines():
+        for part in re.sub(r" \| .*", "", line).split(" && "):
+            words = shlex.split(re.sub(r"(?:> \S+|&|\.\.\.)\s*$", "", part), comments=True)
+            while words and re.fullmatch(r"time|[A-Z_]+=.*", words[0]):
+                words.pop(0)
+            if words:
+                yield [words[0].removeprefix(".venv/bin/"), *words[1:]]
+
+
+DOCUMENTED = list(documented())
+
+
+def of(*programs: str) -> list[object]:
+    """The commands of these programs, as parameters."""
+    return [
+        pytest.param(words, id=f"{file}: {' '.join(words)}")
+        for file, words in {f"{file} {words}": (file, words) for file, words in DOCUMENTED}.values()
+        if words[0] in programs
+    ]
+
+
+class Accepted(Exception):
+    """A parser has read its words."""
+
+
+@pytest.fixture
+def stop_when_parsed(monkeypatch):
+    """Ends what is called as soon as its words are read."""
+
+    def ends(method):
+        def parse_and_end(self, args=None, namespace=None):
+            method(self, args, namespace)
+            raise Accepted
+
+        return parse_and_end
+
+    for name in ("parse_args", "parse_intermixed_args"):
+        method = getattr(argparse.ArgumentParser, name)
+        monkeypatch.setattr(argparse.ArgumentParser, name, ends(method))
+
+
+def accept_python(words):
+    """Words behind `python`."""
+    if words[:2] == ["-m", "pdb"]:
+        words = words[2:]
+    if words[0] == "-c":
+        compile(words[1], "-c", "exec")
+        return
+    if words[:2] == ["-m", "pytest"]:
+        assert all((ROOT / word).exists() for word in words if word.startswith("tests/"))
+        return
+    if words[:2] == ["-m", "sweeps"]:
+        if not words[2:]:
+            return
+        with pytest.raises(Accepted):
+            sweeps_main(words[2:])
+        return
+    name = words[1] if words[0] == "-m" else words[0].removesuffix(".py").replace("/", ".")
+    rest = words[2:] if words[0] == "-m" else words[1:]
+    module = importlib.import_module(name)
+    with pytest.raises(Accepted):
+        if hasattr(module, "EXPERIMENT"):
+            parse(rest, prog=name, description="")
+        else:
+            module.main(rest)
+
+
+@pytest.mark.parametrize("words", of(*OURS))
+def test_a_command_of_ours_is_accepted(words, stop_when_parsed):
+    program, *rest = words
+    if program == "python":
+        accept_python(rest)
+    elif program == "make":
+        makefile = (ROOT / "Makefile").read_text()
+        assert [target for target in rest if not re.search(rf"^{target}:", makefile, re.M)] == []
+    elif program == "pip":
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        asked = ",".join(re.findall(r"\[(.*?)\]", " ".join(rest))).split(",")
+        assert {*asked} - {""} <= set(extras["optional-dependencies"])
+    elif program == "sbatch":
+        [script] = [at for at, word in enumerate(rest) if word.endswith(".sh")]
+        assert (ROOT / rest[script]).exists()
+        accept_python(rest[script + 1 :])
+
+
+def accept_click(command, words):
+    """The parameters of the innermost command."""
+    context = command.make_context(command.name, list(words))
+    if hasattr(command, "resolve_command"):
+        left = [*context._protected_args, *context.args]
+        _, inner, rest = command.resolve_command(context, left)
+        return accept_click(inner, rest)
+    return context.params
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", of(*CLICK))
+def test_a_command_of_ray_or_mlflow_is_accepted(words, stop_when_parsed, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    program, *rest = words
+    module = {"ray": "ray.scripts.scripts", "mlflow": "mlflow.cli"}[program]
+    command = importlib.import_module(module).cli
+    params = accept_click(command, rest)
+    for name in ("cluster_config_file", "script"):
+        assert name not in params or Path(params[name]).exists()
+    python = [word for word in rest if word.startswith("python ")]  # of `ray exec`
+    if rest[0] == "submit":
+        accept_python([params["script"], *params["script_args"]])
+    elif "python" in rest:  # of a job
+        accept_python(rest[rest.index("python") + 1 :])
+    for inner in python:
+        accept_python(shlex.split(inner)[1:])
+
+
+def test_no_command_is_left_out():
+    programs = {words[0] for _, words in DOCUMENTED}
+    assert programs - {*OURS, *CLICK, *NOT_OURS} == set() and set(NOT_OURS) <= programs
+    assert {file for file, _ in DOCUMENTED} >= {"README.md", "tracking.md", "config.yaml"}
+    assert len(DOCUMENTED) > 60
