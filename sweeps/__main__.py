@@ -16,7 +16,7 @@ COMMANDS = {
     "status": (
         "sweeps.commands.status:main",
         "DIR",
-        "how far a running, killed or finished sweep is (DIR may be a URI)",
+        "how far a running, killed or finished sweep is",
     ),
     "design": (
         "sweeps.commands.design:main",
@@ -84,7 +84,7 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "DIR is a sweep's folder, for example results/window_stride/python-docs.",
+            "DIR is a sweep's folder or URI, for example results/window_stride/python-docs.",
             "COMMAND --help says more.",
         ]
     )

@@ -120,6 +120,8 @@ def _drive(
         say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
     say("")
     _describe(search, store, argv, options)
+    # Also those of other plans and machines: MLflow gets their files from here.
+    patient_read(store, lambda: store.pull(finished.names & table.state.trials.keys()))
     uploader = Uploader(store.folder, tracking_uri, experiment_name(store))
     uploader.start()
     try:

@@ -242,11 +242,14 @@ class EventLog:
         return f"{self.store.root}/{PIECES}"
 
     def _pull(self) -> None:
-        """The storage's log counts, unless this machine has what it has and more."""
+        """The storage's log counts, unless this machine has what it has and more. Of a storage that
+        was emptied nothing counts: a log there has its first piece before a trial begins."""
         pieces = remote_pieces(self.store)
         content = b"".join(pieces.values())
         here = self.path.read_bytes() if self.path.exists() else b""
-        if not here.startswith(content):
+        if not content:
+            self.path.unlink(missing_ok=True)
+        elif not here.startswith(content):
             with atomic_write(self.path) as unfinished:
                 unfinished.write_bytes(content)
         self._piece = max(pieces, default=0)

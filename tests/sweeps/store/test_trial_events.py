@@ -225,10 +225,15 @@ def test_a_push_that_failed_is_made_up_for_by_the_next(monkeypatch, tmp_path):
     store.open()
     log = EventLog(store)
     log.append(TrialEnded(trial="c-seed1", status="failed", reason="x"))
+    log.push()
+    log.append(TrialEnded(trial="c-seed2", status="failed", reason="x"))
     again = EventLog(store)  # the driver was killed before it could push
-    assert len(again.read()) == 1
+    assert len(again.read()) == 2
     again.push()
     assert b"".join(remote_pieces(store).values()) == again.path.read_bytes()
+    store.fs.rm(store.root, recursive=True)  # by a person, to begin anew
+    store.fs.invalidate_cache()
+    assert EventLog(store).read() == []
 
 
 def test_every_event_has_a_name_in_the_log():

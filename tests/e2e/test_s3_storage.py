@@ -1,0 +1,130 @@
+"""A sweep on S3 (moto's server on loopback): two machines, which are two caches, and no folder that
+both know. `pip install -e ".[dev]"` brings what it needs."""
+
+import io
+import os
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sweeps.__main__ import main as sweeps_command
+from sweeps.driver.command import main as run_sweep
+from sweeps.window_stride import EXPERIMENT
+
+pytest.importorskip("s3fs")
+pytest.importorskip("moto")
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 300
+WORDS = "--smoke-test --engine local --num-seeds 2 --storage s3://bucket/rank".split()
+SWEEP = "s3://bucket/rank/window_stride/woods"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    """Call it with the name of a machine to be there; s3://bucket is there for all of them."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    home = tmp_path_factory.mktemp("machines")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "a")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        boto3.client("s3").create_bucket(Bucket="bucket")
+        yield lambda name: patch.setenv("RANKSWEEP_CACHE", str(home / name))
+    server.stop()
+
+
+def printed(command, *arguments, code=0, **given):
+    """What a command prints in this process; its exit code must be this one."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        ended = command(*arguments, **given)
+    assert ended == code, out.getvalue()
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def sweep(machine, backbone_folder, collection_folder, tmp_path_factory):
+    """A sweep whose first driver was killed after another machine's had been refused."""
+    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+    words = [*inputs, *WORDS]
+    log = tmp_path_factory.mktemp("first") / "log"
+    machine("first")
+    with log.open("w") as output:
+        endless = "training.max_steps=100000 training.num_epochs=100000".split()
+        first = subprocess.Popen(
+            [sys.executable, "sweeps/window_stride.py", *words, *endless],
+            cwd=ROOT,
+            env=os.environ,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while "one after the other" not in log.read_text():
+            assert first.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        machine("second")
+        refused = printed(run_sweep, EXPERIMENT, words, doc=None, code=2)
+        machine("third")
+        watched = printed(sweeps_command, ["status", SWEEP])
+    finally:
+        first.kill()
+        first.wait(SECONDS)
+    machine("second")
+    text = printed(run_sweep, EXPERIMENT, words, doc=None)
+    return SimpleNamespace(pid=first.pid, refused=refused, watched=watched, text=text)
+
+
+def test_the_second_of_two_machines_is_refused_and_told_who_drives(sweep):
+    assert sweep.refused.startswith("error: one command at a time may drive a sweep")
+    assert sweep.refused.count("\n") == 1
+    assert f"{SWEEP} is driven by process {sweep.pid} of " in sweep.refused
+    assert f"running, process {sweep.pid} on " in sweep.watched
+
+
+def test_a_killed_driver_is_followed_at_once_and_the_last_line_is_the_uri(sweep):
+    lines = sweep.text.strip().splitlines()
+    assert lines[-1] == f"Report: {SWEEP}/report/index.html"
+    assert Path(lines[-2].removeprefix("A copy to open: ")).is_file()
+    assert "All 6 trials finished" in sweep.text
+
+
+@pytest.mark.parametrize(
+    "words, code, told",
+    [
+        (f"status {SWEEP}", 0, ["6 done", f"report     {SWEEP}/report/index.html"]),
+        (f"report {SWEEP}", 0, [f"Report: {SWEEP}/report/index.html"]),
+        (f"design {SWEEP} --delta .05", 0, ["seeds per system"]),
+        (f"derive {SWEEP}", 2, [f"in {SWEEP} has"]),  # its trials keep no chunk scores
+        (f"report {SWEEP}x", 2, [f"found none in {SWEEP}x"]),
+        ("ui s3://bucket/rank/window_stride", 2, ["holds the folders of sweeps: woods"]),
+    ],
+)
+def test_a_machine_that_has_seen_nothing_opens_the_uri(sweep, machine, words, code, told):
+    machine("third")
+    text = printed(sweeps_command, words.split(), code=code)
+    assert [one for one in told if one not in text] == []
+
+
+def test_mlflow_gets_all_of_it_from_elsewhere_however_often(sweep, machine, tmp_path, read_mlflow):
+    uri, seen = f"sqlite:///{tmp_path / 'mlflow.db'}", []
+    for name in ("third", "fourth"):
+        machine(name)
+        text = printed(sweeps_command, ["sync", SWEEP, "--tracking-uri", uri])
+        assert f" events sent to {uri}" in text and not text.startswith("0 ")
+        seen.append(read_mlflow(uri))
+    assert seen[0] == seen[1] and len(seen[0]) == 6
