@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 # Read when huggingface_hub is first imported: no test may reach the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Read when ray is: clusters of several nodes are made in this process (see sweeps/ray_engine).
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
 
 import numpy as np
 import pytest
