@@ -28,7 +28,7 @@ from sweeps.commands.derived_table import (
     derived_text,
     write_derived,
 )
-from sweeps.plan.command_line import Parser
+from sweeps.plan.command_line import Parser, check_writable
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.store.checksums import read_checked
 from sweeps.store.opened_sweep import opened
@@ -71,15 +71,18 @@ class _Cell:
 
 def main(argv: Sequence[str]) -> int:
     """Aggregate the kept chunk scores of a sweep's trials otherwise, print the table and write
-    derived.csv and derived.md into DIR/report; exit code 0."""
+    derived.csv and derived.md into DIR/report or elsewhere; exit code 0."""
     given = _parser().parse_args(argv)
     asked = _asked(given)
     with opened(given.sweep, trials=True) as store:
+        out = given.out or store.folder / "report"
+        check_writable("--out (default DIR/report)", out)
         found = derive(store.folder, asked)
-        markdown, table = write_derived(found, store.folder / "report")
-        store.push(*(f"report/{path.name}" for path in (markdown, table)))
+        markdown, table = write_derived(found, out)
+        if not given.out:
+            store.push(*(f"report/{path.name}" for path in (markdown, table)))
     print(derived_text(found), end="")
-    print(f"Tables: {store.uri}/report/{markdown.name}, {table.name}")
+    print(f"Tables: {given.out or f'{store.uri}/report'}/{markdown.name}, {table.name}")
     return 0
 
 
@@ -242,6 +245,7 @@ def _parser() -> Parser:
     parser = Parser("python -m sweeps derive", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
+    add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
     add(
         "--aggregators",
         nargs="+",

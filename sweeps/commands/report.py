@@ -2,20 +2,26 @@
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
-from sweeps.plan.command_line import Parser
+from sweeps.plan.command_line import Parser, check_writable
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import write_report
 from sweeps.store.opened_sweep import opened
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the report of the named sweep folder and print what it found; exit code 0."""
+    """Write the report of the named sweep folder, into DIR/report or elsewhere, and print what it
+    found; exit code 0."""
     parser = Parser("python -m sweeps report", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
     command = shlex.join(["python", "-m", "sweeps", "report", *argv])
-    with opened(parser.parse_args(argv).sweep) as store:
-        report = write_report(store.folder, command, uri=store.uri)
-        store.push("report", ACCESS_FILE)
+    given = parser.parse_args(argv)
+    with opened(given.sweep) as store:
+        out = given.out or store.folder / "report"
+        check_writable("--out (default DIR/report)", out)
+        report = write_report(store.folder, command, uri="" if given.out else store.uri, out=out)
+        store.push(*(() if given.out else ("report",)), ACCESS_FILE)
     print(report.text, end="")
     return 0

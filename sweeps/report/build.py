@@ -1,5 +1,6 @@
 """From a sweep folder to its `report/`."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,15 +30,20 @@ class Report:
     text: str
 
 
-def write_report(sweep_dir: Path, command: str | None = None, uri: str = "") -> Report:
-    """Compare what the sweep in `sweep_dir` left and write `report/`; the same input gives the
-    same bytes. A reader of an older report never sees half a file. `command` is who opens the
-    test values for the log of such accesses; by default the command of the sweep itself. `uri` is
-    what the sweep is called elsewhere, where `sweep_dir` is a copy."""
+def write_report(
+    sweep_dir: Path, command: str | None = None, uri: str = "", out: Path | None = None
+) -> Report:
+    """Compare what the sweep in `sweep_dir` left and write its `report/`, or `out`; the same input
+    gives the same bytes. A reader of an older report never sees half a file. `command` is who opens
+    the test values for the log of such accesses; by default the command of the sweep itself. `uri`
+    is what the sweep is called elsewhere, where `sweep_dir` is a copy."""
     analysis = analyse(load_sweep(sweep_dir))
-    folder = sweep_dir / "report"
+    folder = out or sweep_dir / "report"
     accesses = record_access(analysis.sweep, command or analysis.sweep.command)
-    _write(folder, _files(analysis, accesses))
+    files = _files(analysis, accesses)
+    _write(folder, files)
+    if not out:
+        _remove_older_plots(folder / PLOTS, files)
     return Report(
         folder=folder,
         comparisons=analysis.comparisons,
@@ -72,7 +78,10 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
     with ExitStack() as whole:  # none takes its place before all are written
         for name, data in files.items():
             whole.enter_context(atomic_write(folder / name)).write_bytes(data)
-    # A plot that an older report drew and this one could not would contradict the page.
-    for path in sorted((folder / PLOTS).iterdir()):
+
+
+def _remove_older_plots(folder: Path, files: Mapping[str, bytes]) -> None:
+    """A plot that an older report drew and this one could not would contradict the page."""
+    for path in sorted(folder.iterdir()):
         if f"{PLOTS}/{path.name}" not in files and path.suffix in (".svg", ".png"):
             path.unlink()

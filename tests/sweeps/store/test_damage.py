@@ -4,6 +4,7 @@ else is touched, and the sweep's own command brings everything back."""
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pandas as pd
@@ -46,6 +47,8 @@ TRIAL_FILES = (
     *("dev.run.gz", "test.run.gz", "chunk_scores.parquet", "weights.safetensors"),
 )
 SWEEP_FILES = ("sweep.json", "trials.parquet", "per_query.parquet", "events.jsonl")
+OUT_COMMANDS = (("report",), ("derive",))
+NOBODY = 65534
 COMMANDS = (("report",), ("design", "--delta", ".01"), ("derive",))
 
 
@@ -83,6 +86,32 @@ def refusal(capsys):
         return err
 
     return message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user as well")
+def test_another_user_reads_a_finished_sweep(finished, refusal):
+    home = Path(tempfile.mkdtemp())  # pytest's own folders are private
+    try:
+        home.chmod(0o755)
+        folder = shutil.copytree(finished, home / "woods")
+        own = home / "own"
+        own.mkdir()
+        own.chmod(0o777)
+        commands = [("status",), ("design", "--delta", ".01")]
+        commands += [(*command, "--out", str(own)) for command in OUT_COMMANDS]
+        for command in commands:  # imports what they need: Python itself may be private
+            assert refusal(command, folder) == ""
+        for path in own.rglob("*"):
+            path.chmod(0o777)
+        os.seteuid(NOBODY)
+        for command in commands:
+            assert refusal(command, folder) == ""
+        assert (own / "index.html").stat().st_size and (own / "derived.md").stat().st_size
+        for command in OUT_COMMANDS:
+            assert "--out (default DIR/report) must be a folder that" in refusal(command, folder)
+    finally:
+        os.seteuid(0)
+        shutil.rmtree(home)
 
 
 def test_a_trial_has_all_the_files_that_are_damaged_here(finished):
