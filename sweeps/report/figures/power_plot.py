@@ -30,6 +30,8 @@ def power_plot(analysis: Analysis, reliability: Reliability) -> Shown | None:
         )
     }  # fmt: skip
     values = {name: [value for _, value in curve] for name, curve in curves.items()}
+    if not max(values["high"]):  # nothing varies
+        return None
     with style():
         figure = new_figure(WIDTH, 3.0)
         axes = figure.add_subplot()

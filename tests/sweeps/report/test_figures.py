@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,18 @@ def test_what_needs_several_seeds_is_not_drawn_from_one(tmp_path: Path) -> None:
     assert power_plot(analysis, assess(analysis)) is None
     shown = pareto_plot(analysis)
     assert shown is not None and "Bars" not in shown.caption
+
+
+def test_where_nothing_varies_no_power_is_drawn_and_nothing_warns(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, num_queries=20)
+    table = pd.read_parquet(folder / "per_query.parquet")
+    table["value"] = pd.factorize(table["query_id"])[0] % 7 / 7  # the same of every cell and seed
+    table.to_parquet(folder / "per_query.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        analysis = analyse(load_sweep(folder))
+        assert power_plot(analysis, assess(analysis)) is None
+        assert {one.p_both for one in analysis.comparisons} == {1.0}
 
 
 @pytest.mark.slow
