@@ -85,6 +85,24 @@ def test_a_trial_leaves_its_files_and_they_agree(done, small_trial):
     assert steps == list(range(1, 7)) and progress[-1].num_steps == 6
 
 
+def test_a_trial_is_chosen_and_measured_by_err_whatever_the_ids_of_its_queries(
+    small_trial, collection_folder, tmp_path
+):
+    measures = {"evaluation.measures": ("ERR@1", "nDCG@10"), "training.max_steps": 2}
+    _, result = finish(small_trial.override(measures), tmp_path / "trial")
+    table = pd.read_parquet(tmp_path / "trial" / "per_query.parquet")
+    for split, means in (("dev", result.dev), ("test", result.test)):
+        judged = load_collection(str(collection_folder)).splits[split].qrels
+        assert not any(query_id.isdigit() for query_id in judged)
+        run = read_run(tmp_path / "trial" / f"{split}.run.gz")
+        first = {query_id: judged[query_id].get(next(iter(run[query_id])), 0) for query_id in run}
+        expected = {query_id: (2**grade - 1) / 16 for query_id, grade in first.items()}
+        rows = table[(table.split == split) & (table.measure == "ERR@1")]
+        found = dict(zip(rows.query_id, rows.value, strict=True))
+        assert found == pytest.approx(expected, abs=1e-5) and max(found.values()) > 0
+        assert means["ERR@1"] == pytest.approx(sum(expected.values()) / 8, abs=1e-5)
+
+
 def test_the_table_is_what_the_runs_are_worth(done, collection_folder):
     folder, _, result = done
     table = pd.read_parquet(folder / "per_query.parquet")
