@@ -94,7 +94,8 @@ def _windows(config: TrialConfig, inputs: Inputs) -> Iterator[_Cut]:
 def _own_cuts(kind: type[Ranker], config: TrialConfig, inputs: Inputs) -> Iterator[_Cut]:
     reader = kind.reader(config, inputs.backbone, inputs.tokens)
     query = np.arange(8, dtype=np.int32)
-    for doc_id in itertools.islice(inputs.tokens, SAMPLE):
+    step = -(-len(inputs.tokens) // SAMPLE)  # the first ones may all be of one kind
+    for doc_id in itertools.islice(inputs.tokens, 0, None, step):
         lengths = [len(chunk.text) for chunk in reader.chunks(query, doc_id)]
         length = len(inputs.tokens[doc_id])
         yield _Cut(lengths, min(sum(lengths), length), length)

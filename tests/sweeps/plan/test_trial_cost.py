@@ -50,6 +50,17 @@ def test_first_p_sees_the_first_window_only(small_trial, inputs):
     assert found.coverage == np.minimum(lengths, 40).sum() / lengths.sum()
 
 
+def test_a_sample_of_the_documents_is_spread_over_all(small_trial, inputs, monkeypatch):
+    keyb = small_trial.override({"model.name": "keyb", "chunking.stride": 40})
+    every = chunk_statistics(keyb, inputs)
+    monkeypatch.setattr(sweeps.plan.trial_cost, "SAMPLE", 5)
+    names = list(inputs.tokens)
+    sample = names[:: -(-len(names) // 5)]
+    assert 3 <= len(sample) <= 5 and chunk_statistics(keyb, inputs) != every
+    few = replace(inputs, tokens={doc_id: inputs.tokens[doc_id] for doc_id in sample})
+    assert chunk_statistics(keyb, inputs) == chunk_statistics(keyb, few)
+
+
 def test_only_configurations_that_cut_alike_share_a_signature(small_trial, inputs):
     signature = chunk_statistics(small_trial, inputs).signature
     for same in ({"training.margin": 2.0}, {"model.name": "sump"}):
