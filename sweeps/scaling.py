@@ -33,7 +33,7 @@ from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, ru
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.make_plan import base_config
 from sweeps.plan.options import Options, parse
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.cluster import Resources, connect, disconnect, trial_resources
 from sweeps.ray_engine.train_group import GroupFailed, Timed, timed
 from sweeps.report.speedup import law_text, same_losses, scaling_rows, table_text, write_scaling
@@ -185,12 +185,12 @@ def _measured(config: TrialConfig, groups: list[Resources]) -> Iterator[Timed]:
     shared = f"{config.training.batch_size} groups a step, seed {config.seed}"
     say(f"trains      {model_and_windows(config)} on {config.collection}, {shared}")
     for group in groups:
-        each = f"{group.gpus:g} GPU" if group.gpus else f"{group.threads} thread(s)"
-        say(f"running     {group.num_workers} worker(s) with {each} each")
+        each = f"{group.gpus:g} GPU" if group.gpus else numbered(group.threads, "thread")
+        say(f"running     {numbered(group.num_workers, 'worker')} with {each} each")
         try:
             yield timed(config, group)
         except GroupFailed as error:
-            say(f"failed      {group.num_workers} worker(s): {error}")
+            say(f"failed      {numbered(group.num_workers, 'worker')}: {error}")
             if group is groups[0]:
                 return
 

@@ -10,8 +10,9 @@ from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.experiment import model_and_windows
+from sweeps.plan.terminal import shortened
 from sweeps.report.load import Sweep
-from sweeps.report.notation import level_text, p_text, short_interval, short_signed, shortened
+from sweeps.report.notation import level_text, p_text, short_interval, short_signed
 from sweeps.report.table import Cell, csv_text, markdown, table, terminal_lines, wrapped
 
 MARK = "inference-only"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sweeps.forecast.forecast import Calibration, Forecast, gpu_share, wall_seconds
 from sweeps.plan.plan import Plan, Trial
-from sweeps.plan.terminal import clock, count, duration, wrapped
+from sweeps.plan.terminal import clock, count, duration, numbered, wrapped
 from sweeps.search.make import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
@@ -105,17 +105,15 @@ def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration)
     )
     lines = [
         f"estimate    {duration(middle)} (95 %: {duration(low)} - {duration(high)}) "
-        f"on {known.slots} slot(s)",
+        f"on {numbered(known.slots, 'slot')}",
         f"            {hours:.3g} {known.unit}-hours ({lows:.3g}-{highs:.3g}), "
         f"{count(tokens)} encoder tokens",
-        f"measured    {known.num_measured} of {known.num_kinds} kind(s) of trial, a batch of each, "
-        f"for {duration(known.seconds)}",
+        f"measured    {known.num_measured} of {numbered(known.num_kinds, 'kind')} of trial, a "
+        f"batch of each, in {duration(known.seconds)}",
     ]
     if calibration.num_trials:
-        ratio = math.exp(calibration.log_ratio)
-        lines.append(
-            f"calibrated  by {calibration.num_trials} finished trial(s): times {ratio:.2f}"
-        )
+        by = numbered(calibration.num_trials, "finished trial")
+        lines.append(f"calibrated  by {by}: times {math.exp(calibration.log_ratio):.2f}")
     peak = max((trial.peak_bytes for trial in trials), default=0)
     share = gpu_share(peak, known.device_bytes)
     if share < 1:

@@ -64,8 +64,8 @@ def _padding_text(results: list[dict[str, Any]]) -> str:
         kind: max(result[f"{prefix}padding_share"] for result in results)
         for kind, prefix in (("evaluation", ""), ("training", "training_"))
     }
-    shares = ", ".join(f"{share:.1%} in {kind}" for kind, share in most.items())
-    return f"padding     at most {shares} of a trial's tokens"
+    shares = ", ".join(f"{100 * share:.1f} % in {kind}" for kind, share in most.items())
+    return f"padding     share of a trial's tokens at most: {shares}"
 
 
 def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:

@@ -28,12 +28,17 @@ def wrapped(line: str, indent: int | None = None) -> str:
     )
 
 
-def shortened(text: str, columns: int) -> str:
-    """A text within so many columns: of a longer one the beginning and the end."""
-    if len(text) <= columns:
-        return text
-    end = (columns - 1) // 2
-    return f"{text[: columns - 1 - end]}…{text[len(text) - end :]}"
+def shortened(label: str, columns: int) -> str:
+    """The label in at most `columns` characters, cut in its middle: labels differ at the end."""
+    if len(label) <= columns:
+        return label
+    tail = (columns - 1) * 3 // 5
+    return f"{label[: columns - 1 - tail]}…{label[len(label) - tail :]}"
+
+
+def numbered(number: float, noun: str) -> str:
+    """`1 trial`, `2 trials`, `0.5 GPU`."""
+    return f"{number:,.10g} {noun}" + ("s" if number > 1 or number == 0 else "")
 
 
 def clock(seconds: float) -> str:

@@ -9,7 +9,7 @@ from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import End, Report
 from sweeps.plan.options import cluster_address
 from sweeps.plan.plan import Trial
-from sweeps.plan.terminal import duration
+from sweeps.plan.terminal import duration, numbered
 from sweeps.ray_engine.cluster import Resources, can_run, hosts, node_of
 from sweeps.ray_engine.trial_process import kind_of_error
 from sweeps.search.feed import Feed
@@ -159,7 +159,9 @@ class Attempts:
     def _fewer_slots(self) -> None:
         if self.slots > 1:
             self.slots -= 1
-            self.monitor.tell(f"out of memory: {self.slots} trial(s) side by side from now on")
+            self.monitor.tell(
+                f"out of memory: {numbered(self.slots, 'trial')} at a time from now on"
+            )
 
     def _fail(self, attempt: _Attempt, end: End) -> None:
         attempt.settled = True

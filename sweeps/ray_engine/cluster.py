@@ -13,6 +13,7 @@ import ray
 
 from rank_core.errors import BadInput
 from sweeps.plan.options import BOOTSTRAP, Options, cluster_address
+from sweeps.plan.terminal import numbered
 from sweeps.store.trial_store import Store
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ def trial_resources(options: Options) -> Resources:
     slots = int(min(fits))
     if slots < 1:
         raise BadInput(
-            f"a trial needs {n} worker(s) with {options.cpus_per_worker} CPU and "
+            f"a trial needs {numbered(n, 'worker')} with {options.cpus_per_worker} CPU and "
             f"{gpus_per_worker:g} GPU each; the cluster has {cpus:g} CPU and {gpus:g} GPU in all. "
             "Lower --num-workers, --cpus-per-worker or --gpus-per-worker, or add nodes"
         )

@@ -17,7 +17,7 @@ from sweeps.engine import EngineLost
 from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import trial_task
 from sweeps.plan.options import Options, cluster_address
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.attempts import Attempts, NoNode
 from sweeps.ray_engine.cluster import (
     DRIVER_CPU,
@@ -43,7 +43,7 @@ def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) 
         connect(options.num_workers)
         resources = trial_resources(options)
         check_nodes(store)
-        say(f"{len(feed.ahead)} trials on {resources.slots} slot(s)")
+        say(f"{numbered(len(feed.ahead), 'trial')} on {numbered(resources.slots, 'slot')}")
         run_on_slots(feed, store, options, resources, monitor)
     finally:
         disconnect()

@@ -76,7 +76,7 @@ def _decided_answer(analysis: Analysis, decided: list[Comparison]) -> str:
     significant = [one for one in decided if one.p_both_adjusted < sweep.alpha]
     better = sorted((one for one in significant if one.delta > 0), key=lambda one: -one.delta)
     worse = sorted((one for one in significant if one.delta < 0), key=lambda one: one.delta)
-    where = f"On {sweep.primary} ({sweep.split_text}, {decided[0].num_queries} queries)"
+    where = f"On {sweep.primary} ({sweep.count_text(decided[0].num_queries)})"
     rule = (
         "with queries and seeds (training runs) as random effects "
         f"(alpha = {sweep.alpha:g}, "

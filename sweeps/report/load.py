@@ -75,6 +75,11 @@ class Sweep:
         every = self.collection.get("sampled_from")
         return f"{self.split}, a sample of its {every} queries" if every else self.split
 
+    def count_text(self, number: int) -> str:
+        """`test, 12 queries`, or `test, 12 sampled from its 59 queries`."""
+        every = self.collection.get("sampled_from")
+        return f"{self.split}, {number} {f'sampled from its {every} ' if every else ''}queries"
+
     def label(self, cell: str) -> str:
         """The name of a cell in tables and plots."""
         return next(one.label for one in self.cells if one.cell == cell)

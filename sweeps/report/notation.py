@@ -85,11 +85,3 @@ def names_text(names: list[str], most: int = 3) -> str:
     if len(names) > most:
         names = [*names[:most], f"{len(names) - most} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def shortened(label: str, width: int) -> str:
-    """The label in at most `width` characters, cut in its middle: labels differ at the end."""
-    if len(label) <= width:
-        return label
-    tail = (width - 1) * 3 // 5
-    return f"{label[: width - 1 - tail]}…{label[-tail:]}"

@@ -4,15 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
+from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
-from sweeps.report.notation import (
-    level_text,
-    p_text,
-    short_interval,
-    short_signed,
-    shortened,
-)
+from sweeps.report.notation import level_text, p_text, short_interval, short_signed
 from sweeps.report.results_table import Scores
 from sweeps.report.search import fate_word, left_after
 from sweeps.report.table import Cell, Table, table, table_row, terminal_lines, wrapped
@@ -27,8 +22,10 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
     sweep = analysis.sweep
     others = [one for one in sweep.measures if one != sweep.primary][:_OTHERS]
     lines = [*wrapped(f"{sweep.name}: {sweep.question}"), ""]
-    lines += [*terminal_lines(measure_table(analysis, sweep.primary, others)), ""]
-    for sentence in (*conclusions(analysis), legend(analysis)):
+    shown = measure_table(analysis, sweep.primary, others)
+    lines += [*terminal_lines(shown), ""]
+    letters = any(letter for row in shown.rows for cell in row.cells for letter in cell.letters)
+    for sentence in (*conclusions(analysis), *([legend(analysis)] if letters else [])):
         lines += wrapped(sentence)
     if uri in ("", str(page.parents[1])):
         return "\n".join([*lines, f"Report: {page}", ""])

@@ -18,7 +18,7 @@ from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from rank_core.trial.fold_model import pause_step
 from sweeps.plan.plan import Plan, PlannedCell, Trial
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import numbered, say
 from sweeps.search.search import Block, Decision, Known, Search
 from sweeps.store.checksums import read_checked
 from sweeps.store.rungs import Rung, best_on_dev, read_rung
@@ -225,7 +225,7 @@ class HalvingSearch(Search):
             what = f"{trial.cell.label} to epoch {self.schedule.epochs[number]}"
             return Block((*ground, trial), what)
         if trial.seed == first:
-            return Block(ground, f"{len(ground)} trial(s) with seed {first}")
+            return Block(ground, f"{numbered(len(ground), 'trial')} with seed {first}")
         return super().block(trial) if self.decision.final else None
 
     def left(self, trial: Trial) -> float:

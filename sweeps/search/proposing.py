@@ -20,6 +20,7 @@ from rank_core.seeding import derive
 from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
+from sweeps.plan.terminal import numbered
 from sweeps.search.sampler import Seen, propose
 from sweeps.search.search import Block, Decision, Known, Search, dev_values, source
 from sweeps.store.plan_description import described_cells
@@ -93,7 +94,7 @@ class ProposingSearch(Search):
         """A configuration with all its seeds: it is worth their mean."""
         cell = trial.cell
         trials = tuple(other for other in self.ahead if other.cell.cell == cell.cell)
-        return Block(trials, f"{len(trials)} trial(s) of {cell.label}")
+        return Block(trials, f"{numbered(len(trials), 'trial')} of {cell.label}")
 
     def begun(self) -> Mapping[str, Any]:
         """Without the configurations that lack a seed: nobody shall choose one for its luck."""

@@ -15,7 +15,7 @@ import pandas as pd
 from rank_core.stats.scopes import Floats
 from rank_core.trial.trial_result import Progress
 from sweeps.plan.plan import Plan, Trial
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import numbered, say
 from sweeps.store.checksums import read_scores
 from sweeps.store.plan_description import described_cells
 from sweeps.store.storage_retry import patient_read, patiently
@@ -137,7 +137,7 @@ class Search(ABC):
         """What begins with a trial that is ahead: all that is ahead with its seed, so that all
         cells end with equally many seeds. None: what that will be is not decided yet."""
         trials = tuple(other for other in self.ahead if other.seed == trial.seed)
-        return Block(trials, f"{len(trials)} trial(s) with seed {trial.seed}")
+        return Block(trials, f"{numbered(len(trials), 'trial')} with seed {trial.seed}")
 
     def left(self, trial: Trial) -> float:
         """How much of the whole trial is still to be computed when it is launched."""

@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
         if sweep.returncode:
             raise SystemExit(f"the sweep failed:\n{sweep.stdout}{sweep.stderr}")
         intervals = computed(Path(storage) / SWEEP / "python-docs")
-    slots = int(sweep.stdout.split(" slot(s)")[0].rsplit(maxsplit=1)[-1])
+    slots = int(sweep.stdout.split(" slot")[0].rsplit(maxsplit=1)[-1])
     sizes = [end - begin for begin, end in intervals]
     ideal = sum(sizes) / slots
     trials_wall = max(end for _, end in intervals) - min(begin for begin, _ in intervals)

@@ -90,7 +90,7 @@ def survive(chaos, server, start_sweep, storage):
         with start_sweep(storage, *WORDS, "--tracking-uri", server.address) as sweep:
             while sweep.process.poll() is None:
                 time.sleep(chaos.random.uniform(*PAUSE))
-                launched = "slot(s)" in sweep.text
+                launched = " slot" in sweep.text
                 if launched and chaos.kills.total() < KILLS and sweep.process.poll() is None:
                     chaos.strike(sweep.process, server)
             code = sweep.process.returncode

@@ -62,4 +62,4 @@ def test_a_trial_that_fills_the_memory_is_killed_and_the_sweep_goes_on(
     status, attempts = statuses(table)
     assert status == ["diverged"] * 8 and max(attempts) > 1
     assert "host memory, is run again" in text
-    assert "out of memory: 1 trial(s) side by side from now on" in text
+    assert "out of memory: 1 trial at a time from now on" in text

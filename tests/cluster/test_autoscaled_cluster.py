@@ -66,7 +66,7 @@ def test_a_sweep_starts_the_workers_that_it_needs(tmp_path: Path, shared: Path):
             timeout=500,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "on 2 slot(s)" in done.stdout
+        assert "on 2 slots" in done.stdout
         trials = pd.read_parquet(
             shared / "autoscaled" / "window_stride/python-docs" / "trials.parquet"
         )

@@ -13,10 +13,11 @@ from rank_core.stats.baselines import Slot
 from rank_core.stats.compare import Comparison, compare_pairs
 from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.runs import RunComparison
+from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import paired_t_test
 from sweeps.report.html import table_page
-from sweeps.report.notation import level_text, p_text, short_interval, short_signed, shortened
+from sweeps.report.notation import level_text, p_text, short_interval, short_signed
 from sweeps.report.reliability import comparison_limits
 from sweeps.report.results import json_text, paper_table, shared_results, table_files
 from sweeps.report.results_table import TIE_POLICY, average_text

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 
 from rank_core.cache import cache_root
 from sweeps.commands.doctor.finding import Finding
+from sweeps.plan.terminal import numbered
 from sweeps.store.trial_store import Store
 
 NAMED = ("torch", "transformers", "ray", "mlflow", "numpy", "pandas", "ir-measures")
@@ -80,7 +81,7 @@ def accelerators(
     """
     if visible:
         names = {torch.cuda.get_device_name(i) for i in range(visible)}
-        yield Finding("ok", f"{visible} GPU(s): {', '.join(sorted(names))}; CUDA {build}")
+        yield Finding("ok", f"{numbered(visible, 'GPU')}: {', '.join(sorted(names))}; CUDA {build}")
     if attached > visible and hidden is not None:
         yield Finding(
             "note",

@@ -16,6 +16,7 @@ from sweeps.commands.doctor.environment import nearest_existing
 from sweeps.commands.doctor.finding import Finding
 from sweeps.plan.options import cluster_address
 from sweeps.plan.secrets import redact_text
+from sweeps.plan.terminal import numbered
 from sweeps.tracking.client import connect
 from sweeps.tracking.uri import NONE, is_server, sqlite_file
 
@@ -90,7 +91,7 @@ def running_address() -> str | None:
 def node_findings(nodes: list[Node]) -> Iterator[Finding]:
     """What differs between nodes."""
     gpus = sum(node.gpus for node in nodes)
-    yield Finding("ok", f"Ray cluster of {len(nodes)} node(s), {gpus:g} GPU(s)")
+    yield Finding("ok", f"Ray cluster of {numbered(len(nodes), 'node')}, {numbered(gpus, 'GPU')}")
     for package in ("python", *COMPARED):
         versions: dict[str, list[str]] = {}
         for node in nodes:

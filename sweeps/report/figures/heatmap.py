@@ -12,10 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from rank_core.stats.compare import Comparison
+from sweeps.plan.terminal import shortened
 from sweeps.report.figures.figure import INK, WIDTH, Drawing, draw, new_figure, style
 from sweeps.report.grid import Grid, grids_of, reads_one_chunk
 from sweeps.report.load import Sweep
-from sweeps.report.notation import shortened, signed
+from sweeps.report.notation import signed
 from sweeps.report.summary import CellSummary
 
 _SOFT = LinearSegmentedColormap.from_list("soft", colormaps["RdBu"]([0.25, 0.5, 0.75]))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from matplotlib.axes import Axes
 
+from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import (
     BLUE,
@@ -18,7 +19,6 @@ from sweeps.report.figures.figure import (
     style,
 )
 from sweeps.report.load import Sweep
-from sweeps.report.notation import shortened
 from sweeps.store.trial_events import EVENTS, Reported, TrialEnded, read_lines
 from sweeps.store.trial_status import LOST, TrialStatus
 

@@ -11,9 +11,9 @@ from rank_core.seeding import generator
 from rank_core.stats.bootstrap import crossed_weights, replicated_means
 from rank_core.stats.compare import Comparison
 from rank_core.stats.matrix import ScoreMatrix
+from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import BLUE, GREY, INK, WIDTH, Shown, draw, new_figure, style
-from sweeps.report.notation import shortened
 from sweeps.report.search import left_after
 
 _NAMED = 8

@@ -108,10 +108,10 @@ def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun, leav
     for trial in trials:
         finish(store, ledger, trial, leave_result, dev=0.5)
     assert "go on" not in seen(store)
-    update_sweep_file(store.folder, stopped="2 trial(s) with seed 3 would end after the deadline")
+    update_sweep_file(store.folder, stopped="2 trials with seed 3 would end after the deadline")
     text = seen(store)
     line = line_of(text, "stopped")
-    assert line.split(maxsplit=1)[1] == "2 trial(s) with seed 3 would end after the deadline"
+    assert line.split(maxsplit=1)[1] == "2 trials with seed 3 would end after the deadline"
     assert "go on" in text and "the sweep stands still" in text
     with only_driver(store):
         assert "stopped" not in seen(store)

@@ -84,7 +84,7 @@ def test_a_deadline_holds_whole_blocks(run):
     ran, feed, end = run(Budget(deadline=NOW + 270))
     assert seeds_of(ran) == [1, 1, 2, 2] and end <= NOW + 270
     assert (
-        "2 trial(s) with seed 3" in feed.held_back and "deadline is in 1 min 10 s" in feed.held_back
+        "2 trials with seed 3" in feed.held_back and "deadline is in 1 min 10 s" in feed.held_back
     )
 
 
@@ -98,7 +98,7 @@ def test_a_budget_that_nothing_fits_in_is_refused_with_what_it_would_take(run):
     with pytest.raises(BadInput) as refused:
         run(Budget(device_hours=0.01))
     message = str(refused.value)
-    assert "2 trial(s) with seed 1 need about 0.0556 core-hours (up to 0.0676)" in message
+    assert "2 trials with seed 1 need about 0.0556 core-hours (up to 0.0676)" in message
     assert "0.01 of 0.01 are left" in message
     with pytest.raises(BadInput, match="the deadline is in 40 s"):
         run(Budget(deadline=NOW + 40))
@@ -149,7 +149,7 @@ def test_seeds_that_were_never_begun_leave_the_description(run):
     before = described(feed.search)
     said = note_held_back(feed, feed.search.store)
     assert described(feed.search) == before | {"seeds": [1, 2], "stopped": said}
-    assert before["seeds"] == [1, 2, 3, 4] and "2 trial(s) with seed 3" in said
+    assert before["seeds"] == [1, 2, 3, 4] and "2 trials with seed 3" in said
 
 
 def test_a_sweep_within_its_budget_is_described_as_planned(run):
@@ -170,7 +170,7 @@ def test_proposed_configurations_are_run_with_all_their_seeds_or_not_at_all(
     cells = {trial.cell.cell for trial in ran}
     assert len(cells) == num_cells and len(ran) == 3 * num_cells
     said = note_held_back(feed, search.store)
-    assert "3 trial(s) of MaxP" in said
+    assert "3 trials of MaxP" in said
     told = described(search)
     assert told["seeds"] == [1, 2, 3] and {one["cell"] for one in told["cells"]} == cells
     assert (told["search"]["proposed"], told["search"]["over"]) == (num_cells - 1, False)

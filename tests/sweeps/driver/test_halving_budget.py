@@ -89,7 +89,7 @@ def test_a_large_budget_changes_nothing(wide, tmp_path):
     [
         (265, {"": 1, "1": 9, "3": 2}, False, "to epoch 3"),
         (300, {"": 1, "1": 9, "3": 3}, False, "to epoch 9"),
-        (370, {"": 2, "1": 9, "3": 3}, True, "2 trial(s) with seed 2"),
+        (370, {"": 2, "1": 9, "3": 3}, True, "2 trials with seed 2"),
     ],
 )
 def test_it_stops_where_a_step_would_not_fit_and_the_same_command_goes_on(

@@ -382,5 +382,8 @@ def test_a_sample_of_the_queries_is_said_wherever_the_numbers_are(tmp_path: Path
     file["collection"] |= {"sampled_from": 400}
     (folder / "sweep.json").write_text(json.dumps(file))
     analysis, told = _told(folder)
-    assert words in told and f"Split {words}, S = 3 seeds" in analysis.caption
+    assert (
+        "(test, 40 sampled from its 400 queries)" in told
+        and f"Split {words}, S = 3 seeds" in analysis.caption
+    )
     assert f"40 queries of split {words}" in page(analysis, [])

@@ -140,7 +140,7 @@ NODE = Node("head", 1.0, 1, {"python": "3.11.7", "torch": "2.13.0", "ranksweep":
 def test_what_differs_between_nodes_is_named_with_the_node(change, level, words):
     worker = dataclasses.replace(NODE, name="worker", **change)
     first, *found = node_findings([NODE, worker])
-    assert first.level == "ok" and "2 node(s), 2 GPU(s)" in first.text
+    assert first.level == "ok" and "2 nodes, 2 GPUs" in first.text
     assert levels(found) == ([level] if level else [])
     assert all(words in one.text for one in found)
 

@@ -1,0 +1,34 @@
+"""Texts as a terminal shows them."""
+
+import pytest
+
+from sweeps.plan.terminal import about, numbered, shortened, wrapped
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 GPUs"), (0.5, "0.5 GPU"), (1, "1 GPU"), (2.0, "2 GPUs"), (1234567, "1,234,567 GPUs")],
+)
+def test_a_noun_follows_its_number(number, text):
+    assert numbered(number, "GPU") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "0 s"), (97, "2 min"), (3590, "1 h"), (7500, "2 h 5 min")]
+)
+def test_a_forecast_is_no_more_exact_than_it_is(seconds, text):
+    assert about(seconds) == text
+
+
+def test_a_long_label_keeps_its_beginning_and_more_of_its_end():
+    label = "PARADE-Transformer pretrained 477/477"
+    assert shortened(label, 40) == label
+    assert shortened(label, 20) == "PARADE-T…ned 477/477" and len(shortened(label, 20)) == 20
+    assert [len(shortened(label, columns)) for columns in range(1, 38)] == list(range(1, 38))
+
+
+def test_further_lines_stand_below_the_text(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    first, second = wrapped("trials      " + "word " * 20).splitlines()
+    assert first.startswith("trials      word") and second.startswith(" " * 12 + "word")
+    assert wrapped("[1/2] " + "word " * 20, 6).splitlines()[1].startswith(" " * 6 + "word")
