@@ -32,6 +32,7 @@ from sweeps.plan.command_line import Parser, check_writable
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.store.checksums import read_checked
 from sweeps.store.opened_sweep import opened
+from sweeps.store.storage_retry import answered
 from sweeps.store.trial_status import USED
 
 
@@ -80,7 +81,8 @@ def main(argv: Sequence[str]) -> int:
         found = derive(store.folder, asked)
         markdown, table = write_derived(found, out)
         if not given.out:
-            store.push(*(f"report/{path.name}" for path in (markdown, table)))
+            changed = [f"report/{path.name}" for path in (markdown, table)]
+            answered(store, lambda: store.push(*changed))
     print(derived_text(found), end="")
     print(f"Tables: {given.out or f'{store.uri}/report'}/{markdown.name}, {table.name}")
     return 0

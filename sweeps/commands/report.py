@@ -8,6 +8,7 @@ from sweeps.plan.command_line import Parser, check_writable
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import write_report
 from sweeps.store.opened_sweep import opened
+from sweeps.store.storage_retry import answered
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,6 +23,7 @@ def main(argv: Sequence[str]) -> int:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
         report = write_report(store.folder, command, uri="" if given.out else store.uri, out=out)
-        store.push(*(() if given.out else ("report",)), ACCESS_FILE)
+        changed = (*(() if given.out else ("report",)), ACCESS_FILE)
+        answered(store, lambda: store.push(*changed))
     print(report.text, end="")
     return 0
