@@ -27,7 +27,7 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
     letters = any(letter for row in shown.rows for cell in row.cells for letter in cell.letters)
     for sentence in (*conclusions(analysis), *([legend(analysis)] if letters else [])):
         lines += wrapped(sentence)
-    if uri in ("", str(page.parents[1])):
+    if uri in ("", str(page.absolute().parents[1])):
         return "\n".join([*lines, f"Report: {page}", ""])
     return "\n".join([*lines, f"A copy to open: {page}", f"Report: {uri}/report/index.html", ""])
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rank_core.errors import BadInput
 from rank_core.files import write_json
 from rank_core.seeding import derive
 from sweeps.plan.experiment import Settings
@@ -161,7 +162,16 @@ class ProposingSearch(Search):
 
     def _read(self) -> list[Any]:
         path = self.store.pull_file(self._path)
-        return list(json.loads(path.read_text())["proposals"]) if path.exists() else []
+        if not path.exists():
+            return []
+        try:
+            proposals = json.loads(path.read_bytes())["proposals"]
+            return [{"point": dict(one["point"])} for one in proposals]
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(
+                f"{path} must hold the proposals of this search; move it away, and the same "
+                "command proposes anew by what has ended"
+            ) from None
 
     def _write(self) -> None:
         """All proposals, those of an earlier command for more configurations included."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rank_core.errors import BadInput
 from rank_core.files import atomic_write
 from sweeps.store.storage_retry import patient_read, patiently
 from sweeps.store.trial_store import Store
@@ -64,9 +65,16 @@ def read_rung(store: Store, name: str, epochs: int) -> Rung | None:
 
     def read() -> Rung | None:
         try:
-            return Rung(**json.loads(store.fs.cat_file(path)))
+            content = store.fs.cat_file(path)
         except FileNotFoundError:
             return None
+        try:
+            return Rung(**json.loads(content))
+        except (ValueError, TypeError):
+            raise BadInput(
+                f"{path} must hold what a trial had reached at its rung; move it away, and the "
+                "trial goes on from its checkpoint"
+            ) from None
 
     return patient_read(store, read)
 

@@ -73,6 +73,7 @@ class SweepFile:
 REQUIRED = tuple(one.name for one in fields(SweepFile) if one.default is MISSING
                  and one.default_factory is MISSING)  # fmt: skip
 _TEXTS = ("measures", "swept", "deterministic")
+_NUMBERS = ("coverage", "encoder_tokens_per_document")  # of a cell
 _TABLES = ("baselines", "collection", "backbone", "first_stage", "confirms", "search", "versions")
 
 
@@ -143,11 +144,11 @@ def _typed(path: str, name: str, value: Any) -> Any:
             return tuple(value)
         wanted = f"a list of {'whole numbers' if kind is int else 'texts'}"
     elif name in _TABLES:
-        if isinstance(value, dict):
+        if _is_table(name, value):
             return value
-        wanted = "an object"
+        wanted = f"an object as the sweep wrote its {name}"
     elif name in ("alpha", "rope", "schema_version"):
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if _is_number(value):
             return value
         wanted = "a number"
     elif name == "paired_seeds":
@@ -168,6 +169,27 @@ def _is_cell(value: Any) -> bool:
         and isinstance(value.get("label", ""), str)
         and isinstance(value.get("group", ""), str)
         and isinstance(value.get("settings", {}), dict)
+        and all(_is_number(value.get(name) or 0) for name in _NUMBERS)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_table(name: str, value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    if name == "search":
+        standings = value.get("standings", [])
+        return isinstance(standings, list) and all(
+            isinstance(one, dict) and isinstance(one.get("cell"), str) and "left_after" in one
+            for one in standings
+        )
+    if name == "first_stage":
+        return all(map(_is_number, value.values()))
+    return name not in ("baselines", "versions") or all(
+        isinstance(one, str) for one in value.values()
     )
 
 

@@ -16,6 +16,7 @@ from sweeps.report.reliability import assess
 from sweeps.report.search import search_sentences, standings
 from sweeps.report.sections.section import Findings
 from sweeps.report.terminal import terminal_text
+from sweeps.store.checksums import COSTS
 from sweeps.store.trial_store import Store
 from tests.sweeps.report.test_load import FIVE, write_sweep
 
@@ -141,6 +142,8 @@ def test_a_confirmation_counts_all_that_competed(folder):
         run = folder / "runs" / f"{cell}-seed1"
         run.mkdir(parents=True, exist_ok=True)
         (run / "config.json").write_text(json.dumps({"seed": 1}))
+        result = {"status": "done"} | dict.fromkeys(COSTS, 1)
+        (run / "result.json").write_text(json.dumps(result))
     shortlist = choose(Store(str(folder.parent), folder.name))
     assert shortlist.winner.cell == NAMES[4] and shortlist.num_candidates == 4
 

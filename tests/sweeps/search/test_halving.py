@@ -128,6 +128,9 @@ def test_the_first_word_of_a_rung_stands(tmp_path, kind):
     leave_rung(store, "cell-seed1", replace(rung, dev=0.5))
     assert read_rung(store, "cell-seed1", 1) == rung
     assert read_rung(store, "cell-seed1", 3) is None
+    store.fs.pipe_file(f"{store.root}/rungs/cell-seed1-epoch1.json", b"{")
+    with pytest.raises(BadInput, match=r"epoch1\.json must hold what a trial had reached"):
+        read_rung(store, "cell-seed1", 1)
     assert rung.text() == "after 1 of 9 epochs, dev nDCG@10 0.250"
 
 

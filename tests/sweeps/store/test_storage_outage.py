@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from rank_core.errors import BadInput
 from sweeps.search import proposing
 from sweeps.search.make import make_search
 from sweeps.store import storage_retry as patience
@@ -182,3 +183,6 @@ def test_a_proposal_is_kept_before_it_is_launched_however_long_that_takes(
     [path] = (share / "window_stride").glob("search-*.json")
     kept = {one["cell"] for one in json.loads(path.read_text())["proposals"]}
     assert len(kept) == 4 and kept < wanted
+    path.write_text("[")
+    with pytest.raises(BadInput, match=rf"{path} must hold the proposals of this search"):
+        make_search(plan, lambda trial: None, store)

@@ -35,7 +35,7 @@ def test_a_description_reads_back_as_it_was_written(tmp_path):
 
 def test_what_is_found_out_later_is_added_once(tmp_path):
     SWEEP.write(tmp_path)
-    search = {"name": "race", "standings": ({"cell": "b"},)}
+    search = {"name": "race", "standings": ({"cell": "b", "left_after": None},)}
     assert update_sweep_file(tmp_path, stopped="the budget", search=search)
     assert not update_sweep_file(tmp_path, search=search)
     assert read_sweep_file(tmp_path).stopped == "the budget"
@@ -87,6 +87,10 @@ def test_a_file_that_is_none_is_refused(content, message):
         ("paired_seeds", 1, "paired_seeds must be true or false"),
         ("experiment", 7, "experiment must be a text, got 7"),
         ("search", [], "search must be an object"),
+        ("search", {"standings": [7]}, "search must be an object as the sweep wrote its search"),
+        ("first_stage", {"P@5": "x"}, "first_stage must be an object as the sweep wrote"),
+        ("baselines", {"b": 1}, "baselines must be an object"),
+        ("cells", [{"cell": "a", "coverage": "x"}], "cells must be a list of cells"),
         ("confirms", {"sweep": "x"}, "confirms must name"),
         ("baseline", "z", "baseline must be one of cells, got 'z'; known: a, b"),
         ("baselines", {"b": "z"}, "baselines must map cells to cells, got 'z'"),
