@@ -50,7 +50,14 @@ def relevant_spans(path: Path, collection: Collection) -> Iterator[tuple[str, st
                 if not 0 <= start <= end <= len(text):
                     raise ValueError(f"{start} to {end} of {len(text)} characters")
                 yield query_id, doc_id, start, end
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             raise BadInput(
                 f"{path}:{number}: a line must place a relevant passage in its document: "
                 f"{type(error).__name__} {error}"

@@ -47,10 +47,15 @@ class Goal:
     def __post_init__(self) -> None:
         check_probability("alpha", self.alpha)
         check_probability("power", self.power)
-        if self.delta <= 0 or self.family_size < 1:
+        if not 0 < self.delta < math.inf or self.family_size < 1:
             raise BadInput(
                 "delta > 0 and family_size >= 1 must hold, "
                 f"got delta={self.delta}, family_size={self.family_size}"
+            )
+        if not self.alpha / self.family_size > 1e-12:
+            raise BadInput(
+                "alpha / family_size > 1e-12 must hold, "
+                f"got alpha={self.alpha}, family_size={self.family_size}"
             )
 
 

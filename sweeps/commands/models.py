@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--profile", metavar="NAME", help="one of " + ", ".join(PROFILES))
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     arguments = parser.parse_args(argv)
-    if arguments.profile:
+    if arguments.profile is not None:
         stated = profile(arguments.profile)
         print(json.dumps(asdict(stated), indent=1) if arguments.json else profile_text(stated))
         return 0

@@ -73,6 +73,7 @@ def _sweep(
         shortlist.check(plan)
     else:
         store = store.of(plan.inputs.collection)
+    _check_left(plan, store)
     if options.dry_run:
         _dry_run(plan, store, options)
         return DONE
@@ -84,6 +85,17 @@ def _sweep(
         table = TrialTable(store)
         with table.kept():
             return _drive(plan, store, table, options, argv, tracking_uri)
+
+
+def _check_left(plan: Plan, store: Store) -> None:
+    """A finished trial is not run again for files that nobody asked for when it ran."""
+    if lacking := store.lacking(plan.trials()):
+        name, files = next(iter(lacking.items()))
+        raise BadInput(
+            f"finished trials that have not kept {', '.join(files)}, as the settings now ask: "
+            f"{len(lacking)}. To run them again, take another --storage or remove their folders, "
+            f"such as {store.root}/runs/{name}"
+        )
 
 
 def _check_storage(store: Store, options: Options) -> None:

@@ -6,13 +6,14 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from errno import ENAMETOOLONG
 from inspect import cleandoc
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any, NoReturn
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, shown
 
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: nobody reads the output any more
 
@@ -56,6 +57,11 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             raise  # a socket's
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left at its end
         return UNREAD
+    except OSError as error:
+        if error.errno != ENAMETOOLONG:
+            raise
+        print(f"error: no file has so long a name: {shown(error.filename)}", file=sys.stderr)
+        return BAD_INPUT
 
 
 def _output_is_unread() -> bool:

@@ -111,6 +111,8 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
         described = json.loads(content)
     except UnicodeDecodeError:
         raise BadInput(f"{path}: must be UTF-8 text") from None
+    except RecursionError:
+        raise BadInput(f"{path}: not valid JSON: too many brackets") from None
     except json.JSONDecodeError as error:
         raise BadInput(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from None
     if not isinstance(described, dict):

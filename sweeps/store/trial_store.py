@@ -54,7 +54,7 @@ class Store:
             raise BadInput("--storage must be a folder or a URI such as s3://bucket/path, got ''")
         scheme = storage.partition("://")[0] if "://" in storage else "file"
         try:
-            if scheme not in SCHEMES:
+            if scheme not in SCHEMES or "::" in storage:
                 raise ValueError(f"unknown scheme; known: {', '.join(SCHEMES)}")
             self.fs, root = fsspec.core.url_to_fs(storage)
         except Exception as error:  # every filesystem has its own kinds
@@ -196,6 +196,17 @@ class Store:
             if trial.name in there
             and all(self.fs.exists(f"{there[trial.name]}/{file}") for file in _left(trial))
         }
+
+    def lacking(self, trials: Iterable["Trial"]) -> dict[str, list[str]]:
+        """{finished trial: files that the settings ask for and it has not left}; the settings may
+        have come later, because they are no part of a trial's name."""
+        wanted = {trial.name: _left(trial) for trial in trials}
+        finished = self.finished() if any(wanted.values()) else set()
+        lacking = {
+            name: [f for f in wanted[name] if not self.fs.exists(f"{self.root}/runs/{name}/{f}")]
+            for name in finished & wanted.keys()
+        }
+        return {name: files for name, files in sorted(lacking.items()) if files}
 
     def adopt(self, trials: Iterable["Trial"]) -> set[str]:
         """Takes over those that are adoptable, not here yet and whole; returns their names."""

@@ -27,6 +27,7 @@ from rank_core.seeding import generator
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)  # words
 NUM_QUERIES, NUM_DOCUMENTS = 50, 100  # of each length, in each split
 MIN_LENGTH = 64
+MAX_LENGTH = 100_000
 SEED = 2024
 RECIPE_VERSION = 1  # raised when the code gives other texts
 TASKS = ("needle", "passkey")
@@ -99,9 +100,11 @@ def load_task(name: str) -> Collection:
             f"a task must be {' or '.join(TASKS)} or one of them -LENGTH, found {name!r}"
         )
     task = match[1]
-    lengths = (int(match[2]),) if match[2] else LENGTHS
+    lengths = (int(match[2][:20]),) if match[2] else LENGTHS
     if min(lengths) < MIN_LENGTH:
         raise BadInput(f"length >= {MIN_LENGTH} words must hold, got {name}")
+    if max(lengths) > MAX_LENGTH:
+        raise BadInput(f"length <= {MAX_LENGTH:,} words must hold, got {name}")
     recipe = json.dumps([RECIPE_VERSION, task, lengths, SEED, NUM_QUERIES, NUM_DOCUMENTS])
     key = f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     folder = cached_directory("collections", key, lambda folder: _build(folder, task, lengths))

@@ -15,6 +15,7 @@ from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.settings.config import TrialConfig
+from sweeps.driver.sweep import _check_left
 from sweeps.store.checksums import COSTS, seal
 from sweeps.store.sweep_file import Cell, SweepFile
 from sweeps.store.trial_events import EVENTS, append_lines
@@ -278,3 +279,19 @@ def test_checkpoints_are_where_every_node_sees_them_and_can_be_dropped(storage, 
         for name in ("a-seed1", "b-seed1")
     ]
     assert left == [0, 1]
+
+
+def test_a_finished_trial_that_lacks_what_is_asked_now_is_named(tmp_path, plan_of, leave_result):
+    plan = plan_of("--num-seeds", "1", "chunking.window=32", "training.keep_weights=true")
+    store = Store(str(tmp_path / "s"), "ws")
+    store.open()
+    names = [trial.name for trial in plan.trials()]
+    assert store.lacking(plan.trials()) == {}
+    for name in names:
+        leave_result(store, name)
+    assert store.lacking(plan.trials()) == {name: ["weights.safetensors"] for name in names}
+    (store.folder / "runs" / names[0] / "weights.safetensors").write_bytes(b"w")
+    assert list(store.lacking(plan.trials())) == names[1:]
+    with pytest.raises(BadInput, match=r"not kept weights.safetensors, as the settings now ask: 1"):
+        _check_left(plan, store)
+    assert store.lacking(plan_of("--num-seeds", "1", "chunking.window=32").trials()) == {}
