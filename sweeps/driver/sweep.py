@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 from rank_core.errors import BadInput
+from rank_core.models import model_class
+from rank_core.models.list_rankers import ListRanker
 from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
 from sweeps.driver.confirmation import (
     Shortlist,
@@ -89,7 +91,12 @@ def _sweep(
 
 def _check_left(plan: Plan, store: Store) -> None:
     """A finished trial is not run again for files that nobody asked for when it ran."""
-    if lacking := store.lacking(plan.trials()):
+    trained = [
+        trial
+        for trial in plan.trials()
+        if not issubclass(model_class(trial.cell.config.model.name), ListRanker)  # has no weights
+    ]
+    if lacking := store.lacking(trained):
         name, files = next(iter(lacking.items()))
         raise BadInput(
             f"finished trials that have not kept {', '.join(files)}, as the settings now ask: "

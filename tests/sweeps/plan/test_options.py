@@ -47,7 +47,6 @@ def test_a_confirmation_takes_fresh_seeds_unless_some_are_given():
 @pytest.mark.parametrize(
     "words",
     [
-        ["--collection", "woods"],
         ["--backbone", "tiny"],
         ["--model", "sump"],
         ["--smoke-test"],

@@ -292,6 +292,6 @@ def test_a_finished_trial_that_lacks_what_is_asked_now_is_named(tmp_path, plan_o
     assert store.lacking(plan.trials()) == {name: ["weights.safetensors"] for name in names}
     (store.folder / "runs" / names[0] / "weights.safetensors").write_bytes(b"w")
     assert list(store.lacking(plan.trials())) == names[1:]
-    with pytest.raises(BadInput, match=r"not kept weights.safetensors, as the settings now ask: 1"):
+    with pytest.raises(BadInput, match=r"not kept weights.safetensors, as the settings now ask: 2"):
         _check_left(plan, store)
     assert store.lacking(plan_of("--num-seeds", "1", "chunking.window=32").trials()) == {}
