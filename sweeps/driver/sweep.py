@@ -64,9 +64,10 @@ def _sweep(
     shortlist: Shortlist | None = None,
 ) -> int:
     """`store` is the confirmation's own, or the experiment's."""
-    tracking_uri = options.tracking_uri or default_tracking_uri(store)
+    given = options.tracking_uri
+    tracking_uri = default_tracking_uri(store) if given is None else given
     check_tracking_uri(tracking_uri)
-    if options.tracking_uri:
+    if given is not None:
         check_database(tracking_uri)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
     if plan.search.kind.proposes:

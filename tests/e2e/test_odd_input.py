@@ -305,7 +305,7 @@ def storages(bench: Bench) -> None:
         "file://{v}", "{v}://x", "dir::{v}", "simplecache::{v}", "github://{v}", "filecache://{v}",
     )  # fmt: skip
     text = bench.rng.choice(forms).replace("{v}", value)
-    bench.sweep("--storage", text, hopeless=text in NEVER or "\0" in text)
+    bench.sweep("--storage", text, hopeless=not text or "\0" in text)
 
 
 @case
@@ -317,7 +317,7 @@ def tracking(bench: Bench) -> None:
         "file://{v}", "{v}://x", "databricks", "uc:{v}", "mysql://u:{v}@h/d",
     )  # fmt: skip
     text = bench.rng.choice(forms).replace("{v}", value).replace("{c}", str(bench.collection))
-    bench.sweep("--tracking-uri", text, hopeless=text in NEVER or "\0" in text or "/proc/" in text)
+    bench.sweep("--tracking-uri", text, hopeless=not text or "\0" in text or "/proc/" in text)
 
 
 @case
@@ -346,7 +346,8 @@ def compare(bench: Bench) -> None:
 
 def _names(words: list[str]) -> tuple[str, ...]:
     """What `--out` may make."""
-    text = " ".join(words).partition("--out")[2].strip(" =").partition("/")[0]
+    text = words[-1].removeprefix("--out=") if words and "--out" in words[0] else ""
+    text = text.lstrip("/").partition("/")[0]
     return (text,) if text.strip() and text.strip() not in (".", "..") else ()
 
 
