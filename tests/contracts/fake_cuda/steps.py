@@ -1,0 +1,105 @@
+"""One scoring and one training step of models on a GPU that computes nothing.
+
+LD_PRELOAD=LIBRARY python -m tests.contracts.fake_cuda.steps BACKBONE NAME ... prints a line of JSON
+for each model: its launches, and what went wrong. LIBRARY is fake_cuda.cpp, compiled.
+"""
+
+import json
+import sys
+
+import numpy as np
+import torch
+import torch.cuda.amp.common
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from rank_core.encoders.backbones import resolve_backbone
+from rank_core.models import model_class
+from rank_core.models.build import build_model
+from rank_core.ranking.encode import Work, score_documents
+from rank_core.settings.config import TrialConfig
+from rank_core.training.optimizer import build_optimizer
+
+# What autocast asks the CUDA runtime.
+torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+torch.cuda.is_bf16_supported = lambda *_, **__: True
+DEVICE = torch.device("cuda", 0)
+SETTINGS = {"chunking.window": 20, "chunking.stride": 10, "chunking.max_document_tokens": 60}
+NO_KERNEL = {
+    *("view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "select", "detach"),
+    *("unsqueeze", "squeeze", "alias", "split", "split_with_sizes", "unbind", "as_strided"),
+    *("_reshape_alias", "reshape", "unflatten", "chunk", "diagonal", "lift_fresh", "empty"),
+    *("empty_like", "empty_strided", "new_empty", "new_empty_strided", "is_same_size", "view_as"),
+}
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations that a GPU would run as a kernel."""
+
+    number = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        if name == "_local_scalar_dense":  # no value is there; any one takes the code further
+            return False if args[0].dtype == torch.bool else 1
+        result = function(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, result)) if isinstance(x, torch.Tensor)]
+        on_gpu = any(x.device == DEVICE for x in tensors)
+        self.number += on_gpu and name not in NO_KERNEL
+        return result
+
+
+def step(name: str, backbone_folder: str, *, train: bool) -> int:
+    """Launches of a step over documents of one to five chunks."""
+    backbone = resolve_backbone(backbone_folder)
+    config = TrialConfig().override(
+        {"model.name": name, "model.backbone": backbone_folder} | SETTINGS
+    )
+    model = build_model(config, backbone, init_seed=1)
+    rng = np.random.default_rng(0)
+    texts = {f"d{n}": rng.integers(5, 100, n).astype(np.int32) for n in (1, 13, 20, 34, 55, 60)}
+    pairs = model_class(name).reader(config, backbone, texts)
+    query = rng.integers(5, 100, 6).astype(np.int32)
+    documents = [pairs.chunks(query, doc_id) for doc_id in texts]
+    launches = Launches()
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.set_grad_enabled(train):
+        model = model.to(DEVICE).train(train)
+        optimizer = build_optimizer(model, config.training) if train else None
+        with launches:
+            score_B = score_documents(
+                model, pairs, documents, batch_tokens=400, autocast=torch.bfloat16, work=Work()
+            )
+            if optimizer:
+                score_B.sum().backward()
+                optimizer.step()
+    assert score_B.device == DEVICE
+    return launches.number
+
+
+def planted(name: str) -> None:
+    """Makes a model put its weights on one device and look for them on another."""
+    kind = model_class(name)
+    score = kind.score
+    kind.score = lambda self, cls_H: score(self, cls_H) + torch.ones(len(cls_H))
+
+
+def main() -> None:
+    """Prints one line for each model; a planted mistake in those that are called NAME!."""
+    _, folder, *names = sys.argv
+    for name in names:
+        told: dict[str, object] = {"model": name}
+        if name.endswith("!"):
+            planted(name[:-1])
+        for train in (False, True):
+            try:
+                told["training" if train else "scoring"] = step(
+                    name.strip("!"), folder, train=train
+                )
+            except Exception as error:
+                told["error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()
