@@ -175,7 +175,8 @@ def _table(path: Path, required: tuple[str, ...], command: str) -> pd.DataFrame:
             f"found: {', '.join(map(str, table.columns))}; {remedy}"
         )
     for name, kind in _KINDS.items():
-        if name in required and table[name].dtype.kind not in kind:
+        # Of a table without rows no type is known.
+        if name in required and len(table) and table[name].dtype.kind not in kind:
             raise BadInput(
                 f"{path}: {name} must be a column of numbers, got {table[name].dtype}; {remedy}"
             )

@@ -145,7 +145,7 @@ def test_a_proposal_is_worth_the_mean_over_its_seeds(plan_of, tmp_path):
 
 
 def test_a_lost_trial_takes_its_configuration_out_of_the_race_and_stays_wanted(race_plan, tmp_path):
-    best = [cell.cell for cell in race_plan.cells if cell.config.chunking.window == 16][-1]
+    best = next(cell.cell for cell in race_plan.cells if cell.config.chunking.window == 16)
     lost = f"{best}-seed3"
     search = Player(tmp_path, race_plan, good_small_windows, lost=frozenset({lost})).play()
     assert lost in names(search)  # so the command ends with a failed trial

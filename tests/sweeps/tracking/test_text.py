@@ -12,9 +12,9 @@ RR RR@10 RR(rel=2)@10 RR(rel=2) R@10 R@100 R(rel=2)@100 R(rel=2)@10 AP AP@100 AP
 P@1 P@10 P(rel=2)@10 P(rel=2,judged_only=True)@10 Judged@20 Judged@10 Rprec Rprec(rel=2)
 Success@5 Success(rel=2)@5 Bpref Bpref(rel=2) RBP(p=0.8) RBP(p=0.85) RBP(rel=1) ERR@10 Accuracy@10
 alpha_nDCG@20 alpha_DCG@20 alpha_nDCG(alpha=0.3)@20 SetF(beta=0.5) SetF SetP SetR SetAP infAP
-P_IA@10 AP_IA ERR_IA@10 IPrec@0.1 IPrec@0.2 NumQ NumRel NumRet NumRet(rel=1) INST(T=0.5) INST(T=1.0)
-INSQ(T=1.0) BPM(T=1,max_rel=4) SDCG@10 Compat(p=0.95) NERR8@10 NERR9@10 StRecall@5 NRBP nNRBP
-nERR_IA@10
+P_IA@10 AP_IA ERR_IA@10 IPrec@0.1 IPrec@0.2 NumQ NumRel NumRet NumRet(rel=1) INST(T=0.5,max_rel=1)
+INST(T=1.0,max_rel=1) INSQ(T=1.0,max_rel=1) BPM(T=1.0,max_rel=4)@10 SDCG(max_rel=2)@10
+Compat(p=0.95) NERR8(max_rel=2)@10 NERR9(max_rel=2)@10 StRecall@5 NRBP nNRBP nERR_IA@10
 """.split()
 
 
