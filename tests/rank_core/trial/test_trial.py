@@ -15,6 +15,7 @@ from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput, Diverged
 from rank_core.evaluate import per_query
+from rank_core.ranking.scorer import evaluated_queries
 from rank_core.settings.config import TrialConfig
 from rank_core.trial import fold_model
 from rank_core.trial.trial import Progress, TrialResult, run_trial, trial_streams
@@ -195,10 +196,13 @@ def test_without_dropout_the_size_of_a_micro_batch_changes_no_number(small_trial
 
 def test_evaluating_less_does_not_move_the_training(small_trial, done, tmp_path):
     less = {"training.num_epochs": 3, "evaluation.max_test_queries": 2, "evaluation.depth": 3}
-    progress, _ = finish(small_trial.override(less | {"evaluation.depth": 6}), tmp_path)
+    config = small_trial.override(less | {"evaluation.depth": 6})
+    progress, _ = finish(config, tmp_path)
     losses = [[p.loss for news in some for p in news.curve] for some in (progress, done[1])]
     assert losses[0] == losses[1]
-    assert set(read_run(tmp_path / "test.run.gz")) == {"test-0", "test-1"}
+    collection = load_collection(config.collection)
+    evaluated = evaluated_queries(collection, "test", config.evaluation)
+    assert list(read_run(tmp_path / "test.run.gz")) == evaluated and len(evaluated) == 2
 
 
 @pytest.mark.parametrize("max_steps", [1, 4])

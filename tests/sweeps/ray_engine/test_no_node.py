@@ -30,7 +30,8 @@ def clock(attempts, monkeypatch):
 
 
 def lines(attempts):
-    return attempts.monitor.out.getvalue().splitlines()
+    """What was printed, lines that go on in the next one put together."""
+    return attempts.monitor.out.getvalue().replace("\n      ", " ").splitlines()
 
 
 def test_a_dead_ray_of_this_machine_is_noticed_at_once(attempts, clock, monkeypatch):
