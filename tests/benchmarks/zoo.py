@@ -45,17 +45,23 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
     "firstp": FIRST_WINDOW,
     "longp": FIRST_WINDOW,
     "qds": FIRST_WINDOW,
-    "randp": ({**PASSAGES, **CONTRASTIVE}, "one window in seven is relevant: chance is its limit"),
+    "randp": (
+        {**PASSAGES, **CONTRASTIVE, "chunking.window": 96, "chunking.stride": 96},
+        "of seven windows one is relevant, which is chance; most passages are one window of 96",
+    ),
     "parade-max": ({"training.num_epochs": 5}, "slower than its kin"),
     "parade-late-interaction": (
-        {**PASSAGES, "model.interaction": "tiny"},
+        {**PASSAGES, "model.interaction": "tiny", "model.quirks": ("own-special",)},
         "two random encoders learn no matching from 396 queries; the paper's are pre-trained",
     ),
     "mores": (
-        {**PASSAGES, **CONTRASTIVE, "model.backbone": STACKED},
+        {**PASSAGES, **CONTRASTIVE, "model.backbone": STACKED, "training.num_epochs": 1},
         "with two layers it has one block, whose [CLS] cannot see what other query tokens found",
     ),
-    "bi-encoder": ({**PASSAGES, **CONTRASTIVE}, "its paper's loss; vectors of whole passages"),
+    "bi-encoder": (
+        {**PASSAGES, **CONTRASTIVE, "training.backbone_learning_rate": 1e-4},
+        "its paper's loss, and a lower rate: at 3e-4 it learns which passages were relevant",
+    ),
     "keyb": KEY_BLOCKS,
     "keyb-parade": KEY_BLOCKS,
 }
