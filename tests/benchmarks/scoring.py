@@ -106,7 +106,7 @@ def plain(encoder: nn.Module, model: Ranker, pairs: Pairs, work: Work) -> Scores
         for first in range(0, len(chunks), PLAIN_BATCH):
             some = chunks[first : first + PLAIN_BATCH]
             work.add([len(chunk) for chunk in some])
-            ids, mask, types, _ = pairs.encoder.layout(some)
+            ids, mask, types, *_ = pairs.encoder.layout(some)
             output = encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)
             scores.append(model.score(output.last_hidden_state[:, 0]))
     return torch.cat(scores).numpy()
