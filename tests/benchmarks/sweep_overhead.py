@@ -67,7 +67,8 @@ def main(argv: Sequence[str]) -> None:
         wall = time.perf_counter() - start
         if sweep.returncode:
             raise SystemExit(f"the sweep failed:\n{sweep.stdout}{sweep.stderr}")
-        intervals = computed(Path(storage) / SWEEP / "python-docs")
+        [file] = (Path(storage) / SWEEP).glob("*/sweep.json")  # of its only collection
+        intervals = computed(file.parent)
     slots = int(sweep.stdout.split(" slot")[0].rsplit(maxsplit=1)[-1])
     sizes = [end - begin for begin, end in intervals]
     ideal = sum(sizes) / slots
