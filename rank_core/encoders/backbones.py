@@ -25,7 +25,7 @@ from rank_core.encoders.backbone_types import (
     marks_of,
     max_input_tokens,
 )
-from rank_core.encoders.fast_paths import use_own_attention
+from rank_core.encoders.cpu.packed_layers import use_own_attention
 from rank_core.errors import BadInput
 
 VOCABULARY_FILES = (

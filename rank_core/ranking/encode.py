@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches
-from rank_core.encoders.fast_paths import packed
+from rank_core.encoders.cpu.packed_layers import packed
 from rank_core.models.ranker import Ranker, pad_chunks
 
 Document = Sequence[Chunk]

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rank_core.encoders import fast_paths
+from rank_core.encoders.cpu import packed_layers
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
 from rank_core.models.build import build_model
@@ -102,7 +102,7 @@ def counted(name, backbone, settings=None, *, train):
 @pytest.fixture(autouse=True)
 def code_of_a_gpu(monkeypatch):
     """Weights are packed on CPUs only."""
-    monkeypatch.setattr(fast_paths, "can_pack", lambda *_: False)
+    monkeypatch.setattr(packed_layers, "can_pack", lambda *_: False)
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["scoring", "training"])

@@ -8,8 +8,8 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModel
 
-from rank_core.encoders import fast_paths
-from rank_core.encoders.fast_paths import SAME_LAYERS, only_cls, packed
+from rank_core.encoders.cpu import packed_layers
+from rank_core.encoders.cpu.packed_layers import SAME_LAYERS, only_cls, packed
 from rank_core.machine import versions
 
 HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -111,8 +111,8 @@ def test_a_copy_computes_with_its_own_parameters():
 @pytest.mark.parametrize("lengths", [(12, 4, 9, 12, 1), (7, 7, 7)])
 @pytest.mark.parametrize("model_type", SAME_LAYERS)
 def test_cls_is_that_of_the_layers_as_they_are(model_type, lengths, dtype, monkeypatch):
-    monkeypatch.setattr(fast_paths, "BLOCK_TOKENS", 24)  # two rows at once, the last one alone
-    monkeypatch.setattr(fast_paths, "SCORE_BYTES", 1)
+    monkeypatch.setattr(packed_layers, "BLOCK_TOKENS", 24)  # two rows at once, the last one alone
+    monkeypatch.setattr(packed_layers, "SCORE_BYTES", 1)
     model, inputs = encoder(model_type), batch(lengths)
     expected = as_it_is(model, inputs)
     assert expected.std() > 0.5

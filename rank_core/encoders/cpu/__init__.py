@@ -1,0 +1,1 @@
+"""What CPUs compute otherwise than transformers, each path behind a measurement."""
