@@ -1,1 +1,1 @@
-"""Backbones: every kind of encoder, its fast paths, and the small encoders made on first use."""
+"""Backbones: every kind of encoder, its own fast forward passes, and the small ones made on use."""

@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from rank_core.encoders import tiny
 from rank_core.encoders.alibi import AlibiConfig, load_alibi
+from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import (
     Backbone,
     backbone_type,
@@ -25,7 +26,6 @@ from rank_core.encoders.backbone_types import (
     marks_of,
     max_input_tokens,
 )
-from rank_core.encoders.cpu.packed_layers import use_own_attention
 from rank_core.errors import BadInput
 
 VOCABULARY_FILES = (

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder
-from rank_core.encoders.cpu.packed_layers import only_cls
+from rank_core.encoders.cls_only import only_cls
 from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.cpu.packed_layers import SAME_LAYERS
+from rank_core.encoders.cls_only import SAME_LAYERS
 from rank_core.models.ranker import Ranker, layer_states
 from rank_core.models.readers import ApartPairs, first_rows
 from rank_core.settings.config import Model

@@ -17,7 +17,7 @@ from rank_core.chunking.cogltx import NO_MARK, mark_costs
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.encoders.cpu.packed_layers import SAME_LAYERS
+from rank_core.encoders.cls_only import SAME_LAYERS
 from rank_core.errors import BadInput, unknown
 from rank_core.models.poolings import first
 from rank_core.models.ranker import Ranker

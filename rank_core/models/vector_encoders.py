@@ -8,9 +8,9 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import Backbone, kind_of
 from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
-from rank_core.encoders.cpu.packed_layers import use_own_attention
 from rank_core.errors import BadInput
 
 READERS = (

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rank_core.encoders.cpu.packed_layers import plain_attention
+from rank_core.encoders.cpu.attention import plain_attention
 from tests.benchmarks.workload import machine, median, print_table, save
 
 SHAPES = "25x12x161x32,38x12x185x32,22x12x185x64,42x12x96x32,8x12x512x64"

@@ -1,31 +1,12 @@
-"""Fast paths of encoders: all that is computed otherwise than in transformers stands here.
+"""Packed layers, for scoring with [CLS] alone on CPUs: weights in oneDNN's own layout, by private
+operators of torch (`torch.ops.mkldnn`).
 
-- `use_own_attention` swaps the attention function: matrix products on CPUs, where the fused
-  kernel is slower; in training with 16-bit products only. Masks never wait for the device.
-- `only_cls` swaps the classes of BERT's layers, for models that read nothing but [CLS]: the last
-  layer computes [CLS] alone; in scoring with 16-bit products all layers compute [CLS] in fp32.
-- `packed` swaps, while scoring on a CPU, the layers of such an encoder for packed weights and
-  private operators of torch (`torch.ops.mkldnn`).
+Queries, keys and values are one product; the activation and the residual are inside the products.
+Rows go through a layer some at a time, so that their intermediate values stay in the caches: asking
+the system for fresh memory cost a tenth of the time. With 16-bit products the hidden state is 16
+bits wide throughout, but for [CLS].
 
-Each gives the numbers of transformers up to rounding. `RANKSWEEP_FAST_PATHS=off` in the environment
-switches all of them off; a trial's result then names it under `versions`.
-
-Attention by plain matrix products works in blocks that stay in the caches. torch's fused kernel is
-slower on CPUs for inputs as short as chunks: on two AVX512-bf16 cores, 38 rows of 185 tokens and 12
-heads of 32, it takes 25 ms forward and 119 ms with its backward pass in bf16, where plain products
-take 15 ms and 31 ms; in fp32 it takes 27 ms against 18 ms forward, and only its fp32 backward pass
-is the faster one (`python -m tests.benchmarks.attention` measures both).
-
-[CLS] alone: keys and values of the last layer still cover every token; queries, the output
-projection and the feed-forward block run for one token. For a 6-layer encoder that is about a
-seventh of all arithmetic, in scoring and in training. With 16-bit products the rounding of the
-other tokens reaches an fp32 [CLS] through averages over all of them only.
-
-Packed layers, for scoring on CPUs: weights in oneDNN's own layout; queries, keys and values as one
-product; the activation and the residual inside the products. Rows go through a layer some at a
-time, so that their intermediate values stay in the caches: asking the system for fresh memory cost
-a tenth of the time. With 16-bit products the hidden state is 16 bits wide throughout, but for
-[CLS].
+The numbers are those of transformers up to rounding; off with `RANKSWEEP_FAST_PATHS=off`.
 """
 
 import contextlib
@@ -34,99 +15,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from rank_core.machine import fast_paths
-
-PLAIN, FUSED = "ranksweep_plain", "ranksweep_fused"
-BLOCK_BYTES = 4 << 20  # attention weights at once in scoring: a core's share of the cache
+from rank_core.encoders.cls_only import Layers
 
 
-def use_own_attention(encoder: nn.Module, *, plain: bool) -> None:
-    """Swaps the attention of an encoder that would use torch's fused kernel: for `PLAIN`, or for
-    the same kernel with masks that ask the device for nothing."""
-    config: Any = encoder.config
-    if not fast_paths() or config._attn_implementation != "sdpa":
-        return
-    # Imported by now, as the module of every encoder needs it; at the top it would take seconds.
-    fused = transformers.integrations.sdpa_attention.sdpa_attention_forward
-    for name, function in ((PLAIN, plain_attention), (FUSED, fused)):
-        transformers.AttentionInterface.register(name, function)
-        transformers.AttentionMaskInterface.register(name, padding_mask)
-    encoder.set_attn_implementation(PLAIN if plain else FUSED)  # type: ignore[operator]
+@contextlib.contextmanager
+def packed(model: nn.Module, autocast: torch.dtype | None) -> Iterator[None]:
+    """Packs, for its duration, the encoders of `only_cls` within the model, with their weights as
+    they are now, where no gradient is recorded and the CPU has the kernels.
 
-
-def padding_mask(
-    *,
-    attention_mask: Tensor | None = None,
-    allow_is_causal_skip: bool = True,
-    allow_is_bidirectional_skip: bool = False,
-    **rest: Any,
-) -> Tensor | None:
-    """The mask (C, 1, L, L) of transformers, which would ask the device whether any token is
-    padding at all, and wait for its answer. Here the caller says so: without a mask none is."""
-    none_hidden = attention_mask is None
-    return transformers.masking_utils.sdpa_mask(
-        attention_mask=attention_mask,
-        allow_is_causal_skip=allow_is_causal_skip and none_hidden,
-        allow_is_bidirectional_skip=allow_is_bidirectional_skip and none_hidden,
-        **rest,
-    )
-
-
-def plain_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **extra: Any,
-) -> tuple[Tensor, None]:
-    """(output_CLhd, None) for query, key and value of shape (C, heads, L, d); where the boolean
-    mask (C, 1, L, L) is false a token is not attended to."""
-    training = torch.is_grad_enabled() and query.requires_grad
-    causal = extra.get("is_causal") or getattr(module, "is_causal", False)
-    unusual = query.shape != key.shape or extra.get("position_bias") is not None
-    if (
-        query.device.type != "cpu"
-        or unusual
-        or (causal and attention_mask is None)
-        or (training and query.dtype == torch.float32)
-    ):
-        # Imported by now, as the module of every encoder needs it; here it would take seconds.
-        return transformers.integrations.sdpa_attention.sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout, scaling, **extra
-        )
-    num_rows, num_heads, length, size = query.shape
-    query = query * (size**-0.5 if scaling is None else scaling)
-    row_bytes = num_heads * length * length * query.element_size()
-    rows = num_rows if training else max(1, BLOCK_BYTES // row_bytes)
-    outputs = []
-    for start in range(0, num_rows, rows):
-        block = slice(start, start + rows)
-        mask = None if attention_mask is None else attention_mask[block]
-        outputs.append(_attend(query[block], key[block], value[block], mask, dropout))
-    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    return output.transpose(1, 2), None
-
-
-def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> Tensor:
-    score = query @ key.transpose(-1, -2)
-    if mask is not None:
-        # Some encoders pass a bias to add to the scores instead of a boolean mask.
-        hidden = mask.logical_not() if mask.dtype == torch.bool else None
-        # The least number, not minus infinity: a row without any token must not become NaN.
-        least = torch.finfo(score.dtype).min
-        score = score + mask if hidden is None else score.masked_fill(hidden, least)
-    weight = torch.softmax(score, dim=-1)
-    if p:
-        weight = nn.functional.dropout(weight, p)
-    return weight @ value
+    Weights are packed anew each time, so that none is ever stale and none is kept.
+    """
+    dtype = autocast or torch.float32
+    stacks = [part for part in model.modules() if isinstance(part, Layers)]
+    stacks = [part for part in stacks if can_pack(part, dtype)]
+    for part in stacks:
+        part.packed = PackedLayers(part.layer, dtype)
+    try:
+        yield
+    finally:
+        for part in stacks:
+            part.packed = None
 
 
 BLOCK_TOKENS = 1024  # through a layer at once
@@ -324,139 +235,3 @@ class _PackedClsLayer:
             self.layer.attention.output(context_CH, cls_CH)
         )
         return output_CH
-
-
-SAME_LAYERS = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
-"""Model types whose layers are BERT's: attention.self, attention.output, feed_forward_chunk."""
-
-
-def only_cls(encoder: nn.Module) -> None:
-    """Swaps the layers of an encoder of `SAME_LAYERS`: the last one computes its first token only.
-
-    `last_hidden_state` then has one token. Parameters and their names stay as they are.
-    """
-    config: Any = encoder.config
-    if not fast_paths() or config.model_type not in SAME_LAYERS or config.is_decoder:
-        return
-    if config._attn_implementation not in ("sdpa", "eager", PLAIN, FUSED):
-        return
-    layers: Any = encoder.encoder.layer  # type: ignore[union-attr]
-    for layer in layers:
-        own = _LastLayer if layer is layers[-1] else _Layer
-        _become(own, layer)
-    _become(_Layers, encoder.encoder)
-
-
-def _become(own: type, module: Any) -> None:
-    # Another class for the same object: its parameters, their names and copies of it stay right.
-    module.__class__ = type(own.__name__.strip("_"), (own, type(module)), {})
-
-
-@contextlib.contextmanager
-def packed(model: nn.Module, autocast: torch.dtype | None) -> Iterator[None]:
-    """Packs, for its duration, the encoders of `only_cls` within the model, with their weights as
-    they are now, where no gradient is recorded and the CPU has the kernels.
-
-    Weights are packed anew each time, so that none is ever stale and none is kept.
-    """
-    dtype = autocast or torch.float32
-    stacks = [part for part in model.modules() if isinstance(part, _Layers)]
-    stacks = [part for part in stacks if can_pack(part, dtype)]
-    for part in stacks:
-        part.packed = PackedLayers(part.layer, dtype)
-    try:
-        yield
-    finally:
-        for part in stacks:
-            part.packed = None
-
-
-class _Layers:
-    """All layers of an encoder one after the other, packed or as they are."""
-
-    packed: PackedLayers | None = None
-    layer: nn.ModuleList
-
-    def forward(self, hidden_CLH: Tensor, attention_mask: Tensor | None = None, **rest: Any) -> Any:
-        """The last layer's output; [CLS] alone in `last_hidden_state` where weights are packed."""
-        if self.packed is None or torch.is_grad_enabled() or not _hides_tokens(attention_mask):
-            return super().forward(hidden_CLH, attention_mask=attention_mask, **rest)  # type: ignore[misc]
-        cls_C1H = self.packed(hidden_CLH, attention_mask)
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=cls_C1H)
-
-
-def _hides_tokens(mask: Tensor | None) -> bool:
-    """True where a mask (C, 1, L, L) hides tokens from all others alike, as padding is hidden."""
-    if mask is None:
-        return True
-    return mask.dtype == torch.bool and bool((mask == mask[:, :, :1]).all())
-
-
-class _BertLayer:
-    """The parts of a BERT layer that `_LastLayer` and `_Layer` share."""
-
-    attention: Any
-    feed_forward_chunk: Any
-    training: bool
-
-    def heads(self, x_CLH: Tensor) -> Tensor:
-        """x of shape (C, heads, L, d)."""
-        own = self.attention.self
-        shape = (*x_CLH.shape[:2], own.num_attention_heads, own.attention_head_size)
-        return x_CLH.view(shape).transpose(1, 2)
-
-    def cls(self, cls_C1H: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """cls_C1H after the layer, from the keys and values of all tokens."""
-        own = self.attention.self
-        query = self.heads(own.query(cls_C1H))
-        context = scaled_dot_product_attention(
-            query,
-            key.to(query.dtype),
-            value.to(query.dtype),
-            attn_mask=None if mask is None else mask[:, :, :1],
-            dropout_p=own.dropout.p if self.training else 0.0,
-            scale=own.scaling,
-        )
-        output_C1H = self.attention.output(context.transpose(1, 2).flatten(2), cls_C1H)
-        result: Tensor = self.feed_forward_chunk(output_C1H)
-        return result
-
-    def precise_cls(
-        self, cls_C1H: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        """cls_C1H as by `cls`, computed in fp32."""
-        with torch.autocast(cls_C1H.device.type, enabled=False):
-            wide = torch.promote_types(cls_C1H.dtype, torch.float32)
-            return self.cls(cls_C1H.to(wide), key, value, mask)
-
-
-class _LastLayer(_BertLayer):
-    """The forward pass of a BERT layer for its first token."""
-
-    def forward(self, hidden_CLH: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
-        """cls_C1H of the layer's output."""
-        own = self.attention.self
-        key, value = self.heads(own.key(hidden_CLH)), self.heads(own.value(hidden_CLH))
-        cls = self.cls if torch.is_grad_enabled() else self.precise_cls
-        return cls(hidden_CLH[:, :1], key, value, mask)
-
-
-class _Layer(_BertLayer):
-    """The forward pass of a BERT layer, in 16-bit scoring with an fp32 [CLS]."""
-
-    def forward(
-        self, hidden_CLH: Tensor, mask: Tensor | None = None, *rest: Any, **extra: Any
-    ) -> Tensor:
-        """hidden_CLH of the layer's output."""
-        device = hidden_CLH.device.type
-        if torch.is_grad_enabled() or not torch.is_autocast_enabled(device):
-            whole: Tensor = super().forward(hidden_CLH, mask, *rest, **extra)  # type: ignore[misc]
-            return whole
-        own = self.attention.self
-        query, key, value = (self.heads(f(hidden_CLH)) for f in (own.query, own.key, own.value))
-        context, _ = plain_attention(own, query, key, value, mask, scaling=own.scaling)
-        output_CLH: Tensor = self.feed_forward_chunk(
-            self.attention.output(context.flatten(2), hidden_CLH)
-        )
-        output_CLH[:, :1] = self.precise_cls(hidden_CLH[:, :1], key, value, mask)
-        return output_CLH

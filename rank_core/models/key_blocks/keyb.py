@@ -14,7 +14,7 @@ from rank_core.chunking.cogltx import BLOCK_TOKENS
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
-from rank_core.encoders.cpu.packed_layers import only_cls
+from rank_core.encoders.cls_only import only_cls
 from rank_core.encoders.tiny import RANKING_HEAD
 from rank_core.errors import BadInput
 from rank_core.models.key_blocks.blocks import (

@@ -8,8 +8,9 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModel
 
+from rank_core.encoders.cls_only import SAME_LAYERS, only_cls
 from rank_core.encoders.cpu import packed_layers
-from rank_core.encoders.cpu.packed_layers import SAME_LAYERS, only_cls, packed
+from rank_core.encoders.cpu.packed_layers import packed
 from rank_core.machine import versions
 
 HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
