@@ -12,6 +12,7 @@ from torch import Tensor
 from rank_core.chunking.chunks import Span, document_spans
 from rank_core.chunking.token_store import TokenStore, tokenize
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.flat_rows import FlatRows, flat_rows
 from rank_core.settings.config import Chunking
 
 # C chunks of a batch, L tokens of its longest chunk, B documents.
@@ -42,11 +43,13 @@ class EncoderInput(NamedTuple):
     sizes: tuple[RowSize, ...] = ()  # of each row; none of rows that a model chose on its device
     query_rows: tuple[int, ...] = ()  # the first row that has the same query, of each row
     padded: bool = True  # False: no place is masked
+    flat: FlatRows | None = None  # the real tokens; none of rows that a model chose on its device
 
     def to(self, device: torch.device) -> "EncoderInput":
         """The input on a device; the copy does not wait."""
         moved = (x.to(device, non_blocking=True) if isinstance(x, Tensor) else x for x in self)
-        return EncoderInput(*moved)  # type: ignore[arg-type]
+        inputs = EncoderInput(*moved)  # type: ignore[arg-type]
+        return inputs._replace(flat=self.flat and self.flat.to(device))
 
     @property
     def encoder_mask(self) -> Tensor | None:
@@ -133,6 +136,7 @@ class PairEncoder:
             tuple(RowSize(len(chunk.query), len(chunk.text)) for chunk in chunks),
             tuple(first.setdefault(chunk.query.tobytes(), row) for row, chunk in enumerate(chunks)),
             padded=min(map(len, chunks)) < shape[1],
+            flat=flat_rows(mask),
         )
 
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from rank_core.chunking.batches import Chunk, ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.chunks import Span, chunk_spans, document_spans
+from rank_core.encoders.backbone_types import TYPES
+from rank_core.encoders.flat_rows import flat_rows
 from rank_core.errors import BadInput, unknown
 from rank_core.settings.config import Model, TrialConfig
 
@@ -130,10 +132,14 @@ class PaddedRows(PairEncoder):
         """Rows with masks of 0 at padding wherever it is."""
         rows = super().layout(chunks)
         absent_CL = rows.input_ids_CL == PADDING
+        mask_CL = rows.attention_mask_CL.masked_fill(absent_CL, 0)
+        # A kind that numbers positions after padding gives padding itself none.
+        counts = TYPES[self.backbone.kind].positions != "after-padding"
         return rows._replace(
             input_ids_CL=rows.input_ids_CL.masked_fill(absent_CL, self.backbone.pad_id),
-            attention_mask_CL=rows.attention_mask_CL.masked_fill(absent_CL, 0),
+            attention_mask_CL=mask_CL,
             padded=rows.padded or bool(absent_CL.any()),
+            flat=flat_rows(mask_CL.numpy(), count_padding=counts),
         )
 
 

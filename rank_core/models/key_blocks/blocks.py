@@ -25,6 +25,7 @@ from rank_core.chunking.batches import (
 from rank_core.chunking.chunks import Span, chunk_spans
 from rank_core.chunking.cogltx import block_spans, mark_costs
 from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.flat_rows import flat_rows
 from rank_core.errors import BadInput, unknown
 from rank_core.models.key_blocks.block_scores import (
     BLOCK_SCORES,
@@ -137,6 +138,7 @@ def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
     """Some rows of an input, cut to the longest of them."""
     sizes = tuple(inputs.sizes[row] for row in rows)
     width = max(map(len, sizes))
+    flat = flat_rows(np.asarray([np.arange(width) < len(size) for size in sizes], dtype=np.int64))
     row_R = torch.tensor(rows).to(inputs.input_ids_CL.device, non_blocking=True)
     segments = inputs.token_type_ids_CL
     return EncoderInput(
@@ -146,6 +148,7 @@ def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
         inputs.query_length_C[row_R],
         sizes,
         padded=min(map(len, sizes)) < width,
+        flat=flat.to(row_R.device),
     )
 
 
@@ -206,6 +209,7 @@ def _gather(
             for num_query, place in zip(queries, places, strict=True)
         ),
         padded=not real_CL.all(),
+        flat=flat_rows(real_CL.astype(np.int64)).to(at.device),
     )
 
 

@@ -1,0 +1,50 @@
+"""The rows of a batch as one flat row of tokens, end to end, without padding."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class FlatRows(NamedTuple):
+    """Places of the T real tokens of a padded batch (C, L), row after row.
+
+    The host keeps the lengths, so that nothing has to be read back from a GPU.
+    """
+
+    place_T: Tensor  # int64: of each token in the batch, row * L + column
+    position_T: Tensor  # int64: of each token in its own row, from 0 on
+    cu_seqlens: Tensor  # int32 (C + 1): the first token of each row, and T
+    first_C: Tensor  # int64: the first token of each row, its [CLS]
+    lengths: tuple[int, ...]  # tokens of each row
+    max_length: int
+
+    def to(self, device: torch.device) -> "FlatRows":
+        """The rows on a device; the copy does not wait."""
+        moved = (x.to(device, non_blocking=True) if isinstance(x, Tensor) else x for x in self)
+        return FlatRows(*moved)  # type: ignore[arg-type]
+
+
+def flat_rows(mask_CL: NDArray[np.int64], *, count_padding: bool = False) -> FlatRows:
+    """The rows of a batch whose mask is 1 at real tokens, of which each row has one at least.
+
+    Where padding stands within a row, `count_padding` says whether it takes a position.
+    """
+    place_T = np.flatnonzero(mask_CL)
+    lengths = mask_CL.sum(1)
+    ends = lengths.cumsum()
+    starts = ends - lengths
+    if count_padding:
+        position_T = place_T % mask_CL.shape[1]
+    else:
+        position_T = np.arange(len(place_T)) - starts.repeat(lengths)
+    return FlatRows(
+        torch.from_numpy(place_T),
+        torch.from_numpy(position_T),
+        torch.from_numpy(np.concatenate([starts[:1], ends]).astype(np.int32)),
+        torch.from_numpy(starts),
+        tuple(lengths.tolist()),
+        int(lengths.max()),
+    )
