@@ -190,6 +190,10 @@ class TokenStore(Mapping[str, NDArray[np.int32]]):
     def __len__(self) -> int:
         return len(self._tokens)
 
+    def ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:
+        """The doc_ids of rows, which count in store order."""
+        return [self._index.id_of(row) for row in rows.tolist()]
+
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of every document, in store order."""
         return self._tokens.lengths()

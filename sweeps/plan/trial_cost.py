@@ -1,17 +1,17 @@
 """What a configuration reads and costs, from the real length histogram of the collection."""
 
 import hashlib
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rank_core.chunking.batches import NUM_SPECIAL, tokenize_queries
-from rank_core.chunking.chunks import document_spans
+from rank_core.chunking.chunks import span_counts
 from rank_core.chunking.inputs import Inputs
+from rank_core.data.disk.run_store import num_ranked
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
@@ -19,7 +19,7 @@ from rank_core.models.ranker import Ranker
 from rank_core.models.readers import pads_in_place
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.ranking.scorer import evaluated_queries
-from rank_core.settings.config import Training, TrialConfig
+from rank_core.settings.config import Evaluation, Training, TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
@@ -46,59 +46,56 @@ def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
         return ChunkStatistics(0.0, 0, 0.0, 1.0, config.model.name)
     in_place = pads_in_place(config.model)
     windows = kind.reads_windows() and not in_place
-    cuts = _windows(config, inputs) if windows else _own_cuts(kind, config, inputs)
-    chunks = tokens = covered = length = longest = num_documents = 0
-    digest = hashlib.sha256()
-    for document in cuts:
-        digest.update(np.asarray(document.lengths, dtype=np.int64).tobytes())
-        longest = max(longest, len(document.lengths))
-        chunks += len(document.lengths)
-        tokens += sum(document.lengths)
-        covered += document.covered
-        length += document.length
-        num_documents += 1
+    cuts = _windows(kind, config, inputs) if windows else _own_cuts(kind, config, inputs)
+    num_documents = max(1, int(cuts.documents.sum()))
+    chunks, tokens = int(cuts.documents @ cuts.chunks), int(cuts.documents @ cuts.tokens)
     most = config.chunking.max_query_tokens
     own = NUM_SPECIAL + (most if in_place else mean_query_tokens(inputs, most))
     return ChunkStatistics(
-        chunks_per_document=chunks / max(1, num_documents),
-        max_chunks=longest,
-        tokens_per_document=(tokens + chunks * own) / max(1, num_documents),
-        coverage=covered / max(1, length),
-        signature=digest.hexdigest()
+        chunks_per_document=chunks / num_documents,
+        max_chunks=int(cuts.chunks.max(initial=0)),
+        tokens_per_document=(tokens + chunks * own) / num_documents,
+        coverage=float(cuts.documents @ cuts.covered / max(1, cuts.documents @ cuts.lengths)),
+        signature=hashlib.sha256(cuts.signature).hexdigest()
         if windows
         else f"{config.model.name} {replace(config.chunking, max_query_tokens=1)}",
     )
 
 
-class _Cut(NamedTuple):
-    """How one document is read."""
+class _Cuts(NamedTuple):
+    """How documents are read, an entry for each group of documents that are read alike."""
 
-    lengths: list[int]  # tokens of its chunks
-    covered: int  # tokens that some chunk shows
-    length: int
-
-
-def _windows(config: TrialConfig, inputs: Inputs) -> Iterator[_Cut]:
-    first_only = model_class(config.model.name).first_chunk_only
-    for doc_id, length in zip(inputs.tokens, inputs.tokens.lengths().tolist(), strict=True):
-        spans = document_spans(doc_id, length, config.chunking)
-        if first_only:
-            spans = spans[:1]
-        end = covered = 0
-        for span in spans:
-            covered += span.end - max(span.start, end)
-            end = span.end
-        yield _Cut([span.end - span.start for span in spans], covered, length)
+    documents: NDArray[np.int64]  # of the group
+    lengths: NDArray[np.int64]  # of one of them
+    chunks: NDArray[np.int64]
+    tokens: NDArray[np.int64]  # of all its chunks
+    covered: NDArray[Any]  # tokens that some chunk shows
+    signature: bytes = b""
 
 
-def _own_cuts(kind: type[Ranker], config: TrialConfig, inputs: Inputs) -> Iterator[_Cut]:
+def _windows(kind: type[Ranker], config: TrialConfig, inputs: Inputs) -> _Cuts:
+    lengths, documents = _length_histogram(inputs)
+    chunking = replace(config.chunking, max_chunks=1) if kind.first_chunk_only else config.chunking
+    return _Cuts(documents, lengths, *span_counts(lengths, chunking))
+
+
+@lru_cache(maxsize=8)
+def _length_histogram(inputs: Inputs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The lengths that documents have, in tokens, and how many have each."""
+    documents = np.bincount(inputs.tokens.lengths())
+    lengths = np.flatnonzero(documents)
+    return lengths, documents[lengths]
+
+
+def _own_cuts(kind: type[Ranker], config: TrialConfig, inputs: Inputs) -> _Cuts:
     reader = kind.reader(config, inputs.backbone, inputs.tokens)
-    query = np.arange(8, dtype=np.int32)
+    query, cuts = np.arange(8, dtype=np.int32), list[tuple[int, ...]]()
     step = -(-len(inputs.tokens) // SAMPLE)  # the first ones may all be of one kind
-    for doc_id in itertools.islice(inputs.tokens, 0, None, step):
-        lengths = [len(chunk.text) for chunk in reader.chunks(query, doc_id)]
+    for doc_id in inputs.tokens.ids_of(np.arange(0, len(inputs.tokens), max(1, step))):
+        sizes = [len(chunk.text) for chunk in reader.chunks(query, doc_id)]
         length = len(inputs.tokens[doc_id])
-        yield _Cut(lengths, min(sum(lengths), length), length)
+        cuts.append((1, length, len(sizes), sum(sizes), min(sum(sizes), length)))
+    return _Cuts(*np.array(cuts, dtype=np.int64).reshape(-1, 5).T)
 
 
 @lru_cache(maxsize=8)
@@ -115,6 +112,14 @@ def _num_training_queries(inputs: Inputs, depth: int, sampling: Training) -> int
     split = inputs.collection.splits["train"]
     no_tokens = np.zeros(0, np.int32)
     return len(training_queries(split, dict.fromkeys(split.queries, no_tokens), depth, sampling))
+
+
+@lru_cache(maxsize=64)
+def _num_candidates(inputs: Inputs, split: str, evaluation: Evaluation) -> int:
+    """Candidates of the evaluated queries of a split, as deep as the evaluation."""
+    candidates = inputs.collection.splits[split].candidates
+    queries = evaluated_queries(inputs.collection, split, evaluation)
+    return sum(min(evaluation.depth, num_ranked(candidates, query_id)) for query_id in queries)
 
 
 @dataclass(frozen=True)
@@ -153,11 +158,7 @@ def _reads_of_model(config: TrialConfig, inputs: Inputs) -> Reads:
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
     last = not ranks_by_score_alone(model_class(config.model.name))  # which looks at dev once more
-    number = {}
-    for name in ("dev", "test"):
-        candidates = inputs.collection.splits[name].candidates
-        queries = evaluated_queries(inputs.collection, name, evaluation)
-        number[name] = sum(min(evaluation.depth, len(candidates.get(one, ()))) for one in queries)
+    number = {name: _num_candidates(inputs, name, evaluation) for name in ("dev", "test")}
     times = validations + last
     documents = times * number["dev"] + number["test"]
     return Reads(steps * config.training.batch_size, documents, times + 1, number["test"])

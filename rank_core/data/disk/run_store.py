@@ -44,11 +44,23 @@ class RunStore(Mapping[str, dict[str, float]]):
         part = slice(offsets[number], offsets[number + 1])
         return dict(zip(self.documents.ids_of(rows[part]), scores[part].tolist(), strict=True))
 
+    def num_ranked(self, query_id: str) -> int:
+        """Number of candidates of a query."""
+        number, offsets = self._number[query_id], self._arrays[2]
+        return int(offsets[number + 1] - offsets[number])
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.query_ids)
 
     def __len__(self) -> int:
         return len(self.query_ids)
+
+
+def num_ranked(run: Mapping[str, Mapping[str, float]], query_id: str) -> int:
+    """Number of candidates of a query, none of which is made."""
+    if isinstance(run, RunStore):
+        return run.num_ranked(query_id)
+    return len(run.get(query_id, ()))
 
 
 def write_run_store(folder: Path, run: Run, query_ids: list[str], documents: DocumentStore) -> None:

@@ -1,10 +1,17 @@
 """Chunk counts of the papers, and the laws of cutting without loss."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 
-from rank_core.chunking.chunks import Span, chunk_spans, coarser_ends, document_spans
+from rank_core.chunking.chunks import (
+    Span,
+    chunk_spans,
+    coarser_ends,
+    document_spans,
+    span_counts,
+)
 from rank_core.ranking.encode import Work
 from rank_core.settings.config import Chunking
 
@@ -112,3 +119,55 @@ def test_spans_and_coarser_ends_are_all_that_multiples_of_the_stride_read(window
 def test_a_document_that_is_cut_short_has_no_end_to_keep():
     assert coarser_ends(200, Chunking(window=150, stride=75, max_chunks=1)) == ()
     assert coarser_ends(200, Chunking(window=150, stride=75, max_chunks=2)) == (Span(150, 200),)
+
+
+def _drawn_chunking(rng):
+    window = int(rng.integers(1, 60))
+    return Chunking(
+        window=window,
+        stride=int(rng.integers(1, window + 1)),
+        max_chunks=int(rng.choice([0, 1, 2, 3, 4, 9])),
+        max_document_tokens=int(rng.choice([1, 30, 200, 1431])),
+        overflow=str(rng.choice(["first", "first-last-sampled"])),
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_counts_in_closed_form_are_those_of_the_spans(seed):
+    rng = np.random.default_rng(seed)
+    lengths = np.array([*range(90), 199, 200, 201, 1430, 1431, 5000])
+    for _ in range(100):
+        chunking = _drawn_chunking(rng)
+        counts = span_counts(lengths, chunking)
+        for i, length in enumerate(lengths.tolist()):
+            spans = document_spans("d", length, chunking)
+            seen = {token for span in spans for token in range(*span)}
+            assert counts.chunks[i] == len(spans), (length, chunking)
+            assert counts.tokens[i] == sum(end - start for start, end in spans)
+            kept = chunking.max_chunks
+            every = chunk_spans(
+                min(length, chunking.max_document_tokens), chunking.window, chunking.stride
+            )
+            if chunking.overflow == "first" or not 1 < kept < len(every):
+                assert counts.covered[i] == len(seen), (length, chunking)
+
+
+@pytest.mark.parametrize("shape", [(8, 3, 3), (8, 3, 4), (12, 2, 5), (9, 9, 3), (9, 2, 2)])
+def test_drawn_chunks_cover_the_mean_over_all_samples(shape):
+    window, stride, kept = shape
+    chunking = Chunking(window, stride, max_chunks=kept, overflow="first-last-sampled")
+    every = chunk_spans(47, window, stride)
+    assert len(every) > kept
+    covered = [
+        len({token for span in (every[0], *drawn, every[-1]) for token in range(*span)})
+        for drawn in combinations(every[1:-1], kept - 2)
+    ]
+    assert span_counts(np.array([47]), chunking).covered[0] == pytest.approx(np.mean(covered))
+
+
+def test_the_signature_tells_spans_apart_that_have_equal_lengths():
+    lengths = np.array([500, 600])
+    coarse, fine = (Chunking(150, stride, max_chunks=3) for stride in (75, 50))
+    assert span_counts(lengths, coarse).signature != span_counts(lengths, fine).signature
+    cut = [Chunking(150, stride, max_chunks=1) for stride in (75, 50)]
+    assert span_counts(lengths, cut[0]).signature == span_counts(lengths, cut[1]).signature

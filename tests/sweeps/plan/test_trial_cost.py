@@ -8,6 +8,8 @@ import pytest
 import sweeps.plan.trial_cost
 from rank_core.chunking.chunks import chunk_spans, document_spans
 from rank_core.chunking.inputs import load_inputs
+from rank_core.chunking.token_store import open_token_store
+from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import model_class
 from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.plan.trial_cost import (
@@ -57,7 +59,9 @@ def test_a_sample_of_the_documents_is_spread_over_all(small_trial, inputs, monke
     names = list(inputs.tokens)
     sample = names[:: -(-len(names) // 5)]
     assert 3 <= len(sample) <= 5 and chunk_statistics(keyb, inputs) != every
-    few = replace(inputs, tokens={doc_id: inputs.tokens[doc_id] for doc_id in sample})
+    texts = {doc_id: inputs.collection.documents[doc_id] for doc_id in sample}
+    tokenizer = load_tokenizer(inputs.backbone.folder)
+    few = replace(inputs, tokens=open_token_store(texts, content_hash="few", tokenizer=tokenizer))
     assert chunk_statistics(keyb, inputs) == chunk_statistics(keyb, few)
 
 
