@@ -18,6 +18,10 @@ TRIALS = (
 SMALLEST = {
     "attention": ("--shapes", "2x2x8x16", "--repeats", "1"),
     "error_rates": ("--simulations", "20", "--only", "type-1"),
+    "planning": (
+        *("--documents", "500", "--cells", "2"),
+        *("--collection", "{collection}", "--backbone", "{backbone}"),
+    ),
     "racing": ("--races", "4", "--only", "hard-runs"),
     "scaling_law": (*ENCODER, "--chunks", "1,2", "--candidates", "2,4"),
     "scoring": ENCODER,
