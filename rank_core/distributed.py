@@ -4,11 +4,13 @@ Whoever starts the processes (Ray Train, torchrun, a test) also starts the proce
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TypeVar
 
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 T = TypeVar("T")
 
@@ -20,20 +22,88 @@ def world() -> tuple[int, int]:
     return 0, 1
 
 
-def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Adds up the workers' gradients in place, in one flat message per optimizer step.
+class GradientSums:
+    """The workers' gradients added up, while the last backward pass of a step still computes.
 
-    The loss is a sum over pairs, so the sum over workers is the gradient of the global batch.
+    The loss is a sum over pairs, so the sum over workers is the gradient of the global batch. It is
+    formed bucket by bucket, in one order on every worker: a bucket's sum begins as soon as its last
+    gradient is there and the sums before it have begun. `DistributedDataParallel` and FSDP follow
+    calls of `forward`, average, and want a pass of every worker; a worker without a pair has none.
     """
-    if world()[1] == 1:
-        return
-    parameters = list(parameters)
-    gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    dist.all_reduce(flat)
-    parts = flat.split([gradient.numel() for gradient in gradients])
-    for p, part in zip(parameters, parts, strict=True):
-        p.grad = part.view_as(p)
+
+    def __init__(self, parameters: Iterable[nn.Parameter], bucket_bytes: int = 25 * 2**20) -> None:
+        self._buckets = _buckets(parameters, bucket_bytes) if world()[1] > 1 else []
+        self._missing: list[set[nn.Parameter]] = []  # of each bucket
+        self._begun: list[tuple[Tensor, dist.Work]] = []  # of the first buckets: flat sum
+        self._hooks: list[RemovableHandle] = []
+        self._anew = False
+
+    def begin(self) -> None:
+        """Call before the last backward pass of a step."""
+        self._missing = [set(bucket) for bucket in self._buckets]
+        for number, bucket in enumerate(self._buckets):
+            for parameter in bucket:
+                hook = partial(self._arrived, number)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def cancel(self) -> None:
+        """Call after a failed pass: sums that have begun, which the other workers take part in, are
+        dropped by all in the end, and formed anew."""
+        self._drop_hooks()
+        self._anew = bool(self._begun)
+
+    def finish(self) -> None:
+        """Waits until every gradient is the sum over the workers; None where none of them has
+        one, as in a single process."""
+        if not self._buckets:
+            return
+        self._drop_hooks()
+        self._sum_until(len(self._buckets))
+        has = [p.grad is not None for bucket in self._buckets for p in bucket]
+        told = gather((self._anew, has))
+        if any(anew for anew, _ in told):
+            for _, sum_ in self._begun:
+                sum_.wait()
+            self._begun.clear()
+            self._sum_until(len(self._buckets))
+        anywhere = iter([any(column) for column in zip(*(has for _, has in told), strict=True)])
+        for bucket, (flat, sum_) in zip(self._buckets, self._begun, strict=True):
+            sum_.wait()
+            parts = flat.split([p.numel() for p in bucket])
+            for p, part in zip(bucket, parts, strict=True):
+                p.grad = part.view_as(p) if next(anywhere) else None
+        self._begun.clear()
+        self._anew = False
+
+    def _arrived(self, number: int, parameter: Tensor) -> None:
+        self._missing[number].remove(parameter)  # type: ignore[arg-type]
+        ready = next((n for n, some in enumerate(self._missing) if some), len(self._buckets))
+        self._sum_until(ready)
+
+    def _sum_until(self, end: int) -> None:
+        """Begins the sums of the buckets before `end` that have not begun."""
+        for bucket in self._buckets[len(self._begun) : end]:
+            flat = torch.cat(
+                [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket]
+            )
+            self._begun.append((flat, dist.all_reduce(flat, async_op=True)))
+
+    def _drop_hooks(self) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+
+
+def _buckets(parameters: Iterable[nn.Parameter], num_bytes: int) -> list[list[nn.Parameter]]:
+    """The parameters, last first as their gradients arrive, in runs of about so many bytes."""
+    buckets: list[list[nn.Parameter]] = []
+    room = 0
+    for parameter in reversed(list(parameters)):
+        if room <= 0:
+            buckets.append([])
+            room = num_bytes
+        buckets[-1].append(parameter)
+        room -= parameter.numel() * parameter.element_size()
+    return buckets
 
 
 def sum_numbers(values: list[float]) -> list[float]:

@@ -7,14 +7,17 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rank_core.ahead import ahead
 from rank_core.cache import cache_root
 from rank_core.chunking.batches import PairEncoder
+from rank_core.distributed import GradientSums
 from rank_core.errors import OutOfMemory
 from rank_core.files import write_json
 from rank_core.machine import gpu_memory, is_out_of_memory
@@ -173,12 +176,13 @@ class TrainingStep:
         scaler: torch.amp.GradScaler,
         autocast: torch.dtype | None,
         work: Work,
+        sums: GradientSums,
         *,
         tokens: int = 0,
     ) -> None:
         training, self.reader = reader.training, reader
         self.model, self.pairs, self.training = model, reader.pairs, training
-        self.scaler, self.autocast, self.work = scaler, autocast, work
+        self.scaler, self.autocast, self.work, self.sums = scaler, autocast, work, sums
         self.loss = loss_of(training)
         # Measured also where the number is known: it decides what the encoder keeps in memory.
         measured = training.micro_batch_tokens or micro_batch_tokens(
@@ -188,7 +192,8 @@ class TrainingStep:
         self._current: list[Row] = []  # the micro-batch that is computed now
 
     def backward(self, batch: list[TrainingGroup], seed: int) -> Tensor:
-        """Adds the batch's gradients to the parameters; returns the summed loss, detached.
+        """Adds the batch's gradients to the parameters, whose `sums` over the workers begin in the
+        last micro-batch; returns the summed loss of this worker, detached.
 
         Where the GPU runs out of memory the whole batch is computed again in micro-batches of half
         the size, as if they had been so small from the start: the same `seed` for what is drawn,
@@ -205,6 +210,7 @@ class TrainingStep:
                 if not is_out_of_memory(error):
                     raise
             # What the failed pass holds is free only outside of that block.
+            self.sums.cancel()
             self.model.zero_grad(set_to_none=True)
             self.model.extra_loss = None
             vars(self.work).update(vars(before))
@@ -214,7 +220,9 @@ class TrainingStep:
 
     def _backward(self, batch: list[TrainingGroup]) -> Tensor:
         total = torch.zeros((), device=self.model.device)
-        for rows in self.micro_batches(batch):
+        micro_batches = ahead(self.micro_batches(batch), self.model.device)
+        for rows, following in pairwise(chain(micro_batches, [None])):
+            assert rows is not None
             self._current = rows
             score_B = score_documents(
                 self.model,
@@ -228,6 +236,8 @@ class TrainingStep:
             loss = self.loss(score_NG, self.training, _targets(rows, score_NG))
             if self.model.extra_loss is not None:  # what a model learns beside the ranking
                 loss, self.model.extra_loss = loss + self.model.extra_loss, None
+            if following is None:
+                self.sums.begin()
             self.scaler.scale(loss).backward()
             total += loss.detach()
         return total

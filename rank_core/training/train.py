@@ -139,7 +139,8 @@ def train(
         first=state.step * training.batch_size,
     )
     reader = TrainingReader.of(pairs, training, streams.dropout)
-    step_of = TrainingStep(model, reader, state.scaler, autocast, work, tokens=state.tokens)
+    sums = distributed.GradientSums(parameters)
+    step_of = TrainingStep(model, reader, state.scaler, autocast, work, sums, tokens=state.tokens)
     validate_every = validation_interval(training, len(queries))
     rank, world_size = distributed.world()
     steps: list[_Step] = []
@@ -151,7 +152,7 @@ def train(
         set_learning_rates(state.optimizer, training, timetable, step)
         batch = list(islice(stream, training.batch_size))[rank::world_size]
         loss = step_of.backward(batch, derive(streams.dropout, step, rank))
-        norm = _update(state, parameters, training)
+        norm = _update(state, parameters, sums, training)
         rate = float(state.optimizer.param_groups[0]["lr"])
         state.step, state.tokens = step + 1, step_of.tokens
         steps.append(_Step(step + 1, time.time(), loss, rate, norm))
@@ -162,11 +163,16 @@ def train(
             steps.clear()
 
 
-def _update(state: LoopState, parameters: list[nn.Parameter], training: Training) -> Tensor:
+def _update(
+    state: LoopState,
+    parameters: list[nn.Parameter],
+    sums: distributed.GradientSums,
+    training: Training,
+) -> Tensor:
     """One optimizer step by the gradients of all workers; returns their norm before clipping."""
     # The sum before the scale: an overflow in one worker is then one in all of them, and all skip
     # the same step.
-    distributed.sum_gradients(parameters)
+    sums.finish()
     state.scaler.unscale_(state.optimizer)
     norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip or float("inf"))
     state.scaler.step(state.optimizer)

@@ -73,7 +73,8 @@ def run_group(
     trainer = TorchTrainer(
         worker,
         train_loop_config=config,
-        torch_config=TorchConfig(backend="nccl" if resources.gpus else "gloo"),
+        # What the workers tell each other is on the host, and does not wait for their GPUs.
+        torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if resources.gpus else "gloo"),
         scaling_config=train.ScalingConfig(
             num_workers=resources.num_workers,
             use_gpu=bool(resources.gpus),

@@ -30,14 +30,15 @@ os._exit(0)  # gloo's own threads may outlive the interpreter's tear-down and ab
 """
 COLLECTIVES = """
 from rank_core import distributed
-parameters = [torch.nn.Parameter(torch.zeros(2, 3)), torch.nn.Parameter(torch.zeros(4))]
+parameters = [torch.nn.Parameter(torch.zeros(size)) for size in ((2, 3), (4,), (5,))]
 parameters[0].grad = torch.full((2, 3), 10.0 ** rank)
 if rank == 1:
     parameters[1].grad = torch.arange(4.0)  # rank 0 had no pair
-distributed.sum_gradients(iter(parameters))
+distributed.GradientSums(iter(parameters)).finish()
 print(json.dumps({
     "world": distributed.world(),
-    "gradients": [parameter.grad.tolist() for parameter in parameters],
+    "gradients": [parameter.grad.tolist() for parameter in parameters[:2]],
+    "untouched": parameters[2].grad is None,
     "sums": distributed.sum_numbers([1.0 + rank, 10.0]),
     "gathered": distributed.gather({"rank": rank}),
 }))
@@ -85,9 +86,12 @@ def centred(run):
 def test_a_single_process_is_a_world_of_its_own():
     parameter = torch.nn.Parameter(torch.zeros(2))
     parameter.grad = torch.ones(2)
-    distributed.sum_gradients([parameter])
+    sums = distributed.GradientSums([parameter])
+    sums.begin()
+    (3 * parameter).sum().backward()
+    sums.finish()
     assert distributed.world() == (0, 1)
-    assert parameter.grad.tolist() == [1, 1]
+    assert parameter.grad.tolist() == [4, 4]
     assert distributed.sum_numbers([1.5]) == [1.5]
     assert distributed.gather("x") == ["x"]
 
@@ -98,13 +102,74 @@ def test_workers_add_up_gradients_and_numbers_in_rank_order(tmp_path):
     assert (first.pop("world"), second.pop("world")) == ([0, 2], [1, 2])
     expected = {
         "gradients": [[[11.0] * 3] * 2, [0.0, 1.0, 2.0, 3.0]],
+        "untouched": True,
         "sums": [3.0, 20.0],
         "gathered": [{"rank": 0}, {"rank": 1}],
     }
     assert first == second == expected
 
 
+BUCKETS = """
+from torch.utils.checkpoint import checkpoint
+from rank_core import distributed
+torch.manual_seed(0)
+layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(6))
+parameters = list(layers.parameters())
+sums = distributed.GradientSums(parameters, bucket_bytes=280)
+
+def loss(seed, recomputed):
+    x = torch.randn(3, 8, generator=torch.Generator().manual_seed(seed))
+    for n in (0, 1, 2, 4, 5, 4):  # 4 twice, 3 never: it holds up the sums of 2, 1, 0
+        x = checkpoint(layers[n], x, use_reentrant=False) if recomputed else layers[n](x)
+        x = x.tanh()
+    return x.square().sum()
+
+def told(begun):
+    own = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+    flat = torch.cat([gradient.flatten() for gradient in own])
+    sums.finish()
+    dist.all_reduce(flat)
+    ours = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    ours = torch.cat([gradient.flatten() for gradient in ours])
+    for p in parameters:
+        p.grad = None
+    return [torch.equal(flat, ours), begun]
+
+steps = []
+for recomputed in (False, True):
+    for number in range(3):  # micro-batches
+        if number == 2:
+            sums.begin()
+        loss(10 * rank + number, recomputed).backward()
+    steps.append(told(len(sums._begun)))
+if rank == 0:  # the other one has no pair
+    sums.begin()
+    loss(1, False).backward()
+steps.append(told(len(sums._begun)))
+sums.begin()
+loss(rank, False).backward()
+if rank == 1:  # a pass fails after its first sums: it is computed again in two
+    sums.cancel()
+    for p in parameters:
+        p.grad = None
+    loss(5, False).backward()
+    sums.begin()
+    loss(6, False).backward()
+steps.append(told(len(sums._begun)))
+print(json.dumps(steps))
+"""
+
+
+@pytest.mark.slow
+def test_gradients_are_added_up_while_the_last_pass_computes(tmp_path):
+    first, second = run_two(BUCKETS, tmp_path)
+    # Of six buckets the first two, those of layers 5 and 4, are ahead of the untouched layer 3.
+    assert first == [[True, 2]] * 4
+    assert second == [[True, 2], [True, 2], [True, 0], [True, 2]]
+
+
 OVERFLOW = """
+from rank_core.distributed import GradientSums
 from rank_core.settings.config import Training
 from rank_core.training.train import LoopState, _update
 torch.manual_seed(0)
@@ -117,7 +182,8 @@ for overflows in (True, False):
     scaler.scale(layer(torch.ones(2, 4)).sum()).backward()
     if overflows and rank == 0:
         layer.weight.grad[0, 0] = float("inf")
-    norm = _update(state, list(layer.parameters()), Training())
+    parameters = list(layer.parameters())
+    norm = _update(state, parameters, GradientSums(parameters), Training())
     told.append([torch.equal(before, layer.weight), scaler.get_scale()])
 print(json.dumps([told, float(norm), layer.weight.tolist()]))
 """

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -99,7 +100,12 @@ def test_workers_add_up_gradients_once_a_step_however_many_micro_batches(
     backward = torch.Tensor.backward
     monkeypatch.setattr(distributed, "world", lambda: (0, 2))
     monkeypatch.setattr(distributed, "gather", lambda value: [value, value])
-    monkeypatch.setattr(dist, "all_reduce", lambda flat: sums.append(flat.numel()))
+
+    def all_reduce(flat, async_op):
+        sums.append(flat.numel())
+        return SimpleNamespace(wait=lambda: None)
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
     monkeypatch.setattr(
         torch.Tensor, "backward", lambda self: (passes.append(1), backward(self)) and None
     )
