@@ -51,6 +51,14 @@ class EncoderInput(NamedTuple):
         inputs = EncoderInput(*moved)  # type: ignore[arg-type]
         return inputs._replace(flat=self.flat and self.flat.to(device))
 
+    def pinned(self) -> "EncoderInput":
+        """The input where a GPU copies it from without the host; itself where there is none."""
+        if not torch.cuda.is_available():
+            return self
+        pinned = (x.pin_memory() if isinstance(x, Tensor) else x for x in self)
+        inputs = EncoderInput(*pinned)  # type: ignore[arg-type]
+        return inputs._replace(flat=self.flat and self.flat.pinned())
+
     @property
     def encoder_mask(self) -> Tensor | None:
         """mask_CL for an encoder; None where nothing is masked, which saves it the work."""
@@ -66,6 +74,10 @@ class ChunkBatch(NamedTuple):
     def to(self, device: torch.device) -> "ChunkBatch":
         """The batch on a device."""
         return ChunkBatch(self.inputs.to(device), self.counts)
+
+    def pinned(self) -> "ChunkBatch":
+        """The batch where a GPU copies it from without the host."""
+        return ChunkBatch(self.inputs.pinned(), self.counts)
 
 
 class Chunk(NamedTuple):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rank_core.ahead import ahead
 from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches
 from rank_core.encoders.cpu.packed_layers import packed
 from rank_core.models.ranker import Ranker, pad_chunks
@@ -74,13 +75,16 @@ def encode_chunks(
 ) -> Tensor:
     """x_CH (fp32 or wider) of the chunks, in their order."""
     lengths = [len(chunk) for chunk in chunks]
+    batches = (
+        (rows, pairs.layout([chunks[i] for i in rows]).pinned())
+        for rows in token_budget_batches(lengths, batch_tokens)
+    )
     parts, rows_of_parts = [], []
     # One context for all batches: it keeps the weights that it has rounded or packed.
     with _precision(model, autocast):
-        for rows in token_budget_batches(lengths, batch_tokens):
+        for rows, inputs in ahead(batches, model.device):
             work.add([lengths[i] for i in rows])
-            inputs = pairs.layout([chunks[i] for i in rows]).to(model.device)
-            x_CH = model.encode(inputs)
+            x_CH = model.encode(inputs.to(model.device))
             parts.append(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)))
             rows_of_parts += rows
     order = torch.empty(len(chunks), dtype=torch.long)
@@ -126,12 +130,15 @@ def _score_whole(
     work: Work,
 ) -> Tensor:
     """score_B of a model that wants whole documents: batches of documents of similar chunks."""
+    batches = (
+        (group, pairs.collate([documents[i] for i in group]).pinned())
+        for group in _groups(documents, batch_tokens)
+    )
     parts, order = [], []
     with _precision(model, autocast):
-        for group in _groups(documents, batch_tokens):
-            some = [documents[i] for i in group]
-            work.add([len(chunk) for document in some for chunk in document])
-            score_B = model(pairs.collate(some).to(model.device))
+        for group, batch in ahead(batches, model.device):
+            work.add([len(chunk) for i in group for chunk in documents[i]])
+            score_B = model(batch.to(model.device))
             parts.append(score_B.to(torch.promote_types(score_B.dtype, torch.float32)))
             order += group
     back = torch.empty(len(documents), dtype=torch.long)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rank_core.ahead import ahead
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import OutOfMemory
 from rank_core.evaluate import without_ties
@@ -115,7 +116,7 @@ def rerank(
         kept.update({query_id: {} for query_id in queries})
     model.eval()
     with torch.inference_mode():
-        for block in _blocks(pairs, queries, candidates, depth):
+        for block in ahead(_blocks(pairs, queries, candidates, depth), model.device):
             (score_B, of_chunks), batch_tokens = within_memory(
                 score_block, block.documents, batch_tokens, model=model, work=counted
             )

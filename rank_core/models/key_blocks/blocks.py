@@ -133,6 +133,10 @@ class BlockBatch(ChunkBatch):
         """The batch on a device."""
         return BlockBatch(super().to(device), self.passages)
 
+    def pinned(self) -> "BlockBatch":
+        """The batch where a GPU copies it from without the host."""
+        return BlockBatch(super().pinned(), self.passages)
+
 
 def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
     """Some rows of an input, cut to the longest of them."""

@@ -1,0 +1,96 @@
+"""Items made ahead by a thread, for a device of which the name is all that counts."""
+
+import threading
+
+import pytest
+import torch
+
+from rank_core.ahead import ahead
+from rank_core.chunking.batches import PairEncoder
+from rank_core.models.key_blocks.blocks import BlockBatch, Passages
+from rank_core.settings.config import Chunking
+from tests.contracts.laws import tokens
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+
+
+def makers():
+    """The threads that make items now."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
+
+
+def items(made):
+    for number in range(4):
+        made.append((number, threading.current_thread()))
+        yield number
+
+
+def test_on_a_gpu_a_thread_makes_the_next_item_and_ends_with_the_last():
+    made = []
+    coming = ahead(items(made), GPU)
+    assert next(coming) == 0
+    assert len(makers()) == 1
+    assert list(coming) == [1, 2, 3]
+    assert {thread.name.partition("_")[0] for _, thread in made} == {"ahead"}
+    assert makers() == []
+
+
+def test_the_next_item_is_made_while_the_consumer_works():
+    used = threading.Event()
+
+    def two():
+        yield 1
+        used.wait(60)
+        yield 2
+
+    coming = ahead(two(), GPU)
+    assert next(coming) == 1  # the second one is under way, and could not have been waited for
+    used.set()
+    assert list(coming) == [2]
+
+
+def test_on_a_cpu_no_thread_takes_a_core_from_the_computation():
+    made = []
+    coming = ahead(items(made), CPU)
+    assert next(coming) == 0 and [number for number, _ in made] == [0]
+    assert list(coming) == [1, 2, 3]
+    assert {thread for _, thread in made} == {threading.current_thread()}
+
+
+@pytest.mark.parametrize("device", [GPU, CPU])
+def test_an_error_reaches_the_consumer(device):
+    def broken():
+        yield 1
+        raise KeyError("d7")
+
+    coming = ahead(broken(), device)
+    assert next(coming) == 1
+    with pytest.raises(KeyError, match="d7"):
+        next(coming)
+    assert makers() == []
+
+
+def test_a_consumer_that_stops_early_leaves_no_thread():
+    coming = ahead(items([]), GPU)
+    next(coming)
+    coming.close()
+    assert makers() == []
+    for _ in ahead(items([]), GPU):
+        break
+    assert makers() == []
+
+
+def test_what_the_encoder_is_given_is_pinned_where_there_is_a_gpu(backbone, monkeypatch):
+    pairs = PairEncoder({"d1": tokens(30, 1)}, Chunking(window=20, stride=10), False, backbone)
+    batch = pairs.collate([pairs.chunks(tokens(3, 2), "d1")])
+    assert batch.pinned() == batch  # the same tensors: nothing is copied without a GPU
+    copied = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.Tensor, "pin_memory", lambda self: copied.append(self) or self.clone()
+    )
+    pinned = BlockBatch(batch, (Passages(20, 20, 1),)).pinned()
+    assert isinstance(pinned, BlockBatch) and pinned.passages == (Passages(20, 20, 1),)
+    assert pinned.counts == batch.counts and pinned.inputs.sizes == batch.inputs.sizes
+    given = [x for x in (*batch.inputs, *batch.inputs.flat) if isinstance(x, torch.Tensor)]
+    assert len(copied) == len(given) and all(a is b for a, b in zip(copied, given, strict=True))
