@@ -6,27 +6,20 @@ reads chunks sees two kinds, one that looks ahead and one that does not.
 """
 
 import copy
-import json
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-import transformers
-from safetensors.torch import save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.testing import assert_close
 from transformers import (
     AutoConfig,
-    AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
-    PreTrainedTokenizerFast,
 )
 
 from rank_core.chunking.batches import Chunk
-from rank_core.encoders.alibi import AlibiConfig, AlibiEncoder
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.backbones import load_encoder, resolve_backbone
 from rank_core.errors import BadInput
@@ -35,76 +28,14 @@ from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from tests.contracts import laws
 from tests.contracts.laws import assert_each_document_is_scored_alone, batch_of, without_gradient
+from tests.contracts.small_backbones import (
+    CONFIGS,
+    WORDS,
+    make_backbone,
+    random_weights,
+    write_tokenizer,
+)
 
-WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(46))]
-SMALL = {
-    "vocab_size": len(WORDS),
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 96,
-    "bos_token_id": 0,
-    "pad_token_id": 1,
-    "eos_token_id": 2,
-    "cls_token_id": 0,
-    "sep_token_id": 2,
-}
-DECODER = SMALL | {"head_dim": 8, "num_key_value_heads": 1}
-CONFIGS = {
-    "albert": SMALL | {"embedding_size": 12, "type_vocab_size": 2},
-    "bert": SMALL,
-    "big_bird": SMALL | {"block_size": 4, "num_random_blocks": 1},
-    "camembert": SMALL | {"type_vocab_size": 1},
-    "deberta-v2": SMALL
-    | {  # as DeBERTa-v3
-        "relative_attention": True,
-        "position_buckets": 8,
-        "norm_rel_ebd": "layer_norm",
-        "share_att_key": True,
-        "pos_att_type": ["p2c", "c2p"],
-        "position_biased_input": False,
-        "type_vocab_size": 0,
-    },
-    "distilbert": {
-        "vocab_size": len(WORDS),
-        "dim": 16,
-        "n_layers": 2,
-        "n_heads": 2,
-        "hidden_dim": 24,
-        "max_position_embeddings": 96,
-        "pad_token_id": 1,
-    },
-    "electra": SMALL | {"embedding_size": 12},
-    "eurobert": SMALL | {"num_key_value_heads": 2, "head_dim": 8},
-    "jina-bert": {},
-    "llama": DECODER | {"pad_token_id": None},
-    "longformer": SMALL | {"attention_window": [4, 8], "type_vocab_size": 1},
-    "longt5": {
-        "vocab_size": len(WORDS),
-        "d_model": 16,
-        "d_kv": 8,
-        "d_ff": 24,
-        "num_layers": 2,
-        "num_heads": 2,
-        "local_radius": 7,
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-    },
-    "modernbert": SMALL
-    | {
-        "num_hidden_layers": 3,
-        "local_attention": 8,
-        "global_attn_every_n_layers": 2,
-    },
-    "mosaic-bert": {},
-    "mpnet": SMALL,
-    "qwen3": DECODER,
-    "roberta": SMALL | {"type_vocab_size": 1},
-    "roformer": SMALL | {"embedding_size": 16},
-    "xlm-roberta": SMALL | {"type_vocab_size": 1},
-}
-ALIBI = {"position_embedding_type": "alibi"}, {"alibi_starting_size": 64}
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60, max_query_tokens=8)
 QUERY = np.arange(5, 11, dtype=np.int32)
 DOCUMENTS = {
@@ -119,55 +50,13 @@ every_pair = pytest.mark.parametrize(
 )
 
 
-def random_weights(module):
-    """Of a size at which every token moves the output."""
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.requires_grad and parameter.dim() > 1:
-                parameter.normal_(std=0.25, generator=generator)
-
-
-def write_tokenizer(folder, kind):
-    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    marks = {
-        "llama": {"bos_token": "<s>", "eos_token": "</s>"},
-        "qwen3": {"eos_token": "</s>", "pad_token": "<pad>"},
-        "longt5": {"eos_token": "</s>", "pad_token": "<pad>"},
-        "eurobert": {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"},
-    }
-    some = marks.get(kind, {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>"})
-    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", **some).save_pretrained(
-        folder
-    )
-
-
 @pytest.fixture(scope="module")
 def backbones(tmp_path_factory):
     """kind -> a backbone of that kind with random weights, made on first use."""
 
     @cache
     def build(kind):
-        folder = tmp_path_factory.mktemp(kind)
-        write_tokenizer(folder, kind)
-        if TYPES[kind].loader == "AlibiEncoder":
-            sizes = {k: v for k, v in SMALL.items() if not k.endswith("token_id")}
-            del sizes["max_position_embeddings"]
-            encoder = AlibiEncoder(AlibiConfig(kind, **sizes))
-            random_weights(encoder)
-            save_file(encoder.state_dict(), folder / "model.safetensors")
-            config = sizes | {"model_type": "bert"} | ALIBI[kind == "mosaic-bert"]
-            (folder / "config.json").write_text(json.dumps(config))
-        else:
-            config = AutoConfig.for_model(kind, **CONFIGS[kind])
-            loader = TYPES[kind].loader
-            whole = getattr(transformers, loader, AutoModel)
-            make = whole._from_config if whole is not AutoModel else whole.from_config
-            encoder = make(config)
-            random_weights(encoder)
-            encoder.save_pretrained(folder)
-        return resolve_backbone(str(folder))
+        return make_backbone(kind, tmp_path_factory.mktemp(kind))
 
     return build
 

@@ -1,4 +1,5 @@
-"""No model mixes devices: all of them score and train a step on a GPU that computes nothing."""
+"""No system mixes devices, over no kind of backbone: all score and train a step on a GPU that
+computes nothing."""
 
 import json
 import os
@@ -10,15 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from rank_core.encoders.backbone_types import TYPES
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
 from rank_core.models.ranker import Ranker
 
 ROOT = Path(__file__).parents[2]
-# How many matches there are for `deeprank` to read, only a device with values can say.
-MODELS = sorted(
-    name for name in SYSTEMS if issubclass(model_class(name), Ranker) and name != "deeprank"
-)
+NO_WEIGHTS = {"bm25", "bm25-rm3", "random", "rankgpt"}
+"""Systems that put nothing on a device: terms, a draw, and a chat model behind a URL."""
+MODELS = sorted(set(SYSTEMS) - NO_WEIGHTS)
+KINDS = [f"maxp@{kind}" for kind in sorted(TYPES)]
 PLANTED = "firstp!"  # last: it stays broken for the rest of its process
 
 pytestmark = [
@@ -45,7 +47,7 @@ def told(library, backbone):
     """{model: launches or error}."""
     command = [sys.executable, "-m", "tests.contracts.fake_cuda.steps", str(backbone.folder)]
     done = subprocess.run(
-        [*command, *MODELS, PLANTED],
+        [*command, *MODELS, *KINDS, PLANTED],
         cwd=ROOT,
         env=os.environ | {"LD_PRELOAD": str(library)},  # torch looks for a device once
         check=True,
@@ -56,9 +58,14 @@ def told(library, backbone):
     return {line.pop("model"): line for line in lines}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_model_scores_and_trains_on_one_device(name, told):
-    assert "error" not in told[name]
+def test_every_other_system_has_weights():
+    kinds = {name: model_class(name) for name in SYSTEMS}
+    assert {name for name, kind in kinds.items() if not issubclass(kind, Ranker)} == NO_WEIGHTS
+
+
+@pytest.mark.parametrize("name", [*MODELS, *KINDS])
+def test_every_model_and_every_kind_of_backbone_stays_on_one_device(name, told):
+    assert "error" not in told[name], told[name]
     assert told[name]["training"] > told[name]["scoring"] > 0
 
 
