@@ -129,6 +129,8 @@ class RunRecords:
         status = TrialStatus(event.status)
         reason = "collapsed" if status is TrialStatus.COLLAPSED else event.reason[:500]
         tags = {"stop.reason": reason}
+        if status is TrialStatus.DIVERGED:
+            tags["diverged"] = "true"
         if not status.used:
             ended: RunStatus = "FAILED" if status.lost else "KILLED"
             return self._record(event, "ended", (), tags=tags, status=ended)
@@ -166,14 +168,15 @@ class RunRecords:
     def _record(
         self, event: TrialEvent, kind: Kind, points: Any, *, tags: Any = None, **facts: Any
     ) -> Record:
-        """Numbers that are not finite are tags: MLflow stores infinity as 1.8e308."""
+        """Numbers that are not finite are tags: MLflow stores infinity as 1.8e308. They are no
+        divergence yet: fp16 skips steps whose gradients overflow, and its first ones do."""
         finite, told = [], dict(tags or {})
         for name, value, step in points:
             if math.isfinite(value):
                 finite.append((name, value, step))
             elif name not in self._nonfinite:
                 self._nonfinite.add(name)
-                told |= {f"nonfinite.{name}": f"{value} at step {step}", "diverged": "true"}
+                told[f"nonfinite.{name}"] = f"{value} at step {step}"
         return Record(event.trial, kind, event.time, tags=told, points=tuple(finite), **facts)
 
 

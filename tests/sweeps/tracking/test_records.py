@@ -57,9 +57,27 @@ def test_values_that_are_no_numbers_become_tags_once(tmp_path):
         (("train/learning_rate", 0.1, step),) for step in (1, 2)
     ]
     assert [dict(record.tags) for record in news] == [
-        {"nonfinite.train/loss": "nan at step 1", "diverged": "true"},
+        {"nonfinite.train/loss": "nan at step 1"},
         {},
     ]
+
+
+def test_a_step_of_fp16_whose_gradients_overflow_is_no_divergence(tmp_path):
+    log = MadeLog(tmp_path)
+    log.start("c1-seed1")
+    log.report("c1-seed1", 1, loss=0.7, gradient_norm=math.inf)
+    log.report("c1-seed1", 2, loss=0.6, gradient_norm=3.0)
+    log.end("c1-seed1", test={"nDCG@10": 0.5})
+    made = records(log)
+    assert all("diverged" not in record.tags for record in made)
+    assert made[1].tags == {"nonfinite.train/gradient_norm": "inf at step 1"}
+
+
+def test_a_trial_that_diverged_is_tagged_so(tmp_path):
+    log = MadeLog(tmp_path)
+    log.start("c1-seed1")
+    log.end("c1-seed1", "diverged")
+    assert records(log)[-1].tags == {"diverged": "true", "stop.reason": "the reason"}
 
 
 def test_the_end_brings_measures_costs_and_evidence_and_a_lost_one_its_reason(tmp_path):
