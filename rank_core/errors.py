@@ -23,6 +23,10 @@ class Diverged(RuntimeError):
     """A loss or score is NaN or infinite; the trial is recorded, never dropped."""
 
 
+OUT_OF_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""What PyTorch's allocator, the CUDA runtime, NCCL, cuBLAS and cuDNN say of a GPU without room."""
+
+
 class OutOfMemory(RuntimeError):
     """The smallest possible batch does not fit the GPU; another attempt would fail as well."""
 

@@ -13,12 +13,24 @@ from typing import Any
 import numpy as np
 import torch
 
+from rank_core.errors import OUT_OF_MEMORY
+
 
 def trial_device() -> torch.device:
-    """The current GPU of this process, else the CPU."""
+    """The current GPU of this process, else the CPU. Whoever starts a process for which no GPU was
+    reserved hides them all from it."""
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
+
+
+def begin_on_device(share: float) -> None:
+    """Keeps this process to its `share` of the memory of its GPU, if it has one. Raises the GPU's
+    error, within a millisecond, where its context is broken: it stays so until the process ends."""
+    device = trial_device()
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(share, device)
+        torch.ones(1, device=device).sum().item()
 
 
 def fast_paths() -> bool:
@@ -40,9 +52,6 @@ def make_deterministic(strict: bool) -> None:
     # `use_deterministic_algorithms` does the same and imports torch's compiler: 2 s of a process.
     on_cpu = not torch.cuda.is_available()
     torch.set_deterministic_debug_mode("error" if strict else "warn" if on_cpu else "default")
-
-
-OUT_OF_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

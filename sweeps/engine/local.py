@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 import torch
 
 from rank_core.errors import BadInput
+from sweeps.engine import EngineLost
 from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import End, TrialTask, attempt, trial_task
 from sweeps.plan.options import Options
@@ -21,7 +22,8 @@ from sweeps.store.trial_store import Store
 
 def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) -> None:
     """Runs what the feed hands out until it is over; raises `BadInput` for what this machine
-    cannot run. An error of a trial never ends the sweep."""
+    cannot run. An error of a trial ends the sweep only if it breaks the GPU for this process: then
+    `EngineLost` is raised."""
     _check(options)
     say(f"{len(feed.ahead)} trials, one after the other in this process")
     failures = Failures()
@@ -55,8 +57,14 @@ def _end(trial: Trial, end: End, monitor: Monitor, failures: Failures) -> bool:
         monitor.finished(trial, end)
         return False
     failure = Failure(end.kind, end.reason)
-    again = failures.count(trial.name, failure)
+    broken = end.kind == "device"
+    again = failures.count(trial.name, failure) and not broken
     monitor.failed(trial, failure, again=again, traceback=end.traceback)
+    if broken:
+        raise EngineLost(
+            f"the GPU broke in {trial.name} and computes no more for this process ({end.reason}); "
+            "without --engine local each trial that breaks it gets a new process"
+        )
     return again
 
 

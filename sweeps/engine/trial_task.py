@@ -20,6 +20,7 @@ from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import load_inputs
 from rank_core.errors import BadInput, Diverged
+from rank_core.machine import begin_on_device
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.fold_model import pause_step
 from rank_core.trial.trial import Progress, TrialResult, run_trial
@@ -46,6 +47,7 @@ class TrialTask:
     sweep: str
     threads: int
     cadence: Cadence  # of its checkpoints
+    gpu_share: float = 1.0  # of the memory of its GPU, if it has one
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def trial_task(trial: Trial, store: Store, options: Options) -> TrialTask:
         sweep=store.sweep,
         threads=options.cpus_per_worker,
         cadence=Cadence(options.checkpoint_minutes, quota_bytes=quota),
+        gpu_share=options.gpu_share,
     )
 
 
@@ -99,14 +102,18 @@ def end_of(error: Exception) -> End:
     if isinstance(error, BadInput):
         return End(TrialStatus.FAILED, reason=str(error))
     reason = f"{type(error).__name__}: {error}"
+    kind = kind_of_reason(reason)
+    if kind == "device":
+        reason = reason.partition("\n")[0]  # general advice follows; the traceback has it
     text = "".join(traceback.format_exception(error))
-    return End(TrialStatus.FAILED, reason=reason, kind=kind_of_reason(reason), traceback=text)
+    return End(TrialStatus.FAILED, reason=reason, kind=kind, traceback=text)
 
 
 def compute(task: TrialTask) -> Iterator[Report]:
     """The same in a process that may be one of several workers, where errors are raised."""
     # Ray and `ray submit` set the thread count of a process by rules of their own.
     torch.set_num_threads(max(1, task.threads))
+    begin_on_device(task.gpu_share)
     rank, num_workers = distributed.world()
     store = Store(task.storage, task.sweep)
     if num_workers == 1 and (kept := publish_kept(store, task.name)):

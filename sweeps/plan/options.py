@@ -66,6 +66,11 @@ class Options:
     ranges: dict[str, Range]  # dotted setting: lo..hi
     search: SearchSettings
 
+    @property
+    def gpu_share(self) -> float:
+        """The share of the memory of its GPU that a worker may fill."""
+        return min(1.0, self.gpus_per_worker or 1.0)
+
 
 def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     """The options of one command."""

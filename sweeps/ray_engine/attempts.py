@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rank_core.trial.trial import Progress
 from sweeps.engine.progress import Monitor
@@ -13,12 +13,17 @@ from sweeps.plan.terminal import duration, numbered
 from sweeps.ray_engine.cluster import Resources, can_run, hosts, node_of
 from sweeps.ray_engine.trial_process import kind_of_error
 from sweeps.search.feed import Feed
-from sweeps.store.failures import Failure, Failures, first_line
+from sweeps.store.failures import LIMITS, Failure, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 
 LOOK_SECONDS = 2.0  # between two looks at the nodes
 TELL_SECONDS = 60.0  # between two lines of a wait for a node
 WAIT_SECONDS = 1800.0  # without a node, in which an autoscaler or a person brings one
+
+NOT_THE_PROCESS = (
+    f"{LIMITS['device'] + 1} times, in a fresh process each: the trial's settings, or the GPU, are "
+    "at fault; CUDA_LAUNCH_BLOCKING=1 and --engine local show the line"
+)
 
 
 class NoNode(RuntimeError):
@@ -170,6 +175,8 @@ class Attempts:
         again = self.failures.count(attempt.trial.name, failure)
         if again:
             self._again.append(attempt.trial)
+        elif end.kind == "device":
+            failure = replace(failure, reason=f"{end.reason}; {NOT_THE_PROCESS}")
         self.monitor.failed(attempt.trial, failure, again=again, traceback=end.traceback)
 
     def _tell_end(self, trial: Trial) -> None:

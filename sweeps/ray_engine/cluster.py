@@ -18,6 +18,8 @@ from sweeps.store.trial_store import Store
 
 T = TypeVar("T")
 OBJECT_STORE_BYTES = 200 * 2**20  # trials pass no large objects
+HIDE_GPUS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+"""Ray shows all GPUs of a node to processes that reserved none, unless this is set in them."""
 DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group
 
 
@@ -40,10 +42,11 @@ def connect(num_workers: int) -> None:
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.update(HIDE_GPUS)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = cluster_address()
     if address:
-        ray.init(address=address, **quiet)
+        ray.init(address=address, runtime_env={"env_vars": HIDE_GPUS}, **quiet)
         return
     ray.init(
         address="local",

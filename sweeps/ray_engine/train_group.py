@@ -10,7 +10,7 @@ from ray import train
 from ray.train.torch import get_device
 
 from rank_core.chunking.inputs import load_inputs
-from rank_core.machine import versions
+from rank_core.machine import begin_on_device, versions
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.fold_model import FoldModel
@@ -59,6 +59,7 @@ def _worker(work: dict[str, Any]) -> Timed:
     if resources.gpus:
         torch.cuda.set_device(get_device())
     torch.set_num_threads(resources.threads)
+    begin_on_device(min(1.0, resources.gpus or 1.0))
     inputs = parts_of(config, load_inputs(config.collection, config.model.backbone))[0]
     model = FoldModel(config, inputs, trial_streams(config, inputs.backbone.content_hash))
     losses: list[float] = []

@@ -7,6 +7,7 @@ which ends the whole group at once. What only groups need is imported late: it t
 of every process.
 """
 
+import os
 import re
 import shutil
 import tempfile
@@ -41,7 +42,9 @@ def run_in_tune(config: dict[str, Any]) -> None:
     it reports to Tune a `Report`: both are dictionaries of one item."""
     placed: PlacedTask = config["placed"]
     for report in attempt(placed.task):
-        tune.report({"report": report})
+        tune.report({"report": report})  # returns when the driver has it
+        if isinstance(report, End) and report.kind == "device":
+            os._exit(1)  # no GPU computes for this process any more; Ray starts another one
 
 
 def run_in_train(config: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rank_core.errors import OUT_OF_MEMORY
 from sweeps.store.trial_status import USED, TrialStatus
 
 Kind = Literal[
@@ -16,7 +17,7 @@ LIMITS: dict[Kind, int] = {
     "node lost": 30,  # spot machines go by the dozen, and it is never the trial's fault
     "host memory": 3,
     "device memory": 0,  # training has already gone down to one example at a time
-    "device": 2,
+    "device": 2,  # in a fresh process each; that often it is the settings, or all devices
     "storage": 1,
     "error": 0,  # the same settings give the same error
 }
@@ -34,7 +35,12 @@ WORDS = {
 GOOD = (*USED, TrialStatus.STOPPED, TrialStatus.RUNNING)
 """The last attempt of such a trial was not lost."""
 
-_DEVICE = re.compile(r"AcceleratorError|CUDA error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|ECC error")
+_DEVICE = re.compile(
+    r"AcceleratorError|CUDA (driver |unknown )?error|Triton Error|CU[A-Z]+_STATUS_|NCCL|NVLink"
+    r"|\bXid\b|ECC error|GPU is lost|No CUDA GPUs|device-side assert|illegal memory access"
+    r"|launch failure",
+    re.IGNORECASE,
+)
 _ACTOR_FACTS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip):")
 
 
@@ -55,7 +61,7 @@ class Failure:
 
 def kind_of_reason(reason: str) -> Kind:
     """Tells apart what a trial's own process caught, by the name of the exception."""
-    if reason.startswith(("OutOfMemory", "CUDA out of memory")):
+    if reason.startswith("OutOfMemory") or any(words in reason for words in OUT_OF_MEMORY):
         return "device memory"
     if reason.startswith("StorageAway"):
         return "storage"

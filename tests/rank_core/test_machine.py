@@ -6,7 +6,14 @@ import os
 import pytest
 import torch
 
-from rank_core.machine import gpu_memory, is_out_of_memory, make_deterministic, release_memory
+from rank_core import machine
+from rank_core.machine import (
+    begin_on_device,
+    gpu_memory,
+    is_out_of_memory,
+    make_deterministic,
+    release_memory,
+)
 
 
 def test_libraries_are_set_aside_once_and_what_trials_leave_is_collected():
@@ -49,6 +56,39 @@ def test_a_process_with_a_share_of_a_gpu_counts_on_no_more(monkeypatch):
     assert gpu_memory(device) == (35, 40)
     monkeypatch.setattr(cuda, "mem_get_info", lambda device: (20, 80))  # others hold the rest
     assert gpu_memory(device) == (20, 40)
+
+
+def test_what_a_trial_leaves_on_the_gpu_is_given_back(monkeypatch):
+    given_back = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(True))
+    release_memory()
+    assert given_back == [True]
+
+
+def test_a_trial_begins_with_its_share_and_a_sum_on_the_gpu(monkeypatch):
+    gpu, did = torch.device("cuda", 0), []
+    monkeypatch.setattr(machine, "trial_device", lambda: gpu)
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda *given: did.append(given)
+    )
+    ones = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda n, device: (did.append((n, device)), ones(n))[1])
+    begin_on_device(0.25)
+    assert did == [(0.25, gpu), (1, gpu)]
+
+
+def test_a_broken_gpu_is_seen_as_a_trial_begins(monkeypatch):
+    def ones(n, device):
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    begin_on_device(1.0)
+    monkeypatch.setattr(torch, "ones", ones)
+    begin_on_device(1.0)  # a CPU has no context that could break
+    monkeypatch.setattr(machine, "trial_device", lambda: torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: None)
+    with pytest.raises(torch.AcceleratorError):
+        begin_on_device(1.0)
 
 
 @pytest.fixture

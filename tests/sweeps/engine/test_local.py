@@ -5,7 +5,7 @@ import torch
 
 from rank_core.errors import BadInput
 from rank_core.trial.trial import Progress
-from sweeps.engine import local
+from sweeps.engine import EngineLost, local
 from sweeps.engine.trial_task import End, end_of
 from sweeps.plan.options import parse
 from sweeps.search.search import Listed
@@ -82,11 +82,23 @@ def test_what_may_pass_is_tried_again_as_often_as_its_kind_allows(run):
 
     def attempt(task):
         attempts.append(task.name)
-        yield End(TrialStatus.FAILED, reason="AcceleratorError: CUDA error", kind="device")
+        yield End(TrialStatus.FAILED, reason="StorageAway: timeout", kind="storage")
 
     monitor = run(attempt, Watched)
-    assert len(attempts) == 4 * (LIMITS["device"] + 1)
+    assert len(attempts) == 4 * (LIMITS["storage"] + 1)
     assert monitor.feed.told == [(name, "failed") for name in dict.fromkeys(attempts)]
+
+
+def test_no_trial_follows_in_a_process_whose_gpu_broke(run, monkeypatch):
+    attempts = []
+
+    def attempt(task):
+        attempts.append(task.name)
+        yield end_of(RuntimeError("CUDA error: device-side assert triggered\nCompile with DSA"))
+
+    with pytest.raises(EngineLost, match=r"computes no more for this process \(RuntimeError: CUDA"):
+        run(attempt)
+    assert len(attempts) == 1
 
 
 def test_the_feed_stops_a_trial_at_a_report(run):

@@ -174,3 +174,17 @@ def test_whoever_leaves_the_debugger_ends_the_command_and_fails_no_trial(task, m
     monkeypatch.setattr(trial_task, "compute", quits)
     with pytest.raises(KeyboardInterrupt):
         list(attempt(task))
+
+
+def test_a_trial_whose_gpu_is_broken_reads_and_computes_nothing(task, computed, monkeypatch):
+    shares = []
+
+    def broken(share):
+        shares.append(share)
+        raise RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be")
+
+    monkeypatch.setattr(trial_task, "begin_on_device", broken)
+    [end] = reports_of(replace(task, gpu_share=0.5))
+    assert (end.status, end.kind, shares, computed) == ("failed", "device", [0.5], [])
+    assert end.reason == "RuntimeError: CUDA error: unspecified launch failure"
+    assert "kernel errors might be" in end.traceback

@@ -185,3 +185,16 @@ def test_checkpoints_come_every_minute_unless_it_is_said_otherwise():
 def test_a_cadence_is_a_number_of_minutes_and_a_quota_one_of_gibibytes(flag, value):
     with pytest.raises(BadInput, match=f"{flag} >= 0 must hold, got"):
         parsed(f"{flag}={value}")
+
+
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [
+        ([], 1.0),
+        (["--gpus-per-worker", "0.25"], 0.25),
+        (["--gpus-per-worker", "2"], 1.0),
+        (["--gpus-per-worker", "0"], 1.0),  # of none
+    ],
+)
+def test_a_worker_may_fill_the_share_of_a_gpu_that_it_reserves(words, share):
+    assert parsed(*words).gpu_share == share
