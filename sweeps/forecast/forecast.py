@@ -32,6 +32,7 @@ MEASURING = 0.1  # of the time that is foretold
 CALIBRATING = 50  # finished trials that are read
 SPREAD = 0.2  # standard deviation of the log of (real / estimated): what one batch cannot show
 Z = 1.96  # 95 %
+CONTEXT_BYTES = 2**29  # of a process on a GPU, about: kernels and libraries
 ONLY_HOW_MUCH = frozenset(
     {
         "seed",
@@ -205,13 +206,20 @@ def _measure(
     whole = sum(trial.cell.cost * trial.share for trial in plan.trials()) / cells[0].cost
     side_by_side = place.slots * options.num_workers
     enough = partial(_enough, *_reads(cells[0]), whole / side_by_side)
+    measure = partial(probe, settings, threads, enough, gpu_share=options.gpu_share)
     if options.engine != "local" and cluster_address():
-        return _on_cluster(partial(probe, settings, threads, enough), options)
-    if not place.gpus:
-        return place, probe(settings, threads, enough)
+        return _on_cluster(measure, options)
+    if not torch.cuda.is_available():
+        return place, measure()
     # Else this process would hold a part of the GPU's memory until it ends.
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return place, pool.submit(probe, settings, threads, enough).result()
+    hide = None if place.gpus else _hide_gpus
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=hide) as pool:
+        return place, pool.submit(measure).result()
+
+
+def _hide_gpus() -> None:
+    """Hides the GPUs from this process, which has not looked for them yet."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def _enough(reads: Reads, planned: Planned, whole: float, speed: Speed) -> float:
@@ -280,11 +288,12 @@ def wall_seconds(seconds: Sequence[float], slots: int) -> float:
 
 
 def gpu_share(peak_bytes: int, device_bytes: int) -> float:
-    """The share of a GPU that a trial needs, as 1/n with n whole: what a probe's peak and a tenth
-    of the memory for fragments leave room for. 1 where memory was not measured."""
+    """The share of a GPU that a trial needs, as 1/n with n whole: what a probe's peak, the CUDA
+    context of each process and a tenth of the memory for fragments leave room for. 1 where memory
+    was not measured."""
     if not peak_bytes or not device_bytes:
         return 1.0
-    return 1 / max(1, int(0.9 * device_bytes / peak_bytes))
+    return 1 / max(1, int(0.9 * device_bytes / (peak_bytes + CONTEXT_BYTES)))
 
 
 def same_speed(settings: Mapping[str, object]) -> tuple[object, ...]:

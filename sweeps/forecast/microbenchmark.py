@@ -19,6 +19,7 @@ from rank_core.chunking.inputs import Inputs, load_inputs
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
 from rank_core.machine import (
+    begin_on_device,
     make_deterministic,
     peak_memory,
     reset_peak_memory,
@@ -48,6 +49,7 @@ SAMPLE = 240  # documents, and half as many training groups
 SAMPLED_QUERIES = 512
 ENOUGH_SECONDS = 0.2  # of a batch; a shorter one is repeated
 STEP_TOKENS = 8192  # of a measured training step on a CPU; a GPU takes the whole batch
+FEW_TOKENS = 8192  # of a micro-batch where a GPU's memory is short
 ENDLESS = 10**6  # epochs of a step each
 STREAMS = Streams(init=0, order=0, negatives=0, dropout=0)
 T = TypeVar("T")
@@ -69,7 +71,7 @@ class Speed:
     training: Rate  # of nothing without training
     start_seconds: float  # once a trial: building the model, tokenizing the training queries
     evaluation_seconds: float  # once a validation: tokenizing its queries, measuring its run
-    peak_bytes: int
+    peak_bytes: int  # on a GPU with small micro-batches: large ones fill what there is
     device_bytes: int  # memory of the GPU; 0 on a CPU
     device: str  # as trials note it
     threads: int
@@ -93,10 +95,16 @@ class Planned:
 
 
 def probe(
-    settings: Sequence[dict[str, Any]], threads: int, enough: Callable[[Speed], float]
+    settings: Sequence[dict[str, Any]],
+    threads: int,
+    enough: Callable[[Speed], float],
+    *,
+    gpu_share: float = 1.0,
 ) -> list[Speed]:
     """The speeds of configurations, one after the other: of the first, and of as many as begin
-    within the seconds that are `enough`, by what the first takes."""
+    within the seconds that are `enough`, by what the first takes. Of a GPU as much is used as its
+    trials may."""
+    begin_on_device(gpu_share)
     before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     torch.set_num_threads(threads)
     start, speeds = time.perf_counter(), list[Speed]()
@@ -164,9 +172,13 @@ def _speed(config: TrialConfig) -> Speed:
     scorer.tokenize(train_split, some)
     tokenizing = (time.perf_counter() - before) * len(train_split.queries) / max(1, len(some))
     sample = draw(config, inputs)
+    scoring = _rate(_scorings(scorer, sample)) if sample.scored else Rate(0.0, 0.0)
+    training = _rate(_steps(scorer, sample.trained)) if sample.trained else Rate(0.0, 0.0)
+    if device.type == "cuda":
+        _work_in_little_memory(scorer, sample)
     return Speed(
-        scoring=_rate(_scorings(scorer, sample)) if sample.scored else Rate(0.0, 0.0),
-        training=_rate(_steps(scorer, sample.trained)) if sample.trained else Rate(0.0, 0.0),
+        scoring=scoring,
+        training=training,
         start_seconds=built + tokenizing,
         evaluation_seconds=_evaluation_seconds(scorer),
         peak_bytes=peak_memory(device),
@@ -213,15 +225,34 @@ def _scorings(scorer: Scorer, sample: Sample) -> Iterator[tuple[int, int]]:
         yield tokens, work.tokens
 
 
-def _steps(scorer: Scorer, groups: list[TrainingGroup]) -> Iterator[tuple[int, int]]:
-    """Training steps, the optimiser's part included, as a trial takes them."""
+def _work_in_little_memory(scorer: Scorer, sample: Sample) -> None:
+    """A batch scored, and a step trained in micro-batches of `FEW_TOKENS`, so that the peak is
+    theirs."""
+    reset_peak_memory()
+    if sample.scored:
+        next(_scorings(scorer, sample))
+    if sample.trained:
+        next(_steps(scorer, sample.trained, micro_batch_tokens=FEW_TOKENS))
+
+
+def _steps(
+    scorer: Scorer, groups: list[TrainingGroup], micro_batch_tokens: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Training steps, the optimiser's part included, as a trial takes them, or in micro-batches of
+    so many tokens."""
     settings, on_cpu = scorer.config.training, scorer.model.device.type == "cpu"
     reader = TrainingReader.of(scorer.pairs, settings, STREAMS.dropout)
     sizes = [sum(row.tokens for row in reader.rows(group)) for group in groups]
     fits = STEP_TOKENS * len(sizes) // max(1, sum(sizes)) if on_cpu else len(sizes)
     batch = min(max(1, fits), settings.batch_size)
     endless = replace(
-        settings, batch_size=batch, num_epochs=ENDLESS, epoch_steps=1, validate_every=1, max_steps=0
+        settings,
+        batch_size=batch,
+        num_epochs=ENDLESS,
+        epoch_steps=1,
+        validate_every=1,
+        max_steps=0,
+        micro_batch_tokens=micro_batch_tokens or settings.micro_batch_tokens,
     )
     queries = [_query(group, number) for number, group in enumerate(groups)]
     work = Work()

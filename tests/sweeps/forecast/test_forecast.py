@@ -97,10 +97,18 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
 
 @pytest.mark.parametrize(
     ("peak", "device", "share"),
-    [(10, 80, 1 / 7), (41, 80, 1), (35, 80, 0.5), (90, 80, 1), (0, 80, 1), (10, 0, 1)],
+    [
+        (9.5, 80, 1 / 7),
+        (41, 80, 1),
+        (35.5, 80, 0.5),
+        (90, 80, 1),
+        (0, 80, 1),
+        (10, 0, 1),
+        (0.01, 16, 1 / 28),  # each process takes half a GiB for itself
+    ],
 )
 def test_as_many_trials_share_a_gpu_as_nine_tenths_of_its_memory_hold(peak, device, share):
-    assert gpu_share(peak, device) == share
+    assert gpu_share(int(peak * 2**30), device * 2**30) == share
 
 
 def test_only_how_much_is_read_may_differ_between_configurations_of_one_speed(small_trial):
