@@ -2,13 +2,15 @@
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import write_report
+from sweeps.report.figures.learning_plot import MOST_RUNS
 from sweeps.store.opened_sweep import opened
-from sweeps.store.storage_retry import answered
+from sweeps.store.storage_retry import answered, patient_read
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,6 +24,7 @@ def main(argv: Sequence[str]) -> int:
     with opened(given.sweep) as store:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
+        patient_read(store, partial(store.pull_histories, MOST_RUNS))
         report = write_report(store.folder, command, uri="" if given.out else store.uri, out=out)
         changed = (*(() if given.out else ("report",)), ACCESS_FILE)
         answered(store, lambda: store.push(*changed))

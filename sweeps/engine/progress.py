@@ -135,6 +135,7 @@ class Monitor:
 
     def heartbeat(self) -> None:
         """Says what runs where nothing has been said for a while, and that nothing reports."""
+        self.table.heartbeat()
         now = time.monotonic()
         if now - self.last_line < HEARTBEAT_SECONDS:
             return

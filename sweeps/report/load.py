@@ -13,6 +13,7 @@ from rank_core.stats.baselines import Slot
 from sweeps.store.checksums import REMEDY, damage
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
 from sweeps.store.trial_status import USED, TrialStatus
+from sweeps.store.trial_store import HISTORY
 
 FAILURES = "failures.parquet"  # of attempts; a sweep in which none failed has no such file
 FILES = ("sweep.json", "trials.parquet", "per_query.parquet")
@@ -149,12 +150,17 @@ def _check_trials(folder: Path, trials: pd.DataFrame) -> None:
     to a report."""
     used = trials[trials["status"].isin(USED)]
     names = [f"{cell}-seed{seed}" for cell, seed in zip(used["cell"], used["seed"], strict=True)]
-    here = [folder / "runs" / name for name in names if (folder / "runs" / name).is_dir()]
+    here = [folder / "runs" / name for name in names if _is_here(folder / "runs" / name)]
     found = {path.name: found for path in here if (found := damage(path, thorough=False))}
     if found:
         listed = [f"runs/{name}/{reason}" for name, reason in found.items()]
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         raise BadInput(f"{folder}: {'; '.join(listed[:MOST_NAMED])}{more}; {REMEDY}")
+
+
+def _is_here(trial: Path) -> bool:
+    """Whether a trial is in the folder; a mirror may have its history alone."""
+    return trial.is_dir() and any(path.name != HISTORY for path in trial.iterdir())
 
 
 def _table(path: Path, required: tuple[str, ...], command: str) -> pd.DataFrame:

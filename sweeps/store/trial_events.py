@@ -3,6 +3,10 @@
 A line is an event; nothing in the log is ever changed. Status, tables and what MLflow gets are
 derived from it (`trial_table`, `sweeps.tracking`). One process writes it, the driver; any number
 may read it meanwhile, since whole lines are all that counts.
+
+What running trials report is beside it, in `progress.jsonl`: the log has a few lines per trial, so
+that a command starts in O(trials). No later command reads the reports, because a finished trial
+keeps its own in its folder.
 """
 
 import io
@@ -11,6 +15,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -18,12 +23,17 @@ from typing import IO, Any
 from rank_core.files import atomic_write
 from sweeps.store.storage_retry import patient_read, patiently
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import Store
+from sweeps.store.trial_store import HISTORY, Store
 
 EVENTS = "events.jsonl"
+PROGRESS = "progress.jsonl"
+NEWS = ("step", "num_steps", "curve", "dev")
 PIECES = "events"
 """Folder of a remote storage with the log in pieces: an object store cannot append."""
 PIECE_BYTES = 2**18
+TAIL_BYTES = 2**22
+"""Of `progress.jsonl`, at its end: what tells how far the running trials are."""
+REPORTS_SECONDS = 1.0  # from one write of reports to the next: 64 trials cost as many as one
 
 
 def now() -> int:
@@ -85,6 +95,11 @@ class Reported(TrialEvent):
     num_steps: int
     curve: Sequence[Mapping[str, Any]]
     dev: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, trial: str, news: Mapping[str, Any]) -> "Reported":
+        """What a trial tells of its progress."""
+        return cls(trial=trial, **{name: news[name] for name in NEWS})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,23 +177,23 @@ def parse_line(raw: bytes) -> AnyEvent | None:
     return event
 
 
-def read_lines(path: Path, offset: int = 0) -> Iterator[Line]:
-    """The complete lines of a log from byte `offset` on; none where there is no log. A torn last
-    line is left for later."""
+def read_lines(path: Path, offset: int = 0, end: int | None = None) -> Iterator[Line]:
+    """The complete lines of a log from byte `offset` on, to byte `end`; none where there is no log.
+    A torn last line is left for later."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
         file.seek(offset)
-        yield from _lines(file, offset)
+        yield from _lines(file, offset, end)
 
 
-def _lines(file: IO[bytes], offset: int) -> Iterator[Line]:
+def _lines(file: IO[bytes], offset: int, end: int | None = None) -> Iterator[Line]:
     for raw in file:
-        if not raw.endswith(b"\n"):
-            return
         offset += len(raw)
+        if not raw.endswith(b"\n") or (end is not None and offset > end):
+            return
         yield Line(raw, parse_line(raw), offset)
 
 
@@ -192,6 +207,35 @@ def read_log(store: Store, *, live: bool = False) -> list[Line]:
     return list(_lines(io.BytesIO(content), 0)) if content else list(read_lines(path))
 
 
+def read_history(folder: Path) -> Iterator[Reported]:
+    """What a finished trial reported, from its folder; nothing where that is lost or damaged."""
+    with suppress(OSError, ValueError, KeyError, TypeError), (folder / HISTORY).open() as file:
+        for line in file:
+            yield Reported.of(folder.name, json.loads(line))
+
+
+def read_progress(store: Store, *, live: bool = False) -> list[Reported]:
+    """The last reports of running trials, changing nothing."""
+    if store.is_local:
+        content = _tail(store.folder / PROGRESS, TAIL_BYTES)
+    else:
+        content = store.read_file(PROGRESS, live=live) or b""
+    events = (line.event for line in _lines(io.BytesIO(content), 0))
+    return [event for event in events if isinstance(event, Reported)]
+
+
+def _tail(path: Path, size: int) -> bytes:
+    """The whole lines within the last bytes of a file; nothing where there is none."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - size)
+            file.seek(start)
+            content = file.read(size)
+    except FileNotFoundError:
+        return b""
+    return content if not start else content.partition(b"\n")[2]
+
+
 class EventLog:
     """The log of one sweep, in the driver's hands. `folder` keeps it where that is the storage
     itself; for a remote one the mirror does, and the storage gets it in pieces."""
@@ -200,6 +244,8 @@ class EventLog:
         self.store = store
         self.path = store.folder / EVENTS
         self._piece = 0  # byte at which the piece begins that is still growing
+        self._reports: list[bytes] = []  # lines for the next write
+        self._reports_due = 0.0
         if not store.is_local:
             patiently(self._pull, f"{store.storage} cannot be read")
 
@@ -209,15 +255,36 @@ class EventLog:
 
     def append(self, *events: AnyEvent, durable: bool = False) -> list[AnyEvent]:
         """Adds events in one write and returns them as they will be read; `durable` also waits for
-        the disk."""
+        the disk. What was reported before is written before."""
         lines = [line_of(event) for event in events]
         if lines:
+            self.write_reports()
             what = f"{self.path.parent} does not take a record"
             patiently(lambda: append_lines(self.path, b"".join(lines), durable=durable), what)
         return [event for line in lines if (event := parse_line(line)) is not None]
 
+    def report(self, event: Reported) -> None:
+        """Adds a report, in one write with those of the other trials since the last write."""
+        self._reports.append(line_of(event))
+        self.write_due_reports()
+
+    def write_due_reports(self) -> None:
+        """Writes the reports that have waited for long enough."""
+        if time.monotonic() >= self._reports_due:
+            self.write_reports()
+
+    def write_reports(self) -> None:
+        """Writes the reports that wait."""
+        if not self._reports:
+            return
+        path, data = self.path.with_name(PROGRESS), b"".join(self._reports)
+        patiently(lambda: append_lines(path, data), f"{path.parent} does not take a record")
+        self._reports.clear()
+        self._reports_due = time.monotonic() + REPORTS_SECONDS
+
     def push(self) -> None:
-        """Brings the storage up to date: the piece that grows, and those begun since."""
+        """Brings the storage up to date: the piece that grows, and those begun since; of the
+        reports the last ones, for those who watch from elsewhere."""
         if self.store.is_local:
             return
 
@@ -234,6 +301,8 @@ class EventLog:
                         return
                     self._piece += len(data)
 
+        if tail := _tail(self.path.with_name(PROGRESS), PIECE_BYTES):
+            self.store.fs.pipe_file(f"{self.store.root}/{PROGRESS}", tail)
         if self.path.exists():
             patiently(send, f"{self.store.storage} does not take {EVENTS}")
 
@@ -249,6 +318,7 @@ class EventLog:
         here = self.path.read_bytes() if self.path.exists() else b""
         if not content:
             self.path.unlink(missing_ok=True)
+            self.path.with_name(PROGRESS).unlink(missing_ok=True)
         elif not here.startswith(content):
             with atomic_write(self.path) as unfinished:
                 unfinished.write_bytes(content)

@@ -4,7 +4,6 @@ lost). The store decides what is finished; the log remembers attempts, reasons a
 """
 
 import io
-import json
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,9 +34,10 @@ from sweeps.store.trial_events import (
     TrialEvent,
     TrialPlanned,
     read_log,
+    read_progress,
 )
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import HISTORY, Store
+from sweeps.store.trial_store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ class TrialState:
     reason: str = ""
     begun: int = 0  # attempts
     paused: bool = False  # the last one, at a rung: what comes next continues it
-    reported_step: int = 0  # the highest of any attempt
+    since: int = 0  # when the last attempt started, in milliseconds since the epoch
     step: int | None = None  # of the attempt that runs
     num_steps: int | None = None
     dev: Mapping[str, Any] = field(default_factory=dict)  # its last means
@@ -80,12 +80,11 @@ class TrialState:
         if isinstance(event, AttemptStarted):
             self.begun, self.paused = event.attempt, False
             self.status, self.reason = TrialStatus.RUNNING, ""
-            self.step, self.dev = None, {}
+            self.step, self.dev, self.since = None, {}, event.time
             names = ("model.name", *event.swept)
             self.settings = {name: event.settings.get(name) for name in names}
         elif isinstance(event, Reported):
             self.step, self.num_steps = event.step, event.num_steps
-            self.reported_step = max(self.reported_step, event.step)
             self.dev = event.dev or self.dev
         elif isinstance(event, TrialPlanned):
             self.status, self.reason = TrialStatus(event.status), event.reason
@@ -169,7 +168,12 @@ def read_state(store: Store, *, live: bool = False) -> SweepState:
     version 0.1 has no log: its two tables tell what they can."""
     lines = read_log(store, live=live)
     if lines:
-        return replay(lines)
+        state = replay(lines)
+        for event in read_progress(store, live=live):
+            trial = state.trials.get(event.trial)
+            if trial and trial.status is TrialStatus.RUNNING and event.time >= trial.since:
+                state.apply(event)
+        return state
     state = SweepState()
     for row in _rows(store, TRIALS, ("cell", "seed", "status", "stop_reason", "attempts")):
         trial = state.trial(f"{row['cell']}-seed{row['seed']}")
@@ -266,11 +270,17 @@ class TrialTable:
         return event.attempt
 
     def reported(self, trial: "Trial", news: Mapping[str, Any]) -> None:
-        """Keeps news of a running trial."""
-        self._add(_reported(trial.name, news), push=False)
+        """Keeps news of a running trial: it is written with those of the others."""
+        event = Reported.of(trial.name, news)
+        self.log.report(event)
+        self.state.apply(event)
+
+    def heartbeat(self) -> None:
+        """Writes news that have waited, where nothing new arrives."""
+        self.log.write_due_reports()
 
     def finished(self, trial: "Trial") -> None:
-        """Takes over the result that is in the store, and what the log lacks of the way to it."""
+        """Takes over the result that is in the store."""
 
         def read() -> list[TrialEvent]:
             self.store.pull({trial.name})
@@ -304,6 +314,7 @@ class TrialTable:
 
     def write_tables(self) -> None:
         """`trials.parquet`, and `failures.parquet` where an attempt was lost."""
+        self.log.write_reports()
         rows = self.state.rows()
         columns = dict.fromkeys(name for row in rows for name in row)
         plain = ("cell", "seed", "status", "stop_reason", "attempts", *COSTS)
@@ -334,12 +345,12 @@ class TrialTable:
 
         patiently(write, f"{self.store.storage} does not take {name}")
 
-    def _add(self, *events: AnyEvent, push: bool = True) -> None:
+    def _add(self, *events: AnyEvent) -> None:
         """In the log first: what was interrupted before has not happened."""
         ends = any(isinstance(event, TrialEnded) for event in events)
         for event in self.log.append(*events, durable=ends):
             self.state.apply(event)
-        if push and events:
+        if events:
             self.log.push()
 
     def _state(self, trial: "Trial") -> TrialState:
@@ -362,8 +373,6 @@ class TrialTable:
         folder = self.store.folder / "runs" / trial.name
         result = read_whole_result(folder).facts
         events: list[TrialEvent] = [] if state.begun else [self._start_of(trial)]
-        history = _history(trial.name, folder)
-        events += [event for event in history if event.step > state.reported_step]
         return [
             *events,
             TrialEnded(
@@ -381,20 +390,6 @@ def per_query_table(folder: Path, names: list[str]) -> "pd.DataFrame":
     import pandas as pd
 
     return pd.concat([read_scores(folder / "runs" / name) for name in names], ignore_index=True)
-
-
-def _history(name: str, folder: Path) -> list[Reported]:
-    """What a finished trial reported on its way; nothing where that is lost or damaged."""
-    try:
-        lines = (folder / HISTORY).read_text().splitlines()
-        return [_reported(name, json.loads(line)) for line in lines]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return []
-
-
-def _reported(name: str, news: Mapping[str, Any]) -> Reported:
-    facts = {key: news[key] for key in ("step", "num_steps", "curve", "dev")}
-    return Reported(trial=name, **facts)
 
 
 def _iso(time_ms: int) -> str:

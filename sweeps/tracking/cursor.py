@@ -1,5 +1,5 @@
-"""How far a sweep's event log has been uploaded, kept beside it. Losing it costs time, never data:
-sending an event again changes nothing."""
+"""How far a sweep's event log and reports have been uploaded, kept beside them. Losing it costs
+time, never data: sending an event again changes nothing."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from rank_core.files import write_json
 from sweeps.store.trial_events import (
     EVENTS,
+    PROGRESS,
     AttemptStarted,
     Reported,
     TrialEnded,
@@ -26,13 +27,18 @@ _TAIL = 64  # bytes before the cursor, by which a log is known again
 
 @dataclass
 class Cursor:
-    """The events up to byte `offset` are sent, and for some trials more; for one target."""
+    """The events up to byte `offset` are sent, and for some trials more; of `progress.jsonl` all up
+    to its own offset, and of each trial's reports those up to a step. For one target."""
 
     path: Path
     target: str = ""
     offset: int = 0
     tail: str = ""  # digest of the bytes before `offset`
     ahead: dict[str, int] = field(default_factory=dict)  # trial: its offset
+    progress_offset: int = 0
+    progress_tail: str = ""
+    steps: dict[str, int] = field(default_factory=dict)  # trial: step of its last report sent
+    curves: list[str] = field(default_factory=list)  # metrics sent by step
     run_ids: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -48,16 +54,24 @@ class Cursor:
                 int(stored["offset"]),
                 str(stored["tail"]),
                 {str(trial): int(end) for trial, end in stored["ahead"].items()},
+                int(stored["progress_offset"]),
+                str(stored["progress_tail"]),
+                {str(trial): int(step) for trial, step in stored["steps"].items()},
+                [str(name) for name in stored["curves"]],
                 {str(trial): str(run_id) for trial, run_id in stored["run_ids"].items()},
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return cls(path, target or "")
-        same = target in (None, cursor.target) and cursor.tail == _digest(folder, cursor.offset)
-        return cursor if same else cls(path, target or "")
+        if cursor.progress_tail != _digest(folder / PROGRESS, cursor.progress_offset):
+            cursor.progress_offset = 0
+        same = cursor.tail == _digest(folder / EVENTS, cursor.offset)
+        return cursor if same and target in (None, cursor.target) else cls(path, target or "")
 
     def save(self) -> None:
         """Writes it atomically."""
-        self.tail = _digest(self.path.parents[1], self.offset)
+        folder = self.path.parents[1]
+        self.tail = _digest(folder / EVENTS, self.offset)
+        self.progress_tail = _digest(folder / PROGRESS, self.progress_offset)
         stored = asdict(self)
         del stored["path"]
         self.path.parent.mkdir(exist_ok=True)
@@ -83,11 +97,15 @@ def _pending(folder: Path, cursor: Cursor) -> Iterator[TrialEvent]:
         event = line.event
         if isinstance(event, SENT) and not cursor.has_sent(event.trial, line.end):
             yield event
+    for line in read_lines(folder / PROGRESS, cursor.progress_offset):
+        event = line.event
+        if isinstance(event, Reported) and event.step > cursor.steps.get(event.trial, 0):
+            yield event
 
 
-def _digest(folder: Path, offset: int) -> str:
+def _digest(path: Path, offset: int) -> str:
     try:
-        with (folder / EVENTS).open("rb") as file:
+        with path.open("rb") as file:
             file.seek(max(0, offset - _TAIL))
             tail = file.read(min(offset, _TAIL))
     except OSError:

@@ -1,8 +1,13 @@
-"""The events of a sweep's log as what MLflow keeps of a run, under MLflow's names."""
+"""The events of a sweep's log as what MLflow keeps of a run, under MLflow's names.
+
+Of a trial of more than `MOST_STEPS` steps MLflow gets the curves of every second, third, ... step,
+so that they are at most so many: 64 trials of 5 steps/s would be 1,000 points/s. All other numbers
+arrive whole, and the whole curve stays in the trial's `history.jsonl`.
+"""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sweeps.store.trial_events import (
@@ -20,6 +25,7 @@ Point = tuple[str, float, int]
 """Metric, value, step (of the optimiser; 0 for what is no curve)."""
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
+MOST_STEPS = 1000
 MEBIBYTE = 2**20
 EVIDENCE = {
     "config.json": "config",
@@ -49,22 +55,23 @@ class Record:
     points: tuple[Point, ...] = ()
     status: RunStatus = "RUNNING"  # since then
     files: tuple[str, ...] = ()  # of the trial's folder
+    step: int = 0  # of a report
 
 
 class RunRecords:
     """The records of one trial, event by event.
 
     A resumed attempt repeats the steps since its last checkpoint, and MLflow cannot take a point
-    back: the first value of a step stays.
+    back: the first value of a step stays. `sent` is the step up to which MLflow has the reports.
     """
 
-    def __init__(self, sweep_id: str) -> None:
+    def __init__(self, sweep_id: str, sent: int = 0) -> None:
         self.sweep_id = sweep_id
         self.created: Record | None = None
         self.writer: Mapping[str, Any] = {}  # of the last attempt
         self.status: RunStatus = "KILLED"  # nothing runs that has not begun
         self._measures: list[str] = []
-        self._curve_step = self._dev_step = 0
+        self._curve_step = self._dev_step = sent
         self._nonfinite: set[str] = set()
 
     def add(self, event: TrialEvent, command: CommandBegan) -> Record | None:
@@ -74,13 +81,29 @@ class RunRecords:
         elif self.created is None:
             return None
         elif isinstance(event, Reported):
-            record = self._record(event, "points", self._news(event))
+            return self._reported(event)
         elif isinstance(event, TrialEnded):
             record = self._ended(event)
         else:
             return None
         self.status = record.status
         return record
+
+    def rest(self, reports: Iterable[Reported]) -> Iterator[Record]:
+        """The records of what a finished trial reported and nobody heard, because the driver or its
+        machine died."""
+        for event in reports:
+            if (record := self._reported(event)) and (record.points or record.tags):
+                yield record
+
+    def _reported(self, event: Reported) -> Record | None:
+        """Has the time of its last step, or of the trial's start: the same wherever it is read."""
+        if self.created is None or event.step <= min(self._curve_step, self._dev_step):
+            return None
+        points = tuple(self._news(event))
+        seconds = [point["seconds"] for point in event.curve[-1:] if "seconds" in point]
+        time = int(1000 * seconds[0]) if seconds else self.created.time
+        return replace(self._record(event, "points", points), time=time, step=event.step)
 
     def _started(self, event: AttemptStarted, command: CommandBegan) -> Record:
         self.writer = command.writer
@@ -114,12 +137,15 @@ class RunRecords:
 
     def _news(self, event: Reported) -> Iterator[Point]:
         """Curve points, and dev measures where the trial has validated."""
+        every = max(1, -(-event.num_steps // MOST_STEPS))
         for point in event.curve:
-            if point["step"] > self._curve_step:
-                self._curve_step = point["step"]
+            step = point["step"]
+            if step > self._curve_step:
+                self._curve_step = step
+                told = step % every == 0 or step == event.num_steps
                 for name, metric in CURVE.items():
-                    if name in point:
-                        yield metric, float(point[name]), point["step"]
+                    if name in point and (told or not math.isfinite(float(point[name]))):
+                        yield metric, float(point[name]), step
         if event.dev and event.step > self._dev_step:
             self._dev_step = event.step
             for measure, value in event.dev.items():

@@ -1,12 +1,14 @@
-"""Passes over a sweep's event log: everything that is new goes to MLflow, in order within each
-trial. What MLflow refuses for good is set aside with the reason, so that the rest goes on."""
+"""Passes over a sweep's event log and its reports: everything that is new goes to MLflow, in order
+within each trial. What MLflow refuses for good is set aside with the reason, so that the rest goes
+on. The reports that MLflow has are not read again."""
 
+import heapq
 import json
 import logging
 import re
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -17,14 +19,19 @@ from sweeps.store.driver_lock import is_alive
 from sweeps.store.outage import Outage
 from sweeps.store.trial_events import (
     EVENTS,
+    PROGRESS,
     CommandBegan,
     Line,
+    Reported,
+    TrialEnded,
     TrialEvent,
     append_lines,
     now,
+    read_history,
     read_lines,
 )
-from sweeps.tracking.cursor import FOLDER, SENT, Cursor
+from sweeps.store.trial_status import TrialStatus
+from sweeps.tracking.cursor import FOLDER, Cursor
 from sweeps.tracking.mlflow_writer import MAX_METRICS, RunWriter, age
 from sweeps.tracking.records import Record, RunRecords
 from sweeps.tracking.views import Columns
@@ -45,8 +52,10 @@ class _Postponed(Exception):
 
 @dataclass(frozen=True)
 class _Pending:
-    """A record on its way, and where its line begins and ends in the log."""
+    """A record on its way, and its line in a log; they are numbered as they are read."""
 
+    number: int
+    log: str
     line: Line
     record: Record
 
@@ -56,23 +65,24 @@ class _Pending:
 
 
 class Upload:
-    """One log on its way to one experiment. Not for use by two threads."""
+    """One sweep on its way to one experiment. Not for use by two threads."""
 
     def __init__(self, folder: Path, writer: RunWriter, cursor: Cursor, sweep_id: str) -> None:
         self.folder = folder
         self.writer = writer
         self.cursor = cursor
-        self.columns = Columns()
+        self.columns = Columns(cursor.curves)
         self._sweep_id = sweep_id
-        self._read_to = 0
+        self._read_to = {EVENTS: 0, PROGRESS: cursor.progress_offset}
+        self._number = 0
         self._command = _NO_COMMAND
         self._runs: dict[str, RunRecords] = {}
         self._pending: dict[str, deque[_Pending]] = defaultdict(deque)
         self._sent: dict[str, int] = {}  # trial: byte up to which its events are sent
-        self._refusals: dict[tuple[int, str], int] = {}  # (byte, part): how often
+        self._refusals: dict[tuple[int, str], int] = {}  # (number, part): how often
         self._refused = 0  # lines of the log that were set aside
         self._refusal_lines = Outage()
-        self._one_by_one: dict[str, int] = {}  # trial: byte up to which batches are split
+        self._one_by_one: dict[str, int] = {}  # trial: number up to which batches are split
         self.first = 0  # the trial that the next pass begins with
         self._unsaved = False
         self._saved_at = time.monotonic()
@@ -129,38 +139,55 @@ class Upload:
         return "KILLED" if run.status == "RUNNING" and not is_alive(run.writer) else run.status
 
     def _read_on(self) -> None:
-        """Takes in what the log has gained."""
-        for line in read_lines(self.folder / EVENTS, self._read_to):
-            self._read_to = line.end
+        """Takes in what the logs have gained."""
+        for log, line in _merged(self.folder, self._read_to):
+            self._read_to[log] = line.end
             if isinstance(line.event, CommandBegan):
                 self._command = line.event
             elif isinstance(line.event, TrialEvent):
-                self._take(line, line.event, self._command)
-            elif line.end > self.cursor.offset:
+                self._take(log, line, line.event)
+            elif line.end > (self.cursor.offset if log == EVENTS else self.cursor.progress_offset):
                 self._set_aside([line], part="event", reason="no event that this version knows")
             self._unsaved = True
 
-    def _take(self, line: Line, event: TrialEvent, command: CommandBegan) -> None:
-        run = self._runs.setdefault(event.trial, RunRecords(self._sweep_id))
-        record = run.add(event, command)
-        sent = self.cursor.has_sent(event.trial, line.end)
-        if record is None:
-            if isinstance(event, SENT) and not sent:
-                self._set_aside([line], part="event", reason="the log lacks the trial's start")
-        elif sent:
+    def _take(self, log: str, line: Line, event: TrialEvent) -> None:
+        step = self.cursor.steps.get(event.trial, 0)
+        run = self._runs.setdefault(event.trial, RunRecords(self._sweep_id, step))
+        sent = log == EVENTS and self.cursor.has_sent(event.trial, line.end)
+        if sent:
             self._sent[event.trial] = line.end
-            self.columns.add(record)
+            if record := run.add(event, self._command):
+                self.columns.add(record)
+        elif run.created is None and isinstance(event, Reported | TrialEnded):
+            self._set_aside([line], part="event", reason="the log lacks the trial's start")
         else:
-            self._pending[event.trial].append(_Pending(line, record))
+            self._queue(run, self._command, log, line, event)
+
+    def _queue(
+        self, run: RunRecords, command: CommandBegan, log: str, line: Line, event: TrialEvent
+    ) -> None:
+        """The records of an event that is not sent; a result brings those that nobody heard."""
+        record = run.add(event, command)
+        if isinstance(event, TrialEnded) and TrialStatus(event.status).used:
+            for rest in run.rest(read_history(self.folder / "runs" / event.trial)):
+                self._pending[event.trial].append(_Pending(self._next(), log, line, rest))
+        if record is not None:
+            self._pending[event.trial].append(_Pending(self._next(), log, line, record))
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
 
     def _save(self) -> None:
         """The cursor stands before the first record that is not sent."""
         if not self._unsaved:
             return
-        starts = [records[0].start for records in self._pending.values() if records]
-        self.cursor.offset = min(starts, default=self._read_to)
+        first = dict(self._read_to)
+        for item in (item for records in self._pending.values() for item in records):
+            first[item.log] = min(first[item.log], item.start)
+        self.cursor.offset, self.cursor.progress_offset = first[EVENTS], first[PROGRESS]
         ahead = {trial: end for trial, end in self._sent.items() if end > self.cursor.offset}
-        self.cursor.ahead = ahead
+        self.cursor.ahead, self.cursor.curves = ahead, sorted(self.columns.curves)
         self.cursor.save()
         self._unsaved = False
         self._saved_at = time.monotonic()
@@ -170,13 +197,16 @@ class Upload:
         while records:
             if not keep_going():
                 return False
-            split = records[0].start < self._one_by_one.get(trial, 0)
+            split = records[0].number <= self._one_by_one.get(trial, 0)
             group = _next_group(records, 1 if split else MAX_METRICS)
             self._send_group(trial, group, split=split)
             for item in group:
                 records.popleft()
                 self.columns.add(item.record)
-            self._sent[trial] = group[-1].line.end
+                if item.log == EVENTS and item.record.kind != "points":
+                    self._sent[trial] = item.line.end
+                step = max(self.cursor.steps.get(trial, 0), item.record.step)
+                self.cursor.steps[trial] = step
             self._unsaved = True
             if group[-1].record.status == "FINISHED":
                 self.cursor.run_ids.pop(trial, None)
@@ -193,7 +223,7 @@ class Upload:
 
         if not self._deliver(trial, group, "run", send):
             return
-        tried = self._refusals.get((group[0].start, "whole"), 0) > 0
+        tried = self._refusals.get((group[0].number, "whole"), 0) > 0
         calls = self.writer.calls(
             self.cursor.run_ids[trial],
             [item.record for item in group],
@@ -206,7 +236,7 @@ class Upload:
         self, trial: str, group: list[_Pending], part: str, call: Callable[[], object]
     ) -> bool:
         """Makes one call; False if it was given up. Raises `_Postponed` to try again later."""
-        key, whole = (group[0].start, part), (group[0].start, "whole")
+        key, whole = (group[0].number, part), (group[0].number, "whole")
         if self._refusals.get(key, 0) >= _TRIES:
             return False  # given up in an earlier pass over this group
         try:
@@ -219,7 +249,7 @@ class Upload:
             if answer is Answer.GONE:
                 self._start_over(trial)
             elif len(group) > 1:
-                self._one_by_one[trial] = group[-1].line.end
+                self._one_by_one[trial] = group[-1].number
                 raise _Postponed from error
             self._refusals[key] = self._refusals.get(key, 0) + 1
             self._refusals[whole] = 1
@@ -233,15 +263,13 @@ class Upload:
         self._runs[trial] = run = RunRecords(self._sweep_id)
         self._pending[trial] = deque()
         self._sent.pop(trial, None)
+        self.cursor.steps.pop(trial, None)
         command = _NO_COMMAND
-        for line in read_lines(self.folder / EVENTS):
-            if line.end > self._read_to:
-                break
+        for log, line in _merged(self.folder, {}, self._read_to):
             if isinstance(line.event, CommandBegan):
                 command = line.event
             elif isinstance(line.event, TrialEvent) and line.event.trial == trial:
-                if record := run.add(line.event, command):
-                    self._pending[trial].append(_Pending(line, record))
+                self._queue(run, command, log, line, line.event)
         self._unsaved = True
 
     def _set_aside(self, lines: Sequence[Line], *, part: str, reason: str) -> None:
@@ -266,6 +294,24 @@ class Upload:
                 path,
                 self._refused,
             )
+
+
+def _merged(
+    folder: Path, start: Mapping[str, int], end: Mapping[str, int] | None = None
+) -> Iterator[tuple[str, Line]]:
+    """The lines of both logs by their time. How far to read is asked of the reports first: a trial
+    that reports has its start in the log."""
+    end = end or {log: _size(folder / log) for log in (PROGRESS, EVENTS)}
+
+    def of(log: str) -> Iterator[tuple[str, Line]]:
+        return ((log, line) for line in read_lines(folder / log, start.get(log, 0), end[log]))
+
+    lines = of(EVENTS), of(PROGRESS)
+    return heapq.merge(*lines, key=lambda item: item[1].event.time if item[1].event else 0)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _next_group(records: Sequence[_Pending], max_points: int) -> list[_Pending]:

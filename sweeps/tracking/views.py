@@ -39,9 +39,9 @@ class Layout:
 class Columns:
     """The metrics and settings that a sweep turned out to have, learnt from its records."""
 
-    def __init__(self) -> None:
+    def __init__(self, curves: Iterable[str] = ()) -> None:
         self._finals: dict[str, None] = {}
-        self._curves: set[str] = set()
+        self.curves = set(curves)
         self._config_ids: set[str] = set()
         self._first: dict[str, str] = {}
         self._swept: dict[str, None] = {}
@@ -55,13 +55,13 @@ class Columns:
                 if self._first.setdefault(name, value) != value:
                     self._swept[name] = None
         elif record.kind == "points":
-            self._curves.update(name for name, _, _ in record.points)
+            self.curves.update(name for name, _, _ in record.points)
         elif record.status == "FINISHED":
             self._finals |= dict.fromkeys(name for name, _, _ in record.points)
 
     def changed(self) -> Layout | None:
         """The layout to show, None if it is the one last confirmed with `shown`."""
-        layout = layout_of(self._finals, self._swept, self._curves, self._config_ids)
+        layout = layout_of(self._finals, self._swept, self.curves, self._config_ids)
         return None if layout == self._shown else layout
 
     def shown(self, layout: Layout) -> None:

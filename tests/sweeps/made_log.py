@@ -7,6 +7,7 @@ from typing import Any
 from sweeps.store.driver_lock import this_process
 from sweeps.store.trial_events import (
     EVENTS,
+    PROGRESS,
     AnyEvent,
     AttemptStarted,
     CommandBegan,
@@ -22,7 +23,7 @@ class MadeLog:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.path = folder, folder / EVENTS
+        self.folder, self.path, self.progress = folder, folder / EVENTS, folder / PROGRESS
         self.add(CommandBegan(writer=this_process(), model="maxp", model_label="MaxP", tags={}))
 
     def add(self, *events: AnyEvent) -> None:
@@ -51,7 +52,10 @@ class MadeLog:
         self, trial: str, step: int, dev: Mapping[str, Any] | None = None, **point: Any
     ) -> None:
         curve = [{"step": step, **point}] if point else []
-        self.add(Reported(trial=trial, step=step, num_steps=100, curve=curve, dev=dev))
+        self.tell(Reported(trial=trial, step=step, num_steps=100, curve=curve, dev=dev))
+
+    def tell(self, event: Reported) -> None:
+        append_lines(self.progress, line_of(event))
 
     def end(
         self, trial: str, status: str = "done", *, files: Sequence[str] = (), **result: Any

@@ -19,12 +19,22 @@ from sweeps.report.figures.figure import (
     style,
 )
 from sweeps.report.load import Sweep
-from sweeps.store.trial_events import EVENTS, Reported, TrialEnded, read_lines
+from sweeps.store.trial_events import (
+    EVENTS,
+    PROGRESS,
+    Reported,
+    TrialEnded,
+    TrialEvent,
+    read_history,
+    read_lines,
+)
 from sweeps.store.trial_status import LOST, TrialStatus
+from sweeps.store.trial_store import HISTORY
 
 _COLOURS = (INK, BLUE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """One per cell while there are enough; with more cells only a few are told apart."""
 _PALE = "#bbbbbb"
+MOST_RUNS = 100  # curves in one figure
 
 
 @dataclass
@@ -37,25 +47,37 @@ class Curve:
     dev: dict[int, float] = field(default_factory=dict)
     best_step: int | None = None  # of the checkpoint that was kept
 
+    def add(self, report: Reported, measure: str) -> None:
+        """Takes in a report, of the development measures only `measure`."""
+        self.loss |= {int(point["step"]): float(point["loss"]) for point in report.curve}
+        if report.dev and measure in report.dev:
+            self.dev[report.step] = float(report.dev[measure])
+
 
 def learning_curves(sweep: Sweep) -> list[Curve]:
-    """The curves in the order of the cells; empty where the folder has no log. A repeated step of a
-    later attempt replaces the earlier one."""
-    order = {cell.cell: position for position, cell in enumerate(sweep.cells)}
-    curves: dict[str, Curve] = {}
-    for line in read_lines(sweep.folder / EVENTS):
+    """The curves in the order of the cells, of the `MOST_RUNS` trials that come first in the order
+    of their seeds; empty where the folder has none. A finished trial keeps its own; of others a
+    repeated step of a later attempt replaces the earlier one."""
+    trials = sweep.trials.sort_values("seed", kind="stable")[:MOST_RUNS].sort_index()
+    curves = {
+        f"{cell}-seed{seed}": Curve(str(cell), int(seed))
+        for cell, seed in zip(trials["cell"], trials["seed"], strict=True)
+    }
+    runs = sweep.folder / "runs"
+    finished = {name for name in curves if (runs / name / HISTORY).is_file()}
+    for name in finished:
+        for report in read_history(runs / name):
+            curves[name].add(report, sweep.primary)
+    logs = [EVENTS] if len(finished) == len(curves) else [EVENTS, PROGRESS]
+    for line in (line for log in logs for line in read_lines(sweep.folder / log)):
         event = line.event
-        if not isinstance(event, Reported | TrialEnded) or event.cell not in order:
+        if not isinstance(event, TrialEvent) or event.trial not in curves:
             continue
-        curve = curves.setdefault(event.trial, Curve(event.cell, event.seed))
-        if isinstance(event, Reported):
-            curve.loss |= {int(point["step"]): float(point["loss"]) for point in event.curve}
-            if event.dev and sweep.primary in event.dev:
-                curve.dev[event.step] = float(event.dev[sweep.primary])
-        elif "best_step" in event.result:
-            curve.best_step = int(event.result["best_step"])
-    shown = [curve for curve in curves.values() if curve.loss or curve.dev]
-    return sorted(shown, key=lambda curve: (order[curve.cell], curve.seed))
+        if isinstance(event, Reported) and event.trial not in finished:
+            curves[event.trial].add(event, sweep.primary)
+        elif isinstance(event, TrialEnded) and "best_step" in event.result:
+            curves[event.trial].best_step = int(event.result["best_step"])
+    return [curve for curve in curves.values() if curve.loss or curve.dev]
 
 
 def learning_plot(analysis: Analysis) -> Shown | None:
@@ -93,11 +115,12 @@ def learning_plot(analysis: Analysis) -> Shown | None:
         figure.legend(handles, words, loc="outside upper left", ncols=4, frameon=False, fontsize=8)
         drawing = draw(figure, name="learning", description="learning curves of every run")
     smooth = f" (mean of the last {window} steps)" if window > 1 else ""
+    first = f", for the first {MOST_RUNS}" if len(sweep.trials) > MOST_RUNS else ""
     return Shown(
         "Learning curves",
         drawing,
         f"Training loss{smooth} and {sweep.primary} on the development queries, one line per "
-        "training run; a ring marks the checkpoint that was kept.",
+        f"training run{first}; a ring marks the checkpoint that was kept.",
         appendix=True,
     )
 

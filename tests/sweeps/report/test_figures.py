@@ -59,6 +59,24 @@ def test_a_later_attempt_replaces_the_steps_of_an_earlier_one(tmp_path: Path) ->
     assert (curve.cell, curve.seed, curve.loss) == (name, 2, {1: 1.0})
 
 
+def test_a_finished_trial_keeps_its_own_curve_and_of_many_the_first_seeds_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_sweep(tmp_path, num_queries=20)
+    sweep = load_sweep(folder)
+    for cell in sweep.cells:
+        for seed in (1, 2):
+            trial = folder / "runs" / f"{cell.cell}-seed{seed}"
+            trial.mkdir(parents=True)
+            curve = [{"step": 1, "loss": 3.0}]
+            news = {"step": 1, "num_steps": 2, "curve": curve, "dev": {sweep.primary: 0.5}}
+            (trial / "history.jsonl").write_text(json.dumps(news))
+    monkeypatch.setattr("sweeps.report.figures.learning_plot.MOST_RUNS", len(sweep.cells) + 1)
+    curves = learning_curves(load_sweep(folder))
+    assert [curve.seed for curve in curves] == [1, 2] + [1] * (len(sweep.cells) - 1)
+    assert (curves[0].loss, curves[0].dev) == ({1: 3.0}, {1: 0.5})
+
+
 @pytest.mark.slow
 def test_learning_curves_name_all_of_few_cells_and_a_few_of_many(tmp_path: Path) -> None:
     few = _texts(learning_plot(_analysis(tmp_path / "few", log=True)))
@@ -155,7 +173,7 @@ def test_a_plot_that_can_no_longer_be_drawn_does_not_stay(
     )
     assert (report.folder / "plots" / "learning.svg").exists()
     (report.folder / "plots" / "note.txt").write_text("mine")
-    (tmp_path / "events.jsonl").rename(tmp_path / "kept.jsonl")
+    (tmp_path / "progress.jsonl").rename(tmp_path / "kept.jsonl")
     write_report(tmp_path)
     left = {path.name for path in (report.folder / "plots").iterdir()}
     assert "learning.svg" not in left and "learning.png" not in left and "note.txt" in left

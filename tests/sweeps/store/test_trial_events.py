@@ -14,6 +14,7 @@ from sweeps.store.failures import Failure
 from sweeps.store.trial_events import (
     EVENTS,
     KINDS,
+    PROGRESS,
     AttemptLost,
     EventLog,
     Reported,
@@ -22,6 +23,7 @@ from sweeps.store.trial_events import (
     line_of,
     parse_line,
     read_lines,
+    read_progress,
     remote_pieces,
 )
 from sweeps.store.trial_store import Store
@@ -50,7 +52,9 @@ def test_an_event_reads_back_as_it_was_written(tmp_path):
     events = [line.event for line in read_lines(log.path)]
     assert None not in events
     assert [parse_line(line_of(event)) for event in events] == events
-    assert [event.seed for event in events[1:]] == [1, 1, 1, 2] and events[1].cell == "c1"
+    assert [event.seed for event in events[1:]] == [1, 1, 2] and events[1].cell == "c1"
+    [report] = [line.event for line in read_lines(log.progress)]
+    assert parse_line(line_of(report)) == report
 
 
 def test_numbers_that_json_lacks_come_back_as_they_were():
@@ -76,10 +80,10 @@ def test_a_line_that_is_no_event_is_passed_over(tmp_path, raw):
     log = MadeLog(tmp_path)
     log.start("c-seed1")
     append_lines(log.path, raw)
-    log.report("c-seed1", 3)
+    log.end("c-seed1", "failed")
     lines = list(read_lines(log.path))
     assert [line.event is None for line in lines] == [False, False, True, False]
-    assert replay(lines).trials["c-seed1"].step == 3
+    assert replay(lines).trials["c-seed1"].status == "failed"
     assert lines[-1].end == log.path.stat().st_size
 
 
@@ -90,8 +94,8 @@ def test_a_torn_last_line_is_ignored_and_cut_before_the_next_append(tmp_path):
     with log.path.open("ab") as file:
         file.write(b'{"event": "reported", "st' + b"x" * 200_000)
     assert kinds(log.path) == ["CommandBegan", "AttemptStarted"]
-    log.report("c-seed1", 5)
-    assert kinds(log.path) == ["CommandBegan", "AttemptStarted", "Reported"]
+    log.end("c-seed1")
+    assert kinds(log.path) == ["CommandBegan", "AttemptStarted", "TrialEnded"]
     assert log.path.read_bytes().startswith(whole)
 
 
@@ -126,8 +130,10 @@ def test_the_replayed_log_is_the_state_of_the_driver(store, plan_of, leave_resul
     table.lost(third, "stopped", "after 1 of 9 epochs")
     table.started(fourth)
     table.reported(fourth, NEWS)
-    again = TrialTable(store).state
-    assert again.trials == table.state.trials and again.lost == table.state.lost
+    table.write_tables()
+    again = read_state(store)
+    assert again.trials.keys() == table.state.trials.keys() and again.lost == table.state.lost
+    assert again.trials[fourth.name] == table.state.trials[fourth.name]
     assert (again.command, again.news) == (table.state.command, table.state.news)
     assert [str(again.trials[t.name].status) for t in (first, second, third, fourth)] == [
         "done",
@@ -135,8 +141,8 @@ def test_the_replayed_log_is_the_state_of_the_driver(store, plan_of, leave_resul
         "stopped",
         "running",
     ]
-    assert str(read_state(store).rows()) == str(again.rows())  # a cost may be nan
-    table.write_tables()
+    later = TrialTable(store).state  # which reads no reports
+    assert str(later.rows()) == str(again.rows()) == str(table.state.rows())  # a cost may be nan
     rows = pd.read_parquet(store.folder / "trials.parquet").to_dict("records")
     assert [row["attempts"] for row in rows] == [1, 2, 1, 1]
     [lost, last] = pd.read_parquet(store.folder / "failures.parquet").to_dict("records")
@@ -168,6 +174,68 @@ def test_what_happens_at_once_is_one_write_and_no_table_is_written(
     TrialTable(store).plan(plan, store.finished())  # all that ended while nobody looked
     assert writes[3:] == [1 + 2 * 3]
     assert not list(store.folder.glob("*.parquet"))
+
+
+def test_reports_of_many_trials_are_one_write_and_before_the_end_of_any(
+    store, plan_of, monkeypatch
+):
+    plan, table = plan_of(*SMALL), TrialTable(store)
+    trials = list(plan.trials())
+    for trial in trials:
+        table.started(trial)
+    clock, writes = [100.0], []
+
+    def counted(path, data, **options):
+        writes.append((path.name, data.count(b"\n")))
+        append_lines(path, data, **options)
+
+    monkeypatch.setattr(trial_events, "append_lines", counted)
+    monkeypatch.setattr(trial_events.time, "monotonic", lambda: clock[0])
+    for step in range(1, 11):
+        for trial in trials:
+            table.reported(trial, NEWS | {"step": step})
+    assert writes == [(PROGRESS, 1)], "the first at once"
+    clock[0] += trial_events.REPORTS_SECONDS
+    table.heartbeat()
+    assert writes[1:] == [(PROGRESS, 39)]
+    table.reported(trials[0], NEWS | {"step": 11})
+    table.lost(trials[0], "failed", "a bug")
+    assert writes[2:] == [(PROGRESS, 1), (EVENTS, 1)]
+    assert {read_state(store).trials[trial.name].step for trial in trials[1:]} == {10}
+
+
+def test_a_command_starts_without_the_reports_of_earlier_ones(store, plan_of, monkeypatch):
+    plan, table = plan_of(*SMALL), TrialTable(store)
+    trials = list(plan.trials())
+    table.started(trials[0])
+    table.started(trials[1])
+    table.reported(trials[0], NEWS)
+    table.reported(trials[1], NEWS | {"step": 5})
+    table.write_tables()
+    read = []
+    monkeypatch.setattr(trial_events, "_lines", lambda file, *_: read.append(file.name) or iter(()))
+    TrialTable(store)
+    assert read == [str(store.folder / EVENTS)]
+    assert PROGRESS.encode() not in (store.folder / EVENTS).read_bytes()
+    assert (store.folder / EVENTS).read_bytes().count(b"reported") == 0
+
+
+def test_only_the_last_reports_are_read_and_those_of_an_earlier_attempt_are_not_told(
+    store, plan_of, monkeypatch
+):
+    monkeypatch.setattr(trial_events, "TAIL_BYTES", 2000)
+    plan, table = plan_of(*SMALL), TrialTable(store)
+    first, second, *_ = plan.trials()
+    table.started(first)
+    table.started(second)
+    for step in range(1, 100):
+        table.reported(first, NEWS | {"step": step})
+    table.failed(second, Failure("node lost", "gone"), again=True)
+    assert read_state(store).trials[first.name].step == 99
+    assert len(read_progress(store)) < 20
+    monkeypatch.setattr(trial_events, "now", lambda: 2**60)
+    table.started(first)
+    assert read_state(store).trials[first.name].step is None
 
 
 def test_an_event_is_in_the_log_before_it_counts(store, plan_of, monkeypatch):

@@ -2,14 +2,17 @@
 
 import math
 
-from sweeps.store.trial_events import CommandBegan, TrialEvent, read_lines
+import pytest
+
+from sweeps.store.trial_events import CommandBegan, Reported, TrialEvent, read_lines
 from sweeps.tracking.records import RunRecords
 from tests.sweeps.made_log import MadeLog
 
 
 def records(log: MadeLog, sweep_id: str = "ws"):
     run, command, made = RunRecords(sweep_id), None, []
-    for line in read_lines(log.path):
+    lines = [line for path in (log.path, log.progress) for line in read_lines(path)]
+    for line in sorted(lines, key=lambda line: line.event.time):
         if isinstance(line.event, CommandBegan):
             command = line.event
         elif isinstance(line.event, TrialEvent):
@@ -98,6 +101,32 @@ def test_the_end_brings_measures_costs_and_evidence_and_a_lost_one_its_reason(tm
     )
     assert ("cost/peak_memory_mib", 1.0, 0) in end.points
     assert end.tags == {"stop.reason": "completed", "version.torch": "2"}
+
+
+@pytest.mark.parametrize("num_steps, steps", [(100, 100), (1000, 1000), (1001, 501), (4500, 900)])
+def test_of_a_long_trial_the_curves_are_thinned_and_nothing_else(tmp_path, num_steps, steps):
+    log = MadeLog(tmp_path)
+    log.start("c1-seed1")
+    curve = [{"step": step, "loss": 1 / step, "seconds": 5.0} for step in range(1, num_steps + 1)]
+    curve[1]["loss"] = math.inf
+    facts = {"step": num_steps, "num_steps": num_steps, "curve": curve}
+    log.tell(Reported.of("c1-seed1", facts | {"dev": {"P@5": 0.1}}))
+    _, record = records(log)
+    losses = [step for name, _, step in record.points if name == "train/loss"]
+    every = -(-num_steps // 1000)
+    assert losses == [step for step in [*range(every, num_steps, every), num_steps] if step != 2]
+    assert len({*losses, 2} if every < 3 else losses) == steps
+    assert ("dev/p_5", 0.1, num_steps) in record.points
+    assert record.tags["nonfinite.train/loss"] == "inf at step 2", "no fault is thinned away"
+
+
+def test_a_report_has_the_time_of_its_last_step_whoever_reads_it(tmp_path):
+    log = MadeLog(tmp_path)
+    log.start("c1-seed1")
+    log.report("c1-seed1", 1, loss=1.0, seconds=1234.5)
+    log.report("c1-seed1", 2, {"P@5": 0.1})
+    created, first, second = records(log)
+    assert (first.time, second.time) == (1234500, created.time)
 
 
 def test_what_never_started_has_no_record(tmp_path):

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.store.trial_events import CommandBegan, append_lines
+from sweeps.store.trial_events import CommandBegan, Reported, append_lines
+from sweeps.tracking import upload
 from sweeps.tracking.client import connect
 from sweeps.tracking.cursor import Cursor, pending
 from sweeps.tracking.summary import MeasureSummary, SummaryRow, log_summary
@@ -239,7 +240,7 @@ def test_a_trial_that_waits_holds_no_other_one_up_and_is_sent_on_later(
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    log.start("c1-seed1")
+    log.start("c1-seed1", swept={"model.x": 7.0})
     log.report("c1-seed1", 1, loss=7.0)
     log.whole("c1-seed2")
     log_batch = MlflowClient.log_batch
@@ -251,13 +252,67 @@ def test_a_trial_that_waits_holds_no_other_one_up_and_is_sent_on_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "log_batch", chokes)
-        assert _upload(folder, uri, 3) == 1
+        assert _upload(folder, uri, 3) == 2
     cursor = Cursor.load(folder)
     assert list(cursor.ahead) == ["c1-seed2"] and cursor.offset < cursor.ahead["c1-seed2"]
+    assert (cursor.progress_offset, cursor.steps) == (0, {"c1-seed2": 3})
     assert sorted(run.info.status for run in _runs(uri)) == ["FINISHED", "RUNNING"]
     assert _upload(folder, uri) == 0
-    assert Cursor.load(folder).offset == log.path.stat().st_size
+    cursor = Cursor.load(folder)
+    assert cursor.offset == log.path.stat().st_size
+    assert cursor.progress_offset == log.progress.stat().st_size
     assert 7.0 in [run.data.metrics["train/loss"] for run in _runs(uri)]
+
+
+def test_a_result_brings_the_reports_that_nobody_heard_and_each_of_them_once(folder, log, uri):
+    """Their driver was killed before it could write them, or ran on another machine."""
+    log.start("c1-seed1")
+    log.report("c1-seed1", 1, loss=1.0, seconds=1.0)
+    curves = [[{"step": step, "loss": 1 / step, "seconds": float(step)}] for step in range(1, 5)]
+    news = [
+        {"step": step, "num_steps": 4, "curve": curve, "dev": {"P@5": 0.1} if step == 4 else None}
+        for step, curve in enumerate(curves, 1)
+    ]
+    (folder / "runs" / "c1-seed1").mkdir(parents=True)
+    history = folder / "runs" / "c1-seed1" / "history.jsonl"
+    history.write_text("\n".join(map(json.dumps, news)))
+    log.end("c1-seed1", files=["history.jsonl"])
+    assert _upload(folder, uri) == 0
+    before = _stored(uri)
+    [run] = _runs(uri)
+    points = connect(uri).get_metric_history(run.info.run_id, "train/loss")
+    assert [(p.step, p.timestamp) for p in points] == [(s, 1000 * s) for s in (1, 2, 3, 4)]
+    assert run.data.metrics["dev/p_5"] == 0.1
+    _forget(folder)
+    log.progress.unlink()  # as on another machine
+    assert _upload(folder, uri) == 0
+    assert _stored(uri) == before
+
+
+def test_an_uploader_that_starts_again_reads_no_report_twice(folder, log, uri, monkeypatch):
+    """And a resumed attempt, which tells all steps until its checkpoint, brings no second point."""
+    log.start("c1-seed1")
+    for step in (1, 2, 3):
+        log.report("c1-seed1", step, loss=1 / step, seconds=float(step))
+    assert _upload(folder, uri) == 0
+    sent = log.progress.stat().st_size
+    MadeLog(folder).start("c1-seed1", attempt=2)
+    curve = [{"step": step, "loss": 7.0, "seconds": 10.0 + step} for step in range(1, 5)]
+    facts = {"step": 4, "num_steps": 9, "curve": curve, "dev": {"P@5": 0.1}}
+    log.tell(Reported.of("c1-seed1", facts))
+    read, lines = [], upload.read_lines
+
+    def counted(path, offset=0, end=None):
+        read.append((path.name, offset))
+        return lines(path, offset, end)
+
+    monkeypatch.setattr(upload, "read_lines", counted)
+    assert _upload(folder, uri) == 0
+    assert min(offset for name, offset in read if name == log.progress.name) == sent
+    [run] = _runs(uri)
+    points = connect(uri).get_metric_history(run.info.run_id, "train/loss")
+    assert [(p.step, p.value) for p in points][2:] == [(3, pytest.approx(1 / 3)), (4, 7.0)]
+    assert len(points) == 4
 
 
 def test_an_absent_server_costs_one_warning_that_names_the_log(folder, log, caplog):
