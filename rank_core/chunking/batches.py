@@ -160,22 +160,45 @@ def tokenize_queries(
     return [np.asarray(tokens[:max_query_tokens], dtype=np.int32) for tokens in ids]
 
 
-def token_budget_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+def token_budget_batches(
+    lengths: Sequence[int], batch_tokens: int, *, call_tokens: int = 0
+) -> Iterator[list[int]]:
     """Indices of all items in batches of similar length, longest first.
 
     A batch holds at most `batch_tokens` tokens, padding included, and at least one item. It ends
     early before an item so much shorter than its first that padding would cost more than a batch of
-    its own.
+    its own, which costs as much as `call_tokens` tokens beside its own.
     """
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    order = _longest_first(lengths)
     start = 0
     while start < len(order):
         longest = lengths[order[start]]
         end = start + max(1, batch_tokens // max(1, longest))
         batch = order[start:end]
         cut = next((n for n, i in enumerate(batch) if lengths[i] < SIMILAR * longest), len(batch))
+        if sum(longest - lengths[i] for i in batch[cut:]) <= call_tokens:
+            cut = len(batch)
         yield batch[:cut]
         start += cut
 
 
 SIMILAR = 0.9  # of a batch's longest item: what shares the batch with it
+
+
+def unpadded_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Indices of all items, longest first, in batches of at most `batch_tokens` tokens without
+    padding, and at least one item."""
+    batch: list[int] = []
+    used = 0
+    for i in _longest_first(lengths):
+        if batch and used + lengths[i] > batch_tokens:
+            yield batch
+            batch, used = [], 0
+        batch.append(i)
+        used += lengths[i]
+    if batch:
+        yield batch
+
+
+def _longest_first(lengths: Sequence[int]) -> list[int]:
+    return sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))

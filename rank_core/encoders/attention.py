@@ -7,6 +7,7 @@ import transformers
 from torch import Tensor, nn
 
 from rank_core.encoders.cpu.attention import plain_attention
+from rank_core.encoders.flat_attention import or_flat
 from rank_core.machine import fast_paths
 
 PLAIN, FUSED = "ranksweep_plain", "ranksweep_fused"
@@ -21,7 +22,7 @@ def use_own_attention(encoder: nn.Module, *, plain: bool) -> None:
     # Imported by now, as the module of every encoder needs it; at the top it would take seconds.
     fused = transformers.integrations.sdpa_attention.sdpa_attention_forward
     for name, function in ((PLAIN, plain_attention), (FUSED, fused)):
-        transformers.AttentionInterface.register(name, function)
+        transformers.AttentionInterface.register(name, or_flat(function))
         transformers.AttentionMaskInterface.register(name, padding_mask)
     encoder.set_attn_implementation(PLAIN if plain else FUSED)  # type: ignore[operator]
 

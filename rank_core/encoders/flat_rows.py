@@ -1,5 +1,6 @@
 """The rows of a batch as one flat row of tokens, end to end, without padding."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,3 +54,9 @@ def flat_rows(mask_CL: NDArray[np.int64], *, count_padding: bool = False) -> Fla
         tuple(lengths.tolist()),
         int(lengths.max()),
     )
+
+
+def rows_of_lengths(lengths: Sequence[int], width: int) -> FlatRows:
+    """Rows of so many tokens, padded at the end to `width`."""
+    real_CL = np.arange(width) < np.asarray(lengths)[:, None]
+    return flat_rows(real_CL.astype(np.int64))

@@ -11,8 +11,10 @@ from rank_core.chunking.batches import EncoderInput
 from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
+from rank_core.encoders.flat_rows import FlatRows, rows_of_lengths
+from rank_core.encoders.packed import flat_states, packs
 from rank_core.models.poolings import masked_max, row_vectors
-from rank_core.models.ranker import Ranker
+from rank_core.models.ranker import Ranker, products
 from rank_core.settings.config import Model
 
 
@@ -59,7 +61,7 @@ class BiEncoder(Ranker):
                 torch.ones_like(row_Q),
                 query_length_C[row_Q],
                 self.query_prefix,
-                max(sizes[row].num_query for row in queries),
+                [sizes[row].num_query for row in queries],
             )
         )
         at = {row: place for place, row in enumerate(queries)}
@@ -70,28 +72,36 @@ class BiEncoder(Ranker):
                 query_length_C + 2,
                 on(inputs.input_ids_CL.device, [size.num_text for size in sizes]),
                 self.passage_prefix,
-                max(size.num_text for size in sizes),
+                [size.num_text for size in sizes],
             )
         )
         return (query_QH[query_C] * chunk_CH).sum(-1, keepdim=True)
 
     def rows(
-        self, ids_CL: Tensor, first_C: Tensor, length_C: Tensor, prefix: list[int], longest: int
-    ) -> tuple[Tensor, Tensor]:
-        """(ids_CW, mask_CW) of rows [CLS] prefix text [SEP], where a row's text is the `length_C`
-        tokens of `ids_CL` from `first_C` on, at most `longest`, cut where the encoder ends."""
+        self,
+        ids_CL: Tensor,
+        first_C: Tensor,
+        length_C: Tensor,
+        prefix: list[int],
+        lengths: list[int],
+    ) -> tuple[Tensor, Tensor, FlatRows]:
+        """(ids_CW, mask_CW, their places) of rows [CLS] prefix text [SEP], where a row's text is
+        the `length_C` tokens of `ids_CL` from `first_C` on, cut where the encoder ends; the host
+        knows the `lengths`."""
         before = 1 + len(prefix)
         limit = self.backbone.max_input_tokens - before - 1
         end_C1 = (before + length_C.clamp(max=limit))[:, None]
-        place_W = torch.arange(before + min(longest, limit) + 1, device=ids_CL.device)
+        own = [before + min(length, limit) + 1 for length in lengths]
+        place_W = torch.arange(max(own), device=ids_CL.device)
         source_CW = (place_W - before + first_C[:, None]).clamp(0, ids_CL.shape[1] - 1)
         row_CW = ids_CL.gather(1, source_CW)
         row_CW = row_CW.where(place_W < end_C1, self.backbone.pad_id)
         row_CW = row_CW.where(place_W != end_C1, self.backbone.sep_id)
         row_CW[:, :before] = on(ids_CL.device, [self.backbone.cls_id, *prefix])
-        return row_CW, (place_W <= end_C1).long()
+        flat = rows_of_lengths(own, max(own)).to(ids_CL.device)
+        return row_CW, (place_W <= end_C1).long(), flat
 
-    def vectors(self, ids_CL: Tensor, mask_CL: Tensor) -> Tensor:
+    def vectors(self, ids_CL: Tensor, mask_CL: Tensor, flat: FlatRows) -> Tensor:
         """Unit vectors x_CH, in fp32, of rows that stand alone."""
         extra: dict[str, Any] = {}
         if self.position_step > 1:
@@ -103,8 +113,13 @@ class BiEncoder(Ranker):
         if self.cls_is_global:  # a row has no query of its own to attend to globally
             extra["global_attention_mask"] = torch.zeros_like(mask_CL)
             extra["global_attention_mask"][:, 0] = 1
-        output = self.encoder(input_ids=ids_CL, attention_mask=mask_CL, **extra)
-        x_CH = row_vectors(output.last_hidden_state, mask_CL, self.pooling)
+        if packs(self.encoder, products(ids_CL.device)):
+            position_CL = extra.get("position_ids")
+            [hidden_CLH] = flat_states(self.encoder, ids_CL, flat, position_CL=position_CL)
+        else:
+            output = self.encoder(input_ids=ids_CL, attention_mask=mask_CL, **extra)
+            hidden_CLH = output.last_hidden_state
+        x_CH = row_vectors(hidden_CLH, mask_CL, self.pooling)
         return normalize(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)), dim=-1)
 
     def score(self, cls_H: Tensor) -> Tensor:

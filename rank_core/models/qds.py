@@ -83,6 +83,7 @@ class QdsTransformer(Ranker):
     family = "long context"
     first_chunk_only = True
     one_chunk_is_firstp = False
+    takes_flat_rows = False
     options = ("selector",)
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:

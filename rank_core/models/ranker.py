@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.packed import flat_states, packs
 from rank_core.models.poolings import row_vectors
 from rank_core.models.readers import padded_in_place, pads_in_place
 from rank_core.settings.config import Model, TrialConfig
@@ -36,6 +37,7 @@ class Ranker(nn.Module):
     first_chunk_only: ClassVar[bool] = False
     limited_window: ClassVar[bool] = True  # a chunk must fit the positions of the backbone
     one_chunk_is_firstp: ClassVar[bool] = True  # on one-chunk documents it is FirstP's function
+    takes_flat_rows: ClassVar[bool] = True  # it has an encoder that needs no mask of the model
     max_chunks: ClassVar[int | None] = None  # of one document; None: no limit
     # Only so many chunks of a document have a gradient, those of the highest scores; 0: all.
     # An instance may have its own number.
@@ -75,14 +77,12 @@ class Ranker(nn.Module):
 
     def hidden(self, inputs: EncoderInput) -> Tensor:
         """hidden_CLH: the encoder's last layer; [CLS] alone (L = 1) unless `reads_tokens`."""
-        extra = (
-            {} if inputs.token_type_ids_CL is None else {"token_type_ids": inputs.token_type_ids_CL}
-        )
-        output = self.encoder(
-            input_ids=inputs.input_ids_CL, attention_mask=inputs.encoder_mask, **extra
-        )
-        hidden_CLH: Tensor = output.last_hidden_state
-        return hidden_CLH
+        cls_alone = not self.reads_tokens and self.pooling == "cls"
+        return encoder_states(self.encoder, inputs, cls_alone=cls_alone)[-1]
+
+    def packs(self, autocast: torch.dtype | None) -> bool:
+        """True where its encoder reads flat rows of tokens under products of this type."""
+        return self.takes_flat_rows and packs(self.encoder, autocast)
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """score_B from the chunk vectors; rows of `x_BPH` where `mask_BP` is false are zeros."""
@@ -129,13 +129,37 @@ def pad_chunks(x_CH: Tensor, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
 
 def layer_states(encoder: nn.Module, inputs: EncoderInput) -> tuple[Tensor, ...]:
     """hidden_CLH of the embeddings and of every layer of an encoder."""
-    segments = inputs.token_type_ids_CL
+    return encoder_states(encoder, inputs, layers=True)
+
+
+def encoder_states(
+    encoder: nn.Module, inputs: EncoderInput, *, layers: bool = False, cls_alone: bool = False
+) -> tuple[Tensor, ...]:
+    """hidden_CLH of an encoder's last layer, or of embeddings and all `layers`, from flat rows of
+    tokens where it reads such; `cls_alone` if no other token is read."""
+    ids_CL, segments_CL = inputs.input_ids_CL, inputs.token_type_ids_CL
+    if inputs.flat is not None and packs(encoder, products(ids_CL.device)):
+        return flat_states(
+            encoder,
+            ids_CL,
+            inputs.flat,
+            segments_CL=segments_CL,
+            layers=layers,
+            cls_alone=cls_alone,
+        )
     output = encoder(
-        input_ids=inputs.input_ids_CL,
+        input_ids=ids_CL,
         attention_mask=inputs.encoder_mask,
-        output_hidden_states=True,
-        **({} if segments is None else {"token_type_ids": segments}),
+        **({} if segments_CL is None else {"token_type_ids": segments_CL}),
+        **({"output_hidden_states": True} if layers else {}),
     )
+    if not layers:
+        return (output.last_hidden_state,)
     # Some encoders normalise what leaves the last layer, and some pad rows to whole blocks.
     states = (*output.hidden_states[:-1], output.last_hidden_state)
-    return tuple(hidden_CLH[:, : inputs.input_ids_CL.shape[1]] for hidden_CLH in states)
+    return tuple(hidden_CLH[:, : ids_CL.shape[1]] for hidden_CLH in states)
+
+
+def products(device: torch.device) -> torch.dtype | None:
+    """The type of matrix products on a device, where it is not that of their weights."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None

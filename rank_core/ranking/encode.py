@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from rank_core.ahead import ahead
-from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches
+from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches, unpadded_batches
 from rank_core.encoders.cpu.packed_layers import packed
 from rank_core.models.ranker import Ranker, pad_chunks
+
+CALL_TOKENS = 8192  # that a GPU would read in the time in which its host starts a call
 
 Document = Sequence[Chunk]
 """One document beside its query: the chunks that are read of it."""
@@ -25,15 +27,15 @@ class Work:
     """Counts of what the encoder has read, and of ties among the scores."""
 
     tokens: int = 0  # of real chunks, with query and special tokens
-    padded_tokens: int = 0  # the same, padding included
+    padded_tokens: int = 0  # the same as the encoder was given them, padding included
     inputs: int = 0  # chunks
     ties: int = 0  # documents whose score another document of the query had as well
 
-    def add(self, lengths: Sequence[int]) -> None:
-        """Counts one padded batch of inputs."""
+    def add(self, lengths: Sequence[int], *, padded: bool = True) -> None:
+        """Counts one batch of inputs."""
         self.inputs += len(lengths)
         self.tokens += sum(lengths)
-        self.padded_tokens += len(lengths) * max(lengths)
+        self.padded_tokens += len(lengths) * max(lengths) if padded else sum(lengths)
 
     @property
     def padding_share(self) -> float:
@@ -75,15 +77,18 @@ def encode_chunks(
 ) -> Tensor:
     """x_CH (fp32 or wider) of the chunks, in their order."""
     lengths = [len(chunk) for chunk in chunks]
-    batches = (
-        (rows, pairs.layout([chunks[i] for i in rows]).pinned())
-        for rows in token_budget_batches(lengths, batch_tokens)
-    )
+    flat = model.packs(autocast)
+    if flat:
+        batches = unpadded_batches(lengths, batch_tokens)
+    else:
+        call_tokens = CALL_TOKENS if model.device.type == "cuda" else 0
+        batches = token_budget_batches(lengths, batch_tokens, call_tokens=call_tokens)
+    laid_out = ((rows, pairs.layout([chunks[i] for i in rows]).pinned()) for rows in batches)
     parts, rows_of_parts = [], []
     # One context for all batches: it keeps the weights that it has rounded or packed.
     with _precision(model, autocast):
-        for rows, inputs in ahead(batches, model.device):
-            work.add([lengths[i] for i in rows])
+        for rows, inputs in ahead(laid_out, model.device):
+            work.add([lengths[i] for i in rows], padded=not flat)
             x_CH = model.encode(inputs.to(model.device))
             parts.append(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)))
             rows_of_parts += rows
@@ -137,7 +142,8 @@ def _score_whole(
     parts, order = [], []
     with _precision(model, autocast):
         for group, batch in ahead(batches, model.device):
-            work.add([len(chunk) for i in group for chunk in documents[i]])
+            lengths = [len(chunk) for i in group for chunk in documents[i]]
+            work.add(lengths, padded=not model.packs(autocast))
             score_B = model(batch.to(model.device))
             parts.append(score_B.to(torch.promote_types(score_B.dtype, torch.float32)))
             order += group

@@ -106,6 +106,7 @@ def _tokens_on_gpu(
         torch.cuda.get_device_name(model.device),
         gpu_memory(model.device)[1],
         str(autocast),
+        model.packs(autocast),
         checkpointing,
     ]
     try:

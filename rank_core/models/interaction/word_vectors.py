@@ -24,6 +24,7 @@ class WordVectorRanker(Ranker):
     by_chunks = False
     limited_window = False
     one_chunk_is_firstp = False
+    takes_flat_rows = False
     first_chunk_only = True
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:

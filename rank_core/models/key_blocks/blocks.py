@@ -25,7 +25,7 @@ from rank_core.chunking.batches import (
 from rank_core.chunking.chunks import Span, chunk_spans
 from rank_core.chunking.cogltx import block_spans, mark_costs
 from rank_core.encoders.backbones import load_tokenizer
-from rank_core.encoders.flat_rows import flat_rows
+from rank_core.encoders.flat_rows import flat_rows, rows_of_lengths
 from rank_core.errors import BadInput, unknown
 from rank_core.models.key_blocks.block_scores import (
     BLOCK_SCORES,
@@ -142,7 +142,7 @@ def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
     """Some rows of an input, cut to the longest of them."""
     sizes = tuple(inputs.sizes[row] for row in rows)
     width = max(map(len, sizes))
-    flat = flat_rows(np.asarray([np.arange(width) < len(size) for size in sizes], dtype=np.int64))
+    flat = rows_of_lengths([len(size) for size in sizes], width)
     row_R = torch.tensor(rows).to(inputs.input_ids_CL.device, non_blocking=True)
     segments = inputs.token_type_ids_CL
     return EncoderInput(

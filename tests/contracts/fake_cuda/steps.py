@@ -27,9 +27,10 @@ from rank_core.settings.config import TrialConfig
 from rank_core.training.optimizer import build_optimizer
 from tests.contracts.small_backbones import make_backbone
 
-# What autocast asks the CUDA runtime.
+# What autocast and flash attention ask the CUDA runtime.
 torch.cuda.amp.common.amp_definitely_not_available = lambda: False
 torch.cuda.is_bf16_supported = lambda *_, **__: True
+torch.cuda.get_device_capability = lambda *_: (8, 0)
 DEVICE = torch.device("cuda", 0)
 SETTINGS = {"chunking.window": 20, "chunking.stride": 10, "chunking.max_document_tokens": 60}
 NO_KERNEL = {

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches, tokenize_queries
+from rank_core.chunking.batches import (
+    Chunk,
+    PairEncoder,
+    token_budget_batches,
+    tokenize_queries,
+    unpadded_batches,
+)
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.settings.config import Chunking
 
@@ -95,6 +101,20 @@ def test_batches_are_filled_up_to_the_budget():
 
 def test_a_batch_ends_before_an_item_that_would_mostly_be_padding():
     assert list(token_budget_batches([50, 10, 49, 45, 44, 9], 1000)) == [[0, 2, 3], [4], [1, 5]]
+
+
+def test_a_tail_joins_its_neighbours_where_its_padding_costs_less_than_a_call():
+    lengths = [50, 10, 49, 45, 44, 9]
+    # 6 + 40 + 41 tokens of padding beside the three long items; 81 for the two short ones alone.
+    assert list(token_budget_batches(lengths, 1000, call_tokens=87)) == [[0, 2, 3, 4, 1, 5]]
+    assert list(token_budget_batches(lengths, 1000, call_tokens=86)) == [[0, 2, 3], [4, 1, 5]]
+    assert list(token_budget_batches(lengths, 200, call_tokens=200)) == [[0, 2, 3, 4], [1, 5]]
+
+
+def test_batches_without_padding_are_as_few_as_the_budget_allows():
+    assert list(unpadded_batches([50, 10, 49, 45, 44, 9], 100)) == [[0, 2], [3, 4, 1], [5]]
+    assert list(unpadded_batches([70, 3, 120], 100)) == [[2], [0, 1]]
+    assert list(unpadded_batches([], 10)) == []
 
 
 def test_batches_of_inputs_are_ordinary_tensors(pairs):

@@ -1,0 +1,147 @@
+"""Attention within the rows of a flat row of tokens: each sees its own row and no other.
+
+On a GPU by torch's flash kernel for rows of unequal length, which alone of torch's drops attention
+weights in training (`torch.nn.attention.varlen` has no dropout). On a CPU row by row, slowly: what
+the layout of rows, their positions and their gradients are tested against.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+MAX_HEAD = 192  # wider heads have no backward pass with dropout on some GPUs
+
+
+class Ends(NamedTuple):
+    """Where queries and keys of each of C rows begin and end; rows may have fewer queries."""
+
+    query: Tensor  # int32 (C + 1)
+    key: Tensor
+    max_query: int
+    max_key: int
+
+
+class Reach(NamedTuple):
+    """The keys that a query sees, by their distance from it; -1: no limit."""
+
+    causal: bool
+    left: int = -1
+    right: int = -1
+
+
+def flat_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    *,
+    cu_seq_lens_q: Tensor,
+    cu_seq_lens_k: Tensor,
+    max_length_q: int,
+    max_length_k: int,
+    sliding_window: int | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """(output_1Thd, None) for query, key and value of shape (1, heads, T, d), as transformers calls
+    an attention function. Rows say what is seen; the mask is not read."""
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    left = -1 if sliding_window is None else sliding_window - 1  # counts the token itself
+    reach = Reach(causal, left, 0 if causal else left)
+    ends = Ends(cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
+    device = query.device.type
+    if torch.is_autocast_enabled(device):  # which knows the kernels of the padded path only
+        dtype = torch.get_autocast_dtype(device)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    attend = flash_attention if device == "cuda" else attention_row_by_row
+    query_Thd, key_Thd, value_Thd = (x[0].transpose(0, 1) for x in (query, key, value))
+    output_Thd = attend(query_Thd, key_Thd, value_Thd, ends, reach, dropout, scaling)
+    return output_Thd[None], None
+
+
+def flash_attention(
+    query_Thd: Tensor,
+    key_Thd: Tensor,
+    value_Thd: Tensor,
+    ends: Ends,
+    reach: Reach,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    """output_Thd of 16 bits on a GPU, with a gradient."""
+    output_Thd: Tensor = torch.ops.aten._flash_attention_forward(
+        query_Thd,
+        key_Thd,
+        value_Thd,
+        ends.query,
+        ends.key,
+        ends.max_query,
+        ends.max_key,
+        dropout,
+        reach.causal,
+        False,  # return_debug_mask
+        scale=scale,
+        window_size_left=reach.left,
+        window_size_right=reach.right,
+    )[0]
+    return output_Thd
+
+
+def attention_row_by_row(
+    query_Thd: Tensor,
+    key_Thd: Tensor,
+    value_Thd: Tensor,
+    ends: Ends,
+    reach: Reach,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    """The same on any device and in any precision; it reads the lengths of the rows."""
+    num_queries, num_keys = ends.query.diff().tolist(), ends.key.diff().tolist()
+    outputs = []
+    for query, key, value in zip(
+        query_Thd.transpose(0, 1).split(num_queries, dim=1),
+        key_Thd.transpose(0, 1).split(num_keys, dim=1),
+        value_Thd.transpose(0, 1).split(num_keys, dim=1),
+        strict=True,
+    ):
+        seen_QK = _seen(query.shape[1], key.shape[1], reach).to(query.device)
+        output = scaled_dot_product_attention(
+            query[None], key[None], value[None], seen_QK, dropout, scale=scale, enable_gqa=True
+        )
+        outputs.append(output[0].transpose(0, 1))
+    return torch.cat(outputs)
+
+
+def _seen(num_queries: int, num_keys: int, reach: Reach) -> Tensor:
+    """mask_QK of one row, whose last query stands at its last key."""
+    place_Q = torch.arange(num_keys - num_queries, num_keys)
+    distance_QK = torch.arange(num_keys) - place_Q[:, None]
+    seen_QK = torch.ones_like(distance_QK, dtype=torch.bool)
+    if reach.left >= 0:
+        seen_QK &= distance_QK >= -reach.left
+    if reach.causal or reach.right >= 0:
+        seen_QK &= distance_QK <= max(0, reach.right)
+    return seen_QK
+
+
+AttentionFunction = Callable[..., tuple[Tensor, None]]
+
+
+def or_flat(padded: AttentionFunction) -> AttentionFunction:
+    """The attention function that computes flat rows by `flat_attention`, others by `padded`.
+
+    One function for both: what is computed twice to save memory is computed alike both times.
+    """
+
+    def attention(module: nn.Module, *args: Any, **extra: Any) -> tuple[Tensor, None]:
+        function = flat_attention if "cu_seq_lens_q" in extra else padded
+        return function(module, *args, **extra)
+
+    return attention

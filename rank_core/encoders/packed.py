@@ -1,0 +1,130 @@
+"""Encoders over a flat row of tokens: nothing is computed for padding, and calls are as few as the
+budget of tokens allows.
+
+Encoders of transformers pass what says where rows begin (`cu_seq_lens_q`) down to their attention
+function, and are given positions of their own; all else treats tokens one by one. On GPUs with
+16-bit products; elsewhere, and where an encoder cannot, rows are padded.
+"""
+
+import logging
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rank_core.encoders.attention import FUSED, PLAIN
+from rank_core.encoders.backbone_types import TYPES
+from rank_core.encoders.cls_only import gives_cls_alone
+from rank_core.encoders.flat_attention import MAX_HEAD
+from rank_core.encoders.flat_rows import FlatRows
+from rank_core.machine import fast_paths
+
+OWN_ATTENTION = {
+    "big_bird": "attends in blocks of padded rows",
+    "deberta-v2": "adds learned weights of distances to its attention",
+    "jina-bert": "adds distances to its attention",
+    "longformer": "attends in windows over padded rows",
+    "longt5": "attends in blocks of padded rows",
+    "mosaic-bert": "adds distances to its attention",
+    "mpnet": "adds learned weights of distances to its attention",
+    "roformer": "has an attention that cannot be swapped",
+}
+"""Kinds of encoders whose rows are padded always, and why."""
+
+logger = logging.getLogger(__name__)
+
+
+def why_not(encoder: nn.Module) -> str | None:
+    """The reason why this encoder cannot read flat rows; None where it can."""
+    config: Any = encoder.config
+    kind = config.model_type
+    if kind in OWN_ATTENTION:
+        return f"a {kind} {OWN_ATTENTION[kind]}"
+    if config._attn_implementation not in (PLAIN, FUSED):
+        return f"its attention is {config._attn_implementation!r}"
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if size % 8 or size > MAX_HEAD:
+        return f"its heads have {size} dimensions: not a multiple of 8, at most {MAX_HEAD}"
+    return None
+
+
+def packs(encoder: nn.Module, autocast: torch.dtype | None) -> bool:
+    """True where an encoder reads flat rows under products of this type: on a GPU of 16 bits, or
+    where its attribute `reads_flat_rows` says so. Where not, the log says why, once."""
+    if not fast_paths():
+        return False
+    device = next(encoder.parameters()).device
+    forced = getattr(encoder, "reads_flat_rows", None)
+    if forced is not None or device.type != "cuda":
+        return bool(forced) and why_not(encoder) is None
+    reason = _of_gpu(device) or why_not(encoder)
+    if autocast not in (torch.bfloat16, torch.float16):
+        reason = "products of 32 bits have no flash attention"
+    if reason:
+        _tell(reason)
+    return reason is None
+
+
+@cache
+def _of_gpu(device: torch.device) -> str | None:
+    """The reason why a GPU has no flash attention."""
+    if torch.version.hip:
+        return "flash attention over rows of unequal length was never tried on an AMD GPU"
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        return "flash attention needs a GPU of compute capability 8.0 or more"
+    return None
+
+
+@cache
+def _tell(reason: str) -> None:
+    logger.warning("rows are padded, which costs speed: %s", reason)
+
+
+def flat_states(
+    encoder: nn.Module,
+    ids_CL: Tensor,
+    flat: FlatRows,
+    *,
+    segments_CL: Tensor | None = None,
+    position_CL: Tensor | None = None,
+    layers: bool = False,
+    cls_alone: bool = False,
+) -> tuple[Tensor, ...]:
+    """hidden_CLH of the last layer, or of embeddings and all `layers`, of an encoder that `packs`.
+
+    Zeros stand at padding. Of [CLS] alone (L = 1) where asked or where it computes no more.
+    """
+    config: Any = encoder.config
+
+    def pick(x_CL: Tensor) -> Tensor:
+        return x_CL.flatten().index_select(0, flat.place_T)[None]
+
+    position_1T = flat.position_T[None] if position_CL is None else pick(position_CL)
+    if TYPES[config.model_type].positions == "after-padding":
+        position_1T = position_1T + (config.pad_token_id + 1)
+    output = encoder(
+        input_ids=pick(ids_CL),
+        # Four axes: transformers takes it as it is, so that nothing makes a mask of T x T.
+        attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=ids_CL.device),
+        position_ids=position_1T,
+        cu_seq_lens_q=flat.cu_seqlens,
+        cu_seq_lens_k=flat.cu_seqlens,
+        max_length_q=flat.max_length,
+        max_length_k=flat.max_length,
+        **({} if segments_CL is None else {"token_type_ids": pick(segments_CL)}),
+        **({"output_hidden_states": True} if layers else {}),
+    )
+    if gives_cls_alone(encoder):
+        return (output.last_hidden_state.transpose(0, 1),)
+    states = (*(output.hidden_states[:-1] if layers else ()), output.last_hidden_state)
+    if cls_alone:
+        return tuple(x_1TH[0].index_select(0, flat.first_C)[:, None] for x_1TH in states)
+    return tuple(padded_again(x_1TH[0], flat, ids_CL.shape) for x_1TH in states)
+
+
+def padded_again(x_TH: Tensor, flat: FlatRows, shape: torch.Size) -> Tensor:
+    """x_CLH of the tokens, zeros at padding."""
+    num_rows, length = shape
+    x_NH = x_TH.new_zeros(num_rows * length, x_TH.shape[1])
+    return x_NH.index_copy(0, flat.place_T, x_TH).view(num_rows, length, -1)
