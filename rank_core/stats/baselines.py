@@ -89,12 +89,13 @@ def letter(comparison: Comparison | None, slot: int, alpha: float) -> str:
     """`A`, `a` or nothing, with an arrow for a loss; a NaN p-value marks nothing.
 
     The letter is that of the slot: upper case where the difference holds with queries and training
-    runs random, lower case where it holds with queries random only.
+    runs random, lower case where it holds with queries random only, or with fewer seeds than can
+    tell.
     """
     if comparison is None:
         return ""
     mark = ascii_lowercase[slot] if comparison.p_queries_adjusted < alpha else ""
-    if comparison.p_both_adjusted < alpha:
+    if comparison.significant(alpha):
         mark = ascii_lowercase[slot].upper()
     return f"{mark}↓" if mark and comparison.delta < 0 else mark
 

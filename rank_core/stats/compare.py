@@ -1,5 +1,6 @@
 """Every cell of a matrix against one baseline, with all three scopes and one correction."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -8,13 +9,16 @@ from scipy import stats
 
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.moderation import LEAST_POOL, fitted_prior, moderated_p
 from rank_core.stats.multiplicity import CORRECTIONS
 from rank_core.stats.scopes import (
+    LEAST_SEEDS,
     Floats,
     ScopeTest,
     confidence_interval,
     paired_scope_test,
     scope_test,
+    seed_variances,
 )
 
 TIE = 1e-9
@@ -23,10 +27,11 @@ TIE = 1e-9
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system against the baseline on one measure; `p_both_adjusted` is the one that decides.
+    """One system against the baseline on one measure; `significant` is the decision.
 
     NaN stands where one seed cannot answer, unless its system is declared deterministic: the
-    scopes `seeds` and `both` and the interval.
+    scopes `seeds` and `both` and the interval. `p_both_adjusted` corrects the larger one of
+    `p_both` and `p_moderated`, which is NaN unless enough trained systems are compared.
     """
 
     measure: str
@@ -53,7 +58,22 @@ class Comparison:
     ties: int
     losses: int
     p_queries_adjusted: float
+    p_moderated: float  # of `both`, with the seed variances of the family squeezed
     predicted_false_positive_rate: float  # of the queries-only test at alpha
+    se_queries: float
+    ci_queries_low: float  # of delta, scope `queries`, level 1 - alpha
+    ci_queries_high: float
+
+    @property
+    def fewest_seeds(self) -> float:
+        """Seeds of its trained system of fewest; infinite where none is trained."""
+        # With a p-value, one run is that of a deterministic system.
+        seeds = [S for S in (self.num_seeds_system, self.num_seeds_baseline) if S > 1]
+        return 1 if math.isnan(self.p_both) else min(seeds, default=math.inf)
+
+    def significant(self, alpha: float) -> bool:
+        """Whether queries and training runs both speak for a difference."""
+        return self.fewest_seeds >= LEAST_SEEDS and self.p_both_adjusted < alpha
 
 
 def compare(
@@ -102,9 +122,12 @@ def compare_pairs(
         scope_test_of(matrix, pair, paired_seeds=paired_seeds, deterministic=deterministic)
         for pair in pairs
     ]
+    moderated = _moderated(
+        matrix, pairs, tests, paired_seeds=paired_seeds, deterministic=deterministic
+    )
     adjust = CORRECTIONS[correction]
     adjusted = zip(
-        adjust([test.p_both for test in tests]),
+        adjust(np.fmax([test.p_both for test in tests], moderated).tolist()),
         adjust([test.p_queries for test in tests]),
         strict=True,
     )
@@ -114,14 +137,55 @@ def compare_pairs(
             system,
             baseline,
             test=test,
+            p_moderated=p_moderated,
             adjusted=(float(p_both), float(p_queries)),
             family_size=len(pairs),
             correction=correction,
             alpha=alpha,
         )
-        for (system, baseline), test, (p_both, p_queries) in zip(
-            pairs, tests, adjusted, strict=True
+        for (system, baseline), test, p_moderated, (p_both, p_queries) in zip(
+            pairs, tests, moderated, adjusted, strict=True
         )
+    ]
+
+
+def _moderated(
+    matrix: ScoreMatrix,
+    pairs: Sequence[tuple[str, str]],
+    tests: Sequence[ScopeTest],
+    *,
+    paired_seeds: bool,
+    deterministic: Collection[str],
+) -> list[float]:
+    """The moderated p of every pair; NaN in a family of few trained systems, and for one seed."""
+
+    def tables(pair: tuple[str, str]) -> list[tuple[str, ...]]:
+        """The cells of each table of scores whose seed variance the test of a pair estimates."""
+        trained = [cell for cell in pair if cell not in deterministic]
+        return [pair] if paired_seeds and len(trained) == 2 else [(cell,) for cell in trained]
+
+    found = {}
+    for table in dict.fromkeys(table for pair in pairs for table in tables(pair)):
+        scores = [matrix.scores[cell] for cell in table]
+        if len(scores[0]) > 1:
+            score_SQ = scores[0] - scores[1] if len(scores) > 1 else scores[0]
+            found[table] = *seed_variances(score_SQ), len(score_SQ)
+    if len(found) < LEAST_POOL:
+        return [math.nan] * len(pairs)
+    prior = fitted_prior(
+        [S * V_s for V_s, _, S in found.values()], [S - 1 for *_, S in found.values()]
+    )
+    return [
+        moderated_p(
+            test.delta,
+            test.variance_queries,
+            len(matrix.query_ids),
+            [found[table] for table in tables(pair)],
+            prior,
+        )
+        if all(table in found for table in tables(pair))
+        else math.nan
+        for pair, test in zip(pairs, tests, strict=True)
     ]
 
 
@@ -144,6 +208,7 @@ def _comparison(
     baseline: str,
     *,
     test: ScopeTest,
+    p_moderated: float,
     adjusted: tuple[float, float],
     family_size: int,
     correction: str,
@@ -153,6 +218,7 @@ def _comparison(
     mean_A, mean_B = float(score_A_SQ.mean()), float(score_B_SQ.mean())
     wins, ties, losses = wins_ties_losses(score_A_SQ, score_B_SQ)
     ci_low, ci_high = confidence_interval(test, 1 - alpha)
+    ci_queries_low, ci_queries_high = confidence_interval(test, 1 - alpha, scope="queries")
     return Comparison(
         measure=matrix.measure,
         system=system,
@@ -162,8 +228,9 @@ def _comparison(
         p_queries=test.p_queries,
         p_seeds=test.p_seeds,
         p_both=test.p_both,
+        p_moderated=p_moderated,
         p_both_adjusted=adjusted[0],
-        df_both=test.df_both,
+        df_both=float(test.welch.at_level(alpha)) if test.se_both else test.df_both,
         se_both=test.se_both,
         ci_low=ci_low,
         ci_high=ci_high,
@@ -179,6 +246,9 @@ def _comparison(
         losses=losses,
         p_queries_adjusted=adjusted[1],
         predicted_false_positive_rate=predicted_false_positive_rate(test, alpha=alpha),
+        se_queries=test.se_queries,
+        ci_queries_low=ci_queries_low,
+        ci_queries_high=ci_queries_high,
     )
 
 

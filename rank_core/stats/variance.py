@@ -119,7 +119,8 @@ def detectable_difference(
 
     The family enters as Bonferroni, alpha / family_size: what Holm asks of the smallest p.
     """
-    return test.se_both * detectable_effect(test.df_both, alpha=alpha / family_size, power=power)
+    df = float(test.welch.at_level(alpha / family_size)) if test.se_both else test.df_both
+    return test.se_both * detectable_effect(df, alpha=alpha / family_size, power=power)
 
 
 def _component(mean_square: float, *, df: float, level: float, noise: float = 0.0) -> Component:

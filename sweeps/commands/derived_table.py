@@ -12,7 +12,7 @@ from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.experiment import model_and_windows
 from sweeps.plan.terminal import shortened
 from sweeps.report.load import Sweep
-from sweeps.report.notation import level_text, p_text, short_interval, short_signed
+from sweeps.report.notation import decisive_p, level_text, short_interval, short_signed
 from sweeps.report.table import Cell, csv_text, markdown, table, terminal_lines, wrapped
 
 MARK = "inference-only"
@@ -66,7 +66,7 @@ def derived_text(found: Derived) -> str:
     rows = []
     for row in found.rows:
         one = row.comparisons.get(sweep.primary)
-        tested = (short_signed(one.delta), p_text(one.p_both_adjusted)) if one else ("", "")
+        tested = (short_signed(one.delta), decisive_p(one)) if one else ("", "")
         rows.append(
             (
                 shortened(f"  {row.label}" if row.derived else row.label, _LABEL),
@@ -122,9 +122,7 @@ def _markdown(found: Derived) -> str:
             one = row.comparisons.get(measure)
             line.append(f"{row.means[measure]:.3f}")
             line += (
-                [short_signed(one.delta), short_interval(one), p_text(one.p_both_adjusted)]
-                if one
-                else [""] * 3
+                [short_signed(one.delta), short_interval(one), decisive_p(one)] if one else [""] * 3
             )
         rows.append(line)
     left_out = "".join(f"\nNot derived from {one}\n" for one in found.left_out)

@@ -126,5 +126,5 @@ def _measure(found: Any, compared: Any, alpha: float) -> MeasureSummary:
         n=len(values),
         delta=None if compared is None else compared["delta"],
         p_both_adjusted=p,
-        significant=None if p is None else p < alpha,
+        significant=None if p is None else compared["significant"],
     )

@@ -10,11 +10,13 @@ import pandas as pd
 from rank_core.seeding import generator
 from rank_core.stats.baselines import Slot, baseline_of, compare_with, of_system
 from rank_core.stats.bootstrap import CrossedWeights, crossed_weights
-from rank_core.stats.compare import Comparison, compare, scope_test_of
+from rank_core.stats.compare import Comparison, scope_test_of
+from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.gain import GainInterval, average_gains, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix, score_matrix
-from rank_core.stats.scopes import ScopeTest
+from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.report.load import Sweep
+from sweeps.report.notation import ONE_RUN
 from sweeps.report.results_table import ResultCell, ResultRow, caption
 from sweeps.report.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
@@ -38,7 +40,6 @@ class Analysis:
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
     gains: Mapping[tuple[str, str, str], GainInterval]  # by (measure, system, baseline)
-    tied: Mapping[str, frozenset[str]]  # {measure: cells not significantly below the best}
 
     @property
     def baseline(self) -> CellSummary:
@@ -70,11 +71,6 @@ class Analysis:
             ties=_ties(self.sweep),
             third_party=self.sweep.third_party,
         )
-        if any(self.tied.values()):
-            text += (
-                " Italic: a mean that is not significantly different from the best one (queries "
-                "and seeds random, same correction over the comparisons with the best)."
-            )
         if left_after(self.sweep):
             text += (
                 " Systems without a difference were stopped by successive halving on dev, by "
@@ -85,15 +81,43 @@ class Analysis:
             )
         if self.undecided:
             text += (
-                " Where a system has one seed, p is not defined (—) and letters are conditional "
-                "on that one training run."
+                f" {ONE_RUN} One training run: interval and p are those of the queries alone, and "
+                "letters are conditional on that run."
             )
+        text += few_seeds(self.comparisons, self.sweep.alpha)
         if self.sweep.paired_seeds and not self.paired:
             text += (
                 " The sweep declares its seeds as paired, but the systems do not have the same "
                 "finished seeds: they are compared as unpaired, which is the safe side."
             )
         return text
+
+
+def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
+    """What so few seeds can and cannot carry; "" where nothing is to be said."""
+    decided = [one for one in comparisons if not math.isnan(one.p_both)]
+    if not decided:
+        return ""
+    least = min(one.fewest_seeds for one in decided)
+    if least < LEAST_SEEDS:
+        return (
+            " Two seeds have no upper-case letter: they fix the deviation between training runs "
+            "within a factor of 0.45 to 32 only, and where systems scatter unequally p < .05 "
+            "happens by chance in up to 10 % of cases."
+        )
+    if any(not math.isnan(one.p_moderated) for one in decided):
+        return (
+            " With so many trained systems p is the larger one of this test and of the one whose "
+            "seed variances are moderated over all systems (Smyth 2004)."
+        )
+    size = max(one.family_size for one in decided)
+    rate = worst_familywise_error(least, size, alpha)
+    if math.isinf(least) or rate < 1.3 * alpha:
+        return ""
+    return (
+        f" Where systems scatter very unequally over {least:.0f} seeds, the chance of any false "
+        f"letter in a family of {size} is up to {rate:.2f}, not {alpha:g}."
+    )
 
 
 def analyse(sweep: Sweep) -> Analysis:
@@ -142,28 +166,7 @@ def analyse(sweep: Sweep) -> Analysis:
         paired=paired,
         matrices=matrices,
         gains=_gains(sweep, matrices, [first, *others], slots, paired=paired),
-        tied={
-            measure: tied_with_best(
-                matrix, alpha=sweep.alpha, correction=sweep.correction, paired=paired
-            )
-            for measure, matrix in matrices.items()
-        },
     )
-
-
-def tied_with_best(
-    matrix: ScoreMatrix, *, alpha: float, correction: str, paired: bool
-) -> frozenset[str]:
-    """Cells that do not differ from the best one with queries and training runs random.
-
-    The family is all comparisons with the best cell. A cell with one seed is never named: that
-    nothing is known about it does not make it as good. Of equal means the first is the best.
-    """
-    best = max(matrix.cells, key=lambda cell: float(np.mean(matrix.scores[cell])))
-    compared = compare(
-        matrix, baseline=best, correction=correction, alpha=alpha, paired_seeds=paired
-    )
-    return frozenset(one.system for one in compared if one.p_both_adjusted >= alpha)
 
 
 def without_collapsed(analysis: Analysis) -> ScoreMatrix | None:

@@ -73,7 +73,7 @@ def confirmation(analysis: Analysis) -> str:
 
 def _decided_answer(analysis: Analysis, decided: list[Comparison]) -> str:
     sweep = analysis.sweep
-    significant = [one for one in decided if one.p_both_adjusted < sweep.alpha]
+    significant = [one for one in decided if one.significant(sweep.alpha)]
     better = sorted((one for one in significant if one.delta > 0), key=lambda one: -one.delta)
     worse = sorted((one for one in significant if one.delta < 0), key=lambda one: one.delta)
     where = f"On {sweep.primary} ({sweep.count_text(decided[0].num_queries)})"

@@ -1,6 +1,7 @@
 """Numbers as a reader sees them: rounding happens here and nowhere earlier."""
 
 import math
+from collections.abc import Callable
 
 from rank_core.stats.compare import Comparison
 
@@ -16,12 +17,12 @@ def number(value: float, digits: int = 3) -> str:
 
 def signed(value: float, digits: int = 3) -> str:
     """A rounded difference with its sign, a true minus included."""
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
 def short_signed(value: float) -> str:
     """A difference in as few characters as it needs: `+.012`."""
-    text = f"{value:+.3f}"
+    text = f"{round(value, 3) + 0.0:+.3f}"
     return text[0] + text[1:].removeprefix("0")
 
 
@@ -59,20 +60,48 @@ def level_text(alpha: float) -> str:
     return f"{100 * (1 - alpha):g} %"
 
 
+ONE_RUN = "†"
+"""Marks an interval or a p with the queries random alone: one training run leaves no other."""
+ONE_RUN_WORDS = f"{ONE_RUN}: one training run; only the queries are random."
+_WIDEST = 2.0  # an interval that no measure could fill: of two queries, or of two seeds
+
+
 def interval_text(one: Comparison) -> str:
-    """The interval of a difference in a sentence or on a page; a dash where one seed leaves none"""
-    if math.isnan(one.ci_low):
-        return MISSING
-    return f"{signed(one.ci_low)} to {signed(one.ci_high)}"
+    """The interval of a difference in a sentence or on a page; that of the queries where one seed
+    leaves no other."""
+    return _interval(one, "{} to {}", signed)
 
 
 def short_interval(one: Comparison) -> str:
-    """Both ends for a terminal; two seeds can leave an interval that no measure could fill."""
-    if math.isnan(one.ci_low):
+    """Both ends for a terminal."""
+    return _interval(one, "[{}, {}]", short_signed)
+
+
+def bracketed(one: Comparison, digits: int = 3) -> str:
+    """Both ends for the table of a paper."""
+    return _interval(one, "[{}, {}]", lambda value: number(value, digits))
+
+
+def decisive_p(one: Comparison) -> str:
+    """The adjusted p with queries and seeds random; that of the queries where one seed leaves no
+    other."""
+    if math.isnan(one.p_both_adjusted):
+        return (
+            MISSING
+            if math.isnan(one.p_queries_adjusted)
+            else p_text(one.p_queries_adjusted) + ONE_RUN
+        )
+    return p_text(one.p_both_adjusted)
+
+
+def _interval(one: Comparison, form: str, drawn: Callable[[float], str]) -> str:
+    single = math.isnan(one.ci_low)
+    low, high = (one.ci_queries_low, one.ci_queries_high) if single else (one.ci_low, one.ci_high)
+    if math.isnan(low):
         return MISSING
-    if one.ci_high - one.ci_low > 2:
+    if high - low > _WIDEST:
         return "too wide"
-    return f"[{short_signed(one.ci_low)}, {short_signed(one.ci_high)}]"
+    return form.format(drawn(low), drawn(high)) + (ONE_RUN if single else "")
 
 
 def wins_text(one: Comparison) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.results_table import results_csv, results_table
@@ -19,7 +20,8 @@ SCHEMA_VERSION = 4
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "
-    "se_both ci_low ci_high num_seeds_system num_seeds_baseline num_queries family_size correction"
+    "se_both ci_low ci_high num_seeds_system num_seeds_baseline num_queries family_size correction "
+    "significant se_queries ci_queries_low ci_queries_high p_queries_adjusted p_moderated"
 ).split()
 
 
@@ -40,7 +42,6 @@ def paper_table(analysis: Analysis, notes: Sequence[str] = ()) -> Table:
         analysis.rows,
         alpha=analysis.sweep.alpha,
         slots=analysis.slots,
-        tied=analysis.tied,
         caption=" ".join([analysis.caption, *notes]),
     )
 
@@ -50,7 +51,10 @@ def comparisons_csv(analysis: Analysis) -> str:
     compared = [*analysis.comparisons, *analysis.further]
     return csv_text(
         COMPARISON_COLUMNS,
-        ([getattr(one, name) for name in COMPARISON_COLUMNS] for one in compared),
+        (
+            [fields[name] for name in COMPARISON_COLUMNS]
+            for fields in (_comparison(one, analysis.sweep.alpha) for one in compared)
+        ),
     )
 
 
@@ -81,8 +85,8 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "sweep": described | {"baseline": sweep.baseline},
         "seeds_compared_as_paired": analysis.paired,
         "cells": [_cell(one) for one in analysis.cells],
-        "comparisons": [dataclasses.asdict(one) for one in analysis.comparisons],
-        "further_comparisons": [dataclasses.asdict(one) for one in analysis.further],
+        "comparisons": [_comparison(one, sweep.alpha) for one in analysis.comparisons],
+        "further_comparisons": [_comparison(one, sweep.alpha) for one in analysis.further],
         "scope_tests": [
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
@@ -96,9 +100,12 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             for one in analysis.rows
             if one.average_gain is not None
         },
-        "not_told_from_best": {measure: sorted(cells) for measure, cells in analysis.tied.items()},
         "caption": analysis.caption,
     }
+
+
+def _comparison(one: Comparison, alpha: float) -> dict[str, Any]:
+    return dataclasses.asdict(one) | {"significant": one.significant(alpha)}
 
 
 def json_text(results: Mapping[str, Any]) -> str:

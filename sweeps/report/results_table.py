@@ -7,7 +7,7 @@ means over seeds), upper case one that also holds over training runs.
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 
@@ -17,11 +17,11 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.notation import (
-    MISSING,
+    bracketed,
+    decisive_p,
     gain_text,
     level_text,
     number,
-    p_text,
     signed,
     wins_text,
 )
@@ -72,21 +72,18 @@ class Scores:
     slots: Sequence[Slot]
     alpha: float = 0.05
     digits: int = 3
-    tied: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
-    """{measure: cells that are not significantly different from the best one}."""
 
     def cell(self, row: ResultRow, column: int) -> Cell:
         """The mean of measure number `column`, its deviation over seeds as the note."""
         own = row.cells[column]
         means = [round(one.cells[column].mean, self.digits) for one in self.rows]
         best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
-        face = "tied" if row.cell in self.tied.get(own.measure, ()) else ""
         found = by_slot(row.cell, own.comparisons, self.slots)
         return Cell(
             number(own.mean, self.digits),
             letters=tuple(letter(one, at, self.alpha) for at, one in enumerate(found)),
             note="" if math.isnan(own.sd_seeds) else f"± {number(own.sd_seeds, self.digits)}",
-            face="best" if round(own.mean, self.digits) == best else face,
+            face="best" if round(own.mean, self.digits) == best else "",
         )
 
 
@@ -96,16 +93,14 @@ def results_table(
     alpha: float = 0.05,
     digits: int = 3,
     slots: Sequence[Slot] = (),
-    tied: Mapping[str, Collection[str]] | None = None,
     caption: str = "",
 ) -> Table:
     """The table of a paper: per measure mean, gain, W/T/L, interval and p.
 
-    `slots` are the baselines of the letters, in their order. `tied` names, per measure, the cells
-    that are not significantly different from the best one.
+    `slots` are the baselines of the letters, in their order.
     """
     measures = _measures(rows)
-    scores = Scores(rows, slots_in_order(rows, slots), alpha, digits, tied or {})
+    scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
     averaged = any(one.average_gain is not None for one in rows)
     heading = ["system", "seeds"]
     for measure in measures:
@@ -125,12 +120,11 @@ def _compared(one: Comparison | None, digits: int) -> tuple[str, str, str, str]:
     """Gain, W/T/L, interval and p of one comparison."""
     if one is None:
         return "", "", "", ""
-    interval = f"[{number(one.ci_low, digits)}, {number(one.ci_high, digits)}]"
     return (
         gain_text(one.relative_gain),
         wins_text(one),
-        MISSING if math.isnan(one.ci_low) else interval,
-        p_text(one.p_both_adjusted),
+        bracketed(one, digits),
+        decisive_p(one),
     )
 
 
@@ -210,8 +204,9 @@ def caption(
         f"over seeds. Letters mark a difference from a baseline ({_legend(rows, slots)}) at "
         f"alpha = {alpha:g}: "
         "lower case with the queries random and the runs fixed (paired t-test on means over "
-        "seeds), upper case with queries and seeds as random effects (Satterthwaite t-test, seeds "
-        f"{nested}); ↓ marks a loss. Correction: {corrections} over a family of "
+        "seeds), upper case with queries and seeds as random effects (Welch's second-order t-test, "
+        f"seeds {nested}, three or more of each trained system); ↓ marks a loss. "
+        f"Correction: {corrections} over a family of "
         f"{_span(c.family_size for c in found)} comparisons per measure and baseline. The "
         f"interval of Δ ({100 * (1 - alpha):g} %, not adjusted) and p (adjusted) are those of "
         "queries and seeds random, against the first baseline. Bold: best mean after rounding. "

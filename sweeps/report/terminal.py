@@ -1,5 +1,6 @@
 """What a terminal shows: tables of 80 columns and a few sentences."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -7,7 +8,14 @@ from string import ascii_lowercase
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
-from sweeps.report.notation import level_text, p_text, short_interval, short_signed
+from sweeps.report.notation import (
+    ONE_RUN_WORDS,
+    decisive_p,
+    level_text,
+    p_text,
+    short_interval,
+    short_signed,
+)
 from sweeps.report.results_table import Scores
 from sweeps.report.search import fate_word, left_after
 from sweeps.report.table import Cell, Table, table, table_row, terminal_lines, wrapped
@@ -49,7 +57,7 @@ def measure_table(
         if one is not None:
             difference = [short_signed(one.delta), short_interval(one)]
             difference += [] if others else [p_text(one.p_queries_adjusted)]
-            difference += [p_text(one.p_both_adjusted)]
+            difference += [decisive_p(one) if others else p_text(one.p_both_adjusted)]
         used = f"{shown.seeds_used}/{shown.seeds_launched}"
         rows.append(
             table_row(
@@ -85,6 +93,8 @@ def legend(analysis: Analysis) -> str:
     for letter, slot in zip(ascii_lowercase[1:], analysis.slots[1:], strict=False):
         against = sweep.label(slot) if isinstance(slot, str) else "the system's own baseline"
         parts.append(f"{letter}, {letter.upper()}: the same against {against}.")
+    if any(math.isnan(one.p_both) for one in analysis.comparisons):
+        parts.append(ONE_RUN_WORDS)
     return " ".join(parts)
 
 

@@ -91,8 +91,7 @@ def _row(axes: Axes, row: int, one: Comparison, test: ScopeTest, alpha: float) -
             solid_capstyle="butt",
         )  # fmt: skip
     axes.plot(one.delta, row, "o", ms=5, mfc="white", mec=INK, mew=1.4, zorder=5)
-    defined = not math.isnan(one.p_both_adjusted)
-    significant = defined and one.p_both_adjusted < alpha
+    defined, significant = not math.isnan(one.p_both_adjusted), one.significant(alpha)
     axes.annotate(
         f"{signed(one.delta)}  p {relation(one.p_both_adjusted)}" if defined else signed(one.delta),
         (1.01, row),

@@ -138,7 +138,7 @@ def _draw_cell(
         axes.add_patch(
             Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor=INK, linewidth=1.4)
         )
-    if found and found.p_both_adjusted < alpha:
+    if found and found.significant(alpha):
         axes.plot(x + 0.39, y + 0.33, "o", ms=5, mfc=INK, mec=INK)
     elif found and found.p_queries_adjusted < alpha:
         axes.plot(x + 0.39, y + 0.33, "o", ms=5, mfc="white", mec=INK)

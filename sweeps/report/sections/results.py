@@ -6,10 +6,10 @@ from rank_core.stats.gain import GainInterval
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import (
     MISSING,
+    decisive_p,
     gain_text,
     interval_text,
     level_text,
-    p_text,
     signed,
     wins_text,
 )
@@ -48,7 +48,7 @@ def _results(analysis: Analysis) -> Table:
         heading += ["difference", f"{level} interval", "p", gain, "won / tied / lost"]
     heading += [one for one in sweep.measures if one != sweep.primary]
     heading += [_COSTS[one] for one in costs]
-    scores = Scores(analysis.rows, analysis.slots, sweep.alpha, tied=analysis.tied)
+    scores = Scores(analysis.rows, analysis.slots, sweep.alpha)
     summaries = {one.cell.cell: one for one in analysis.cells}
     rows = [_row(analysis, one, scores, summaries[one.cell], costs) for one in analysis.rows]
     return table(heading, rows, caption=analysis.caption)
@@ -67,7 +67,7 @@ def _row(
     one = shown.cells[at].comparison
     if one is not None:
         gain = analysis.gains.get((one.measure, one.system, one.baseline))
-        cells += [signed(one.delta), interval_text(one), p_text(one.p_both_adjusted)]
+        cells += [signed(one.delta), interval_text(one), decisive_p(one)]
         cells += [_gain(one.relative_gain, gain), wins_text(one)]
     elif analysis.comparisons:
         cells += [""] * 5
@@ -111,7 +111,7 @@ def _own_baselines(analysis: Analysis) -> Table | None:
             sweep.label(one.baseline),
             signed(one.delta),
             interval_text(one),
-            p_text(one.p_both_adjusted),
+            decisive_p(one),
             _gain(one.relative_gain, analysis.gains.get((one.measure, one.system, one.baseline))),
             wins_text(one),
         )

@@ -30,7 +30,8 @@ from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 COLUMNS = (
     "measure, system, baseline, delta, relative_gain, p_queries, p_seeds, p_both, "
     "p_both_adjusted, df_both, se_both, ci_low, ci_high, num_seeds_system, num_seeds_baseline, "
-    "num_queries, family_size, correction"
+    "num_queries, family_size, correction, significant, se_queries, ci_queries_low, "
+    "ci_queries_high, p_queries_adjusted, p_moderated"
 ).split(", ")
 FILES = ["comparisons.csv", "index.html", "results.json", "table.csv", "table.md", "table.tex"]
 
@@ -292,7 +293,7 @@ def test_one_seed_makes_the_letters_conditional(tmp_path: Path) -> None:
     assert "conditional on one training run" in " ".join(report.text.split())
     line = next(csv.DictReader((report.folder / "comparisons.csv").open()))
     assert line["p_both"] == line["ci_low"] == "" and line["p_queries"] != ""
-    caption = "letters are conditional on that one training run"
+    caption = "letters are conditional on that run"
     assert caption in _page(report) and caption in (report.folder / "table.md").read_text()
 
 

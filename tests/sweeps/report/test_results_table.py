@@ -57,6 +57,10 @@ def comparison(system, *, delta=0.02, p_queries=0.001, p_both=0.2, **changes):
         losses=10,
         p_queries_adjusted=p_queries,
         predicted_false_positive_rate=0.12,
+        p_moderated=NAN,
+        se_queries=0.008,
+        ci_queries_low=delta - 0.016,
+        ci_queries_high=delta + 0.016,
     )
     return Comparison(**(settings | changes))
 
@@ -138,13 +142,13 @@ def test_bold_marks_all_means_that_are_best_after_rounding_and_no_nan():
     assert "| lost | 3/3 | — ± 0.004 |" in text
 
 
-def test_undefined_numbers_are_dashes_and_tiny_ones_keep_their_sign_honest():
+def test_one_run_shows_the_test_of_the_queries_and_tiny_numbers_keep_their_sign_honest():
     single = comparison("maxp", p_both=NAN, ci_low=NAN, ci_high=NAN, relative_gain=NAN)
     assert lines_of(render_markdown([BASE, row("maxp", 0.42, single)]))[1][3:] == [
         "—",
         "30/3/10",
-        "—",
-        "—",
+        "[0.004, 0.036]†",
+        ".001†",
     ]
     tiny = comparison("maxp", delta=-0.00001, ci_low=-0.0301, ci_high=-0.00004, p_both=0.0004)
     assert lines_of(render_markdown([BASE, row("maxp", 0.4, tiny)]))[1][5:] == [
