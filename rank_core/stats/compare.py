@@ -194,12 +194,30 @@ def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> fl
 
     V_q is the variance that test uses, V the variance of the difference of two trained methods.
     """
-    if np.isnan(test.se_both):
-        return float("nan")
-    if test.se_both == 0:
+    return _false_positive_rate(test, test.se_both**2, alpha)
+
+
+def false_positive_interval(
+    test: ScopeTest, *, alpha: float = 0.05, level: float = 0.95
+) -> tuple[float, float]:
+    """What the predicted rate may be: V at both ends of the chi-square interval of the variance
+    between seeds."""
+    error = test.variance_error_a + test.variance_error_b
+    ends = []
+    for tail in ((1 + level) / 2, (1 - level) / 2):
+        seeds = test.se_seeds**2 * test.df_seeds / stats.chi2.ppf(tail, test.df_seeds)
+        V = test.variance_queries + max(seeds - error, 0)
+        ends.append(_false_positive_rate(test, float(V), alpha))
+    return ends[0], ends[1]
+
+
+def _false_positive_rate(test: ScopeTest, V: float, alpha: float) -> float:
+    if math.isnan(V):
+        return math.nan
+    if V == 0:
         return alpha
     z = float(stats.norm.isf(alpha / 2))
-    return float(2 * stats.norm.sf(z * test.se_queries / test.se_both))
+    return float(2 * stats.norm.sf(z * test.se_queries / math.sqrt(V)))
 
 
 def _comparison(

@@ -69,6 +69,7 @@ class Analysis:
             collapsed=sum(len(one.seeds("collapsed")) for one in self.cells),
             failed=sum(len(one.seeds(*LOST)) for one in self.cells),
             ties=_ties(self.sweep),
+            tie_policy=self.sweep.tie_policy,
             third_party=self.sweep.third_party,
         )
         if left_after(self.sweep):

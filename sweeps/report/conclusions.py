@@ -2,7 +2,7 @@
 
 import math
 
-from rank_core.stats.compare import Comparison
+from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import names_text
@@ -10,6 +10,7 @@ from sweeps.report.search import search_sentences
 from sweeps.report.sections.attempts import attempts_sentences
 from sweeps.report.summary import losses
 
+_WORTH_SAYING = 0.01  # above alpha
 _ROUNDING = 1e-9
 """What two means of the same values may differ by."""
 
@@ -131,31 +132,28 @@ def _difference(analysis: Analysis, one: Comparison) -> str:
 
 def paired_t_test(analysis: Analysis) -> str:
     """The predicted false-positive rate of the test that takes the runs as fixed; "" where it is
-    alpha in every comparison."""
-    rates = sorted(
-        one.predicted_false_positive_rate
-        for one in analysis.primary
-        if not math.isnan(one.predicted_false_positive_rate)
-    )
-    if not rates:
+    hardly above alpha in every comparison."""
+    alpha = analysis.sweep.alpha
+    known = [one for one in analysis.primary if not math.isnan(one.p_both)]
+    if not known:
         return (
             "How often the paired t-test over queries (seeds averaged) is wrong cannot be "
             "predicted from one seed; launch at least three."
         )
-    middle, highest, alpha = map(
-        _percent, (rates[(len(rates) - 1) // 2], rates[-1], analysis.sweep.alpha)
-    )
-    if middle == highest == alpha:
+    ordered = sorted(known, key=lambda one: one.predicted_false_positive_rate)
+    if ordered[-1].predicted_false_positive_rate < alpha + _WORTH_SAYING:
         return ""
-    over = "1 comparison" if len(rates) == 1 else f"{len(rates)} comparisons"
-    often, spread = middle, over
-    if middle == alpha:
-        often, spread = f"up to {highest}", f"{over}, median {middle}"
-    elif len(rates) > 1:
-        spread = f"median of {over}, at most {highest}"
+    middle = ordered[(len(ordered) - 1) // 2]
+    rate = middle.predicted_false_positive_rate
+    test = analysis.tests[middle.measure, middle.system]
+    ends = " to ".join(map(_percent, false_positive_interval(test, alpha=alpha)))
+    spread = f"95 % interval {ends}"
+    if len(known) > 1:
+        highest = _percent(ordered[-1].predicted_false_positive_rate)
+        spread += f"; median of {len(known)} comparisons, at most {highest}"
     return (
         "The paired t-test over queries (seeds averaged) would call two equally good methods "
-        f"different in {often} of cases here instead of {alpha} ({spread})."
+        f"different in {_percent(rate)} of cases here instead of {_percent(alpha)} ({spread})."
     )
 
 

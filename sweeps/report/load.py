@@ -10,6 +10,7 @@ import pandas as pd
 
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot
+from sweeps.report.notation import TIE_POLICY
 from sweeps.store.checksums import REMEDY, damage
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
 from sweeps.store.trial_status import USED, TrialStatus
@@ -64,6 +65,7 @@ class Sweep:
     """How the cells were chosen, and which were eliminated; may be empty."""
     stopped: str = ""  # why it ended before all was run; empty where it did not
     third_party: bool = False  # runs of which nobody here knows how many were launched
+    tie_policy: str = TIE_POLICY  # how equal scores of a run are ranked
 
     @property
     def baseline(self) -> str:

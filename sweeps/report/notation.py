@@ -6,6 +6,7 @@ from collections.abc import Callable
 from rank_core.stats.compare import Comparison
 
 MISSING = "—"
+TIE_POLICY = "equal scores rank by ascending document id"
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -5,6 +5,7 @@ All of it is about the primary measure. What one seed cannot tell is None here, 
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rank_core.errors import BadInput
@@ -87,7 +88,7 @@ def assess(analysis: Analysis) -> Reliability:
         homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
         limits=comparison_limits(analysis),
         luck=(
-            expected_luck([one.se_both for one in known], num_candidates=len(analysis.primary))
+            expected_luck([_winner(known).se_both], num_candidates=len(analysis.primary))
             if len(known) > 1
             else None
         ),
@@ -95,6 +96,11 @@ def assess(analysis: Analysis) -> Reliability:
         corrected=_corrected(seeded, sweep.baseline) if components else None,
         collapsed=_without_collapsed(analysis),
     )
+
+
+def _winner(compared: Sequence[Comparison]) -> Comparison:
+    """The one whose luck is asked for: a collapsed seed of another says nothing about it."""
+    return max(compared, key=lambda one: one.delta)
 
 
 def _seeded(matrix: ScoreMatrix) -> ScoreMatrix | None:
@@ -185,6 +191,7 @@ def _without_collapsed(analysis: Analysis) -> list[WithoutCollapsed]:
             correction=sweep.correction,
             alpha=sweep.alpha,
             paired_seeds=analysis.paired and len(set(matrix.seeds.values())) == 1,
+            deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
         )
         again = {one.system: one for one in compared}
     touched = {one.cell.cell for one in analysis.cells if one.seeds("collapsed")}

@@ -17,6 +17,7 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.notation import (
+    TIE_POLICY,
     bracketed,
     decisive_p,
     gain_text,
@@ -26,8 +27,6 @@ from sweeps.report.notation import (
     wins_text,
 )
 from sweeps.report.table import Cell, Table, csv_text, table, table_row
-
-TIE_POLICY = "equal scores rank by ascending document id"
 
 
 @dataclass(frozen=True)

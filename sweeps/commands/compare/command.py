@@ -18,7 +18,7 @@ from sweeps.commands.compare.output import (
     pairs_text,
     write_files,
 )
-from sweeps.commands.compare.runs import MEASURES, RunFiles, compare_runs
+from sweeps.commands.compare.runs import MEASURES, TIES, RunFiles, compare_runs
 from sweeps.plan.command_line import Parser, check_writable
 
 SET = "{set}"
@@ -49,6 +49,7 @@ def main(argv: Sequence[str]) -> int:
         margin=given.margin,
         deterministic=given.deterministic,
         apart=given.apart,
+        ties=given.ties,
     )
     print(comparison_text(found), end="")
     pairs = all_pairs(found.analysis) if given.all_pairs else []
@@ -106,6 +107,13 @@ def _parser() -> Parser:
         default=[],
         metavar="NAME",
         help="a system (BM25) whose one run is the only one there is; may be repeated",
+    )
+    parser.add_argument(
+        "--ties",
+        choices=TIES,
+        default="doc_id",
+        help="equal scores of a run rank by ascending document id, or as trec_eval sorts them, by "
+        "descending id in single precision (default: %(default)s)",
     )
     parser.add_argument("--all-pairs", action="store_true", help="test every pair of systems too")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the table there as well")

@@ -20,7 +20,7 @@ from sweeps.report.html import table_page
 from sweeps.report.notation import level_text, p_text, short_interval, short_signed
 from sweeps.report.reliability import comparison_limits
 from sweeps.report.results import json_text, paper_table, shared_results, table_files
-from sweeps.report.results_table import TIE_POLICY, average_text
+from sweeps.report.results_table import average_text
 from sweeps.report.sections.reliability import best_gain
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import legend, measure_table
@@ -52,7 +52,8 @@ def comparison_text(found: RunComparison) -> str:
     lines += [*_averages(analysis), ""]
     first = analysis.comparisons[0]
     adjusted = f"p is adjusted ({first.correction}, {first.family_size} per measure)."
-    ties = [f"{found.tied:,} documents tie with another; {TIE_POLICY}."] if found.tied else []
+    policy = found.sweep.tie_policy
+    ties = [f"{found.tied:,} documents tie with another; {policy}."] if found.tied else []
     for sentence in (
         f"{legend(analysis)} {adjusted}",
         *_declared(found),
@@ -198,7 +199,7 @@ def _reservations(found: RunComparison) -> list[str]:
         return [
             f"One run only: {'every system' if every else ', '.join(found.single)}. Letters of "
             "comparisons with one run are conditional on that very run: they hold for new queries "
-            "and not for another training, and their p both and interval are not defined (—). To "
+            "and not for another training, and their interval is that of the queries alone (†). To "
             f"test methods, {SYNTAX}."
         ]
     if len(found.sweep.deterministic) == len(found.systems):

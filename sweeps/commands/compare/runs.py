@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from rank_core.data.trec import read_qrels, read_run
@@ -19,9 +20,16 @@ from rank_core.stats.baselines import Slot
 from rank_core.stats.pooling import pool_query_sets
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.load import Sweep
+from sweeps.report.notation import TIE_POLICY
 from sweeps.store.sweep_file import ROPE, Cell
 
 MEASURES = ("nDCG@10", "RR@10")
+
+TIES = {
+    "doc_id": TIE_POLICY,
+    "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
+}
+"""{rule for the documents of a run that have the same score: its words}."""
 
 RunFiles = Path | Mapping[str, Path]
 """What one training run ranked: one file for all query sets, or {query set: its file}."""
@@ -82,21 +90,25 @@ def compare_runs(
     margin: float = ROPE,
     deterministic: Collection[str] = (),
     apart: bool = False,
+    ties: str = "doc_id",
 ) -> RunComparison:
     """Measure every run on the judged queries and test every system against its baselines.
 
     Several query sets are pooled as one collection; with `apart` each is a collection of its own,
     except that `dl/2019` and `dl/2020` are both sets of `dl`. The first system is the baseline
     unless others are named. `deterministic` names systems (BM25) whose one run is declared to be
-    the only one there is; `margin` is a difference that practice does not notice.
+    the only one there is; `margin` is a difference that practice does not notice; `ties` is one of
+    `TIES`.
     """
+    if ties not in TIES:
+        raise unknown("rule for ties", ties, TIES)
     sets = {qrels.name: qrels} if isinstance(qrels, Path) else dict(qrels)
     slots = tuple(baselines) or (next(iter(systems)),)
     _check_names(slots, deterministic, systems)
     collections = _collections(list(sets), apart=apart)
     wanted = _measures(measures, list(collections))
     of_set = {one: wanted[name] for name, own in collections.items() for one in own}
-    measured = _measure(systems, sets, of_set)
+    measured = _measure(systems, sets, of_set, ties)
     _check_sizes(measured, collections, sets)
     columns = {
         name: tuple(f"{name} {one}" if len(collections) > 1 else one for one in own)
@@ -120,6 +132,7 @@ def compare_runs(
         trials=_trials(systems, measured),
         scores=_scores(measured, collections, wanted, columns),
         third_party=True,
+        tie_policy=TIES[ties],
     )
     return RunComparison(systems, sets, collections, measured, analyse(sweep))
 
@@ -211,7 +224,10 @@ def _scores(
 
 
 def _measure(
-    systems: Systems, qrels: Mapping[str, Path], measures: Mapping[str, Sequence[str]]
+    systems: Systems,
+    qrels: Mapping[str, Path],
+    measures: Mapping[str, Sequence[str]],
+    ties: str,
 ) -> Measured:
     """Every run on the judged queries of every set; `measures` are those of each set."""
     judged = {name: read_qrels(path) for name, path in qrels.items()}
@@ -229,9 +245,8 @@ def _measure(
                 own = {name: _ranked(path, run, judged[name], qrels[name]) for name in sets}
                 measured.notes += _lost(path, run, {name: judged[name] for name in sets}, own)
                 for name, ranked in own.items():
-                    tied = sum(len(one) - len(set(one.values())) for one in ranked.values())
-                    measured.ties[system, seed] += tied
-                    table = per_query(judged[name], _strict(ranked), measures[name])
+                    measured.ties[system, seed] += _num_tied(ranked, ties)
+                    table = per_query(judged[name], _strict(ranked, ties), measures[name])
                     # The split is the same for all sets: they are pooled as one.
                     parts[name].append(table.assign(cell=system, seed=seed, split="judged"))
     measured.tables = {name: pd.concat(one, ignore_index=True) for name, one in parts.items()}
@@ -284,12 +299,32 @@ def _ranked(path: Path, run: Run, judged: Qrels, qrels: Path) -> Run:
     return ranked
 
 
-def _strict(ranked: Run) -> Run:
-    """Tools break ties each in their own way: the order of `read_run` becomes the score."""
+def _strict(ranked: Run, ties: str) -> Run:
+    """Tools break ties each in their own way: the order by the rule becomes the score."""
     return {
-        query_id: {doc_id: float(-rank) for rank, doc_id in enumerate(scores)}
+        query_id: {doc_id: float(-rank) for rank, doc_id in enumerate(_ordered(scores, ties))}
         for query_id, scores in ranked.items()
     }
+
+
+def _ordered(scores: Mapping[str, float], ties: str) -> list[str]:
+    if ties == "trec_eval":
+        by_id = sorted(scores, reverse=True)
+    else:
+        by_id = sorted(scores)
+    return sorted(by_id, key=lambda doc_id: -_compared_score(scores[doc_id], ties))
+
+
+def _compared_score(score: float, ties: str) -> float:
+    """trec_eval keeps scores in single precision: 10 and 10.00000001 tie."""
+    return float(np.float32(score)) if ties == "trec_eval" else score
+
+
+def _num_tied(ranked: Run, ties: str) -> int:
+    return sum(
+        len(one) - len({_compared_score(score, ties) for score in one.values()})
+        for one in ranked.values()
+    )
 
 
 def _lost(

@@ -147,7 +147,7 @@ def _choice_sentence(analysis: Analysis, found: Reliability) -> str:
         f"development queries ({choice.dev_mean:.3f})"
     )
     if choice.comparison is None:
-        honest = f"{where}: a choice that never saw split {sweep.split} keeps the baseline."
+        found_there = f"{where}: a choice that never saw split {sweep.split} keeps the baseline."
     else:
         one = choice.comparison
         limits = (
@@ -156,15 +156,16 @@ def _choice_sentence(analysis: Analysis, found: Reliability) -> str:
             else f"{level_text(sweep.alpha)} interval {interval_text(one)}, "
             f"adjusted p {relation(one.p_both_adjusted)}"
         )
-        honest = (
-            f"{where}. Its difference on {sweep.split}, {signed(one.delta)} ({limits}), is the "
-            f"honest answer: it was chosen without looking at {sweep.split}."
+        found_there = (
+            f"{where}. Its difference on {sweep.split}, {signed(one.delta)} ({limits}), owes "
+            f"nothing to the {sweep.split} queries, but its runs were chosen as well: --confirm "
+            "repeats it with fresh seeds."
         )
     if best.system == choice.cell:
-        return f"{honest} It is also the best on {sweep.split}."
+        return f"{found_there} It is also the best on {sweep.split}."
     return (
-        f"{honest} The best on {sweep.split}, {sweep.label(best.system)} ({signed(best.delta)}), "
-        f"was found by looking there."
+        f"{found_there} The best on {sweep.split}, {sweep.label(best.system)} "
+        f"({signed(best.delta)}), was found by looking there."
     )
 
 
@@ -198,10 +199,12 @@ def best_gain(analysis: Analysis, all_limits: list[Limits]) -> str:
     name = analysis.sweep.label(limits.system)
     base = compared[limits.system].mean_baseline
     share = f" ({signed(100 * limits.upper / base, 1)} % of the baseline)" if base > 0 else ""
+    count = len(analysis.primary)
+    chosen = f" This takes {name} as named beforehand; it is the best of {count}." * (count > 1)
     return (
         f"With {level_text(analysis.sweep.alpha)} confidence the gain of {name} is at most "
         f"{signed(limits.upper)}{share}. {_shares(limits)} "
-        f"{_equivalent(limits, analysis.sweep.alpha)}"
+        f"{_equivalent(limits, analysis.sweep.alpha)}{chosen}"
     ).strip()
 
 

@@ -96,6 +96,31 @@ def test_the_winner_of_equals_is_told_its_luck(tmp_path: Path) -> None:
     assert "best of 17 equally good configurations" in words and "redrawn queries" in words
 
 
+def test_a_collapsed_seed_of_another_cell_is_no_luck_of_the_winner(tmp_path: Path) -> None:
+    calm = assess(_analysis(tmp_path / "calm", effect=0.06)).luck
+    found = assess(_analysis(tmp_path / "one", effect=0.06, fates={(1, 2): "collapsed"})).luck
+    assert calm is not None and found is not None and found < 1.5 * calm
+
+
+def test_the_best_gain_says_that_it_is_the_best_of_many(tmp_path: Path) -> None:
+    words = _words(_analysis(tmp_path, effect=0.06))
+    assert "it is the best of 4" in words["Size of the best gain"]
+    assert "honest" not in " ".join(words.values()) and "--confirm" in words["Chosen on dev"]
+
+
+def test_without_collapsed_seeds_a_deterministic_baseline_still_has_a_p(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, effect=0.06, fates={(2, 2): "collapsed"})
+    described = json.loads((folder / "sweep.json").read_text())
+    described["deterministic"] = [described["baseline"]]
+    (folder / "sweep.json").write_text(json.dumps(described))
+    for name in ("trials", "per_query"):
+        table = pd.read_parquet(folder / f"{name}.parquet")
+        repeated = (table["cell"] == described["baseline"]) & (table["seed"] > 1)
+        table[~repeated].to_parquet(folder / f"{name}.parquet")
+    (found,) = assess(analyse(load_sweep(folder))).collapsed
+    assert found.without is not None and found.without.p_both < 1
+
+
 def test_with_one_seed_only_what_one_seed_can_tell_is_said(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, seeds=(1,), num_queries=40)
     trust = assess(analysis)

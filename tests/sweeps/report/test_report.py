@@ -22,8 +22,9 @@ from sweeps.report.build import Report, write_report
 from sweeps.report.conclusions import conclusions
 from sweeps.report.load import load_sweep
 from sweeps.report.page import SECTIONS, page
+from sweeps.report.results import paper_table
 from sweeps.report.sections.section import Findings, Section
-from sweeps.report.table import table
+from sweeps.report.table import markdown, table
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
@@ -282,8 +283,9 @@ def test_a_paired_t_test_that_is_as_wrong_as_alpha_says_so_nowhere(tmp_path: Pat
     assert any("paired t-test" in sentence for sentence in conclusions(analysis))
     assert not any("paired t-test" in sentence for sentence in conclusions(as_alpha))
     rates[0] = dataclasses.replace(rates[0], predicted_false_positive_rate=0.3)
-    up_to = f"in up to 30 % of cases here instead of 5 % ({len(analysis.primary)} comparisons, "
-    assert any(up_to in sentence for sentence in conclusions(as_alpha))
+    found = " ".join(sentence for sentence in conclusions(as_alpha) if "paired t-test" in sentence)
+    assert "in 5 % of cases here instead of 5 % (95 % interval " in found
+    assert f"median of {len(analysis.primary)} comparisons, at most 30 %" in found
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -295,6 +297,30 @@ def test_one_seed_makes_the_letters_conditional(tmp_path: Path) -> None:
     assert line["p_both"] == line["ci_low"] == "" and line["p_queries"] != ""
     caption = "letters are conditional on that run"
     assert caption in _page(report) and caption in (report.folder / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words", "absent"),
+    [
+        ((1,), "† One training run: interval and p are those of the queries alone", ""),
+        ((1, 2), "Two seeds have no upper-case letter", "†"),
+        ((1, 2, 3), "over 3 seeds, the chance of any false letter in a family of 4 is up to", "†"),
+        (tuple(range(1, 8)), "", "chance of any false letter"),
+    ],
+)
+def test_few_seeds_are_said_to_be_few(
+    tmp_path: Path, seeds: tuple[int, ...], words: str, absent: str
+) -> None:
+    analysis = analyse(load_sweep(write_sweep(tmp_path, seeds=seeds, effect=0.06)))
+    shown = markdown(paper_table(analysis))
+    assert words in shown and (len(seeds) == 1 or absent not in shown)
+    upper = any(one.significant(0.05) for one in analysis.primary)
+    assert upper == (len(seeds) > 2)
+
+
+def test_many_trained_systems_need_the_moderated_p_as_well(tmp_path: Path) -> None:
+    analysis = analyse(load_sweep(write_sweep(tmp_path, kinds=EIGHTEEN, num_queries=60)))
+    assert "moderated over all systems" in analysis.caption
 
 
 def test_one_cell_alone_is_reported_without_comparison(tmp_path: Path) -> None:
