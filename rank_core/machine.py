@@ -38,6 +38,24 @@ def fast_paths() -> bool:
     return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() != "off"
 
 
+def usual_forms() -> bool:
+    """True where `RANKSWEEP_FAST_PATHS` is `usual` or `off`: no CPU is asked which form of a
+    computation is its faster one."""
+    return os.environ.get("RANKSWEEP_FAST_PATHS", "").lower() in ("usual", "off")
+
+
+@lru_cache(maxsize=1)
+def cpu_facts() -> dict[str, str]:
+    """The CPU: its model, its cores, and which of the instructions that matter it has."""
+    model, flags = platform.processor() or platform.machine(), set[str]()
+    with contextlib.suppress(OSError):  # not Linux
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        found = {name.strip(): text.strip() for name, _, text in (x.partition(":") for x in lines)}
+        model, flags = found.get("model name", model), set(found.get("flags", "").split())
+    known = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]
+    return {"cpu": model, "cores": str(os.cpu_count()), "instructions": " ".join(known)}
+
+
 def make_deterministic(strict: bool) -> None:
     """Repeats of a trial in this process give the same bits: always on a CPU; on a GPU if `strict`,
     where an operation without a deterministic form is then an error.

@@ -41,11 +41,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_machine(tmp_path_factory: pytest.TempPathFactory):
-    """An empty cache, and one thread, so that numbers do not depend on the machine's load."""
+    """An empty cache, one thread and the usual forms, so that numbers do not depend on the machine
+    or its load."""
     import torch
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RANKSWEEP_CACHE", str(tmp_path_factory.mktemp("ranksweep-cache")))
+        patch.setenv("RANKSWEEP_FAST_PATHS", "usual")
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("TOKENIZERS_PARALLELISM", "false")
         torch.set_num_threads(1)

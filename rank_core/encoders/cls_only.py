@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from rank_core.encoders.attention import FUSED, PLAIN
-from rank_core.encoders.cpu.attention import plain_attention
+from rank_core.encoders.attention import FUSED, PLAIN, own_attention
 from rank_core.encoders.flat_attention import flat_attention
 from rank_core.machine import fast_paths
 
@@ -171,7 +170,7 @@ class _Layer(_BertLayer):
             return whole
         own = self.attention.self
         query, key, value = (self.heads(f(hidden_CLH)) for f in (own.query, own.key, own.value))
-        context, _ = plain_attention(own, query, key, value, mask, scaling=own.scaling)
+        context, _ = own_attention(own, query, key, value, mask, scaling=own.scaling)
         output_CLH = self.after_attention(context.flatten(2), hidden_CLH)
         output_CLH[:, :1] = self.precise_cls(hidden_CLH[:, :1], key, value, mask)
         return output_CLH

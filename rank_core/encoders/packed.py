@@ -40,7 +40,7 @@ def why_not(encoder: nn.Module) -> str | None:
     config: Any = encoder.config
     kind = config.model_type
     if kind in OWN_ATTENTION:
-        return f"{kind} {OWN_ATTENTION[kind]}"
+        return f"a {kind} {OWN_ATTENTION[kind]}"
     if config._attn_implementation not in (PLAIN, FUSED):
         return f"its attention is {config._attn_implementation!r}"
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -71,7 +71,7 @@ class Training:
     keep_run: bool = added(False)
     gradient_clip: float = 1.0  # largest global norm; 0: off
     validate_every: int = 0  # steps; 0: at the end of an epoch
-    precision: str = "auto"  # bf16 or fp16 on a GPU, fp32 on a CPU
+    precision: str = "auto"  # bf16 or fp16 on a GPU, bf16 on a CPU with AMX, fp32 on others
     # A repeat on a GPU gives the same bits, at a price in speed; on a CPU it always does.
     deterministic: bool = added(False)
     paired_seeds: bool = False  # the order and negatives of a seed are the same in every cell

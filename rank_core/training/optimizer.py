@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from rank_core.encoders.cpu.forms import form
 from rank_core.errors import BadInput, OutOfMemory
 from rank_core.machine import is_out_of_memory
 from rank_core.models.ranker import Ranker
@@ -138,10 +139,11 @@ def _one_cycle_linear(warmup: float, step: int, num_steps: int) -> float:
 
 
 def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
-    """The autocast type, None for fp32; `auto` is bf16 or fp16 on a GPU and fp32 elsewhere."""
+    """The autocast type, None for fp32; `auto` is bf16 or fp16 on a GPU, bf16 on a CPU with matrix
+    units for it, and fp32 elsewhere."""
     if precision == "auto":
         if device.type != "cuda":
-            return None
+            return torch.bfloat16 if form("precision auto") == "bf16" else None
         # A T4 or V100 computes bf16 in software, slower than fp32.
         real = torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if real else torch.float16

@@ -12,6 +12,7 @@ from typing import Any
 from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of
+from rank_core.encoders.cpu.forms import unusual_forms
 from rank_core.machine import versions
 from rank_core.ranking.encode import Work
 from rank_core.ranking.scorer import per_query_table
@@ -111,13 +112,20 @@ class TrialState:
 
 def _identity(config: TrialConfig, inputs: Inputs) -> dict[str, Any]:
     """The facts that must be equal for a resumed trial to end like an undisturbed one."""
+    own = {name: text for name, text in trial_versions().items() if name not in PLACE}
     return {
         "format": FORMAT,
         "cell": cell_of(config, inputs),
         "seed": config.seed,
         "workers": distributed.world()[1],
-        "versions": {name: text for name, text in versions().items() if name not in PLACE},
+        "versions": own if distributed.world()[1] == 1 else distributed.gather(own),
     }
+
+
+def trial_versions() -> dict[str, str]:
+    """What the numbers of a trial may depend on beside its settings, in which form its CPU computes
+    included."""
+    return versions() | unusual_forms()
 
 
 def _shared(result: ModelResult) -> dict[str, Any]:

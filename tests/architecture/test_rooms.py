@@ -26,8 +26,9 @@ CORE = {
     "rank_core.chunking": "rank_core settings checkpoints data encoders",
     "rank_core.models": "rank_core settings llm first_stage encoders chunking",
     "rank_core.ranking": "rank_core settings data encoders chunking models",
-    "rank_core.training": "rank_core settings data chunking models ranking",
-    "rank_core.trial": "rank_core settings checkpoints data chunking models ranking training",
+    "rank_core.training": "rank_core settings data encoders chunking models ranking",
+    "rank_core.trial": "rank_core settings checkpoints data encoders chunking models ranking "
+    "training",
 }
 SWEEPS = {
     "sweeps.plan": "",

@@ -1,49 +1,35 @@
-"""Attention by plain matrix products, in blocks that stay in the caches.
+"""Attention in two forms: torch's fused kernel, and plain matrix products, in blocks that stay in
+the caches.
 
-torch's fused kernel is slower on CPUs for inputs as short as chunks: on two AVX512-bf16 cores, 38
-rows of 185 tokens and 12 heads of 32, it takes 25 ms forward and 119 ms with its backward pass in
-bf16, where plain products take 15 ms and 31 ms; in fp32 it takes 27 ms against 18 ms forward, and
-only its fp32 backward pass is the faster one (`python -m tests.benchmarks.attention` measures
-both).
+Which is the faster one depends on the number format and on the processor: on one AVX512-bf16 core,
+2 rows of 161 tokens and 12 heads of 64 take the fused kernel 3.6 ms in bf16 and 18.8 ms with its
+backward pass, plain products 1.9 ms and 6.4 ms; in fp32 it takes 2.8 ms and 10.1 ms, products
+3.7 ms and 12.7 ms (`python -m rank_core.encoders.cpu.forms`; more shapes: `python -m
+tests.benchmarks.attention`). `forms.py` measures and chooses.
 """
 
-from typing import Any
-
 import torch
-import transformers
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 BLOCK_BYTES = 4 << 20  # attention weights at once in scoring: a core's share of the cache
+SCORE_BYTES = 3 << 19  # attention scores at once: they are written and read three times
 
 
 def plain_attention(
-    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    **extra: Any,
-) -> tuple[Tensor, None]:
-    """(output_CLhd, None) for query, key and value of shape (C, heads, L, d); where the boolean
+) -> Tensor:
+    """output_CLhd for query, key and value of shape (C, heads, L, d); where the boolean
     mask (C, 1, L, L) is false a token is not attended to."""
-    training = torch.is_grad_enabled() and query.requires_grad
-    causal = extra.get("is_causal") or getattr(module, "is_causal", False)
-    unusual = query.shape != key.shape or extra.get("position_bias") is not None
-    if (
-        query.device.type != "cpu"
-        or unusual
-        or (causal and attention_mask is None)
-        or (training and query.dtype == torch.float32)
-    ):
-        # Imported by now, as the module of every encoder needs it; here it would take seconds.
-        return transformers.integrations.sdpa_attention.sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout, scaling, **extra
-        )
     num_rows, num_heads, length, size = query.shape
     query = query * (size**-0.5 if scaling is None else scaling)
     row_bytes = num_heads * length * length * query.element_size()
+    training = torch.is_grad_enabled() and query.requires_grad
     rows = num_rows if training else max(1, BLOCK_BYTES // row_bytes)
     outputs = []
     for start in range(0, num_rows, rows):
@@ -51,7 +37,7 @@ def plain_attention(
         mask = None if attention_mask is None else attention_mask[block]
         outputs.append(_attend(query[block], key[block], value[block], mask, dropout))
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    return output.transpose(1, 2), None
+    return output.transpose(1, 2)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> Tensor:
@@ -66,3 +52,27 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: f
     if p:
         weight = nn.functional.dropout(weight, p)
     return weight @ value
+
+
+def fused_context(qkv_CLphd: Tensor, hidden: Tensor | None) -> Tensor:
+    """context_CLhd by torch's kernel, which needs no copies of its inputs."""
+    query, key, value = qkv_CLphd.permute(2, 0, 3, 1, 4)
+    context = scaled_dot_product_attention(query, key, value, attn_mask=hidden, scale=1.0)
+    return context.transpose(1, 2)
+
+
+def product_context(qkv_CLphd: Tensor, hidden: Tensor | None) -> Tensor:
+    """context_CLhd by matrix products."""
+    num_rows, length, _, heads, size = qkv_CLphd.shape
+    context = qkv_CLphd.new_empty(num_rows, length, heads, size)
+    at_once = max(1, SCORE_BYTES // (heads * length * length * context.element_size()))
+    for start in range(0, num_rows, at_once):
+        rows = slice(start, start + at_once)
+        query, key, value = qkv_CLphd[rows].permute(2, 0, 3, 1, 4).contiguous().flatten(1, 2)
+        score = torch.bmm(query, key.transpose(1, 2))
+        if hidden is not None:
+            score.view(-1, heads, length, length).add_(hidden[rows])
+        weight = torch.softmax(score, dim=-1)
+        some = torch.bmm(weight, value).view(-1, heads, length, size)
+        context[rows] = some.transpose(1, 2)
+    return context

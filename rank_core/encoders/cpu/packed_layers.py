@@ -16,9 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
+from torch.nn.functional import layer_norm, linear
 
 from rank_core.encoders.cls_only import Layers
+from rank_core.encoders.cpu.attention import fused_context, product_context
+from rank_core.encoders.cpu.forms import form, number_of
+from rank_core.encoders.cpu.packed_linear import BLOCK_TOKENS, PackedLinear, has_kernels
 
 
 @contextlib.contextmanager
@@ -40,18 +43,9 @@ def packed(model: nn.Module, autocast: torch.dtype | None) -> Iterator[None]:
             part.packed = None
 
 
-BLOCK_TOKENS = 1024  # through a layer at once
-SCORE_BYTES = 3 << 19  # attention scores at once: they are written and read three times
-
-
 def can_pack(layers: nn.Module, dtype: torch.dtype) -> bool:
     """True where this machine has the kernels for these layers, as they are now, in `dtype`."""
-    ops = torch.ops.mkldnn
-    if torch.is_grad_enabled() or dtype not in (torch.float32, torch.bfloat16):
-        return False
-    if not torch.backends.mkldnn.is_available() or not hasattr(ops, "_linear_pointwise"):
-        return False
-    if dtype == torch.bfloat16 and not ops._is_mkldnn_bf16_supported():
+    if torch.is_grad_enabled() or not has_kernels(dtype):
         return False
     drops = layers.training and any(m.p for m in layers.modules() if isinstance(m, nn.Dropout))
     plain = all(p.dtype == torch.float32 and p.device.type == "cpu" for p in layers.parameters())
@@ -118,27 +112,6 @@ def _blocks(x_CLH: Tensor, mask: Tensor | None, dtype: torch.dtype) -> list[_Blo
     return blocks
 
 
-class _PackedLinear:
-    """A linear layer in oneDNN's layout."""
-
-    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
-        pack = torch.ops.mkldnn._reorder_linear_weight
-        self.weight = pack(weight.detach().to(dtype), BLOCK_TOKENS)
-        self.bias = bias.detach().to(dtype)
-
-    def __call__(self, x_TH: Tensor, activation: str = "none") -> Tensor:
-        y_TH: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x_TH, self.weight, self.bias, activation, [], "none"
-        )
-        return y_TH
-
-    def plus(self, x_TH: Tensor, residual_TH: Tensor) -> Tensor:
-        y_TH: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
-            x_TH, residual_TH, self.weight, self.bias, "add"
-        )
-        return y_TH
-
-
 class _PackedNorm:
     def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
         self.shape, self.eps = norm.normalized_shape, norm.eps
@@ -154,52 +127,31 @@ class _PackedLayer:
     def __init__(self, layer: Any, dtype: torch.dtype) -> None:
         own, out = layer.attention.self, layer.attention.output
         self.heads, self.size = own.num_attention_heads, own.attention_head_size
-        self.qkv = _PackedLinear(
+        self.qkv = PackedLinear(
             torch.cat([own.query.weight * own.scaling, own.key.weight, own.value.weight]),
             torch.cat([own.query.bias * own.scaling, own.key.bias, own.value.bias]),
             dtype,
         )
-        self.out = _PackedLinear(out.dense.weight, out.dense.bias, dtype)
-        self.up = _PackedLinear(
+        self.out = PackedLinear(out.dense.weight, out.dense.bias, dtype)
+        self.up = PackedLinear(
             layer.intermediate.dense.weight, layer.intermediate.dense.bias, dtype
         )
-        self.down = _PackedLinear(layer.output.dense.weight, layer.output.dense.bias, dtype)
+        self.down = PackedLinear(layer.output.dense.weight, layer.output.dense.bias, dtype)
         self.norms = _PackedNorm(out.LayerNorm, dtype), _PackedNorm(layer.output.LayerNorm, dtype)
         self.activation = layer.intermediate.intermediate_act_fn
-        self.is_gelu = own.config.hidden_act == "gelu"
+        self.gelu_inside = own.config.hidden_act == "gelu" and (
+            form(f"packed gelu {number_of(dtype)}") == "inside"
+        )
+        fused = form(f"scoring attention {number_of(dtype)}") == "fused"
+        self.attend = fused_context if fused else product_context
 
     def __call__(self, x_CLH: Tensor, hidden: Tensor | None) -> Tensor:
         x_TH = x_CLH.reshape(-1, x_CLH.shape[2])
         qkv_CLphd = self.qkv(x_TH).view(*x_CLH.shape[:2], 3, self.heads, self.size)
-        attend = _fused_context if x_TH.dtype == torch.float32 else _product_context
-        context_TH = attend(qkv_CLphd, hidden).reshape(x_TH.shape[0], -1)
+        context_TH = self.attend(qkv_CLphd, hidden).reshape(x_TH.shape[0], -1)
         x_TH = self.norms[0](self.out.plus(context_TH, x_TH))
-        y_TI = self.up(x_TH, "gelu") if self.is_gelu else self.activation(self.up(x_TH))
+        y_TI = self.up(x_TH, "gelu") if self.gelu_inside else self.activation(self.up(x_TH))
         return self.norms[1](self.down.plus(y_TI, x_TH)).view(x_CLH.shape)
-
-
-def _fused_context(qkv_CLphd: Tensor, hidden: Tensor | None) -> Tensor:
-    """context_CLhd by torch's kernel, which needs no copies of its inputs."""
-    query, key, value = qkv_CLphd.permute(2, 0, 3, 1, 4)
-    context = scaled_dot_product_attention(query, key, value, attn_mask=hidden, scale=1.0)
-    return context.transpose(1, 2)
-
-
-def _product_context(qkv_CLphd: Tensor, hidden: Tensor | None) -> Tensor:
-    """context_CLhd by matrix products: in 16 bits faster than torch's kernel."""
-    num_rows, length, _, heads, size = qkv_CLphd.shape
-    context = qkv_CLphd.new_empty(num_rows, length, heads, size)
-    at_once = max(1, SCORE_BYTES // (heads * length * length * context.element_size()))
-    for start in range(0, num_rows, at_once):
-        rows = slice(start, start + at_once)
-        query, key, value = qkv_CLphd[rows].permute(2, 0, 3, 1, 4).contiguous().flatten(1, 2)
-        score = torch.bmm(query, key.transpose(1, 2))
-        if hidden is not None:
-            score.view(-1, heads, length, length).add_(hidden[rows])
-        weight = torch.softmax(score, dim=-1)
-        some = torch.bmm(weight, value).view(-1, heads, length, size)
-        context[rows] = some.transpose(1, 2)
-    return context
 
 
 class _PackedClsLayer:

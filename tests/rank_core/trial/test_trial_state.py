@@ -197,7 +197,9 @@ def test_the_checkpoint_before_is_used_where_the_last_one_is_broken(
     assert outcome(tmp_path / "resumed") == undisturbed
 
 
-@pytest.mark.parametrize("change", ["another seed", "another library", "no checkpoint is whole"])
+@pytest.mark.parametrize(
+    "change", ["another seed", "another library", "another form", "no checkpoint is whole"]
+)
 def test_what_is_not_of_this_trial_or_broken_is_left_alone(
     config, left_over, tmp_path, computed, monkeypatch, change
 ):
@@ -206,6 +208,9 @@ def test_what_is_not_of_this_trial_or_broken_is_left_alone(
         config = config.override({"seed": 2})
     elif change == "another library":
         monkeypatch.setattr(trial_state, "versions", lambda: {"torch": "0.1", "device": "abacus"})
+    elif change == "another form":
+        noted = {"cpu_forms": "packed gelu fp32: apart"}
+        monkeypatch.setattr(trial_state, "unusual_forms", lambda: noted)
     else:
         for path in folder.iterdir():
             path.write_bytes(b"x" + path.read_bytes()[1:])

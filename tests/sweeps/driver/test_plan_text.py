@@ -1,7 +1,6 @@
 """What a person and the report get to know of a plan."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -94,19 +93,6 @@ def test_finished_trials_show_in_the_forecast(plan_of, forecast_of):
         list(plan.trials())[2:], forecast_of(plan), Calibration(0.6931, 0.1, 2), columns=160
     )
     assert "calibrated  by 2 finished trials: times 2.00" in text and "3 min 30 s" in text
-
-
-@pytest.mark.parametrize(("reserved", "advised"), [(1.0, True), (0.016, False)])
-def test_a_gpu_that_holds_more_trials_is_told_with_what_it_is_good_for(
-    plan_of, forecast_of, reserved, advised
-):
-    plan = plan_of(*SMALL)
-    known = replace(forecast_of(plan), unit="GPU", units=reserved, device_bytes=80 * 2**30)
-    text = forecast_text(list(plan.trials()), known, Calibration(0.0, 0.1, 0), columns=80)
-    # Nine tenths of 80 GiB hold 60 times .68 GiB and a context of half a GiB; Ray counts to 1e-4.
-    told = "needs at least 0.7 GiB of 80: --gpus-per-worker 0.0166 runs\n            60 on a GPU, "
-    assert (told + "faster only where one leaves it idle" in text) is advised
-    assert ("GPU share" in text) is advised
 
 
 @pytest.mark.parametrize("columns", [80, 160])

@@ -1,0 +1,40 @@
+"""A linear layer with its weight in oneDNN's own layout, by private operators of torch
+(`torch.ops.mkldnn`)."""
+
+import torch
+from torch import Tensor
+
+BLOCK_TOKENS = 1024  # that the layout is for: as many go through a layer at once
+
+
+def has_kernels(dtype: torch.dtype) -> bool:
+    """True where this torch and this processor compute such layers in `dtype`."""
+    ops = torch.ops.mkldnn
+    if not torch.backends.mkldnn.is_available() or not hasattr(ops, "_linear_pointwise"):
+        return False
+    return dtype == torch.float32 or (
+        dtype == torch.bfloat16 and bool(ops._is_mkldnn_bf16_supported())
+    )
+
+
+class PackedLinear:
+    """A linear layer of weight (I, H) and bias (I), as they are now, in `dtype`."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
+        pack = torch.ops.mkldnn._reorder_linear_weight
+        self.weight = pack(weight.detach().to(dtype), BLOCK_TOKENS)
+        self.bias = bias.detach().to(dtype)
+
+    def __call__(self, x_TH: Tensor, activation: str = "none") -> Tensor:
+        """y_TI, through `activation`: "none", "gelu", ..."""
+        y_TI: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x_TH, self.weight, self.bias, activation, [], "none"
+        )
+        return y_TI
+
+    def plus(self, x_TH: Tensor, residual_TI: Tensor) -> Tensor:
+        """y_TI plus the residual."""
+        y_TI: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+            x_TH, residual_TI, self.weight, self.bias, "add"
+        )
+        return y_TI
