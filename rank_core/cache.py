@@ -3,18 +3,36 @@
 import logging
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
+SECONDS_BEFORE_WORD = 5.0
 _log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
     """`$RANKSWEEP_CACHE`, or `~/.cache/ranksweep`."""
     return Path(os.environ.get("RANKSWEEP_CACHE") or Path.home() / ".cache" / "ranksweep")
+
+
+@contextmanager
+def _locked(path: Path, kind: str) -> Iterator[None]:
+    """The lock of a build; who waits for it long says so."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=SECONDS_BEFORE_WORD)
+    except Timeout:
+        print(f"{kind}: waiting for another process that makes {path.stem}", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def cached_directory(
@@ -32,7 +50,7 @@ def cached_directory(
     if final.is_dir():
         return final
     home.mkdir(parents=True, exist_ok=True)
-    with FileLock(home / f"{key}.lock"):
+    with _locked(home / f"{key}.lock", kind):
         if final.is_dir():
             return final
         building = home / f"{key}.building-resumable" if resume else None

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
 TERMINAL_SECONDS, FILE_SECONDS = 3.0, 30.0
@@ -10,26 +10,46 @@ T = TypeVar("T")
 
 
 def reported(
-    items: Collection[T], what: str, *, clock: Callable[[], float] = time.monotonic
+    items: Iterable[T],
+    what: str,
+    *,
+    total: int | None = None,
+    first: int = 0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
     """The items, while a line says how many are done: the same line again and again at a terminal,
-    a new one every half minute elsewhere. What is over sooner says nothing."""
+    a new one every half minute elsewhere. What is over sooner says nothing.
+
+    `total` counts them where they have no length; `first` of it were done before.
+    """
+    if total is None and isinstance(items, Sized):
+        total = len(items)
     at_terminal = sys.stderr.isatty()
     between = TERMINAL_SECONDS if at_terminal else FILE_SECONDS
     start = last = clock()
-    for done, item in enumerate(items):
-        if done and clock() - last >= between:
+    for done, item in enumerate(items, start=first):
+        if done > first and clock() - last >= between:
             last = clock()
-            minutes, seconds = divmod(round((last - start) / done * (len(items) - done)), 60)
-            left = f"{minutes} min" if minutes > 1 else f"{60 * minutes + seconds} s"
-            line = f"{what}: {done:,} of {len(items):,}, about {left} left"
-            _write(f"\r{line}\x1b[K" if at_terminal else f"{line}\n")
+            _write(f"{what}: {_state(done, total, (last - start) / (done - first))}", at_terminal)
         yield item
     if last > start:
-        line = f"{what}: done after {clock() - start:.0f} s"
-        _write(f"\r{line}\x1b[K\n" if at_terminal else f"{line}\n")
+        _write(f"{what}: done after {clock() - start:.0f} s", at_terminal)
+        if at_terminal:
+            sys.stderr.write("\n")
 
 
-def _write(text: str) -> None:
-    sys.stderr.write(text)
+def _state(done: int, total: int | None, seconds_each: float) -> str:
+    """`12 of 500, 2.0/s, about 4 min left`."""
+    rate = 1 / seconds_each
+    text = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+    text += f", {rate:,.0f}/s" if rate >= 10 else f", {rate:.1f}/s"
+    if total is None:
+        return text
+    minutes, seconds = divmod(round(seconds_each * (total - done)), 60)
+    left = f"{minutes} min" if minutes > 1 else f"{60 * minutes + seconds} s"
+    return f"{text}, about {left} left"
+
+
+def _write(line: str, at_terminal: bool) -> None:
+    sys.stderr.write(f"\r{line}\x1b[K" if at_terminal else f"{line}\n")
     sys.stderr.flush()

@@ -23,11 +23,27 @@ class Inputs:
     backbone: Backbone
     tokens: TokenStore
 
+    def query_tokens(self, split: str) -> TokenStore:
+        """query_id -> token ids of the whole query, of a split."""
+        return _query_tokens(self, split)
+
 
 @lru_cache(maxsize=8)
 def load_inputs(collection_name: str, backbone_name: str) -> Inputs:
     """Collection, backbone and token store; read once per process."""
     return _inputs(load_collection(collection_name), resolve_backbone(backbone_name))
+
+
+@lru_cache(maxsize=64)
+def _query_tokens(inputs: Inputs, split: str) -> TokenStore:
+    collection = inputs.collection
+    queries = collection.splits[split].queries
+    return open_token_store(
+        queries,
+        content_hash=getattr(queries, "content_hash", f"{collection.content_hash} {split}"),
+        tokenizer=load_tokenizer(inputs.backbone.folder),
+        what=f"{split} queries",
+    )
 
 
 def inputs_of(collection: Collection, base: Inputs) -> Inputs:

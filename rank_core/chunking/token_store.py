@@ -2,159 +2,23 @@
 
 Opening costs milliseconds and no memory per document: all processes of a machine read the same
 pages. Token ids below 65,536 take two bytes on disk, which lets twice as many stay in memory.
-
-A store is written in one pass over the documents. Every few seconds all files are flushed and the
-number of documents in them is written down; a build of the same documents in the same folder
-resumes after those, and anything behind them is dropped.
 """
 
 import hashlib
 import json
-import os
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
-from functools import partial
-from itertools import chain, islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rank_core.cache import cached_directory
-from rank_core.data.disk.rows import IdIndex, Rows, RowsWriter, id_bytes, write_id_index
-from rank_core.files import atomic_write
+from rank_core.data.disk.build import build_store, open_store_files
+from rank_core.data.disk.rows import IdIndex
 
-STATE, IDS, TOKENS = "store.json", "ids", "tokens"
-DOCUMENTS_AT_ONCE = 512
-CHARACTERS_AT_ONCE = 1 << 22  # the tokenizer holds 100 to 700 bytes a token while it works
-SECONDS_BETWEEN_CHECKPOINTS = 20.0
-SECONDS_BEFORE_REPORTS = 30.0
-SECONDS_BETWEEN_REPORTS = 10.0
-
-Tokenize = Callable[[list[str]], list[list[int]]]
-
-
-class TokenFiles(NamedTuple):
-    """The files in a folder: one row per document in both, in the order of the documents."""
-
-    ids: Rows  # their UTF-8
-    tokens: Rows
-
-
-class _Batch(NamedTuple):
-    doc_ids: list[str]
-    texts: list[str]
-
-
-def open_token_files(folder: Path) -> TokenFiles:
-    """The files of a build up to its last checkpoint, or of a whole one."""
-    state = json.loads((folder / STATE).read_text(encoding="ascii"))
-    size = state["num_documents"]
-    ids = Rows(folder, IDS, np.uint8, size)
-    return TokenFiles(ids, Rows(folder, TOKENS, state["dtype"], size))
-
-
-def build_token_files(
-    folder: Path, documents: Mapping[str, str], tokenize: Tokenize, dtype: DTypeLike
-) -> None:
-    """Writes the tokens of all documents; `folder` is empty, or left by a killed build of the
-    same."""
-    done = _num_kept(folder, documents, dtype)
-    if done:
-        _report(f"a killed build resumes after {done:,} of {len(documents):,} documents")
-    saved = time.monotonic()
-    with (
-        closing(RowsWriter(folder, IDS, np.uint8, done)) as ids,
-        closing(RowsWriter(folder, TOKENS, dtype, done)) as tokens,
-    ):
-        batches = _batches(islice(documents.items(), done, None))
-        for batch in _with_reports(batches, done, len(documents)):
-            names = [id_bytes(doc_id) for doc_id in batch.doc_ids]
-            ids.append(np.frombuffer(b"".join(names), dtype=np.uint8), [*map(len, names)])
-            rows = tokenize(batch.texts)
-            # An id that does not fit the type is an OverflowError here, never another token.
-            flat = np.fromiter(chain.from_iterable(rows), dtype=np.dtype(dtype))
-            tokens.append(flat, [*map(len, rows)])
-            done += len(batch.doc_ids)
-            if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
-                _checkpoint(folder, (ids, tokens), done, dtype)
-                saved = time.monotonic()
-        _checkpoint(folder, (ids, tokens), done, dtype)
-    write_id_index(folder, open_token_files(folder).ids)
-
-
-def _checkpoint(
-    folder: Path, writers: tuple[RowsWriter, RowsWriter], num_documents: int, dtype: DTypeLike
-) -> None:
-    """First the rows, then their number, each on the disk before the next step."""
-    for writer in writers:
-        writer.flush()
-    state = {"num_documents": num_documents, "dtype": np.dtype(dtype).name}
-    with atomic_write(folder / STATE) as new, new.open("w", encoding="ascii") as file:
-        json.dump(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _num_kept(folder: Path, documents: Mapping[str, str], dtype: DTypeLike) -> int:
-    """Number of documents that a killed build left whole; 0 unless they are the first of
-    `documents`. The texts need no check: the folder's name covers them and the tokenizer."""
-    if not (folder / STATE).exists():
-        return 0
-    try:
-        ids, tokens = open_token_files(folder)
-    except (OSError, ValueError, KeyError) as error:
-        _report(f"the files of a killed build cannot be read, building anew: {error}")
-        return 0
-    doc_ids = iter(documents)
-    same = all(id_bytes(next(doc_ids, "")) == name.tobytes() for name in ids)
-    if not same or tokens.values.dtype != dtype or len(ids) > len(documents):
-        _report("a killed build was of other documents, building anew")
-        return 0
-    return len(ids)
-
-
-def _batches(pairs: Iterable[tuple[str, str]]) -> Iterator[_Batch]:
-    """Documents that are tokenised together: not too many, not too long."""
-    batch, size = _Batch([], []), 0
-    for doc_id, text in pairs:
-        batch.doc_ids.append(doc_id)
-        batch.texts.append(text)
-        size += len(text)
-        if len(batch.texts) == DOCUMENTS_AT_ONCE or size >= CHARACTERS_AT_ONCE:
-            yield batch
-            batch, size = _Batch([], []), 0
-    if batch.texts:
-        yield batch
-
-
-def _with_reports(batches: Iterable[_Batch], first: int, total: int) -> Iterator[_Batch]:
-    """The batches; a long build reports its progress on stderr."""
-    start = last = time.monotonic()
-    done = first
-    for batch in batches:
-        yield batch
-        done += len(batch.doc_ids)
-        now = time.monotonic()
-        if now - start > SECONDS_BEFORE_REPORTS and now - last > SECONDS_BETWEEN_REPORTS:
-            last = now
-            rate = (done - first) / (now - start)
-            left = (total - done) / rate
-            _report(
-                f"{done:,} of {total:,} documents, {rate:,.0f} documents/s, "
-                f"{left // 60:.0f} min {left % 60:.0f} s left"
-            )
-    if last > start:
-        _report(f"{done:,} documents done after {time.monotonic() - start:,.0f} s")
-
-
-def _report(line: str) -> None:
-    print(f"token store: {line}", file=sys.stderr, flush=True)
-
-
+TOKENS = "tokens"
 STORE_VERSION = 2
 
 
@@ -164,7 +28,7 @@ class TokenStore(Mapping[str, NDArray[np.int32]]):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ids, self._tokens = open_token_files(folder)
+        ids, self._tokens = open_store_files(folder, TOKENS)
         self._index = IdIndex(folder, ids)
 
     def __reduce__(self) -> tuple[type["TokenStore"], tuple[Path]]:
@@ -178,17 +42,17 @@ class TokenStore(Mapping[str, NDArray[np.int32]]):
         return tokens
 
     def __contains__(self, doc_id: object) -> bool:
-        try:
-            self._index.row(doc_id)
-        except KeyError:
-            return False
-        return True
+        return self._index.find(doc_id) >= 0
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._index)
 
     def __len__(self) -> int:
         return len(self._tokens)
+
+    def rows(self, doc_ids: Sequence[str]) -> NDArray[np.int32]:
+        """The rows of documents, -1 where there is no such one."""
+        return np.array([self._index.find(doc_id) for doc_id in doc_ids], dtype=np.int32)
 
     def ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:
         """The doc_ids of rows, which count in store order."""
@@ -200,19 +64,24 @@ class TokenStore(Mapping[str, NDArray[np.int32]]):
 
 
 def open_token_store(
-    documents: Mapping[str, str], *, content_hash: str, tokenizer: Any
+    documents: Mapping[str, str], *, content_hash: str, tokenizer: Any, what: str = "documents"
 ) -> TokenStore:
     """The token store of `documents`, built on first use; `content_hash` names their contents.
 
-    A killed build resumes when the same store is opened again.
+    A killed build resumes when the same store is opened again. The tokenizer works on all cores.
     """
     text = json.dumps([STORE_VERSION, content_hash, tokenizer_hash(tokenizer)])
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    dtype = _smallest_type(tokenizer)
+
+    def encode(texts: list[str]) -> tuple[NDArray[Any], list[int]]:
+        rows = tokenize(tokenizer, texts)
+        # An id that does not fit the type is an OverflowError here, never another token.
+        return np.fromiter(chain.from_iterable(rows), dtype=np.dtype(dtype)), [*map(len, rows)]
 
     def build(folder: Path) -> None:
-        build_token_files(
-            folder, documents, partial(tokenize, tokenizer), _smallest_type(tokenizer)
-        )
+        total, step = len(documents), f"token store: {what}"
+        build_store(folder, TOKENS, dtype, documents.items, encode, what=step, total=total)
 
     return TokenStore(cached_directory("tokens", key, build, resume=True))
 

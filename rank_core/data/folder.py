@@ -2,22 +2,32 @@
 
 `docs.jsonl[.gz]` holds {doc_id, text, title (optional)}; each of `train`, `dev` and `test` holds
 `queries.tsv`, `qrels.trec` and, as its first stage, at most one `*.run[.gz]`. Without a run file
-the first stage is BM25 over all documents, made once and cached. `spans.jsonl.gz` beside the
+the first stage is BM25 over all documents. All is read once per machine, into the cache, and
+mapped from there. `spans.jsonl.gz` beside the
 documents is optional; `python -m sweeps doctor` and `positional_bias.py` read it (`spans`).
 """
 
 import functools
 import hashlib
 import json
+import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
+from rank_core.data.disk.document_store import (
+    HASH,
+    STORE_VERSION,
+    DocumentStore,
+    stored_documents,
+)
+from rank_core.data.disk.split_store import open_split, write_split
 from rank_core.data.trec import (
-    read_content,
+    iter_run,
+    open_content,
     read_lines,
     read_qrels,
     read_queries,
@@ -26,14 +36,20 @@ from rank_core.data.trec import (
     write_run,
 )
 from rank_core.errors import BadInput, shown
-from rank_core.records import Collection, Qrels, Run, Split
+from rank_core.records import Collection, Qrels
 
+LAYOUT_VERSION = 1
+BLOCK = 1 << 20
 SPLITS = ("train", "dev", "test")
 LAYOUT = (
     "a collection folder holds docs.jsonl or docs.jsonl.gz and, in each of train, dev and test, "
     "queries.tsv, qrels.trec and at most one *.run or *.run.gz; spans.jsonl.gz beside docs "
     "may say where in a document the relevant text stands"
 )
+
+
+FileState = tuple[str, int, int]
+"""(path, bytes, time of the last change in ns) of a file."""
 
 
 class _SplitFiles(NamedTuple):
@@ -57,42 +73,52 @@ class _Files(NamedTuple):
 def load_folder(folder: Path) -> Collection:
     """The collection of a folder, named like it; kept in memory until one of its files changes."""
     files = _find_files(Path(folder).expanduser().resolve())
-    states = tuple((status.st_size, status.st_mtime_ns) for status in map(Path.stat, files.paths()))
-    return _load(files, states)
+    return _load(files, tuple(map(_state, files.paths())))
 
 
 @functools.lru_cache(maxsize=4)
-def _load(files: _Files, states: tuple[tuple[int, int], ...]) -> Collection:
-    """`states` (sizes and times of the files) is there to notice a change, nothing else."""
-    contents = {
-        str(path.relative_to(files.folder)).removesuffix(".gz"): read_content(path)
-        for path in files.paths()
-    }
-    documents = read_documents(files.documents)
+def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
+    """`states` name the contents of the files: those of a state are read once per machine."""
+    documents = stored_documents(
+        _digest_of(str(STORE_VERSION), states[0]),
+        lambda: iter_documents(files.documents),
+        source=str(files.documents),
+        repeated=functools.partial(_refuse_repeated, files.documents),
+    )
+    recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
+    key = _digest_of(LAYOUT_VERSION, recipe, states)
+    folder = cached_directory(
+        "collections",
+        f"{files.folder.name}-{key}",
+        lambda folder: _build(folder, files, documents),
+    )
+    splits = {name: open_split(folder / name, documents) for name in SPLITS}
+    content_hash = (folder / HASH).read_text(encoding="ascii")
+    return Collection(files.folder.name, content_hash, documents, splits)
+
+
+def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
+    """Writes the splits of a collection in our own layout."""
+    contents = {str(path.relative_to(files.folder)): path for path in files.paths()}
     judged = {
         name: _read_judged(split.queries, split.qrels, documents) for name, split in files.splits
     }
     _refuse_shared_queries(files)
-    runs = {
-        name: _read_candidates(split.run, split.queries, documents)
-        for name, split in files.splits
-        if split.run is not None
+    runs = {name: split.run for name, split in files.splits if split.run is not None}
+    candidates = {
+        name: _candidates(path, dict(files.splits)[name].queries, documents)
+        for name, path in runs.items()
     }
     without = {name: queries for name, (queries, _) in judged.items() if name not in runs}
     if without:
-        made = _bm25_runs(documents, without, _digest({"docs": contents["docs.jsonl"]}))
-        for name, path in made.items():
-            runs[name] = read_run(path)
-            contents[f"{name}/{path.stem}"] = read_content(path)
-    splits = {
-        name: Split(
-            queries=queries,
-            qrels=qrels,
-            candidates={query_id: runs[name].get(query_id, {}) for query_id in queries},
-        )
-        for name, (queries, qrels) in judged.items()
-    }
-    return Collection(files.folder.name, _digest(contents)[:16], documents, splits)
+        documents_hash = _content_hash({"docs": files.documents})
+        for name, path in _bm25_runs(documents, without, documents_hash).items():
+            candidates[name] = iter_run(path)
+            contents[f"{name}/{path.name}"] = path
+    for name, (queries, qrels) in judged.items():
+        write_split(folder / name, queries, qrels, candidates[name], documents)
+    content_hash = _content_hash({name.removesuffix(".gz"): contents[name] for name in contents})
+    (folder / HASH).write_text(content_hash[:16], encoding="ascii")
 
 
 def _find_files(folder: Path) -> _Files:
@@ -161,17 +187,24 @@ def _read_judged(
     return judged_queries, {query_id: qrels[query_id] for query_id in judged_queries}
 
 
-def _read_candidates(path: Path, queries_path: Path, documents: Mapping[str, str]) -> Run:
-    run, queries = read_run(path), read_queries(queries_path)
-    if not run:
+def _candidates(
+    path: Path, queries_path: Path, documents: DocumentStore
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """The queries of a run file and their candidates; refuses names that the collection lacks."""
+    queries, found = read_queries(queries_path), False
+    for query_id, ranked in iter_run(path):
+        found = True
+        if query_id not in queries or (documents.rows(list(ranked)) < 0).any():
+            run = read_run(path)
+            _require_known("query", run, queries, path, column=0, source=queries_path.name)
+            names = (doc_id for of_query in run.values() for doc_id in of_query)
+            _require_known("document", names, documents, path, column=2, source="the documents")
+        yield query_id, ranked
+    if not found:
         raise BadInput(
             f"{path} must rank a document for some query, found no line; without the file the "
             "first stage is BM25"
         )
-    _require_known("query", run, queries, path, column=0, source=queries_path.name)
-    ranked_ids = (doc_id for ranked in run.values() for doc_id in ranked)
-    _require_known("document", ranked_ids, documents, path, column=2, source="the documents")
-    return run
 
 
 def _require_known(
@@ -224,7 +257,7 @@ def _bm25_runs(
 ) -> dict[str, Path]:
     """{split: its BM25 run file}, built once for these documents and queries."""
     recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
-    key = _digest({"recipe": json.dumps([recipe, documents_hash, queries]).encode()})[:16]
+    key = _digest_of(recipe, documents_hash, queries)
     file_name = f"bm25.top{first_stage.DEPTH}.run.gz"
 
     def build(folder: Path) -> None:
@@ -241,32 +274,44 @@ def _bm25_runs(
     return {name: folder / name / file_name for name in queries}
 
 
-def _digest(contents: Mapping[str, bytes]) -> str:
+def _content_hash(files: Mapping[str, Path]) -> str:
     """A hash of named contents that no other split into names and contents shares."""
     digest = hashlib.sha256()
-    for name in sorted(contents):
-        digest.update(f"{name}\n{len(contents[name])}\n".encode())
-        digest.update(contents[name])
+    for name in sorted(files):
+        digest.update(f"{name}\n{_size(files[name])}\n".encode())
+        with open_content(files[name]) as stream:
+            for block in iter(functools.partial(stream.read, BLOCK), b""):
+                digest.update(block)
     return digest.hexdigest()
 
 
-def read_documents(path: Path) -> dict[str, str]:
-    """{doc_id: title, newline and text}."""
-    documents: dict[str, str] = {}
-    lines: dict[str, int] = {}
-    for number, line in read_lines(path):
-        place = f"{path}:{number}"
-        doc_id, text = _parse_document(line, place)
-        if doc_id in lines:
-            raise BadInput(
-                f"{place}: a doc_id may occur once, found {doc_id!r} in lines "
-                f"{lines[doc_id]} and {number}"
-            )
-        lines[doc_id] = number
-        documents[doc_id] = text
-    if not documents:
-        raise BadInput(f"{path} must hold at least one document, found none")
-    return documents
+def _size(path: Path) -> int:
+    """Bytes of a file's content."""
+    with open_content(path) as stream:
+        return stream.seek(0, os.SEEK_END)
+
+
+def _digest_of(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _state(path: Path) -> FileState:
+    status = path.stat()
+    return str(path), status.st_size, status.st_mtime_ns
+
+
+def iter_documents(path: Path) -> Iterator[tuple[str, str]]:
+    """(doc_id, title, newline and text) of each line."""
+    return (_parse_document(line, f"{path}:{number}") for number, line in read_lines(path))
+
+
+def _refuse_repeated(path: Path, doc_id: str) -> NoReturn:
+    """Names the lines of a doc_id that occurs twice."""
+    names = ((number, _parse_document(line, "")[0]) for number, line in read_lines(path))
+    first, second, *_ = (number for number, name in names if name == doc_id)
+    raise BadInput(
+        f"{path}:{second}: a doc_id may occur once, found {doc_id!r} in lines {first} and {second}"
+    )
 
 
 def _parse_document(line: str, place: str) -> tuple[str, str]:

@@ -4,13 +4,17 @@ Files are UTF-8, gzip where the name ends in `.gz`, and one error names each bro
 appears at once and is byte for byte the same for the same content.
 """
 
+import codecs
 import gzip
 import io
 import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
+from typing import IO, cast
 
 from rank_core.errors import BadInput, shown
 from rank_core.files import atomic_write
@@ -23,6 +27,8 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _HEADER = re.compile(r"(_?id|q_?id|query[_-]?id|topic[_-]?id)\t(text|query|title)", re.IGNORECASE)
+
+_RankedLine = tuple[str, str, int, float, int]  # query_id, doc_id, rank, score, line number
 
 
 def read_queries(path: Path) -> dict[str, str]:
@@ -103,27 +109,50 @@ def read_run(path: Path) -> Run:
     say: ranks that contradict the scores, or that repeat, are no error. Among equal scores, which
     are often rounded ones, the smaller rank comes first, then the smaller doc_id.
     """
-    ranked_lines: dict[str, dict[str, tuple[int, float]]] = {}  # by query: {doc_id: (rank, score)}
-    for number, fields in _rows(path, "query_id Q0 doc_id rank score tag"):
-        query_id, _, doc_id, rank, score, _ = fields
-        ranked = ranked_lines.setdefault(query_id, {})
+    return dict(iter_run(path))
+
+
+def iter_run(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
+    """The queries of a run file and their documents, as `read_run` orders them, with one query in
+    memory. Where the lines of a query are no neighbours, every query comes once more from there on,
+    and counts as it comes last."""
+    begun: set[str] = set()
+    for query_id, lines in groupby(_ranked_lines(path), key=lambda line: line[0]):
+        if query_id in begun:
+            yield from _gathered(path).items()
+            return
+        begun.add(query_id)
+        yield query_id, _ordered(path, lines)
+
+
+def _gathered(path: Path) -> Run:
+    """The run of a file whose lines are in any order."""
+    of_query: dict[str, list[_RankedLine]] = {}
+    for line in _ranked_lines(path):
+        of_query.setdefault(line[0], []).append(line)
+    return {query_id: _ordered(path, lines) for query_id, lines in of_query.items()}
+
+
+def _ordered(path: Path, lines: Iterable[_RankedLine]) -> dict[str, float]:
+    """The documents of a query, best first."""
+    ranked: dict[str, tuple[int, float]] = {}
+    for query_id, doc_id, rank, score, number in lines:
         if doc_id in ranked:
             raise BadInput(
                 f"{path}:{number}: a document may be ranked once for a query, "
                 f"found {doc_id!r} a second time for query {query_id!r}"
             )
+        ranked[doc_id] = rank, score
+    order = sorted(ranked.items(), key=lambda item: (-item[1][1], item[1][0], item[0]))
+    return {doc_id: score for doc_id, (_, score) in order}
+
+
+def _ranked_lines(path: Path) -> Iterator[_RankedLine]:
+    for number, fields in _rows(path, "query_id Q0 doc_id rank score tag"):
+        query_id, _, doc_id, rank, score, _ = fields
         if not _WHOLE_NUMBER.fullmatch(rank):
             raise BadInput(f"{path}:{number}: a rank must be a whole number, found {shown(rank)}")
-        ranked[doc_id] = int(rank), _finite(score, path, number)
-    return {
-        query_id: {
-            doc_id: score
-            for doc_id, (_, score) in sorted(
-                ranked.items(), key=lambda item: (-item[1][1], item[1][0], item[0])
-            )
-        }
-        for query_id, ranked in ranked_lines.items()
-    }
+        yield query_id, doc_id, int(rank), _finite(score, path, number), number
 
 
 def write_run(path: Path, run: Run, tag: str) -> None:
@@ -202,15 +231,18 @@ def require_identifier(place: str, kind: str, name: str) -> None:
     raise BadInput(f"{law}, found {shown(name)}")
 
 
-def read_content(path: Path) -> bytes:
-    """The bytes of a file, decompressed where its name ends in `.gz`."""
+@contextmanager
+def open_content(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file as a stream, decompressed where its name ends in `.gz`."""
     try:
-        content = path.read_bytes()
-        if path.suffix != ".gz":
-            return content
-        if not content:
-            raise EOFError("it is empty")
-        return gzip.decompress(content)
+        with path.open("rb") as file:
+            if path.suffix != ".gz":
+                yield file
+                return
+            if not path.stat().st_size:
+                raise EOFError("it is empty")
+            with gzip.open(file) as stream:
+                yield cast(IO[bytes], stream)
     except FileNotFoundError:
         found = "; it is a symbolic link to nowhere" if path.is_symlink() else ""
         raise BadInput(f"{path} does not exist{found}") from None
@@ -224,38 +256,37 @@ def read_content(path: Path) -> bytes:
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(line number, line) of a UTF-8 file, from 1; lines of white space alone are left out."""
-    content = read_content(path)
-    _refuse_other_formats(path, content)
-    try:
-        text = content.decode("utf-8-sig")  # Windows editors write a byte order mark
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise BadInput(
-            f"{path}:{number}: text must be UTF-8, found byte 0x{content[error.start]:02x}"
-        ) from None
-    # Not splitlines(): that also splits at separators which may stand inside a text.
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line.removesuffix("\r")
-        if "\r" in line:
-            raise BadInput(
-                f"{path}:{number}: a line must end in LF or CR LF, found a carriage return (CR) "
-                f"inside: {shown(line)}"
-            )
-        if line.strip():
-            yield number, line
+    with open_content(path) as stream:
+        # Not str.splitlines(): that also splits at separators which may stand inside a text.
+        for number, content in enumerate(stream, start=1):
+            if number == 1:
+                if content.startswith(_GZIP):
+                    raise BadInput(
+                        f"{path} must be text, found gzip; a gzip file's name ends in .gz, once"
+                    )
+                content = content.removeprefix(codecs.BOM_UTF8)  # of a Windows editor
+            line = _decoded(content, f"{path}:{number}").removesuffix("\n").removesuffix("\r")
+            if "\r" in line:
+                raise BadInput(
+                    f"{path}:{number}: a line must end in LF or CR LF, found a carriage return "
+                    f"(CR) inside: {shown(line)}"
+                )
+            if line.strip():
+                yield number, line
 
 
-def _refuse_other_formats(path: Path, content: bytes) -> None:
-    if content.startswith(_GZIP):
-        raise BadInput(f"{path} must be text, found gzip; a gzip file's name ends in .gz, once")
-    place = content.find(0)
-    if place >= 0:
-        number = content.count(b"\n", 0, place) + 1
-        column = place - content.rfind(b"\n", 0, place)
+def _decoded(content: bytes, place: str) -> str:
+    if (column := content.find(0)) >= 0:
         raise BadInput(
-            f"{path}:{number}: text must be UTF-8 without NUL bytes, found one at byte {column} "
+            f"{place}: text must be UTF-8 without NUL bytes, found one at byte {column + 1} "
             "of the line (UTF-16, or no text at all?)"
         )
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{place}: text must be UTF-8, found byte 0x{content[error.start]:02x}"
+        ) from None
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

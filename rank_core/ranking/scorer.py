@@ -9,15 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from rank_core import distributed
-from rank_core.chunking.batches import PairEncoder, tokenize_queries
+from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.inputs import Inputs
-from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import Diverged
 from rank_core.evaluate import mean_values, per_query
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import KeptScores, rerank, untied
-from rank_core.records import Collection, Run, Split
+from rank_core.records import Collection, Run
 from rank_core.seeding import derive
 from rank_core.settings.config import Evaluation, TrialConfig
 
@@ -47,13 +46,6 @@ class Scorer:
         self.work = Work()
         self.kept: dict[str, KeptScores] = {}  # {split: its last run's chunks}, if they are kept
         self.pairs = type(model).reader(config, inputs.backbone, inputs.tokens)
-
-    def tokenize(self, split: Split, query_ids: list[str]) -> dict[str, NDArray[np.int32]]:
-        """Token ids of queries, by id."""
-        texts = [split.queries[query_id] for query_id in query_ids]
-        tokenizer = load_tokenizer(self.inputs.backbone.folder)
-        ids = tokenize_queries(tokenizer, texts, self.config.chunking.max_query_tokens)
-        return dict(zip(query_ids, ids, strict=True))
 
     def run(self, name: str, depth: int = 0) -> Run:
         """The model's run over a split's evaluated queries, the same on every worker; as deep as
@@ -101,8 +93,8 @@ class Scorer:
         """Token ids of this worker's share of a split's evaluated queries."""
         query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
         rank, world_size = distributed.world()
-        split = self.inputs.collection.splits[name]
-        return self.tokenize(split, query_ids[rank::world_size])
+        tokens, limit = self.inputs.query_tokens(name), self.config.chunking.max_query_tokens
+        return {query_id: tokens[query_id][:limit] for query_id in query_ids[rank::world_size]}
 
     def gathered(self, name: str, own: dict[str, T]) -> dict[str, T]:
         """The values of all workers for their own queries, in one dictionary on every worker."""

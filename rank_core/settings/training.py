@@ -1,6 +1,6 @@
 """The settings of training."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rank_core.errors import BadInput
 from rank_core.settings.checks import added, choice, not_negative, positive, require
@@ -107,13 +107,6 @@ class Training:
         choice("training.unit", self.unit, UNITS)
         choice("training.labels", self.labels, LABELS)
         choice("training.precision", self.precision, PRECISIONS)
-
-    @property
-    def sampling(self) -> "Training":
-        """The settings that decide which queries can be trained on; all others at their defaults,
-        so that cells which differ in those only share one count."""
-        names = ("labels", "depth", "negatives_below", "negatives_from", "teacher")
-        return replace(Training(), **{name: getattr(self, name) for name in names})
 
     def share_read(self, num_chunks: float) -> float:
         """The share of a document's chunks that training reads of it at once, on average."""

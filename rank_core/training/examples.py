@@ -6,21 +6,46 @@ document (Dai & Callan 2019; Zhang, Yates & Lin 2021): the first always, the oth
 Passage i of the relevant document meets passage i of the others; what is beyond the end of the
 shortest has no partner. How a document's passages are put together matters in scoring alone."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from rank_core.cache import cached_directory
 from rank_core.chunking.batches import PairEncoder
+from rank_core.chunking.inputs import Inputs, content_hashes
+from rank_core.chunking.token_store import TokenStore
+from rank_core.data.disk.rows import Rows, RowsWriter, num_rows
+from rank_core.data.disk.run_store import RunStore
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
+from rank_core.progress import reported
 from rank_core.ranking.encode import Document
-from rank_core.records import Split
+from rank_core.records import Collection, Split
 from rank_core.seeding import generator
-from rank_core.settings.config import Training
+from rank_core.settings.config import Training, TrialConfig
+
+ROWS_VERSION = 1  # raised when the same settings give other rows on purpose
+
+
+class DocIds(Sequence[str]):
+    """doc_ids of rows of a token store, each made when it is asked for."""
+
+    def __init__(self, tokens: TokenStore, rows: NDArray[np.int32]) -> None:
+        self._tokens, self._rows = tokens, rows
+
+    def __getitem__(self, index: Any) -> Any:
+        names = self._tokens.ids_of(np.atleast_1d(self._rows[index]))
+        return tuple(names) if isinstance(index, slice) else names[0]
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 @dataclass(frozen=True)
@@ -29,9 +54,9 @@ class TrainingQuery:
 
     query_id: str
     query: NDArray[np.int32]
-    positives: tuple[str, ...]
-    grades: tuple[int, ...]  # of the positives
-    negatives: tuple[tuple[str, ...], ...]  # by epoch; the last ones serve all later epochs
+    positives: Sequence[str]
+    grades: Sequence[int]  # of the positives
+    negatives: tuple[Sequence[str], ...]  # by epoch; the last ones serve all later epochs
     teacher: Mapping[str, float] | None = None  # its score of each of the documents
 
 
@@ -53,44 +78,125 @@ class TrainingGroup:
         return (self.positive, *self.negatives)
 
 
-def training_queries(
-    split: Split,
-    queries: Mapping[str, NDArray[np.int32]],
-    depth: int,
-    training: Training | None = None,
-) -> list[TrainingQuery]:
-    """The queries that have a relevant document and, in every epoch, a candidate that is not.
+class TrainingQueries(Sequence[TrainingQuery]):
+    """The queries of a folder that `write_training_rows` has filled, each made when it is asked
+    for. All processes of a machine read the same pages, and opening takes as long for any number.
+    """
+
+    def __init__(
+        self, folder: Path, tokens: TokenStore, queries: Mapping[str, NDArray[np.int32]], limit: int
+    ) -> None:
+        self._tokens, self._queries, self._limit = tokens, queries, limit
+        rows = partial(_rows, folder)
+        self._ids, self._positives = rows("ids", np.uint8), rows("positives", np.int32)
+        self._grades, lists = rows("grades", np.int32), sorted(folder.glob("negatives*.bin"))
+        self._negatives = [rows(path.stem, np.int32) for path in lists]
+        self._scored: tuple[Rows, Rows] | None = None
+        if (folder / "scores.bin").exists():
+            self._scored = rows("scored", np.int32), rows("scores", np.float64)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        i = range(len(self))[index]
+        query_id, teacher = self._ids[i].tobytes().decode(), None
+        if self._scored is not None:
+            names, scores = DocIds(self._tokens, self._scored[0][i]), self._scored[1][i]
+            teacher = dict(zip(names, scores.tolist(), strict=True))
+        return TrainingQuery(
+            query_id,
+            self._queries[query_id][: self._limit],
+            DocIds(self._tokens, self._positives[i]),
+            self._grades[i].tolist(),
+            tuple(DocIds(self._tokens, rows[i]) for rows in self._negatives),
+            teacher,
+        )
+
+
+def _rows(folder: Path, name: str, dtype: DTypeLike) -> Rows:
+    return Rows(folder, name, dtype, num_rows(folder, name))
+
+
+def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
+    """The queries of train that a trial learns from, by id; their rows are made once per machine
+    for all trials with the same collection and `sampling`."""
+    collection, training = inputs.collection, config.training
+    depth = training.depth or config.evaluation.depth
+    hashes = content_hashes(config)
+    files = [hashes.get(f"training.{name}") for name in ("negatives_from", "teacher")]
+    names = [training.labels, depth, training.negatives_below, *files]
+    text = json.dumps([ROWS_VERSION, collection.content_hash, *names], sort_keys=True)
+    folder = cached_directory(
+        "training",
+        hashlib.sha256(text.encode()).hexdigest()[:16],
+        lambda folder: write_training_rows(folder, collection, inputs.tokens, depth, training),
+    )
+    limit = config.chunking.max_query_tokens
+    return TrainingQueries(folder, inputs.tokens, inputs.query_tokens("train"), limit)
+
+
+def write_training_rows(
+    folder: Path, collection: Collection, tokens: TokenStore, depth: int, training: Training
+) -> None:
+    """Writes the queries that have a relevant document and, in every epoch, a candidate that is
+    not, with the rows of these documents in the token store.
 
     Relevant are the documents judged so; with `training.labels=first-stage` the first of the
     query's candidates, whatever the judgments say. A teacher's run limits both kinds of documents
     to those that the teacher has scored.
     """
-    training = training or Training()
-    depth = training.depth or depth
+    split = collection.splits["train"]
     lists = [read_run(Path(path)) for path in training.negatives_from] or [split.candidates]
     teacher = read_run(Path(training.teacher)) if training.teacher else None
-    usable = []
-    for query_id, query in queries.items():
+    names = [f"negatives{number:03}" for number in range(len(lists))]
+    row_types: dict[str, DTypeLike] = dict.fromkeys(["positives", "grades", *names], np.int32)
+    if teacher is not None:
+        row_types |= {"scored": np.int32, "scores": np.float64}
+    row_types["ids"] = np.uint8
+    writers = {name: RowsWriter(folder, name, dtype, 0) for name, dtype in row_types.items()}
+    usable = 0
+    for query_id in reported(sorted(split.queries), "training queries"):
+        known = None
+        if teacher is not None:
+            known = _found(tokens, teacher.get(query_id, {}), query_id)
         grades = _grades(split, query_id, training.labels)
-        known = None if teacher is None else teacher.get(query_id, {})
-        positives = _known([doc_id for doc_id, grade in grades.items() if grade > 0], known)
-        negatives = []
-        for run in lists:
-            candidates = list(run.get(query_id, ()))[training.negatives_below : depth]
-            others = [doc_id for doc_id in candidates if grades.get(doc_id, 0) <= 0]
-            negatives.append(_known(others, known))
-        if positives and all(negatives):
-            of_positives = tuple(grades[doc_id] for doc_id in positives)
-            usable.append(
-                TrainingQuery(query_id, query, positives, of_positives, tuple(negatives), known)
-            )
+        relevant = _found(tokens, {d: grade for d, grade in grades.items() if grade > 0}, query_id)
+        row: dict[str, NDArray[Any]] = {"ids": np.frombuffer(query_id.encode(), dtype=np.uint8)}
+        row["positives"], row["grades"] = _known(relevant, known)
+        judged = relevant.rows
+        for name, run in zip(names, lists, strict=True):
+            if isinstance(run, RunStore) and run.documents is collection.documents:
+                ranked = run.rows_of(query_id)  # the tokens are in the order of the documents
+            else:
+                ranked = _found(tokens, run.get(query_id, {}), query_id).rows
+            ranked = ranked[training.negatives_below : depth]
+            others = ranked[~np.isin(ranked, judged)]
+            row[name] = others if known is None else others[np.isin(others, known.rows)]
+        if known is not None:
+            row["scored"], row["scores"] = known
+        if len(row["positives"]) and all(len(row[name]) for name in names):
+            usable += 1
+            for name, writer in writers.items():
+                values = row[name].astype(row_types[name])
+                writer.append(values, [len(values)])
+    for writer in writers.values():
+        writer.close()
     if not usable:
         scored = " that the teacher has scored" if teacher is not None else ""
         raise BadInput(
             "training needs a query with a relevant document and a candidate that is not relevant"
-            f"{scored}; none of the {len(queries)} training queries has both"
+            f"{scored}; none of the {len(split.queries)} training queries has both"
         )
-    return usable
+
+
+class _Valued(NamedTuple):
+    """Rows of documents, and a value of each."""
+
+    rows: NDArray[np.int32]
+    values: NDArray[Any]
 
 
 def _grades(split: Split, query_id: str, labels: str) -> Mapping[str, int]:
@@ -100,12 +206,28 @@ def _grades(split: Split, query_id: str, labels: str) -> Mapping[str, int]:
     return {doc_id: 1 for doc_id in list(split.candidates.get(query_id, ()))[:1]}
 
 
-def _known(doc_ids: Sequence[str], known: Mapping[str, float] | None) -> tuple[str, ...]:
-    return tuple(doc_id for doc_id in doc_ids if known is None or doc_id in known)
+def _found(tokens: TokenStore, values: Mapping[str, float], query_id: str) -> _Valued:
+    """The rows of documents; refuses one that the collection lacks."""
+    rows = tokens.rows(list(values))
+    if (rows < 0).any():
+        name = list(values)[int(np.argmin(rows))]
+        raise BadInput(
+            f"training reads documents of the collection, but {name!r} of query {query_id!r} is "
+            "none of them: a run of another collection?"
+        )
+    return _Valued(rows, np.array(list(values.values())))
+
+
+def _known(documents: _Valued, known: _Valued | None) -> _Valued:
+    """The documents that the teacher has scored, if there is one."""
+    if known is None:
+        return documents
+    kept = np.isin(documents.rows, known.rows)
+    return _Valued(documents.rows[kept], documents.values[kept])
 
 
 def training_groups(
-    queries: list[TrainingQuery],
+    queries: Sequence[TrainingQuery],
     num_negatives: int,
     *,
     order_seed: int,
@@ -145,7 +267,7 @@ def _group(
     )
 
 
-def _draw(names: tuple[str, ...], size: int, rng: np.random.Generator) -> tuple[str, ...]:
+def _draw(names: Sequence[str], size: int, rng: np.random.Generator) -> tuple[str, ...]:
     """`size` of the names, all different where there are enough."""
     chosen = rng.choice(len(names), size, replace=len(names) < size)
     return tuple(names[i] for i in chosen)

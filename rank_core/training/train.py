@@ -1,7 +1,7 @@
 """The training loop: a generator that yields at validation points and every few steps."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -106,7 +106,7 @@ def initial_state(model: Ranker, training: Training, autocast: torch.dtype | Non
 def train(
     model: Ranker,
     pairs: PairEncoder,
-    queries: list[TrainingQuery],
+    queries: Sequence[TrainingQuery],
     training: Training,
     *,
     streams: Streams,

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from rank_core import distributed
@@ -25,7 +24,7 @@ from rank_core.ranking.rerank import KeptScores
 from rank_core.ranking.scorer import Scorer
 from rank_core.records import Run
 from rank_core.settings.config import TrialConfig
-from rank_core.training.examples import TrainingQuery, training_queries
+from rank_core.training.examples import training_queries
 from rank_core.training.optimizer import autocast_type
 from rank_core.training.train import (
     Streams,
@@ -72,7 +71,7 @@ class FoldModel:
         for record in train(
             self.model,
             self.scorer.pairs,
-            _examples(self.config, self.scorer),
+            training_queries(self.scorer.inputs, self.config),
             self.config.training,
             streams=self.streams,
             autocast=self.autocast,
@@ -157,9 +156,7 @@ def pause_step(config: TrialConfig, inputs: Inputs, epochs: int) -> int | None:
 
 
 def _num_examples(config: TrialConfig, inputs: Inputs) -> int:
-    split, no_tokens = inputs.collection.splits["train"], np.zeros(0, np.int32)
-    queries = dict.fromkeys(split.queries, no_tokens)
-    return len(training_queries(split, queries, config.evaluation.depth, config.training))
+    return len(training_queries(inputs, config))
 
 
 def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
@@ -168,12 +165,6 @@ def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
     if config.training.init_from:
         load_weights(model, weights_file(config.training.init_from, config.seed))
     return model
-
-
-def _examples(config: TrialConfig, scorer: Scorer) -> list[TrainingQuery]:
-    split = scorer.inputs.collection.splits["train"]
-    tokens = scorer.tokenize(split, sorted(split.queries))
-    return training_queries(split, tokens, config.evaluation.depth, config.training)
 
 
 def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:

@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rank_core.chunking.batches import tokenize_queries
 from rank_core.chunking.inputs import Inputs, load_inputs
-from rank_core.encoders.backbones import load_tokenizer
 from rank_core.errors import BadInput
 from rank_core.machine import (
     begin_on_device,
@@ -69,8 +67,8 @@ class Speed:
 
     scoring: Rate
     training: Rate  # of nothing without training
-    start_seconds: float  # once a trial: building the model, tokenizing the training queries
-    evaluation_seconds: float  # once a validation: tokenizing its queries, measuring its run
+    start_seconds: float  # once a trial: building the model
+    evaluation_seconds: float  # once a validation: measuring its run
     peak_bytes: int  # on a GPU with small micro-batches: large ones fill what there is
     device_bytes: int  # memory of the GPU; 0 on a CPU
     device: str  # as trials note it
@@ -127,7 +125,8 @@ def draw(config: TrialConfig, inputs: Inputs) -> Sample:
     chosen = _some(evaluated, SAMPLED_QUERIES, rng)
     listed = {q: list(split.candidates.get(q, ()))[: evaluation.depth] for q in chosen}
     pairs = _some([(q, doc_id) for q, docs in listed.items() for doc_id in docs], SAMPLE, rng)
-    queries = _tokenized(config, inputs, {q: split.queries[q] for q, _ in pairs})
+    tokens, limit = inputs.query_tokens("test"), config.chunking.max_query_tokens
+    queries = {query_id: tokens[query_id][:limit] for query_id, _ in pairs}
     return Sample(queries, pairs, _groups(config, inputs, rng))
 
 
@@ -146,14 +145,11 @@ def planned_tokens(config: TrialConfig, inputs: Inputs, sample: Sample) -> Plann
 def _groups(config: TrialConfig, inputs: Inputs, rng: np.random.Generator) -> list[TrainingGroup]:
     if config.training.num_epochs == 0:
         return []
-    split = inputs.collection.splits["train"]
-    judged = sorted(split.queries.keys() & split.qrels.keys()) or sorted(split.queries)
-    for names in (_some(judged, SAMPLED_QUERIES, rng), sorted(split.queries)):
-        tokens = _tokenized(config, inputs, {name: split.queries[name] for name in names})
-        with suppress(BadInput):  # none of a sample can be trained on: look at all
-            queries = training_queries(split, tokens, config.evaluation.depth, config.training)
-            num, seeds = config.training.negatives, {"order_seed": 0, "negatives_seed": 0}
-            return list(islice(training_groups(queries, num, **seeds), SAMPLE // 2))
+    with suppress(BadInput):  # nothing to learn from
+        queries = training_queries(inputs, config)
+        num, order = config.training.negatives, int(rng.integers(2**32))
+        groups = training_groups(queries, num, order_seed=order, negatives_seed=0)
+        return list(islice(groups, SAMPLE // 2))
     return []
 
 
@@ -166,11 +162,6 @@ def _speed(config: TrialConfig) -> Speed:
     model = build_model(config, inputs.backbone, init_seed=STREAMS.init).to(device)
     scorer = Scorer(config, inputs, model, autocast_type(config.training.precision, device))
     built = time.perf_counter() - before
-    before = time.perf_counter()
-    train_split = inputs.collection.splits["train"]
-    some = sorted(train_split.queries)[:SAMPLED_QUERIES]
-    scorer.tokenize(train_split, some)
-    tokenizing = (time.perf_counter() - before) * len(train_split.queries) / max(1, len(some))
     sample = draw(config, inputs)
     scoring = _rate(_scorings(scorer, sample)) if sample.scored else Rate(0.0, 0.0)
     training = _rate(_steps(scorer, sample.trained)) if sample.trained else Rate(0.0, 0.0)
@@ -179,7 +170,7 @@ def _speed(config: TrialConfig) -> Speed:
     return Speed(
         scoring=scoring,
         training=training,
-        start_seconds=built + tokenizing,
+        start_seconds=built,
         evaluation_seconds=_evaluation_seconds(scorer),
         peak_bytes=peak_memory(device),
         device_bytes=torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else 0,
@@ -298,14 +289,6 @@ def _evaluation_seconds(scorer: Scorer) -> float:
     if run:
         scorer.table("dev", run)
     return time.perf_counter() - before
-
-
-def _tokenized(
-    config: TrialConfig, inputs: Inputs, texts: dict[str, str]
-) -> dict[str, NDArray[np.int32]]:
-    tokenizer, limit = load_tokenizer(inputs.backbone.folder), config.chunking.max_query_tokens
-    ids = tokenize_queries(tokenizer, list(texts.values()), limit)
-    return dict(zip(texts, ids, strict=True))
 
 
 def _some(items: Sequence[T], number: int, rng: np.random.Generator) -> list[T]:

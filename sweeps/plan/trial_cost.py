@@ -8,18 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.chunking.batches import NUM_SPECIAL, tokenize_queries
+from rank_core.chunking.batches import NUM_SPECIAL
 from rank_core.chunking.chunks import span_counts
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.disk.run_store import num_ranked
-from rank_core.encoders.backbones import load_tokenizer
 from rank_core.models import model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.models.readers import pads_in_place
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.ranking.scorer import evaluated_queries
-from rank_core.settings.config import Evaluation, Training, TrialConfig
+from rank_core.settings.config import Evaluation, TrialConfig
 from rank_core.training.examples import training_queries
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
@@ -101,17 +100,7 @@ def _own_cuts(kind: type[Ranker], config: TrialConfig, inputs: Inputs) -> _Cuts:
 @lru_cache(maxsize=8)
 def mean_query_tokens(inputs: Inputs, limit: int) -> float:
     """Mean length of a test query after the limit."""
-    queries = list(inputs.collection.splits["test"].queries.values())
-    tokenizer = load_tokenizer(inputs.backbone.folder)
-    return float(np.mean([len(ids) for ids in tokenize_queries(tokenizer, queries, limit)]))
-
-
-@lru_cache(maxsize=64)
-def _num_training_queries(inputs: Inputs, depth: int, sampling: Training) -> int:
-    """How many training queries have both a relevant document and a negative."""
-    split = inputs.collection.splits["train"]
-    no_tokens = np.zeros(0, np.int32)
-    return len(training_queries(split, dict.fromkeys(split.queries, no_tokens), depth, sampling))
+    return float(np.minimum(inputs.query_tokens("test").lengths(), limit).mean())
 
 
 @lru_cache(maxsize=64)
@@ -154,7 +143,7 @@ def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> 
 
 def _reads_of_model(config: TrialConfig, inputs: Inputs) -> Reads:
     evaluation = config.evaluation
-    num_train = _num_training_queries(inputs, evaluation.depth, config.training.sampling)
+    num_train = len(training_queries(inputs, config))
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
     last = not ranks_by_score_alone(model_class(config.model.name))  # which looks at dev once more

@@ -14,8 +14,8 @@ from itertools import islice
 
 import torch
 
-from rank_core.chunking.batches import PairEncoder, tokenize_queries
-from rank_core.encoders.backbones import load_tokenizer
+from rank_core.chunking.batches import PairEncoder
+from rank_core.chunking.inputs import Inputs
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
@@ -122,11 +122,9 @@ def _speed(
 
 def _start(config: TrialConfig, work: Workload) -> tuple[Ranker, PairEncoder, list[TrainingQuery]]:
     model = build_model(config, work.backbone, init_seed=0)
-    split = work.collection.splits["train"]
-    query_ids = sorted(split.queries)[:NUM_QUERIES]
-    tokenizer = load_tokenizer(work.backbone.folder)
-    tokens = tokenize_queries(tokenizer, [split.queries[q] for q in query_ids], 32)
-    queries = training_queries(split, dict(zip(query_ids, tokens, strict=True)), 100)
+    queries = training_queries(Inputs(work.collection, work.backbone, work.tokens), config)[
+        :NUM_QUERIES
+    ]
     pairs = type(model).reader(config, work.backbone, work.tokens)
     return model, pairs, queries
 

@@ -5,10 +5,8 @@ machine read the same pages. A store never changes after it was written, so it n
 """
 
 import hashlib
-import sys
-import time
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+import shutil
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,19 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.data.disk.rows import (
-    IdIndex,
-    Rows,
-    RowsWriter,
-    num_rows,
-    repeated_id,
-    write_id_index,
-)
+from rank_core.cache import cache_root, cached_directory
+from rank_core.data.disk.build import IDS, build_store
+from rank_core.data.disk.rows import IdIndex, Rows, num_rows, repeated_id
 from rank_core.errors import BadInput
 
 STORE_VERSION = 2
-SECONDS_BETWEEN_REPORTS = 5.0
-TEXTS, IDS, HASH = "texts", "ids", "hash.txt"
+TEXTS, HASH = "texts", "hash.txt"
+STORES, SOURCES = f"documents-{STORE_VERSION}", "document-sources"
 
 
 class DocumentStore(Mapping[str, str]):
@@ -58,6 +51,10 @@ class DocumentStore(Mapping[str, str]):
     def rows(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
         """The numbers of documents in the order of the source, -1 where there is no such one."""
         return np.array([self._index.find(doc_id) for doc_id in doc_ids], dtype=np.int64)
+
+    def row(self, doc_id: str) -> int:
+        """The number of a document; a KeyError if there is none."""
+        return self._index.row(doc_id)
 
     def ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:
         """The doc_ids of rows."""
@@ -98,43 +95,90 @@ def _text(row: NDArray[np.uint8]) -> str:
 
 
 def write_document_store(
-    folder: Path, documents: Iterable[tuple[str, str]], *, source: str
+    folder: Path,
+    documents: Callable[[], Iterable[tuple[str, str]]],
+    *,
+    source: str,
+    total: int | None = None,
+    repeated: Callable[[str], object] | None = None,
 ) -> DocumentStore:
-    """Write (doc_id, text) pairs into an empty folder in one pass; `source` names them in messages.
+    """Writes (doc_id, text) pairs into a folder that is empty, or left by a killed writer of the
+    same; `source` names them in messages. `repeated` may refuse an id that occurs twice with more.
 
     Half of a surrogate pair, which no UTF-8 file can hold, becomes a question mark.
     """
-    digest = hashlib.sha256()
-    with (
-        closing(RowsWriter(folder, IDS, np.uint8, 0)) as ids,
-        closing(RowsWriter(folder, TEXTS, np.uint8, 0)) as texts,
-    ):
-        for doc_id, text in _with_reports(documents, source):
-            if doc_id.split() != [doc_id] or "\0" in doc_id:
-                raise BadInput(
-                    f"{source}: a doc_id must be one word without white space, found {doc_id!r}"
-                )
-            name, content = doc_id.encode("utf-8", "replace"), text.encode("utf-8", "replace")
-            digest.update(b"%d %d\n" % (len(name), len(content)))
-            digest.update(name)
-            digest.update(content)
-            ids.append(np.frombuffer(name, dtype=np.uint8), [len(name)])
-            texts.append(np.frombuffer(content, dtype=np.uint8), [len(content)])
+    build_store(
+        folder, TEXTS, np.uint8, _checked(documents, source), _utf8, what=source, total=total
+    )
     written = Rows(folder, IDS, np.uint8, num_rows(folder, IDS))
     if not len(written):
         raise BadInput(f"{source} must hold at least one document, found none")
-    write_id_index(folder, written)
     if (twice := repeated_id(folder, written)) is not None:
+        if repeated is not None:
+            repeated(twice)
         raise BadInput(f"{source}: a doc_id may occur once, found {twice!r} twice")
+    digest = hashlib.sha256()
+    # Of what is written, so that a build which resumes ends with the same.
+    for name, text in zip(written, Rows(folder, TEXTS, np.uint8, len(written)), strict=True):
+        digest.update(b"%d %d\n" % (len(name), len(text)))
+        digest.update(name.data)
+        digest.update(text.data)
     (folder / HASH).write_text(digest.hexdigest()[:16], encoding="ascii")
     return DocumentStore(folder)
 
 
-def _with_reports(documents: Iterable[tuple[str, str]], source: str) -> Iterator[tuple[str, str]]:
-    """The same pairs, with a line on stderr every few seconds."""
-    last = time.monotonic()
-    for number, pair in enumerate(documents):
-        yield pair
-        if not number % 256 and time.monotonic() - last > SECONDS_BETWEEN_REPORTS:
-            last = time.monotonic()
-            print(f"{source}: {number + 1:,} documents read", file=sys.stderr, flush=True)
+def stored_documents(
+    key: str,
+    documents: Callable[[], Iterable[tuple[str, str]]],
+    *,
+    source: str,
+    repeated: Callable[[str], object] | None = None,
+) -> DocumentStore:
+    """The store of a source whose state `key` names, built on first use. Sources with the same
+    documents share one store. A killed build resumes when it is asked for again."""
+
+    def build(folder: Path) -> None:
+        store = write_document_store(folder, documents, source=source, repeated=repeated)
+        _keep(folder, store.content_hash)
+
+    for _ in range(2):
+        noted = cached_directory(SOURCES, key, build, resume=True)
+        store = cache_root() / STORES / (noted / HASH).read_text(encoding="ascii")
+        if store.is_dir():
+            return DocumentStore(store)
+        shutil.rmtree(noted, ignore_errors=True)  # someone emptied that part of the cache
+    raise BadInput(f"{store} disappears while it is built; is another process clearing the cache?")
+
+
+def _keep(folder: Path, content_hash: str) -> None:
+    """Moves the store to where its hash says, and leaves the hash behind."""
+
+    def move(final: Path) -> None:
+        for path in list(folder.iterdir()):
+            path.rename(final / path.name)
+
+    cached_directory(STORES, content_hash, move)
+    for path in list(folder.iterdir()):  # the same texts were there already
+        path.unlink()
+    (folder / HASH).write_text(content_hash, encoding="ascii")
+
+
+def _checked(
+    documents: Callable[[], Iterable[tuple[str, str]]], source: str
+) -> Callable[[], Iterator[tuple[str, str]]]:
+    """The same pairs, each id one word."""
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        for doc_id, text in documents():
+            if doc_id.split() != [doc_id] or "\0" in doc_id:
+                raise BadInput(
+                    f"{source}: a doc_id must be one word without white space, found {doc_id!r}"
+                )
+            yield doc_id.encode("utf-8", "replace").decode(), text
+
+    return pairs
+
+
+def _utf8(texts: list[str]) -> tuple[NDArray[Any], list[int]]:
+    rows = [text.encode("utf-8", "replace") for text in texts]
+    return np.frombuffer(b"".join(rows), dtype=np.uint8), [*map(len, rows)]

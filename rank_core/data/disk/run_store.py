@@ -4,7 +4,7 @@ The 100 candidates of 367,000 training queries are 3 GB as Python dictionaries, 
 and 0.4 GB here, once per machine.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from rank_core.data.disk.document_store import DocumentStore
 from rank_core.data.trec import in_rank_order
-from rank_core.records import Run
 
 # Their bytes are in the content hash of a collection, so another layout would rename its cells.
 ROWS, SCORES, OFFSETS = "rows.npy", "scores.npy", "offsets.npy"
@@ -23,37 +22,40 @@ ROWS, SCORES, OFFSETS = "rows.npy", "scores.npy", "offsets.npy"
 class RunStore(Mapping[str, dict[str, float]]):
     """query_id -> {doc_id: score} in rank order, each dictionary made when it is asked for."""
 
-    def __init__(self, folder: Path, query_ids: tuple[str, ...], documents: DocumentStore) -> None:
-        self.folder, self.documents, self.query_ids = folder, documents, query_ids
+    def __init__(self, folder: Path, queries: DocumentStore, documents: DocumentStore) -> None:
+        self.folder, self.queries, self.documents = folder, queries, documents
 
-    def __reduce__(self) -> tuple[type["RunStore"], tuple[Path, tuple[str, ...], DocumentStore]]:
-        return RunStore, (self.folder, self.query_ids, self.documents)
-
-    @cached_property
-    def _number(self) -> dict[str, int]:
-        return {query_id: number for number, query_id in enumerate(self.query_ids)}
+    def __reduce__(self) -> tuple[type["RunStore"], tuple[Path, DocumentStore, DocumentStore]]:
+        return RunStore, (self.folder, self.queries, self.documents)
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int64]]:
         rows, scores, offsets = (_map_array(self.folder / name) for name in (ROWS, SCORES, OFFSETS))
         return rows, scores, offsets
 
-    def __getitem__(self, query_id: str) -> dict[str, float]:
-        rows, scores, offsets = self._arrays
-        number = self._number[query_id]
-        part = slice(offsets[number], offsets[number + 1])
-        return dict(zip(self.documents.ids_of(rows[part]), scores[part].tolist(), strict=True))
+    def _part(self, query_id: str) -> slice:
+        number, offsets = self.queries.row(query_id), self._arrays[2]
+        return slice(int(offsets[number]), int(offsets[number + 1]))
+
+    def rows_of(self, query_id: str) -> NDArray[np.int32]:
+        """The rows of a query's candidates among the documents, best first."""
+        return self._arrays[0][self._part(query_id)]
 
     def num_ranked(self, query_id: str) -> int:
         """Number of candidates of a query."""
-        number, offsets = self._number[query_id], self._arrays[2]
-        return int(offsets[number + 1] - offsets[number])
+        part = self._part(query_id)
+        return part.stop - part.start
+
+    def __getitem__(self, query_id: str) -> dict[str, float]:
+        rows, scores, _ = self._arrays
+        part = self._part(query_id)
+        return dict(zip(self.documents.ids_of(rows[part]), scores[part].tolist(), strict=True))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.query_ids)
+        return iter(self.queries)
 
     def __len__(self) -> int:
-        return len(self.query_ids)
+        return len(self.queries)
 
 
 def num_ranked(run: Mapping[str, Mapping[str, float]], query_id: str) -> int:
@@ -63,23 +65,28 @@ def num_ranked(run: Mapping[str, Mapping[str, float]], query_id: str) -> int:
     return len(run.get(query_id, ()))
 
 
-def write_run_store(folder: Path, run: Run, query_ids: list[str], documents: DocumentStore) -> None:
-    """Write the candidates of each query, best first; a query that `run` lacks gets none.
+def write_run_store(
+    folder: Path,
+    run: Iterable[tuple[str, Mapping[str, float]]],
+    query_ids: Iterable[str],
+    documents: DocumentStore,
+) -> None:
+    """Writes the candidates of each query, best first; a query that `run` lacks gets none.
 
-    Every candidate must be one of the documents.
+    Every candidate must be one of the documents. Memory holds 12 bytes a candidate.
     """
-    rows: list[NDArray[np.int32]] = [np.zeros(0, dtype=np.int32)]
-    scores: list[NDArray[np.float64]] = [np.zeros(0, dtype=np.float64)]
-    offsets = [0]
-    for query_id in query_ids:
-        ranked = in_rank_order(run.get(query_id, {}))
-        rows.append(documents.rows(list(ranked)).astype(np.int32))
-        scores.append(np.array(list(ranked.values()), dtype=np.float64))
-        offsets.append(offsets[-1] + len(ranked))
+    found = {}
+    for query_id, scored in run:
+        ranked = in_rank_order(scored)
+        rows = documents.rows(list(ranked)).astype(np.int32)
+        found[query_id] = rows, np.array(list(ranked.values()), dtype=np.float64)
+    none = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float64)
+    lists = [found.get(query_id, none) for query_id in query_ids]
     folder.mkdir()
-    np.save(folder / ROWS, np.concatenate(rows))
-    np.save(folder / SCORES, np.concatenate(scores))
-    np.save(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
+    np.save(folder / ROWS, np.concatenate([none[0], *(rows for rows, _ in lists)]))
+    np.save(folder / SCORES, np.concatenate([none[1], *(scores for _, scores in lists)]))
+    ends = np.cumsum([0, *(len(rows) for rows, _ in lists)], dtype=np.int64)
+    np.save(folder / OFFSETS, ends)
 
 
 def _map_array(path: Path) -> NDArray[Any]:

@@ -9,21 +9,16 @@ import dataclasses
 import hashlib
 import json
 import re
-import shutil
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from rank_core import first_stage
-from rank_core.cache import cache_root, cached_directory
-from rank_core.data.disk.document_store import (
-    HASH,
-    STORE_VERSION,
-    DocumentStore,
-    write_document_store,
-)
-from rank_core.data.disk.run_store import RunStore
+from rank_core.cache import cached_directory
+from rank_core.data.disk.document_store import HASH, DocumentStore, stored_documents
+from rank_core.data.disk.split_store import QUERIES, open_split
 from rank_core.data.folder import SPLITS
 from rank_core.data.folds import FoldSplits, huston_croft, read_fold_file, rotate, round_robin
 from rank_core.data.ir_datasets.files import state_key
@@ -37,14 +32,12 @@ from rank_core.data.ir_datasets.splits import (
     run_file,
 )
 from rank_core.data.named import NAMED, POOL, Part, Recipe
-from rank_core.data.trec import read_qrels, read_queries
 from rank_core.errors import BadInput
-from rank_core.records import Collection, Run, Split
+from rank_core.records import Collection, Split
 
 PREFIX = "ir:"
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 _FOLD = re.compile(r"(?P<name>[\w-]+)(?:/(?P<fold>fold\d+)|@(?P<file>.+#.+))")
-STORES, SOURCES = f"documents-{STORE_VERSION}", "document-sources"
 
 
 class Splits(dict[str, Split]):
@@ -99,11 +92,8 @@ def load_recipe(name: str, recipe: Recipe, *, fold: str = "") -> Collection:
     opened = _open(folder, shared.folder if shared else folder / OWN_DOCUMENTS)
     if recipe.is_pool:
         return _of_fold(name, recipe, opened, fold or "fold1")
-    splits = {
-        split: _trainable(of_split, opened.absent[split]) if split == "train" else of_split
-        for split, of_split in opened.splits.items()
-    }
-    return Collection(name, opened.content_hash, opened.documents, Splits(name, splits))
+    splits = Splits(name, opened.splits)
+    return Collection(name, opened.content_hash, opened.documents, splits)
 
 
 def _key(name: str, recipe: Recipe) -> str:
@@ -133,12 +123,11 @@ def _key(name: str, recipe: Recipe) -> str:
 def _open(folder: Path, documents_folder: Path) -> _Opened:
     documents = DocumentStore(documents_folder)
     splits, absent = {}, {}
-    for part in sorted(path for path in folder.iterdir() if (path / "queries.tsv").exists()):
-        queries = read_queries(part / "queries.tsv")
-        candidates = RunStore(part / "candidates", tuple(queries), documents)
-        # A mapping like any run, whose dictionaries are made when they are asked for.
-        splits[part.name] = Split(queries, read_qrels(part / "qrels.trec"), cast(Run, candidates))
+    for part in sorted(path for path in folder.iterdir() if (path / QUERIES).exists()):
         absent[part.name] = frozenset((part / ABSENT).read_text(encoding="utf-8").split())
+        # Training could not read them; without them a measure would be another one.
+        without = absent[part.name] if part.name == "train" else frozenset()
+        splits[part.name] = open_split(part, documents, without)
     order = [name for name in ("train", "dev", "test", POOL) if name in splits]
     content_hash = (folder / HASH).read_text(encoding="ascii")
     return _Opened(documents, {name: splits[name] for name in order}, absent, content_hash)
@@ -226,33 +215,11 @@ def open_documents(source: IrSource) -> DocumentStore:
     """All documents of a dataset."""
     source.require("docs")
     states = source.states("docs")
-    key = state_key([source.documents_id], states)
 
-    def build(folder: Path) -> None:
-        store = write_document_store(folder, source.documents(), source=source.documents_id)
+    def documents() -> Iterator[tuple[str, str]]:
+        yield from source.documents()
         source.require_unchanged(states, "docs")
-        number, name = len(store), store.content_hash
-        _keep(folder, name)
-        line = f"documents of {source.documents_id} stored: {number:,}, content {name}"
-        print(line, file=sys.stderr, flush=True)
+        print(f"documents of {source.documents_id} read", file=sys.stderr, flush=True)
 
-    for _ in range(2):
-        noted = cached_directory(SOURCES, key, build)
-        store = cache_root() / STORES / (noted / HASH).read_text(encoding="ascii")
-        if store.is_dir():
-            return DocumentStore(store)
-        shutil.rmtree(noted, ignore_errors=True)  # someone emptied that part of the cache
-    raise BadInput(f"{store} disappears while it is built; is another process clearing the cache?")
-
-
-def _keep(folder: Path, content_hash: str) -> None:
-    """Move the store to where its hash says, and leave the hash behind."""
-
-    def move(final: Path) -> None:
-        for path in list(folder.iterdir()):
-            path.rename(final / path.name)
-
-    cached_directory(STORES, content_hash, move)
-    for path in list(folder.iterdir()):  # the same texts were there already
-        path.unlink()
-    (folder / HASH).write_text(content_hash, encoding="ascii")
+    key = state_key([source.documents_id], states)
+    return stored_documents(key, documents, source=source.documents_id)

@@ -16,6 +16,7 @@ import numpy as np
 from rank_core import first_stage
 from rank_core.data.disk.document_store import DocumentStore, write_document_store
 from rank_core.data.disk.run_store import write_run_store
+from rank_core.data.disk.split_store import CANDIDATES, write_judged_queries
 from rank_core.data.ir_datasets.source import IrSource
 from rank_core.data.named import Part, Recipe
 from rank_core.data.trec import read_run, write_lines, write_qrels, write_queries
@@ -63,9 +64,11 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
         write_lines(folder / split / ABSENT, absent)
         if absent:
             _say(f"{name}, {split}: {len(absent)} relevant documents are not in the collection")
-        write_run_store(folder / split / "candidates", runs[split], list(queries), documents)
+        write_run_store(folder / split / CANDIDATES, runs[split].items(), queries, documents)
     content_hash = _content_hash(folder, list(recipe.splits), documents)
     (folder / HASH).write_text(content_hash, encoding="ascii")
+    for split, (queries, qrels) in judged.items():
+        write_judged_queries(folder / split, queries, qrels)
 
 
 def _judged(name: str, split: str, parts: tuple[Part, ...]) -> _Judged:
@@ -158,7 +161,9 @@ def _ranked_documents(
     wanted = {doc_id for run in runs.values() for ranked in run.values() for doc_id in ranked}
     wanted |= {doc_id for of_split in judged.values() for doc_id in _relevant(of_split.qrels)}
     folder.mkdir()
-    store = write_document_store(folder, source.some_documents(wanted), source=source.documents_id)
+    store = write_document_store(
+        folder, lambda: source.some_documents(wanted), source=source.documents_id
+    )
     source.require_unchanged(states, "docs")
     return store
 

@@ -108,7 +108,7 @@ def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
     (folder / _DOCUMENTS).mkdir()
     store = write_document_store(
         folder / _DOCUMENTS,
-        _documents(plans, pool, collection.documents, settings, spans),
+        lambda: _documents(plans, pool, collection.documents, settings, spans),
         source=f"{settings.name} of {collection.name}",
     )
     write_lines(folder / _SPANS, (json.dumps(span) for span in spans))

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rank_core import progress
 from rank_core.cache import cache_root
-from rank_core.chunking import token_store
 from rank_core.chunking.token_store import TokenStore, open_token_store, tokenizer_hash
-from rank_core.data.disk import rows
+from rank_core.data.disk import build, rows
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.tiny import train_tokenizer
 from rank_core.errors import BadInput
@@ -51,7 +51,7 @@ class Lengths:
 # Says what it does; without checkpoints it waits, with checkpoints it dies in its third batch.
 OPENER = """
 import os, signal, sys, time
-from rank_core.chunking import token_store
+from rank_core.data.disk import build
 from rank_core.chunking.token_store import open_token_store
 number, die = int(sys.argv[1]), len(sys.argv) > 2
 class Loud(Lengths):
@@ -62,7 +62,7 @@ class Loud(Lengths):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__call__(texts, **settings)
 if die:
-    token_store.SECONDS_BETWEEN_CHECKPOINTS = -1
+    build.SECONDS_BETWEEN_CHECKPOINTS = -1
 documents = {f"d{i}": "one three " * (i % 9) for i in range(number)}
 store = open_token_store(documents, content_hash="x", tokenizer=Loud())
 print(len(store), int(store.lengths().sum()), store["d3"].tolist())
@@ -266,7 +266,7 @@ def built_anew(documents, tmp_path_factory, monkeypatch):
 
 
 def spoil_nothing(folder):
-    assert len(token_store.open_token_files(folder).tokens) == 1024
+    assert len(build.open_store_files(folder, "tokens").rows) == 1024
 
 
 def append_half_a_batch(folder):
@@ -327,7 +327,7 @@ def test_a_build_killed_after_its_last_checkpoint_tokenises_nothing_again(monkey
 
     documents, tokenizer = words_of(700), Lengths()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(token_store, "write_id_index", killed_here)
+        patch.setattr(build, "write_id_index", killed_here)
         open_token_store(documents, content_hash="x", tokenizer=tokenizer)
     store = open_token_store(documents, content_hash="x", tokenizer=tokenizer)
     assert len(tokenizer.texts) == 700 and store["d5"].tolist() == [3, 5] * 5
@@ -360,7 +360,7 @@ def test_documents_are_read_in_one_pass_without_looking_any_up():
 
 
 def test_few_characters_are_tokenised_at_once_however_long_the_documents(monkeypatch):
-    monkeypatch.setattr(token_store, "CHARACTERS_AT_ONCE", 100)
+    monkeypatch.setattr(build, "CHARACTERS_AT_ONCE", 100)
     sizes = []
 
     class Watched(Lengths):
@@ -385,13 +385,11 @@ def test_few_characters_are_tokenised_at_once_however_long_the_documents(monkeyp
 def test_a_long_build_says_how_far_it_is_and_a_short_one_nothing(monkeypatch, capsys):
     open_token_store(words_of(600), content_hash="short", tokenizer=Lengths())
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(token_store, "SECONDS_BEFORE_REPORTS", -1)
-    monkeypatch.setattr(token_store, "SECONDS_BETWEEN_REPORTS", -1)
+    monkeypatch.setattr(progress, "FILE_SECONDS", -1)
     open_token_store(words_of(600), content_hash="long", tokenizer=Lengths())
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3 and lines[0].startswith("token store: 512 of 600 documents, ")
-    assert "documents/s, 0 min 0 s left" in lines[0]
-    assert lines[2].startswith("token store: 600 documents done after 0 s")
+    assert lines[0].startswith("token store: documents: 1 of 600, ")
+    assert lines[-1].startswith("token store: documents: done after 0 s")
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "ids.offsets", "id_hashes.uint64"])

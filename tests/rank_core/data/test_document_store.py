@@ -7,16 +7,26 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from rank_core.data.disk.document_store import DocumentStore, write_document_store
+from rank_core.data.disk import build, document_store
+from rank_core.data.disk.document_store import (
+    DocumentStore,
+    stored_documents,
+    write_document_store,
+)
 from rank_core.data.disk.run_store import RunStore, write_run_store
 from rank_core.errors import BadInput
 
 TEXTS = {"d1": "one", "d10": "", "b": "zwei ü\n", "é7": "drei\tvier"}
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def store(tmp_path):
-    return write_document_store(tmp_path, TEXTS.items(), source="four texts")
+    return write_document_store(tmp_path, TEXTS.items, source="four texts")
 
 
 def test_it_is_a_mapping_in_the_order_of_the_source(store):
@@ -50,7 +60,7 @@ def test_the_hash_names_ids_and_texts(tmp_path):
     for number, texts in enumerate([*variants, TEXTS]):
         (tmp_path / str(number)).mkdir()
         hashes.append(
-            write_document_store(tmp_path / str(number), texts.items(), source="x").content_hash
+            write_document_store(tmp_path / str(number), texts.items, source="x").content_hash
         )
     assert len(set(hashes)) == 4
     assert hashes[-1] == hashes[0]
@@ -66,11 +76,42 @@ def test_the_hash_names_ids_and_texts(tmp_path):
 )
 def test_documents_that_cannot_be_looked_up_are_refused(tmp_path, pairs, message):
     with pytest.raises(BadInput, match=message):
-        write_document_store(tmp_path, pairs, source="x")
+        write_document_store(tmp_path, lambda: pairs, source="x")
+
+
+def test_a_killed_build_resumes_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
+    pairs = [(f"d{n}", "amber " * (n % 7)) for n in range(2000)]
+    monkeypatch.setattr(build, "SECONDS_BETWEEN_CHECKPOINTS", -1)
+    seen = []
+
+    def dying():
+        for pair in pairs[:1500]:
+            seen.append(pair)
+            yield pair
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stored_documents("key", dying, source="x")
+    encoded = []
+
+    def counted(texts):
+        encoded.extend(texts)
+        return utf8(texts)
+
+    utf8 = document_store._utf8
+    monkeypatch.setattr(document_store, "_utf8", counted)
+    resumed = stored_documents("key", lambda: pairs, source="x")
+    assert len(encoded) == 2000 - 1024, "two batches were whole"
+    straight = tmp_path / "straight"
+    straight.mkdir()
+    write_document_store(straight, lambda: pairs, source="x")
+    for path in straight.iterdir():
+        assert path.read_bytes() == (resumed.folder / path.name).read_bytes(), path.name
+    assert stored_documents("key", dying, source="x").folder == resumed.folder, "nothing is read"
 
 
 def test_half_of_a_surrogate_pair_becomes_a_question_mark(tmp_path):
-    assert write_document_store(tmp_path, [("a", "x\ud800y")], source="x")["a"] == "x?y"
+    assert write_document_store(tmp_path, lambda: [("a", "x\ud800y")], source="x")["a"] == "x?y"
 
 
 def test_all_documents_are_read_in_one_pass_without_a_look_up(store, monkeypatch):
@@ -80,8 +121,8 @@ def test_all_documents_are_read_in_one_pass_without_a_look_up(store, monkeypatch
 
 @pytest.fixture
 def numbered(tmp_path):
-    pairs = ((f"doc-{n * 7919 % 5003}", f"text {n * 7919 % 5003}") for n in range(5003))
-    return write_document_store(tmp_path, pairs, source="numbered")
+    pairs = [(f"doc-{n * 7919 % 5003}", f"text {n * 7919 % 5003}") for n in range(5003)]
+    return write_document_store(tmp_path, lambda: pairs, source="numbered")
 
 
 def wrong_lookups(store, seed, count):
@@ -111,8 +152,11 @@ def test_lookups_of_a_store_shared_by_threads_are_right(numbered):
 
 def test_a_run_reads_back_in_rank_order_with_its_scores(store, tmp_path):
     run = {"q2": {"b": 0.1, "d1": 2.5, "é7": 2.5}, "elsewhere": {"b": 1.0}}
-    write_run_store(tmp_path / "run", run, ["q1", "q2"], store)
-    read = RunStore(tmp_path / "run", ("q1", "q2"), store)
+    (tmp_path / "queries").mkdir()
+    texts = {"q1": "one", "q2": "two"}
+    queries = write_document_store(tmp_path / "queries", texts.items, source="queries")
+    write_run_store(tmp_path / "run", run.items(), queries, store)
+    read = RunStore(tmp_path / "run", queries, store)
     assert dict(read) == {"q1": {}, "q2": {"d1": 2.5, "é7": 2.5, "b": 0.1}}
     assert list(read["q2"]) == ["d1", "é7", "b"]
     assert dict(pickle.loads(pickle.dumps(read))) == dict(read)

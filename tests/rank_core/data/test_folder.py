@@ -2,10 +2,14 @@
 
 import gzip
 import json
+import pickle
 import re
+import tracemalloc
 
 import pytest
 
+from rank_core.data import folder as module
+from rank_core.data.disk import build
 from rank_core.data.folder import load_folder
 from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
@@ -157,6 +161,36 @@ def test_bad_content_is_refused_with_its_file_and_line(folder, name, content, me
     with pytest.raises(BadInput, match=re.escape(message)) as caught:
         load_folder(folder)
     assert str(folder / name) in str(caught.value)
+
+
+def test_the_files_are_read_once_and_then_mapped(folder, monkeypatch):
+    first = load_folder(folder)
+    module._load.cache_clear()  # as another process
+    monkeypatch.setattr(module, "read_lines", None)
+    monkeypatch.setattr(module, "iter_run", None)
+    monkeypatch.setattr(module, "open_content", None)
+    again = load_folder(folder)
+    assert again == first and again is not first
+    assert list(again.splits["dev"].candidates["v1"].items()) == list(
+        first.splits["dev"].candidates["v1"].items()
+    )
+    assert pickle.loads(pickle.dumps(again)) == first
+
+
+def test_memory_holds_a_part_of_the_documents(folder, monkeypatch):
+    monkeypatch.setattr(build, "CHARACTERS_AT_ONCE", 1 << 16)
+    text = "cats " * 800
+    lines = (json.dumps({"doc_id": f"d{i}", "text": f"{text}{i}"}) for i in range(2500))
+    (folder / "docs.jsonl").write_text("\n".join(lines))
+    for split in SPLITS:
+        (folder / split / "x.run").write_text(f"{split[0].replace('d', 'v')}1 Q0 d1 1 1 t\n")
+    (folder / "test" / "x.run").write_text("e1 Q0 d1 1 1 t\n")
+    tracemalloc.start()
+    collection = load_folder(folder)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(collection.documents) == 2500 and collection.documents["d7"] == f"{text}7"
+    assert peak < 6_000_000 < (folder / "docs.jsonl").stat().st_size
 
 
 def test_everything_that_is_missing_is_named_in_one_error(folder):

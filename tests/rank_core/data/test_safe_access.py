@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rank_core.data.ir_datasets.collection import STORES
+from rank_core.data.disk.document_store import STORES
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
 from tests.rank_core.data import real_formats
@@ -68,7 +68,7 @@ def test_processes_at_once_build_once_and_look_up_8000_documents_rightly(written
     assert len(set(found)) == 1
     assert len(list((own_cache / STORES).glob("*/texts.bin"))) == 1
     # Train, dev and test have ranked lists, so what the one build says is the only line of all.
-    assert capfd.readouterr().err.count("documents of msmarco-document stored") == 1
+    assert capfd.readouterr().err.count("documents of msmarco-document read") == 1
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work
 from rank_core.ranking.rerank import rerank, within_memory
 from rank_core.ranking.scorer import Scorer
+from rank_core.training.examples import training_queries
 from rank_core.training.micro_batch import is_checkpointing
 from rank_core.training.train import Streams, initial_state, train
-from rank_core.trial.fold_model import _examples
 
 HOLDS = 1000  # encoder tokens; a row of the small collection has up to some 600
 STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
@@ -30,7 +30,7 @@ def parts(small_trial):
         model.failures = 0
         if holds:
             limit_memory(model, holds)
-        return model, scorer, _examples(config, scorer), config.training
+        return model, scorer, training_queries(inputs, config), config.training
 
     return build
 

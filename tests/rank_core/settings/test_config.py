@@ -188,13 +188,6 @@ def test_what_is_read_of_a_document_is_a_share_of_its_chunks():
     assert Training(unit="passage").share_read(11) == pytest.approx(2 / 11)
 
 
-def test_what_decides_over_the_training_queries_is_told_apart_from_the_rest():
-    assert Training(num_epochs=3, margin=2.0).sampling == Training()
-    for name in ("labels", "depth", "negatives_below", "negatives_from", "teacher"):
-        value = OTHER[f"training.{name}"]
-        assert Training(**{name: value}).sampling == Training(**{name: value}) != Training()
-
-
 @pytest.mark.parametrize(
     "same",
     [

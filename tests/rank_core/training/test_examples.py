@@ -1,23 +1,28 @@
 """Training pairs: who is drawn, what of a document is read, and that a draw depends on its own
 seed, epoch and names alone."""
 
+import tracemalloc
 from collections import Counter
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
 from rank_core.chunking.batches import PairEncoder
+from rank_core.chunking.token_store import open_token_store
 from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
-from rank_core.records import Split
+from rank_core.records import Collection, Split
 from rank_core.settings.config import Chunking, Training
 from rank_core.training.examples import (
     TrainingGroup,
+    TrainingQueries,
     TrainingQuery,
     TrainingReader,
     training_groups,
-    training_queries,
+    write_training_rows,
 )
 
 SPLIT = Split(
@@ -36,7 +41,43 @@ SPLIT = Split(
         "only-zero": {"a": 1.0, "b": 0.5},
     },
 )
+DOC_IDS = ("a", "b", "c", "d", "far", "spam", "y", "z")
 TOKENS = {query_id: np.arange(3, dtype=np.int32) for query_id in SPLIT.queries}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RANKSWEEP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+class OneToken:
+    """A tokenizer that gives every text one token."""
+
+    @property
+    def backend_tokenizer(self):
+        return self
+
+    def to_str(self):
+        return '{"truncation": null, "padding": null}'
+
+    def get_vocab(self):
+        return {"word": 1}
+
+    def __call__(self, texts, **settings):
+        return {"input_ids": [[1] for _ in texts]}
+
+
+def training_queries(split, tokens, depth, training=None, doc_ids=DOC_IDS):
+    """The rows of a split, written and opened again."""
+    documents = dict.fromkeys(doc_ids, "")
+    store = open_token_store(documents, content_hash=" ".join(doc_ids), tokenizer=OneToken())
+    collection = Collection("made", "x", documents, {"train": split})
+    with TemporaryDirectory() as folder:
+        training = training or Training()
+        write_training_rows(Path(folder), collection, store, training.depth or depth, training)
+        return list(TrainingQueries(Path(folder), store, tokens, 32))
 
 
 def many(num_queries=30):
@@ -48,7 +89,16 @@ def many(num_queries=30):
         candidates={q: {f"{q}-{i}": 10.0 - i for i in range(10)} for q in query_ids},
     )
     tokens = {q: np.asarray([i], dtype=np.int32) for i, q in enumerate(query_ids)}
-    return training_queries(split, tokens, depth=100)
+    names = [
+        name
+        for of_query in (*split.qrels.values(), *split.candidates.values())
+        for name in of_query
+    ]
+    return training_queries(split, tokens, depth=100, doc_ids=tuple(names))
+
+
+def negatives_of(query):
+    return tuple(map(tuple, query.negatives))
 
 
 def drawn(queries, number, order_seed=1, negatives_seed=2):
@@ -59,16 +109,18 @@ def drawn(queries, number, order_seed=1, negatives_seed=2):
 def test_a_query_needs_a_relevant_document_and_a_candidate_that_is_not():
     usable = {q.query_id: q for q in training_queries(SPLIT, TOKENS, depth=100)}
     assert set(usable) == {"both", "graded"}
-    assert usable["both"].positives == ("a", "far"), "also when the first stage missed it"
-    assert usable["both"].negatives == (("b", "c", "d"),), "unjudged candidates are not relevant"
-    assert usable["graded"].positives == ("a", "b")
-    assert usable["graded"].negatives == (("spam", "c"),)
-    assert usable["graded"].grades == (2, 1)
+    assert tuple(usable["both"].positives) == ("a", "far"), "also when the first stage missed it"
+    assert negatives_of(usable["both"]) == (("b", "c", "d"),), (
+        "unjudged candidates are not relevant"
+    )
+    assert tuple(usable["graded"].positives) == ("a", "b")
+    assert negatives_of(usable["graded"]) == (("spam", "c"),)
+    assert usable["graded"].grades == [2, 1]
 
 
 def test_negatives_come_from_the_first_candidates():
     [query, _] = training_queries(SPLIT, TOKENS, depth=2)
-    assert query.negatives == (("b",),)
+    assert negatives_of(query) == (("b",),)
 
 
 def test_training_without_a_usable_query_is_refused():
@@ -132,21 +184,21 @@ def usable(**settings):
 def test_the_first_candidate_may_stand_for_a_judgment():
     by_rank = usable(labels="first-stage")
     assert set(by_rank) == {"both", "graded", "no-negative", "only-zero"}
-    assert by_rank["graded"].positives == ("b",) and by_rank["graded"].grades == (1,)
-    assert by_rank["graded"].negatives == (("spam", "c", "a"),), "judgments are not looked at"
-    assert by_rank["only-zero"].positives == ("a",), "nor that it was judged not relevant"
+    assert tuple(by_rank["graded"].positives) == ("b",) and by_rank["graded"].grades == [1]
+    assert negatives_of(by_rank["graded"]) == (("spam", "c", "a"),), "judgments are not looked at"
+    assert tuple(by_rank["only-zero"].positives) == ("a",), "nor that it was judged not relevant"
 
 
 def test_candidates_at_the_top_may_be_no_negatives():
     below = usable(labels="first-stage", negatives_below=2)
-    assert below["both"].negatives == (("c", "d"),) and below["both"].positives == ("a",)
+    assert negatives_of(below["both"]) == (("c", "d"),) and tuple(below["both"].positives) == ("a",)
     assert set(below) == {"both", "graded"}, "two candidates leave nothing below rank 2"
-    assert usable(negatives_below=1, depth=3)["both"].negatives == (("b", "c"),)
+    assert negatives_of(usable(negatives_below=1, depth=3)["both"]) == (("b", "c"),)
 
 
 def test_training_may_look_deeper_or_less_deep_than_the_evaluation():
     deep = training_queries(SPLIT, TOKENS, 2, Training(depth=4))
-    assert {query.query_id: query.negatives for query in deep}["both"] == (("b", "c", "d"),)
+    assert {query.query_id: negatives_of(query) for query in deep}["both"] == (("b", "c", "d"),)
 
 
 @pytest.fixture
@@ -161,7 +213,7 @@ def runs(tmp_path):
 def test_every_epoch_may_have_candidates_of_its_own(runs):
     queries = usable(negatives_from=runs)
     assert set(queries) == {"both"}, "graded has no negative in the second list"
-    assert queries["both"].negatives == (("c",), ("z", "y"))
+    assert negatives_of(queries["both"]) == (("c",), ("z", "y"))
     groups = training_groups(
         [queries["both"]] * 2, 2, order_seed=1, negatives_seed=2, epoch_groups=3
     )
@@ -181,7 +233,8 @@ def test_a_teacher_limits_the_documents_to_those_that_it_has_scored(tmp_path):
     scores = {"both": {"a": 9.0, "c": 4.0, "d": 1.5}, "graded": {"a": 1.0}}
     write_run(path, scores, "teacher")
     [query] = usable(loss="margin-mse", teacher=str(path)).values()
-    assert (query.query_id, query.positives, query.negatives) == ("both", ("a",), (("c", "d"),))
+    assert (query.query_id, *query.positives) == ("both", "a")
+    assert negatives_of(query) == (("c", "d"),)
     [group] = islice(training_groups([query], 2, order_seed=1, negatives_seed=2), 1)
     assert group.teacher == tuple(scores["both"][doc_id] for doc_id in group.documents)
     write_run(path, {"elsewhere": {"a": 1.0}}, "teacher")
@@ -286,3 +339,30 @@ def test_the_draw_of_a_group_does_not_depend_on_the_batch_order(backbone):
         }
 
     assert drawn(1) == drawn(2)
+
+
+def test_a_list_of_another_collection_is_refused_by_name(tmp_path):
+    write_run(tmp_path / "other.run", {"both": {"elsewhere": 1.0}}, "t")
+    with pytest.raises(BadInput, match="'elsewhere' of query 'both' is none of them"):
+        usable(negatives_from=(str(tmp_path / "other.run"),))
+
+
+def test_opening_the_queries_costs_as_much_for_many_as_for_few(tmp_path):
+    sizes = {}
+    for number in (20, 4000):
+        queries = {f"q{i}": "x" for i in range(number)}
+        split = Split(queries, {q: {"a": 1} for q in queries}, {q: {"b": 1.0} for q in queries})
+        store = open_token_store(dict.fromkeys("ab", ""), content_hash="ab", tokenizer=OneToken())
+        tokens = dict.fromkeys(queries, np.zeros(1, np.int32))
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        made = Collection("made", "x", {}, {"train": split})
+        write_training_rows(folder, made, store, 10, Training())
+        tracemalloc.start()
+        opened = TrainingQueries(folder, store, tokens, 32)
+        assert len(opened) == number and opened[-1].query_id == max(queries)
+        groups = training_groups(opened[:8], 1, order_seed=1, negatives_seed=1)
+        assert {group.documents for group in islice(groups, 20)} == {("a", "b")}
+        sizes[number] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert sizes[4000] < 1.5 * sizes[20] + 10_000

@@ -30,14 +30,7 @@ def start(small_trial):
         inputs = load_inputs(config.collection, config.model.backbone)
         model = build_model(config, inputs.backbone, init_seed=5)
         scorer = Scorer(config, inputs, model, None)
-        split = inputs.collection.splits["train"]
-        tokens = scorer.tokenize(split, sorted(split.queries))
-        return (
-            model,
-            scorer.pairs,
-            training_queries(split, tokens, 100, config.training),
-            config.training,
-        )
+        return model, scorer.pairs, training_queries(inputs, config), config.training
 
     return build
 

@@ -262,9 +262,10 @@ def test_a_model_never_trains_on_what_it_tests(config, tmp_path, monkeypatch):
     trained, scored, run = [], [], fold_model.Scorer.run
     groups = fold_model.training_queries
 
-    def queries_of(split, queries, *rest):
-        trained.append(set(queries))
-        return groups(split, queries, *rest)
+    def queries_of(inputs, config):
+        found = groups(inputs, config)
+        trained.append({query.query_id for query in found})
+        return found
 
     def spied(self, name, depth=0):
         found = run(self, name, depth)
