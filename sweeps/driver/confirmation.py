@@ -22,6 +22,7 @@ from sweeps.plan.search_options import SEARCHES
 from sweeps.report.load import FILES, Sweep, load_sweep
 from sweeps.report.search import left_after
 from sweeps.store.checksums import read_checked
+from sweeps.store.scores import pull_dataset
 from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import read_state
@@ -182,7 +183,10 @@ def _finished_sweep(store: Store) -> Sweep:
     """The first sweep; every seed of its baseline must have ended, one at least with scores."""
     if not store.is_local:
         store.folder.mkdir(parents=True, exist_ok=True)
-    missing = [name for name in FILES if not store.pull_file(name).is_file()]
+        pull_dataset(store)
+        for name in FILES:
+            store.pull_file(name)
+    missing = [name for name in FILES if not (store.folder / name).exists()]
     if missing:
         raise BadInput(
             f"--confirm needs a finished sweep, whose folder holds {', '.join(FILES)}; "

@@ -6,22 +6,23 @@ MLflow's grouped view averages only the runs it has loaded; the summary is the l
 
 import json
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from rank_core.files import atomic_write
 from sweeps.plan.plan import Plan
 from sweeps.plan.terminal import say
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import Report, write_report
-from sweeps.store.checksums import read_result
+from sweeps.store.checksums import SCORES, read_result
+from sweeps.store.scores import TEXTS, push_dataset, read_dataset, write_dataset
 from sweeps.store.storage_retry import patient_read
 from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import TrialTable, per_query_table
+from sweeps.store.trial_table import TrialTable
 from sweeps.tracking.names import metric_name
 from sweeps.tracking.summary import MeasureSummary, SummaryRow
 
@@ -46,15 +47,14 @@ def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None
         if damage := store.damage(name):
             say(f"warning: runs/{name} of another plan is damaged ({damage}): its values are lost")
             finished.discard(name)
-    table = per_query_table(store.folder, sorted(finished & launched))
-    with atomic_write(store.folder / "per_query.parquet") as unfinished:
-        table.to_parquet(unfinished, index=False, write_page_checksum=True)
+    write_dataset(store.folder, sorted(finished & launched))
     results = [read_result(store.folder / "runs" / name).facts for name in names]
     _note_versions(store.folder, results)
     say(_padding_text(results))
     store.pull_file(ACCESS_FILE)
     report = write_report(store.folder, uri=store.uri)
-    store.push("sweep.json", "qrels", "per_query.parquet", "report", ACCESS_FILE)
+    store.push("sweep.json", "qrels", "report", ACCESS_FILE)
+    push_dataset(store)
     return report
 
 
@@ -82,7 +82,6 @@ def summary_rows(report: Path) -> list[SummaryRow]:
     """The configurations with a finished seed, the primary measure first; `report` is the folder
     in the sweep's own, whose tables give costs and per-query values."""
     trials = pd.read_parquet(report.parent / "trials.parquet")
-    scores = pd.read_parquet(report.parent / "per_query.parquet")
     results = json.loads((report / "results.json").read_text(encoding="utf-8"))
     comparisons = {(one["system"], one["measure"]): one for one in results["comparisons"]}
     alpha = results["sweep"]["alpha"]
@@ -98,7 +97,7 @@ def summary_rows(report: Path) -> list[SummaryRow]:
             params=cell["settings"],
             tags={"seeds": f"{cell['seeds_used']}/{cell['seeds_launched']}"},
             costs=_costs(_of(cell, trials)),
-            per_query=_of(cell, scores),
+            per_query=partial(_scores, report.parent, _of(cell, trials)),
         )
         for cell in results["cells"]
         if cell["seeds_used"]
@@ -109,6 +108,16 @@ def _of(cell: Any, table: pd.DataFrame) -> pd.DataFrame:
     """The rows of a cell's reported seeds; the folder may hold trials of other commands, too."""
     seeds = [int(seed) for seed in cell["fates"]]
     return table[(table["cell"] == cell["cell"]) & table["seed"].isin(seeds)]
+
+
+def _scores(folder: Path, trials: pd.DataFrame) -> pd.DataFrame:
+    """The per-query values of a cell's reported seeds."""
+    used = trials[trials["status"].isin(USED)]
+    if (folder / SCORES).is_dir():
+        names = map("{}-seed{}".format, used["cell"], used["seed"])
+        return read_dataset(folder, list(names), "").astype(dict.fromkeys(TEXTS, str))
+    scores = pd.read_parquet(folder / SCORES)
+    return scores[scores["cell"].isin(used["cell"]) & scores["seed"].isin(used["seed"])]
 
 
 def _costs(trials: pd.DataFrame) -> dict[str, float]:

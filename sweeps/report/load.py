@@ -11,15 +11,15 @@ import pandas as pd
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot
 from sweeps.report.notation import TIE_POLICY
-from sweeps.store.checksums import REMEDY, damage
+from sweeps.store.checksums import REMEDY, SCORES, damage
+from sweeps.store.scores import SCORE_COLUMNS, as_categories, read_dataset
 from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
 from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import HISTORY
 
 FAILURES = "failures.parquet"  # of attempts; a sweep in which none failed has no such file
-FILES = ("sweep.json", "trials.parquet", "per_query.parquet")
+FILES = ("sweep.json", "trials.parquet", SCORES)
 TRIAL_COLUMNS = ("cell", "seed", "status")
-SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
 FAILURE_COLUMNS = "cell", "seed", "attempt", "time", "node", "kind", "reason", "again"
 _KINDS = {"seed": "iu", "value": "f", "attempt": "iu"}
 COUNTS = "Num"
@@ -91,7 +91,7 @@ class Sweep:
 def load_sweep(folder: Path) -> Sweep:
     """The sweep in `folder`, or a `BadInput` that names the file and the rule it breaks."""
     file = read_sweep_file(folder)
-    missing = [name for name in FILES if not (folder / name).is_file()]
+    missing = [name for name in FILES if not (folder / name).exists()]
     if missing:
         raise BadInput(
             f"a sweep's folder holds {', '.join(FILES)}; {folder} has no {', '.join(missing)}, "
@@ -99,11 +99,9 @@ def load_sweep(folder: Path) -> Sweep:
             f"{f': {file.command}' if file.command else ''}"
         )
     trials = _trials(folder / "trials.parquet", file)
-    table = _table(folder / "per_query.parquet", SCORE_COLUMNS, file.command)
     _check_trials(folder, trials)
-    scores = _scores(
-        folder / "per_query.parquet", table, trials, split=file.split, measures=file.measures
-    )
+    table = _score_table(folder, trials, file)
+    scores = _scores(folder / SCORES, table, trials, split=file.split, measures=file.measures)
     own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
     return Sweep(
         folder=folder,
@@ -132,7 +130,7 @@ def load_sweep(folder: Path) -> Sweep:
         trials=trials,
         failures=_failures(folder / FAILURES, trials, file.command),
         scores=scores,
-        dev_scores=_dev_scores(table, trials, file.primary),
+        dev_scores=_dev_scores(table, file.primary),
         collections={"": file.measures},
     )
 
@@ -165,9 +163,24 @@ def _is_here(trial: Path) -> bool:
     return trial.is_dir() and any(path.name != HISTORY for path in trial.iterdir())
 
 
+def _remedy(command: str) -> str:
+    return f"the sweep's command writes it again{f': {command}' if command else ''}"
+
+
+def _score_table(folder: Path, trials: pd.DataFrame, file: SweepFile) -> pd.DataFrame:
+    """The per-query scores of the used trials: of the dataset, or of version 0.1's one table."""
+    used = trials[trials["status"].isin(USED)]
+    if (folder / SCORES).is_dir():
+        names = map("{}-seed{}".format, used["cell"], used["seed"])
+        return read_dataset(folder, list(names), _remedy(file.command))
+    table = _table(folder / SCORES, SCORE_COLUMNS, file.command)
+    keys = pd.MultiIndex.from_frame(used[["cell", "seed"]])
+    return as_categories(table[pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(keys)])
+
+
 def _table(path: Path, required: tuple[str, ...], command: str) -> pd.DataFrame:
     """A table of the sweep, which `command` writes anew."""
-    remedy = f"the sweep's command writes it again{f': {command}' if command else ''}"
+    remedy = _remedy(command)
     content = path.read_bytes()
     try:
         table = pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
@@ -226,25 +239,21 @@ def _scores(
 ) -> pd.DataFrame:
     """The per-query scores of the used trials; every used trial must have every measure."""
     used = trials[trials["status"].isin(USED)]
-    if len(used) and split not in set(table["split"]):
-        found = ", ".join(sorted({str(one) for one in table["split"]})) or "no rows"
+    splits = table["split"].unique()
+    if len(used) and split not in splits:
+        found = ", ".join(sorted(map(str, splits))) or "no rows"
         raise BadInput(f"{path}: must hold the split {split!r}; found: {found}")
-    trial_keys = pd.MultiIndex.from_frame(used[["cell", "seed"]])
-    chosen = table[
-        (table["split"] == split)
-        & table["measure"].isin(measures)
-        & pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(trial_keys)
-    ]
-    strange = chosen[~chosen["value"].between(0, 1) & ~chosen["measure"].str.startswith(COUNTS)]
+    chosen = table[(table["split"] == split) & table["measure"].isin(measures)]
+    outside = chosen[~chosen["value"].between(0, 1)]
+    strange = outside[~outside["measure"].astype(str).str.startswith(COUNTS)]
     if len(strange):
         row = strange.iloc[0]
         raise BadInput(
             f"{path}: {row['measure']} must be from 0 to 1, got {row['value']} for {row['cell']} "
             f"seed {row['seed']}, query {row['query_id']}; the sweep's command writes it again"
         )
-    kinds = chosen[["cell", "seed", "measure"]].drop_duplicates()
-    present = set(kinds.itertuples(index=False, name=None))
-    for cell, seed in trial_keys:
+    present = set(chosen.groupby(["cell", "seed", "measure"], observed=True).size().index)
+    for cell, seed in zip(used["cell"], used["seed"], strict=True):
         for measure in measures:
             if (cell, seed, measure) not in present:
                 raise BadInput(
@@ -254,14 +263,9 @@ def _scores(
     return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
 
 
-def _dev_scores(table: pd.DataFrame, trials: pd.DataFrame, primary: str) -> pd.DataFrame:
+def _dev_scores(table: pd.DataFrame, primary: str) -> pd.DataFrame:
     """The development scores of the used trials: what a choice of a cell may look at."""
-    used = pd.MultiIndex.from_frame(trials.loc[trials["status"].isin(USED), ["cell", "seed"]])
-    chosen = table[
-        (table["split"] == "dev")
-        & (table["measure"] == primary)
-        & pd.MultiIndex.from_frame(table[["cell", "seed"]]).isin(used)
-    ]
+    chosen = table[(table["split"] == "dev") & (table["measure"] == primary)]
     return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from rank_core.errors import BadInput
 from sweeps.store.driver_lock import living_driver
+from sweeps.store.scores import pull_dataset
 from sweeps.store.storage_retry import answered
 from sweeps.store.sweep_file import FILE, no_sweep
 from sweeps.store.trial_events import EventLog
 from sweeps.store.trial_store import Store
 
-FILES = (FILE, "trials.parquet", "per_query.parquet", "failures.parquet", "test_access.jsonl")
-"""With the judgments and the event log all that a report is made of."""
+FILES = (FILE, "trials.parquet", "failures.parquet", "test_access.jsonl")
+"""With the per-query values, the judgments and the event log all that a report is made of."""
 
 
 @contextmanager
@@ -66,6 +67,7 @@ def _bring(store: Store, trials: bool) -> None:
         store.pull_file(name)
     if not (store.folder / FILE).exists():
         raise no_sweep(store.uri, store.collections())
+    pull_dataset(store)
     store.pull_folder("qrels")
     EventLog(store)
     if trials:

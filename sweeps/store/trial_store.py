@@ -304,7 +304,7 @@ class Store:
     def pull_file(self, name: str) -> Path:
         """A file of the sweep as a local path, which may not exist."""
         path = self.folder / name
-        if not self.is_local and self.fs.exists(f"{self.root}/{name}"):
+        if not self.is_local and self.fs.isfile(f"{self.root}/{name}"):
             self.fs.get_file(f"{self.root}/{name}", str(path))
         return path
 

@@ -18,7 +18,7 @@ from rank_core.files import atomic_write
 from rank_core.models import model_class
 from sweeps.plan.secrets import redact, redact_text
 from sweeps.plan.terminal import say
-from sweeps.store.checksums import COSTS, read_scores, read_whole_result
+from sweeps.store.checksums import COSTS, read_whole_result
 from sweeps.store.driver_lock import this_process
 from sweeps.store.failures import Failure
 from sweeps.store.storage_retry import patient_read, patiently
@@ -40,8 +40,6 @@ from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from sweeps.plan.plan import Plan, Trial
 
 TRIALS, FAILURES = "trials.parquet", "failures.parquet"
@@ -383,13 +381,6 @@ class TrialTable:
                 files=tuple(sorted(path.name for path in folder.iterdir())),
             ),
         ]
-
-
-def per_query_table(folder: Path, names: list[str]) -> "pd.DataFrame":
-    """The per-query values of finished trials, one below the other."""
-    import pandas as pd
-
-    return pd.concat([read_scores(folder / "runs" / name) for name in names], ignore_index=True)
 
 
 def _iso(time_ms: int) -> str:

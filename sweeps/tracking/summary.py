@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,8 @@ class SummaryRow:
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)  # means over seeds
-    per_query: "pd.DataFrame | None" = None  # the rows of per_query.parquet of all its seeds
+    per_query: "Callable[[], pd.DataFrame] | None" = None
+    """Reads its rows of `per_query.parquet`, those of all seeds."""
 
 
 def log_summary(
@@ -107,7 +108,7 @@ def _write(client: "MlflowClient", experiment_id: str, row: SummaryRow) -> None:
         tags=[RunTag(name, text) for name, text in _tags(row).items()],
     )
     if row.per_query is not None:
-        put_query_table(client, run.info.run_id, row.per_query)
+        put_query_table(client, run.info.run_id, row.per_query())
     if run.info.status != "FINISHED":
         client.set_terminated(run.info.run_id, "FINISHED")
 

@@ -21,7 +21,8 @@ def trial_folders(sweep):
 
 def test_both_engines_give_the_same_values_bit_for_bit(smoke, ray_smoke):
     ours, theirs = (
-        (sweep.folder / "per_query.parquet").read_bytes() for sweep in (smoke, ray_smoke)
+        (sweep.folder / "per_query.parquet" / "_checksums.json").read_bytes()
+        for sweep in (smoke, ray_smoke)
     )
     assert ours == theirs
     for mine, other in zip(trial_folders(smoke), trial_folders(ray_smoke), strict=True):
@@ -66,13 +67,13 @@ def test_the_same_command_again_launches_nothing_and_needs_no_ray(ray_smoke, run
     imports = [sys.executable, "-X", "importtime"][1:]
     script = str(ROOT / "sweeps" / "window_stride.py")
     copy = shutil.copytree(ray_smoke.storage, tmp_path / "results")
-    before = (copy / "window_stride/woods" / "per_query.parquet").read_bytes()
+    before = (copy / "window_stride/woods/per_query.parquet/_checksums.json").read_bytes()
     again = run_sweep(copy, "--smoke-test", program=[*imports, script])
     assert "nothing to launch" in again.text and "of which 6 are done already" in again.text
     modules = set(re.findall(r"\| +([\w.]+)$", again.text, re.MULTILINE))
     assert "torch" in modules
     assert modules.isdisjoint({"ray", "transformers.modeling_utils"})
-    assert (copy / "window_stride/woods" / "per_query.parquet").read_bytes() == before
+    assert (copy / "window_stride/woods/per_query.parquet/_checksums.json").read_bytes() == before
 
 
 FRESH = """

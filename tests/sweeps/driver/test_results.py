@@ -34,7 +34,7 @@ def test_a_row_per_configuration_says_what_the_report_says(tmp_path):
         row, seeds = rows[cell["cell"]], [int(seed) for seed in cell["fates"]]
         of_cell = trials[(trials["cell"] == cell["cell"]) & trials["seed"].isin(seeds)]
         assert row.costs["train_seconds"] == pytest.approx(of_cell["train_seconds"].mean())
-        table = query_table(row.per_query)
+        table = query_table(row.per_query())
         assert table["columns"][:2] == ["query_id", "nDCG@10"]
         assert statistics.mean(line[1] for line in table["data"]) == pytest.approx(found.mean)
         values = list(cell["measures"]["nDCG@10"]["per_seed"].values())

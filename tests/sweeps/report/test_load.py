@@ -12,6 +12,8 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
 from sweeps.report.load import load_sweep
+from sweeps.store.checksums import COSTS, seal
+from sweeps.store.scores import write_dataset
 from tests.sweeps.made_log import MadeLog
 
 FIVE = [
@@ -241,3 +243,20 @@ def test_only_scores_of_used_trials_on_the_reported_split_are_kept(tmp_path: Pat
     sweep = load_sweep(write_sweep(tmp_path, num_queries=5, fates=fates))
     assert set(sweep.scores["split"]) == {"test"}
     assert len(sweep.scores) == (5 * 3 - 1) * 5 * 2
+
+
+def as_dataset(folder: Path) -> Path:
+    """The sweep with its per-query values as a folder with a file per trial, as sweeps have them;
+    its own folder has them as version 0.1 had."""
+    table = pd.read_parquet(folder / "per_query.parquet")
+    names = []
+    for (cell, seed), rows in table.groupby(["cell", "seed"], sort=False):
+        names.append(f"{cell}-seed{seed}")
+        trial = folder / "runs" / names[-1]
+        trial.mkdir(parents=True)
+        rows.to_parquet(trial / "per_query.parquet", index=False)
+        costs = dict.fromkeys(COSTS, 1)
+        (trial / "result.json").write_text(json.dumps({"status": "done", **costs}))
+        seal(trial)
+    write_dataset(folder, sorted(names))
+    return folder

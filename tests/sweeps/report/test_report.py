@@ -109,6 +109,7 @@ def test_every_file_is_written_and_nothing_temporary_stays(healthy: Report) -> N
     assert sorted(path.name for path in healthy.folder.parent.iterdir()) == [
         "events.jsonl",
         "per_query.parquet",
+        "progress.jsonl",
         "report",
         "sweep.json",
         "test_access.jsonl",

@@ -70,6 +70,11 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path.relative_to(folder): path.read_bytes() for path in found}
 
 
+def damage_file(path: Path, damage: str) -> None:
+    """Of a dataset, its first file."""
+    DAMAGES[damage](min(path.glob("*.parquet")) if path.is_dir() else path)
+
+
 def first_trial(folder: Path) -> Path:
     return sorted(folder.glob("runs/*-seed1"))[0]
 
@@ -141,7 +146,7 @@ def test_a_damaged_trial_is_named_by_all_who_read_the_sweep(folder, refusal, cap
 def test_a_damaged_file_of_the_sweep_ends_in_one_message_or_does_no_harm(
     folder, refusal, file, damage
 ):
-    DAMAGES[damage](folder / file)
+    damage_file(folder / file, damage)
     before = contents(folder / "runs")
     for command in (*COMMANDS, ("status",), ("sync",), ("ui",)):
         message = refusal(command, folder)
@@ -164,7 +169,7 @@ def test_one_command_sets_aside_runs_again_and_restores_everything(folder, run_l
     for trial, (file, damage) in damaged.items():
         DAMAGES[damage](trial / file)
     for file, damage in zip(SWEEP_FILES, ("garbage", "empty", "truncated", "gone"), strict=True):
-        DAMAGES[damage](folder / file)
+        damage_file(folder / file, damage)
     broken = contents(folder / "runs")
     again = run_local(folder.parents[1], *WORDS)
     for trial, (file, _) in damaged.items():
@@ -181,8 +186,10 @@ def test_one_command_sets_aside_runs_again_and_restores_everything(folder, run_l
     after = contents(folder)
     whole = [path for path in before if path.parts[:2] == ("runs", trials[5].name)]
     assert len(whole) == len(TRIAL_FILES)
-    exact = [path for path in before if path.suffix == ".gz" or path.name == "per_query.parquet"]
-    assert len(exact) == 3 * 6 + 1
+    exact = [
+        path for path in before if path.suffix == ".gz" or "per_query.parquet" in path.parts[-2:]
+    ]
+    assert len(exact) == 3 * 6 + 6 + 1
     assert {path: after[path] for path in (*whole, *exact)} == {
         path: before[path] for path in (*whole, *exact)
     }
@@ -191,13 +198,23 @@ def test_one_command_sets_aside_runs_again_and_restores_everything(folder, run_l
 
 
 def test_edited_values_are_refused_also_where_no_checksum_tells(folder, refusal):
+    """In a folder of version 0.1, which has one table."""
     path = folder / "per_query.parquet"
     table = pd.read_parquet(path)
+    shutil.rmtree(path)
     table.loc[table["split"] == "test", "value"] *= 20
     table.to_parquet(path, index=False)
     assert "per_query.parquet: RR@10 must be from 0 to 1, got 5.0 for " in refusal(
         ("report",), folder
     )
+
+
+def test_a_table_of_the_dataset_that_lacks_a_query_is_named(folder, refusal):
+    file = sorted((folder / "per_query.parquet").glob("*.parquet"))[1]
+    table = pd.read_parquet(file)
+    table[table["query_id"] != table["query_id"].iloc[0]].to_parquet(file, index=False)
+    message = refusal(("report",), folder)
+    assert f"{file} was changed after the trial's end" in message
 
 
 def test_a_trial_of_version_01_is_read_without_checksums(folder, refusal, run_local):

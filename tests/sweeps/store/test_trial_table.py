@@ -10,7 +10,7 @@ import pytest
 from rank_core.errors import BadInput
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import COSTS, TrialTable, per_query_table
+from sweeps.store.trial_table import COSTS, TrialTable
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 
@@ -147,17 +147,6 @@ def test_another_machine_goes_on_with_a_remote_store(plan_of, leave_result, tmp_
         leave_result(store, missing[0].name)
         ledger.finished(missing[0])
     assert table(store)["status"].tolist() == ["done", "done"]
-
-
-def test_per_query_values_are_put_one_below_the_other(store, leave_result):
-    for name in ("a-seed1", "a-seed2", "b-seed1"):
-        leave_result(store, name)
-    together = per_query_table(store.folder, ["a-seed1", "b-seed1"])
-    assert (
-        list(zip(together["cell"], together["seed"], strict=True))
-        == [("a", 1)] * 6 + [("b", 1)] * 6
-    )
-    assert list(together.columns) == ["cell", "seed", "split", "query_id", "measure", "value"]
 
 
 def test_the_tables_are_written_where_a_command_ends_by_an_error(store, plan_of):

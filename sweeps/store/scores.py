@@ -1,0 +1,144 @@
+"""`per_query.parquet` of a sweep: a dataset, which is a folder with a file per trial. A file is the
+trial's own table; `pandas.read_parquet` reads the folder as one, with the trials in the order of
+their names. `_checksums.json` in it has the SHA-256 of each file.
+
+Version 0.1 wrote one file under the same name, which is read as it is.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rank_core.errors import BadInput
+from rank_core.files import atomic_write, write_json
+from sweeps.store.checksums import SCORES, read_checked
+from sweeps.store.trial_store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHECKSUMS = "_checksums.json"
+SCORE_COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
+TEXTS = ("cell", "split", "query_id", "measure")
+"""Columns of few different texts: read as categories, a row takes 32 bytes."""
+
+
+def write_dataset(folder: Path, names: Iterable[str]) -> None:
+    """Makes the dataset that of these trials: their tables are copied where they are not there yet,
+    and all other files removed. Raises `DamagedTrial`."""
+    dataset = folder / SCORES
+    if dataset.is_file():
+        dataset.unlink()  # of version 0.1
+    dataset.mkdir(exist_ok=True)
+    checksums = {}
+    for name in names:
+        content = read_checked(folder / "runs" / name, SCORES)
+        file = dataset / f"{name}.parquet"
+        checksums[file.name] = _sha256(content)
+        if not file.exists() or _sha256(file.read_bytes()) != checksums[file.name]:
+            with atomic_write(file) as unfinished:
+                unfinished.write_bytes(content)
+    for file in dataset.glob("*.parquet"):
+        if file.name not in checksums:
+            file.unlink()
+    write_json(dataset / CHECKSUMS, checksums)
+
+
+def read_checksums(content: bytes) -> dict[str, str]:
+    """{file: SHA-256} of a dataset; empty where that says nothing."""
+    try:
+        return {str(name): str(digest) for name, digest in json.loads(content).items()}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def read_dataset(folder: Path, names: Sequence[str], remedy: str) -> "pd.DataFrame":
+    """The per-query values of these trials in the dataset, `TEXTS` as sorted categories. A file
+    that is missing, or not as it was written, is a `BadInput`."""
+    import pyarrow as pa
+    from pyarrow import dataset as arrow
+
+    dataset = folder / SCORES
+    listed = dataset / CHECKSUMS
+    checksums = read_checksums(listed.read_bytes()) if listed.is_file() else {}
+    for name in names:
+        _check(dataset / f"{name}.parquet", checksums.get(f"{name}.parquet"), remedy)
+    text = pa.dictionary(pa.int32(), pa.string())
+    types = {name: text for name in TEXTS} | {"seed": pa.int64(), "value": pa.float64()}
+    files = [str(dataset / f"{name}.parquet") for name in names]
+    layout = arrow.ParquetFileFormat(dictionary_columns=set(TEXTS))
+    schema = pa.schema([(name, types[name]) for name in SCORE_COLUMNS])
+    try:
+        table = arrow.dataset(files, schema=schema, format=layout).to_table()
+    except Exception as error:  # pyarrow has many kinds
+        reason = str(error).partition("\n")[0]
+        raise BadInput(f"{dataset} must hold tables of trials: {reason}; {remedy}") from None
+    values = table.unify_dictionaries().to_pandas(self_destruct=True, split_blocks=True)
+    return as_categories(values)
+
+
+def as_categories(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The same with `TEXTS` as categories, which sort as the texts do."""
+    for name in TEXTS:
+        column = table[name].astype("category")
+        table[name] = column.cat.reorder_categories(sorted(column.cat.categories))
+    return table
+
+
+def _check(file: Path, known: str | None, remedy: str) -> None:
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise BadInput(f"{file} is missing; {remedy}") from None
+    if known is not None and _sha256(content) != known:
+        raise BadInput(f"{file} was changed after the trial's end; {remedy}")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def push_dataset(store: Store) -> None:
+    """Sends the files that the storage lacks, side by side, and removes those that are no more."""
+    if store.is_local:
+        return
+    root, folder = f"{store.root}/{SCORES}", store.folder / SCORES
+    store.fs.invalidate_cache()
+    if store.fs.isfile(root):
+        store.fs.rm_file(root)  # of version 0.1
+    there, here = _remote_checksums(store), read_checksums((folder / CHECKSUMS).read_bytes())
+    changed = [name for name in here if there.get(name) != here[name]]
+    if changed:
+        files = [str(folder / name) for name in changed]
+        store.fs.put(files, [f"{root}/{name}" for name in changed])
+    if gone := there.keys() - here.keys():
+        store.fs.rm([f"{root}/{name}" for name in sorted(gone)])
+    store.fs.put_file(str(folder / CHECKSUMS), f"{root}/{CHECKSUMS}")
+
+
+def pull_dataset(store: Store) -> None:
+    """Brings the files of the storage's dataset that `folder` lacks, side by side; of version 0.1
+    its one file."""
+    root, folder = f"{store.root}/{SCORES}", store.folder / SCORES
+    if not (there := _remote_checksums(store)):
+        if folder.is_file():
+            folder.unlink()
+        store.pull_file(SCORES)
+        return
+    if folder.is_file():
+        folder.unlink()
+    folder.mkdir(exist_ok=True)
+    here = {path.name: _sha256(path.read_bytes()) for path in folder.glob("*.parquet")}
+    if lacking := [name for name in there if here.get(name) != there[name]]:
+        files = [str(folder / name) for name in lacking]
+        store.fs.get([f"{root}/{name}" for name in lacking], files)
+    write_json(folder / CHECKSUMS, there)
+
+
+def _remote_checksums(store: Store) -> dict[str, str]:
+    try:
+        return read_checksums(store.fs.cat_file(f"{store.root}/{SCORES}/{CHECKSUMS}"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
