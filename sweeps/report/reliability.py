@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
+from rank_core.stats.bootstrap import crossed_weights
 from rank_core.stats.compare import Comparison, compare
 from rank_core.stats.design import Variances, floor
 from rank_core.stats.equivalence import Rope, equivalence_p, rope, upper_limit
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.selection import SelectedGain, expected_luck, selected_gain
+from rank_core.stats.stability import RankStability, rank_stability
 from rank_core.stats.variance import (
     SweepComponents,
     detectable_difference,
@@ -69,6 +71,7 @@ class Reliability:
     chosen_on_dev: DevChoice | None
     corrected: SelectedGain | None
     collapsed: list[WithoutCollapsed]
+    ranking: RankStability | None
 
 
 def assess(analysis: Analysis) -> Reliability:
@@ -95,7 +98,16 @@ def assess(analysis: Analysis) -> Reliability:
         chosen_on_dev=_chosen_on_dev(analysis),
         corrected=_corrected(seeded, sweep.baseline) if components else None,
         collapsed=_without_collapsed(analysis),
+        ranking=_ranking(matrix, paired_seeds=analysis.paired),
     )
+
+
+def _ranking(matrix: ScoreMatrix | None, *, paired_seeds: bool) -> RankStability | None:
+    """None where fewer than two systems, or no training run beside another, could change places."""
+    if matrix is None or len(matrix.cells) < 2 or max(map(len, matrix.seeds.values())) < 2:
+        return None
+    weights = crossed_weights(matrix, rng=generator(0, "rank stability"), paired_seeds=paired_seeds)
+    return rank_stability(matrix, weights, rng=generator(0, "rankings by single runs"))
 
 
 def _winner(compared: Sequence[Comparison]) -> Comparison:

@@ -18,15 +18,17 @@ Robust04, DLc like the pooled TREC Deep Learning tracks, MSMc like MS MARCO docu
 
 import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from rank_core.stats.design import Goal, Variances, planned_power
 from rank_core.stats.matrix import ScoreMatrix
+from rank_core.stats.moderation import fitted_prior, moderated_p
 from rank_core.stats.multiplicity import benjamini_hochberg, holm
-from rank_core.stats.scopes import infer, scope_test
+from rank_core.stats.scopes import Floats, Inference, infer, scope_test, two_sided_p
 from rank_core.stats.selection import expected_luck, selected_gain
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.simulated_sweeps import (
@@ -43,6 +45,20 @@ from tests.benchmarks.simulated_sweeps import (
 )
 
 ALPHA = 0.05
+
+
+class Shown(NamedTuple):
+    """Differences and their tests."""
+
+    delta: Floats
+    tests: Inference
+
+    @property
+    def p_both(self) -> Floats:
+        """Of the second order."""
+        return self.tests.p_both
+
+
 SEEDS, SEED_SDS = (3, 5, 10), (0.0, 0.002, 0.005, 0.01)
 
 
@@ -148,6 +164,153 @@ def family(rng: np.random.Generator, num: int) -> Section:
     )
 
 
+UNLIKE = (  # seeds and seed SD of both sides; 0 seeds: deterministic; queries, residual SD
+    ("alike, stable", (3, 0.0), (3, 0.0), 250, 0.06),
+    ("alike", (3, 0.01), (3, 0.01), 250, 0.06),
+    ("alike, unstable", (3, 0.03), (3, 0.03), 250, 0.06),
+    ("alike", (5, 0.01), (5, 0.01), 250, 0.06),
+    ("residual alone", (3, 0.0), (3, 0.0), 200, 0.15),
+    ("residual alone", (5, 0.0), (5, 0.0), 200, 0.15),
+    ("unlike", (2, 0.03), (2, 0.0), 250, 0.06),
+    ("unlike", (3, 0.03), (3, 0.0), 250, 0.06),
+    ("unlike", (3, 0.03), (10, 0.005), 250, 0.06),
+    ("unlike", (5, 0.03), (5, 0.0), 250, 0.06),
+    ("unlike", (10, 0.03), (10, 0.0), 250, 0.06),
+    ("v deterministic", (2, 0.02), (0, 0.0), 250, 0.06),
+    ("v deterministic", (3, 0.02), (0, 0.0), 250, 0.06),
+    ("v deterministic", (5, 0.02), (0, 0.0), 250, 0.06),
+)
+SHAPES: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
+    "normal": lambda rng, shape: rng.normal(0, 1, shape),
+    "t, 3 df": lambda rng, shape: rng.standard_t(3, shape) / math.sqrt(3),
+    "exponential": lambda rng, shape: rng.exponential(1, shape) - 1,
+    "1 in 20 collapses": lambda rng, shape: (0.05 - (rng.random(shape) < 0.05)) / math.sqrt(0.0475),
+}
+"""{how training runs scatter: draws of mean 0 and deviation 1}."""
+
+
+def unequal_scatter(rng: np.random.Generator, num: int) -> Section:
+    """Both orders of the degrees of freedom where seeds scatter unequally, or skewed."""
+    rows, bars = [], []
+    drawn = [(*one, "normal") for one in UNLIKE]
+    drawn += [(*UNLIKE[at], shape) for at in (1, 7, 9) for shape in list(SHAPES)[1:]]
+    for name, one, other, Q, residual, shape in drawn:
+        null, error = _two_systems(rng, 10 * num, (one, other), Q, residual, shape, 0.0)
+        truth = error * float(stats.norm.isf(ALPHA / 2) + stats.norm.ppf(0.8))
+        planted, _ = _two_systems(rng, 10 * num, (one, other), Q, residual, shape, truth)
+        first, second = _rate(_first_order_p(null)), _rate(null.p_both)
+        seeds = f"{one[0]} v {other[0] or 'det'}"
+        powers = _rate(_first_order_p(planted)), _rate(planted.p_both)
+        rows.append((name, shape, seeds, one[1], other[1], first, second, *powers))
+        if shape == "normal" and min(one[0], other[0] or 9) >= 3:
+            bars.append(
+                Bar(f"{name}, {seeds}: at most .068", f"{second:.4f}", second <= 0.068),
+            )
+    columns = ("seeds", "scatter", "S", "SD", "SD", "type-I, 1st", "2nd", "power, 1st", "2nd")
+    return Section("Type-I error and power of both orders of the df", columns, rows, bars)
+
+
+def _two_systems(
+    rng: np.random.Generator,
+    num: int,
+    sides: tuple[tuple[int, float], tuple[int, float]],
+    Q: int,
+    residual: float,
+    shape: str,
+    delta: float,
+) -> tuple[Shown, float]:
+    """(the tests of `num` pairs that differ by delta, the true standard error of a difference)."""
+    S_least = [max(S, 1) for S, _ in sides]
+    V_q = (2 * 0.06**2 + sum(residual**2 / S for S in S_least)) / Q
+    found_N = delta + rng.normal(0, math.sqrt(2 * 0.06**2 / Q), num)
+    V_s, V_e, seeds, variance = [], [], [], 2 * 0.06**2 / Q
+    for sign, (S, sd) in zip((1, -1), sides, strict=True):
+        run_NS = rng.normal(0, residual / math.sqrt(Q), (num, max(S, 1)))
+        run_NS += sd * SHAPES[shape](rng, run_NS.shape) if S else 0
+        found_N += sign * run_NS.mean(axis=1)
+        variance += (sd**2 + residual**2 / Q) / max(S, 1)
+        if S:
+            V_s.append(run_NS.var(axis=1, ddof=1) / S)
+            df = (S - 1) * (Q - 1)
+            V_e.append(residual**2 / (Q * S) * rng.chisquare(df, num) / df)
+            seeds.append(S)
+    found = infer(
+        delta=found_N,
+        variance_queries=V_q * rng.chisquare(Q - 1, num) / (Q - 1),
+        variance_seeds=tuple(V_s),
+        variance_error=tuple(V_e),
+        num_seeds=tuple(seeds),
+        num_queries=Q,
+    )
+    return Shown(found_N, found), math.sqrt(variance)
+
+
+def large_families(rng: np.random.Generator, num: int) -> Section:
+    """Holm over 17 equal systems against one baseline: its familywise error under three rules."""
+    rows, bars = [], []
+    kinds = {
+        "all .01": (np.full(17, 0.01), 0.01),
+        "spread .002 to .03": (np.linspace(0.002, 0.03, 17), 0.01),
+        "spread, stable baseline": (np.linspace(0.002, 0.03, 17), 0.0),
+        "unstable baseline": (np.full(17, 0.002), 0.03),
+        ".02, deterministic baseline": (np.full(17, 0.02), None),
+        ".03, deterministic baseline": (np.full(17, 0.03), None),
+    }
+    for name, (sd_K, base_sd) in kinds.items():
+        for S in (3, 5):
+            wrong = np.mean([_family_errors(rng, sd_K, base_sd, S) for _ in range(num)], axis=0)
+            rows.append((name, S, *map(float, wrong)))
+            bars.append(
+                Bar(f"{name}, S = {S}: at most .07", f"{wrong[2]:.4f}", float(wrong[2]) <= 0.07)
+            )
+    columns = ("seed SDs", "S", "1st order", "2nd order", "2nd and moderated")
+    return Section("Familywise error of Holm over 17 comparisons, 150 queries", columns, rows, bars)
+
+
+def _family_errors(
+    rng: np.random.Generator, sd_K: Floats, base_sd: float | None, S: int
+) -> tuple[bool, bool, bool]:
+    """Whether each rule finds a difference among equals."""
+    Q, residual = 150, 0.06
+    sd_all = np.append(sd_K, base_sd or 0.0)
+    mean_KQ = rng.normal(0, math.hypot(0.06, residual / math.sqrt(S)), (18, Q))
+    run_KS = rng.normal(0, 1, (18, S)) * np.hypot(sd_all, residual / math.sqrt(Q))[:, None]
+    mean_KQ += (rng.normal(0, 1, 18) * sd_all / math.sqrt(S))[:, None]
+    V_s = run_KS.var(axis=1, ddof=1) / S
+    df = (S - 1) * (Q - 1)
+    V_e = residual**2 / (Q * S) * rng.chisquare(df, 18) / df
+    trained = slice(0, 17) if base_sd is None else slice(0, 18)
+    prior = fitted_prior((S * V_s[trained]).tolist(), np.full(len(V_s[trained]), S - 1.0).tolist())
+    delta_KQ = mean_KQ[:17] - mean_KQ[17]
+    sides = [(V_s[:17], V_e[:17])] + ([] if base_sd is None else [(V_s[17], V_e[17])])
+    V_q = delta_KQ.var(axis=1, ddof=1) / Q
+    found = infer(
+        delta=delta_KQ.mean(axis=1),
+        variance_queries=V_q,
+        variance_seeds=tuple(one for one, _ in sides),
+        variance_error=tuple(one for _, one in sides),
+        num_seeds=(S,) * len(sides),
+        num_queries=Q,
+    )
+    base = [] if base_sd is None else [(float(V_s[17]), float(V_e[17]), S)]
+    moderated = [
+        moderated_p(float(d), float(v), Q, [(float(s), float(e), S), *base], prior)
+        for d, v, s, e in zip(delta_KQ.mean(axis=1), V_q, V_s[:17], V_e[:17], strict=True)
+    ]
+    first = _first_order_p(Shown(delta_KQ.mean(axis=1), found))
+    return tuple(
+        bool((holm(p) < ALPHA).any())
+        for p in (first, found.p_both, np.maximum(found.p_both, moderated))
+    )  # type: ignore[return-value]
+
+
+def _first_order_p(found: Shown) -> Floats:
+    """p by Satterthwaite's degrees of freedom."""
+    tests = found.tests
+    p: Floats = two_sided_p(found.delta, tests.se_both, tests.welch.satterthwaite)
+    return p
+
+
 def fresh_seeds(rng: np.random.Generator, num: int) -> Section:
     """The winner of K equal configurations against an equal baseline, by three protocols."""
     rows, fresh = [], []
@@ -244,6 +407,8 @@ SECTIONS: dict[str, Draw] = {
     "type-1": type_1_errors,
     "hard-scores": hard_scores,
     "family": family,
+    "unequal-scatter": unequal_scatter,
+    "large-families": large_families,
     "fresh-seeds": fresh_seeds,
     "corrected-gain": corrected_gain,
     "power": power,

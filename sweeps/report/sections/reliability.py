@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import statistics
+from typing import Any
 
 from rank_core.stats.compare import Comparison
 from sweeps.report.access import access_sentence
@@ -33,7 +34,7 @@ def section(found: Findings) -> Section:
     sentences = reliability_sentences(analysis, judged)
     results = {
         "factor_tests": [dataclasses.asdict(one) for one in factors],
-        "reliability": {**dataclasses.asdict(judged), "sentences": dict(sentences)},
+        "reliability": {**_plain(judged), "sentences": dict(sentences)},
     }
     if not sentences:
         return Section("How far to trust this", results=results)
@@ -53,12 +54,21 @@ def section(found: Findings) -> Section:
     )
 
 
+def _plain(judged: Reliability) -> dict[str, Any]:
+    plain = dataclasses.asdict(judged)
+    if judged.ranking is not None:
+        pairs = judged.ranking.reversals.items()
+        plain["ranking"]["reversals"] = [(*pair, share) for pair, share in pairs]
+    return plain
+
+
 def reliability_sentences(analysis: Analysis, found: Reliability) -> list[tuple[str, str]]:
     """(subject, sentences); what is not defined in this sweep is missing, with one reason."""
     if not analysis.primary:
         return []
     named = [
         ("Retraining", _retraining(analysis, found)),
+        ("Rank stability", _ranking(analysis, found)),
         ("Smallest visible difference", _detectable(analysis, found)),
         ("Chosen on dev", _choice_sentence(analysis, found)),
         ("Luck of the winner", _luck(analysis, found)),
@@ -103,6 +113,30 @@ def _retraining(analysis: Analysis, found: Reliability) -> str:
         f"{widest} scatters by {deviations[widest]:.3f}, {calmest} by {deviations[calmest]:.3f}. "
         "The pooled number describes neither; each test uses the seeds of its own two cells."
     )
+
+
+def _ranking(analysis: Analysis, found: Reliability) -> str:
+    ranking = found.ranking
+    if ranking is None or math.isnan(ranking.tau):
+        return ""
+    label = analysis.sweep.label
+    first = ranking.order[0]
+    text = (
+        f"{label(first)} has the highest mean in {percent(ranking.best[first])} of redrawn seeds "
+        "and queries."
+    )
+    if len(ranking.order) > 2:
+        text += (
+            " A ranking by one run of each system agrees with the one above by Kendall's tau "
+            f"{ranking.tau:.2f} ({ranking.tau_low:.2f} to {ranking.tau_high:.2f} in 95 % of draws)."
+        )
+    (better, worse), share = max(ranking.reversals.items(), key=lambda item: item[1])
+    if share > 0:
+        text += (
+            f" Two runs of {label(better)} and {label(worse)} are in the other order in "
+            f"{percent(share)} of pairs."
+        )
+    return text
 
 
 def _detectable(analysis: Analysis, found: Reliability) -> str:
