@@ -17,6 +17,7 @@ from rank_core.encoders.attention import FUSED, PLAIN
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.encoders.cls_only import gives_cls_alone
 from rank_core.encoders.flat_attention import MAX_HEAD
+from rank_core.encoders.flat_bert import bert_states, is_bert
 from rank_core.encoders.flat_rows import FlatRows
 from rank_core.machine import fast_paths
 
@@ -103,24 +104,36 @@ def flat_states(
     position_1T = flat.position_T[None] if position_CL is None else pick(position_CL)
     if TYPES[config.model_type].positions == "after-padding":
         position_1T = position_1T + (config.pad_token_id + 1)
+    inputs_1T = {"input_ids": pick(ids_CL), "position_ids": position_1T}
+    if segments_CL is not None:
+        inputs_1T["token_type_ids"] = pick(segments_CL)
+    if is_bert(encoder):
+        states = bert_states(encoder, inputs_1T, flat, layers=layers)
+    else:
+        states = _states(encoder, inputs_1T, flat, layers=layers)
+    if gives_cls_alone(encoder):
+        return (states[-1][:, None],)
+    if cls_alone:
+        return tuple(x_TH.index_select(0, flat.first_C)[:, None] for x_TH in states)
+    return tuple(padded_again(x_TH, flat, ids_CL.shape) for x_TH in states)
+
+
+def _states(
+    encoder: nn.Module, inputs_1T: dict[str, Tensor], flat: FlatRows, *, layers: bool
+) -> tuple[Tensor, ...]:
+    """x_TH of the last layer, or of embeddings and all `layers`, as transformers computes them."""
     output = encoder(
-        input_ids=pick(ids_CL),
         # Four axes: transformers takes it as it is, so that nothing makes a mask of T x T.
-        attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=ids_CL.device),
-        position_ids=position_1T,
+        attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=flat.place_T.device),
         cu_seq_lens_q=flat.cu_seqlens,
         cu_seq_lens_k=flat.cu_seqlens,
         max_length_q=flat.max_length,
         max_length_k=flat.max_length,
-        **({} if segments_CL is None else {"token_type_ids": pick(segments_CL)}),
+        **inputs_1T,
         **({"output_hidden_states": True} if layers else {}),
     )
-    if gives_cls_alone(encoder):
-        return (output.last_hidden_state.transpose(0, 1),)
     states = (*(output.hidden_states[:-1] if layers else ()), output.last_hidden_state)
-    if cls_alone:
-        return tuple(x_1TH[0].index_select(0, flat.first_C)[:, None] for x_1TH in states)
-    return tuple(padded_again(x_1TH[0], flat, ids_CL.shape) for x_1TH in states)
+    return tuple(x_1TH[0] for x_1TH in states)
 
 
 def padded_again(x_TH: Tensor, flat: FlatRows, shape: torch.Size) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from rank_core.ahead import ahead
 from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches, unpadded_batches
 from rank_core.encoders.cpu.packed_layers import packed
+from rank_core.encoders.flat_bert import kept_weights
 from rank_core.models.ranker import Ranker, pad_chunks
 
 CALL_TOKENS = 8192  # that a GPU would read in the time in which its host starts a call
@@ -154,11 +155,14 @@ def _score_whole(
 
 @contextlib.contextmanager
 def _precision(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
-    """Matrix products in this number type, over packed weights where possible."""
+    """Matrix products in this number type, over weights that are packed or copied once."""
     device = model.device.type
-    with torch.autocast(device, dtype=autocast, enabled=autocast is not None):
-        with packed(model, autocast):
-            yield
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.autocast(device, dtype=autocast, enabled=autocast is not None))
+        stack.enter_context(packed(model, autocast))
+        if model.packs(autocast):
+            stack.enter_context(kept_weights(model.encoder, autocast))
+        yield
 
 
 def _groups(documents: Sequence[Document], batch_tokens: int) -> Iterator[list[int]]:

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ SMALLEST = {
         *("--documents", "500", "--cells", "2"),
         *("--collection", "{collection}", "--backbone", "{backbone}"),
     ),
+    "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "racing": ("--races", "4", "--only", "hard-runs"),
     "scaling_law": (*ENCODER, "--chunks", "1,2", "--candidates", "2,4"),
     "scoring": ENCODER,
@@ -44,14 +46,25 @@ SMALLEST = {
 }
 """What is said to each."""
 
-SLOW = {"racing", "scaling_law", "scoring", "statistics_speed", "token_store", "training"}
+SLOW = {
+    "launches",
+    "racing",
+    "scaling_law",
+    "scoring",
+    "statistics_speed",
+    "token_store",
+    "training",
+}
 RAY = {"sweep_overhead"}
+FAKE_GPU = {"launches"}
 BARS = {"error_rates", "racing", "statistics_speed"}
 """Ends with 1 where a bar is missed, as it may be at these sizes."""
 
 
 def _marked(name: str) -> object:
     marks = [pytest.mark.slow] * (name in SLOW) + [pytest.mark.ray] * (name in RAY)
+    no_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="it needs g++")
+    marks += [no_compiler] * (name in FAKE_GPU)
     return pytest.param(name, marks=marks)
 
 

@@ -1,22 +1,16 @@
 """No system mixes devices, over no kind of backbone: all score and train a step on a GPU that
 computes nothing."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-import torch
 
 from rank_core.encoders.backbone_types import TYPES
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
 from rank_core.models.ranker import Ranker
+from tests.contracts.fake_cuda.library import compile_library, lines_of
 
-ROOT = Path(__file__).parents[2]
 NO_WEIGHTS = {"bm25", "bm25-rm3", "random", "rankgpt"}
 """Systems that put nothing on a device: terms, a draw, and a chat model behind a URL."""
 MODELS = sorted(set(SYSTEMS) - NO_WEIGHTS)
@@ -30,31 +24,11 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    """fake_cuda.cpp, compiled for this torch."""
-    source = Path(__file__).parent / "fake_cuda" / "fake_cuda.cpp"
-    path = tmp_path_factory.mktemp("fake-cuda") / "fake_cuda.so"
-    home = Path(torch.__file__).parent
-    headers = [f"-I{home}/include", f"-I{home}/include/torch/csrc/api/include"]
-    libraries = [f"-L{home}/lib", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{home}/lib"]
-    command = ["g++", "-shared", "-fPIC", "-O1", "-std=c++20", *headers, str(source), *libraries]
-    subprocess.run([*command, "-o", str(path)], check=True)
-    return path
-
-
-@pytest.fixture(scope="module")
-def told(library, backbone):
+def told(tmp_path_factory, backbone):
     """{model: launches or error}."""
-    command = [sys.executable, "-m", "tests.contracts.fake_cuda.steps", str(backbone.folder)]
-    done = subprocess.run(
-        [*command, *MODELS, *KINDS, PLANTED],
-        cwd=ROOT,
-        env=os.environ | {"LD_PRELOAD": str(library)},  # torch looks for a device once
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    library = compile_library(tmp_path_factory.mktemp("fake-cuda"))
+    words = (str(backbone.folder), *MODELS, *KINDS, PLANTED)
+    lines = lines_of(library, "tests.contracts.fake_cuda.steps", *words)
     return {line.pop("model"): line for line in lines}
 
 

@@ -1,0 +1,290 @@
+"""BERT over a flat row of tokens, for GPUs: weights and residuals in 16 bits, one product for
+queries, keys and values, and as few launches as that takes.
+
+A GPU computes in tens of milliseconds what its host starts in hundreds of launches, and between two
+products it only reads and writes memory. Over padded rows an encoder of transformers makes some 500
+launches in a scoring call of 12 layers and 960 in a pass forward and backward, with residuals in
+fp32; this makes 150 and 440 (`python -m tests.benchmarks.launches`). Where torch can compile, what
+follows attention in a layer is compiled: its dropouts, sums, norms and GELU become three kernels.
+Where it cannot, the log says why, once; TORCHDYNAMO_DISABLE=1 in the environment forbids it.
+
+[CLS] has 16 bits like all other tokens: in fp32 it brought neither ties nor ranks back (`python -m
+tests.benchmarks.ties`). Heads and scores are fp32, as everywhere.
+
+The numbers are those of transformers up to rounding; off with `RANKSWEEP_FAST_PATHS=off`. Gradients
+go to the encoder's own fp32 parameters.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import dropout, gelu, layer_norm, linear
+from torch.utils.checkpoint import checkpoint
+
+from rank_core.encoders.cls_only import SAME_LAYERS, gives_cls_alone
+from rank_core.encoders.flat_attention import Ends, Reach, attention_row_by_row, flash_attention
+from rank_core.encoders.flat_rows import FlatRows
+from rank_core.machine import is_out_of_memory
+
+logger = logging.getLogger(__name__)
+
+# T real tokens of C rows, H hidden size, h heads of size d, K outputs of a product.
+
+
+class Weights(NamedTuple):
+    """The parameters of a layer in the number type of its products."""
+
+    qkv_weight: Tensor  # (3H, H): those of queries, keys and values, one below the other
+    qkv_bias: Tensor
+    out_weight: Tensor
+    out_bias: Tensor
+    norm_weight: Tensor
+    norm_bias: Tensor
+    up_weight: Tensor
+    up_bias: Tensor
+    down_weight: Tensor
+    down_bias: Tensor
+    last_norm_weight: Tensor
+    last_norm_bias: Tensor
+
+
+class Constants(NamedTuple):
+    """The numbers and the function that all layers of an encoder share."""
+
+    head_size: int
+    activation: Callable[[Tensor], Tensor]
+    epsilon: float  # of layer norms
+    attention_dropout: float
+    dropout: float  # of what is added to the residual
+
+
+Finish = Callable[[Tensor, Tensor, Weights, Constants], Tensor]
+
+
+def is_bert(encoder: nn.Module) -> bool:
+    """True where an encoder's layers are BERT's and it reads in both directions."""
+    config: Any = encoder.config
+    return config.model_type in SAME_LAYERS and not config.is_decoder
+
+
+@contextlib.contextmanager
+def kept_weights(encoder: Any, autocast: torch.dtype | None) -> Iterator[None]:
+    """Keeps the copies of an encoder that `is_bert` for its duration, in which no weight changes.
+    Where gradients are recorded it keeps none: each pass makes its own."""
+    if torch.is_grad_enabled() or not is_bert(encoder):
+        yield
+        return
+    encoder.weights = weights_of(encoder.encoder.layer, autocast or encoder.dtype)
+    try:
+        yield
+    finally:
+        del encoder.weights
+
+
+def bert_states(
+    encoder: Any, inputs_1T: dict[str, Tensor], flat: FlatRows, *, layers: bool
+) -> tuple[Tensor, ...]:
+    """x_TH of the last layer, or of embeddings and all `layers`, of an encoder that `is_bert`; of
+    the last layer cls_CH where the encoder gives [CLS] alone. Products as autocast asks."""
+    stack, device = encoder.encoder.layer, flat.place_T.device.type
+    constants = _constants(stack[0])
+    x_1TH = encoder.embeddings(**inputs_1T)
+    if hasattr(encoder, "embeddings_project"):
+        x_1TH = encoder.embeddings_project(x_1TH)
+    mixed = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if mixed else x_1TH.dtype
+    states = [x_1TH[0].to(dtype)]
+    with torch.autocast(device, enabled=False):
+        all_weights = getattr(encoder, "weights", None) or weights_of(stack, dtype)
+        finish = _finish_of(states[0], all_weights[0], constants)
+        for i, weights in enumerate(all_weights):
+            last = i + 1 == len(stack) and gives_cls_alone(encoder)
+            compute: Callable[..., Tensor] = _cls_layer if last else _layer
+            if stack[0].gradient_checkpointing and torch.is_grad_enabled():
+                compute = partial(checkpoint, compute, use_reentrant=False)
+            x_TH = compute(states[-1], weights, constants, flat, finish)
+            states = [*states, x_TH] if layers else [x_TH]
+    return tuple(states)
+
+
+def _constants(layer: Any) -> Constants:
+    own, out = layer.attention.self, layer.output
+    # Each module that computes GELU is another object, and would be compiled on its own.
+    is_gelu = own.config.hidden_act == "gelu"
+    activation = gelu if is_gelu else layer.intermediate.intermediate_act_fn
+    rates = (own.dropout.p, out.dropout.p) if layer.training else (0.0, 0.0)
+    return Constants(own.attention_head_size, activation, out.LayerNorm.eps, *rates)
+
+
+def _layer(x_TH: Tensor, w: Weights, c: Constants, flat: FlatRows, finish: Finish) -> Tensor:
+    """x_TH after a layer."""
+    qkv_TK, x_TH = _product(x_TH, w.qkv_weight, w.qkv_bias)
+    query, key, value = qkv_TK.view(len(x_TH), 3, -1, c.head_size).unbind(1)
+    ends = Ends(flat.cu_seqlens, flat.cu_seqlens, flat.max_length, flat.max_length)
+    context_Thd = _attend(query, key, value, ends, c.attention_dropout)
+    return finish(x_TH, context_Thd.flatten(1), w, c)
+
+
+def _cls_layer(x_TH: Tensor, w: Weights, c: Constants, flat: FlatRows, finish: Finish) -> Tensor:
+    """x_CH of the first token of each row after a layer."""
+    sizes = [x_TH.shape[1], 2 * x_TH.shape[1]]
+    (q_weight, kv_weight), (q_bias, kv_bias) = w.qkv_weight.split(sizes), w.qkv_bias.split(sizes)
+    x_CH = x_TH.index_select(0, flat.first_C)
+    query_CH, x_CH = _product(x_CH, q_weight, q_bias)
+    kv_TK, _ = _product(x_TH, kv_weight, kv_bias)
+    key, value = kv_TK.view(len(x_TH), 2, -1, c.head_size).unbind(1)
+    one_each = torch.arange(len(x_CH) + 1, dtype=torch.int32, device=x_CH.device)
+    ends = Ends(one_each, flat.cu_seqlens, 1, flat.max_length)
+    query = query_CH.view(len(x_CH), -1, c.head_size)
+    context_Chd = _attend(query, key, value, ends, c.attention_dropout)
+    return finish(x_CH, context_Chd.flatten(1), w, c)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, ends: Ends, rate: float) -> Tensor:
+    attend = flash_attention if query.device.type == "cuda" else attention_row_by_row
+    return attend(query, key, value, ends, Reach(causal=False), rate, None)
+
+
+def _finish(x_TH: Tensor, context_TH: Tensor, w: Weights, c: Constants) -> Tensor:
+    """x_TH after a layer, from the context of its attention."""
+    shape = (x_TH.shape[1],)
+    y_TH, _ = _product(context_TH, w.out_weight, w.out_bias)
+    y_TH = dropout(y_TH, c.dropout) + x_TH
+    x_TH = layer_norm(y_TH, shape, w.norm_weight, w.norm_bias, c.epsilon)
+    y_TK, x_TH = _product(x_TH, w.up_weight, w.up_bias)
+    y_TH, _ = _product(c.activation(y_TK), w.down_weight, w.down_bias)
+    y_TH = dropout(y_TH, c.dropout) + x_TH
+    return layer_norm(y_TH, shape, w.last_norm_weight, w.last_norm_bias, c.epsilon)
+
+
+def _product(x_TH: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """(y_TK, x_TH): x_TH W' + b, and x_TH for the residual beside it."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return linear(x_TH, weight, bias), x_TH
+    y_TK, x_TH = _Product.apply(x_TH, weight, bias)
+    return y_TK, x_TH
+
+
+class _Product(torch.autograd.Function):
+    """`_product` with a backward pass of three launches: the product adds the gradient of x_TH to
+    that of the residual."""
+
+    @staticmethod
+    def forward(ctx: Any, x_TH: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x_TH, weight)
+        ctx.set_materialize_grads(False)
+        return linear(x_TH, weight, bias), x_TH.view_as(x_TH)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, y_TK: Tensor, residual_TH: Tensor | None) -> tuple[Tensor, ...]:
+        x_TH, weight = ctx.saved_tensors
+        # In place: whoever else was given the residual's gradient has led to that of y_TK.
+        of_x = y_TK @ weight if residual_TH is None else residual_TH.addmm_(y_TK, weight)
+        return of_x, y_TK.t() @ x_TH, y_TK.sum(0)
+
+
+LAYERS_AT_ONCE = 3
+"""Layers whose parameters one operation copies. Gradients are complete when those of all of them
+are: other workers should get the first ones before the backward pass ends."""
+
+
+def weights_of(layers: Any, dtype: torch.dtype) -> list[Weights]:
+    """Copies of the layers' parameters as they are now, with a gradient where one is recorded."""
+    num, weights = len(Weights._fields), []
+    for start in range(0, len(layers), LAYERS_AT_ONCE):
+        some = layers[start : start + LAYERS_AT_ONCE]
+        parts = [part for layer in some for part in _parameters(layer)]
+        sizes = [len(part) for part in parts]
+        copies = _Copies.apply(dtype, sizes, *(p for part in parts for p in part))
+        weights += [Weights(*copies[i : i + num]) for i in range(0, len(copies), num)]
+    return weights
+
+
+def _parameters(layer: Any) -> list[list[Tensor]]:
+    """The parameters that make up each part of `Weights`, in its order."""
+    own, out = layer.attention.self, layer.attention.output
+    inputs = [own.query, own.key, own.value]
+    others = [out.dense, out.LayerNorm, layer.intermediate.dense]
+    others += [layer.output.dense, layer.output.LayerNorm]
+    parts = [[module.weight for module in inputs], [module.bias for module in inputs]]
+    return parts + [[parameter] for m in others for parameter in (m.weight, m.bias)]
+
+
+class _Copies(torch.autograd.Function):
+    """Copies of parameters in another number type, joined along their first axis, so many at a
+    time: one operation for all of them, and one for all gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, dtype: torch.dtype, sizes: Sequence[int], *parameters: Tensor
+    ) -> tuple[Tensor, ...]:
+        joined, places, rest = [], [], list(parameters)
+        for size in sizes:
+            some, rest = rest[:size], rest[size:]
+            lengths = [len(parameter) for parameter in some]
+            joined.append(some[0].new_empty(sum(lengths), *some[0].shape[1:], dtype=dtype))
+            places += joined[-1].split(lengths)
+        torch._foreach_copy_(places, parameters)
+        ctx.dtype, ctx.sizes = parameters[0].dtype, sizes
+        ctx.lengths = [len(parameter) for parameter in parameters]
+        return tuple(joined)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        parts, rest = [], ctx.lengths
+        for size, gradient in zip(ctx.sizes, gradients, strict=True):
+            parts += gradient.split(rest[:size])
+            rest = rest[size:]
+        copies = [torch.empty_like(part, dtype=ctx.dtype) for part in parts]
+        torch._foreach_copy_(copies, parts)
+        return None, None, *copies
+
+
+TRIED_TOKENS = 4096
+_compiled: dict[tuple[object, ...], Finish] = {}
+
+
+def _finish_of(x_TH: Tensor, weights: Weights, constants: Constants) -> Finish:
+    """`_finish`, on a GPU compiled for these sizes and any number of tokens."""
+    if x_TH.device.type != "cuda":
+        return _finish
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    key = (constants, weights.up_weight.shape, x_TH.dtype, x_TH.device, modes)
+    if key not in _compiled:
+        compiled = torch.compile(_finish, fullgraph=True, isolate_recompiles=True)  # type: ignore[call-overload]
+        works = _works(compiled, x_TH, weights, constants)
+        _compiled[key] = compiled if works else _finish
+    return _compiled[key]
+
+
+def _works(compiled: Finish, x_TH: Tensor, weights: Weights, constants: Constants) -> bool:
+    """True where a pass forward and backward does; else the log says why. It is compiled here, for
+    one number of tokens, and so becomes the same function in every process."""
+    shape = (TRIED_TOKENS, x_TH.shape[1])
+    inputs = [x_TH.new_zeros(shape).requires_grad_(torch.is_grad_enabled()) for _ in range(2)]
+    for tensor in inputs:
+        torch._dynamo.mark_dynamic(tensor, 0)
+    try:
+        # A step that begins in a new process draws what it would have drawn in the old one.
+        with torch.random.fork_rng([x_TH.device] if x_TH.is_cuda else []):
+            y_TH = compiled(inputs[0], inputs[1], weights, constants)
+            if y_TH.requires_grad:
+                torch.autograd.grad(y_TH.sum(), inputs)
+    except Exception as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise
+        _tell(f"{type(error).__name__}: {[*str(error).strip().splitlines(), ''][0]}")
+        return False
+    return True
+
+
+@cache
+def _tell(reason: str) -> None:
+    logger.warning("layers are not compiled, which costs speed: %s", reason)

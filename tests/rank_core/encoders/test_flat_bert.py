@@ -1,0 +1,229 @@
+"""BERT's layers over a flat row of tokens against `Ranker.encode` over padded rows: vectors and
+gradients, weights that are never stale, and the function that a GPU compiles."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from rank_core.chunking.batches import Chunk
+from rank_core.encoders import flat_bert
+from rank_core.encoders.cls_only import SAME_LAYERS, only_cls
+from rank_core.encoders.flat_bert import LAYERS_AT_ONCE, kept_weights, weights_of
+from rank_core.encoders.flat_rows import rows_of_lengths
+from rank_core.encoders.packed import flat_states
+from rank_core.models.build import build_model
+from rank_core.ranking.encode import Work, encode_chunks
+from rank_core.settings.config import TrialConfig
+from tests.contracts.laws import tokens
+from tests.rank_core.encoders.cpu.test_packed_layers import whole_encoder
+
+LENGTHS = (12, 4, 9, 12, 1)
+WIDTH = max(LENGTHS)
+
+
+def rows(encoder):
+    """(padded batch, ids_CL) of rows of unequal length."""
+    mask_CL = (torch.arange(WIDTH) < torch.tensor(LENGTHS)[:, None]).long()
+    ids_CL = torch.randint(5, 50, mask_CL.shape, generator=torch.Generator().manual_seed(1))
+    ids_CL = ids_CL.where(mask_CL == 1, encoder.config.pad_token_id)
+    return {"input_ids": ids_CL, "attention_mask": mask_CL}, ids_CL
+
+
+def both_ways(encoder, **how):
+    """Hidden states of padded rows and of flat rows, zeros at padding."""
+    inputs, ids_CL = rows(encoder)
+    padded_CLH = encoder(**inputs).last_hidden_state
+    if padded_CLH.shape[1] > 1:
+        padded_CLH = padded_CLH * inputs["attention_mask"][:, :, None]
+    [flat_CLH] = flat_states(encoder, ids_CL, rows_of_lengths(LENGTHS, WIDTH), **how)
+    return padded_CLH, flat_CLH
+
+
+def weighted(x):
+    """A number that depends on all of x; the sum of squares after a norm does not."""
+    return (x * torch.randn(x.shape, generator=torch.Generator().manual_seed(2))).sum()
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["cls", "tokens"])
+@pytest.mark.parametrize("model_type", SAME_LAYERS)
+def test_vectors_and_gradients_are_those_of_padded_rows(model_type, alone):
+    encoder = whole_encoder(model_type, 16, hidden_act="gelu")
+    if alone:
+        only_cls(encoder)
+    padded_CLH, flat_CLH = both_ways(encoder)
+    assert padded_CLH.shape[1] == (1 if alone else WIDTH)
+    assert_close(flat_CLH, padded_CLH, atol=1e-5, rtol=1e-5)
+    parameters = list(encoder.parameters())
+    expected, gradients = (
+        torch.autograd.grad(weighted(x), parameters, allow_unused=True)
+        for x in (padded_CLH, flat_CLH)
+    )
+    compared = 0
+    for one, other in zip(expected, gradients, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert_close(other, one, atol=1e-4, rtol=1e-4)
+            compared += 1
+    assert compared > 40
+
+
+def test_gradients_of_several_passes_add_up():
+    encoder = whole_encoder("bert", 16)
+    for n in (1, 2):
+        _, flat_CLH = both_ways(encoder)
+        weighted(flat_CLH).backward()
+        name, parameter = next(p for p in encoder.named_parameters() if "1.output.dense.w" in p[0])
+        if n == 1:
+            once = parameter.grad.clone()
+    assert_close(parameter.grad, 2 * once, msg=name)
+
+
+def test_a_narrower_embedding_and_another_activation_are_the_encoders_own():
+    encoder = whole_encoder("electra", 16, hidden_act="relu")
+    encoder.embeddings_project = torch.nn.Linear(16, 16)
+    assert_close(*both_ways(encoder), atol=1e-5, rtol=1e-5)
+
+
+def test_activations_that_are_computed_twice_give_the_same_gradients():
+    encoder = whole_encoder("bert", 16).train()
+    gradients = []
+    for twice in (False, True):
+        if twice:
+            encoder.gradient_checkpointing_enable({"use_reentrant": False})
+        torch.manual_seed(3)  # dropout
+        [flat_CLH] = flat_states(encoder, rows(encoder)[1], rows_of_lengths(LENGTHS, WIDTH))
+        parameters = [p for n, p in encoder.named_parameters() if "pooler" not in n]
+        gradients.append(torch.autograd.grad(weighted(flat_CLH), parameters))
+    for one, other in zip(*gradients, strict=True):
+        assert_close(other, one, atol=1e-5, rtol=1e-5)
+
+
+def test_dropout_drops_in_training_alone():
+    encoder = whole_encoder("bert", 16, attention_probs_dropout_prob=0.5)
+    _, plain_CLH = both_ways(encoder)
+    encoder.train()
+    _, first_CLH = both_ways(encoder)
+    _, second_CLH = both_ways(encoder)
+    assert (first_CLH - second_CLH).abs().max() > 1e-2
+    encoder.eval()
+    assert torch.equal(both_ways(encoder)[1], plain_CLH)
+
+
+def ranker(backbone, dropout=0.0):
+    """(model whose encoder reads flat rows, its chunks' reader, chunks of unequal length)."""
+    settings = {"model.name": "maxp", "model.backbone": str(backbone.folder)}
+    config = TrialConfig().override(settings | {"model.dropout": dropout})
+    model = build_model(config, backbone, init_seed=1)
+    model.encoder.reads_flat_rows = True
+    chunks = [Chunk(tokens(5, 1), tokens(size, size)) for size in (20, 3, 20, 11)]
+    return model, type(model).reader(config, backbone, {}), chunks
+
+
+def scored(model, pairs, chunks, autocast=None):
+    """x_CH in two batches."""
+    with torch.inference_mode():
+        return encode_chunks(model.eval(), pairs, chunks, 50, autocast, Work())
+
+
+def test_weights_are_copied_once_for_all_batches_of_a_pass(backbone, monkeypatch):
+    model, pairs, chunks = ranker(backbone)
+    times = []
+    monkeypatch.setattr(flat_bert, "weights_of", lambda *args: times.append(1) or weights_of(*args))
+    x_CH = scored(model, pairs, chunks)
+    assert len(times) == 1
+    assert not hasattr(model.encoder, "weights")
+    assert_close(x_CH, model.encode(pairs.layout(chunks)), atol=1e-5, rtol=1e-5)
+    with torch.enable_grad():
+        encode_chunks(model.train(), pairs, chunks, 50, None, Work())
+    assert len(times) == 1 + 1 + 2  # a copy that gradients pass belongs to its batch
+
+
+def test_an_optimizer_step_copies_weights_anew(backbone):
+    model, pairs, chunks = ranker(backbone)
+    before_CH = scored(model, pairs, chunks)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model.train()
+    weighted(encode_chunks(model, pairs, chunks, 500, None, Work())).backward()
+    optimizer.step()
+    now_CH = scored(model, pairs, chunks)
+    assert (now_CH - before_CH).abs().max() > 0.1
+    model.encoder.reads_flat_rows = False
+    assert_close(now_CH, scored(model, pairs, chunks), atol=1e-5, rtol=1e-4)
+
+
+def test_nothing_is_kept_after_a_fault(backbone):
+    model, *_ = ranker(backbone)
+    with pytest.raises(KeyError), torch.no_grad(), kept_weights(model.encoder, None):
+        assert len(model.encoder.weights) == 2
+        raise KeyError
+    assert not hasattr(model.encoder, "weights")
+
+
+def test_products_of_16_bits_are_near(backbone):
+    model, pairs, chunks = ranker(backbone)
+    exact_CH, near_CH = (scored(model, pairs, chunks, t) for t in (None, torch.bfloat16))
+    assert near_CH.dtype == torch.float32
+    assert 1e-4 < (near_CH - exact_CH).abs().max() < 0.1
+    with torch.autocast("cpu", torch.bfloat16):
+        x_CH = model.train().encode(pairs.layout(chunks))
+    assert x_CH.dtype == torch.bfloat16
+    weighted(x_CH.float()).backward()
+    assert {p.grad.dtype for p in model.encoder.parameters()} == {torch.float32}
+
+
+def test_copies_of_several_layers_are_one_operation_each_way(backbone):
+    encoder = whole_encoder("bert", 16)
+    layers = encoder.encoder.layer
+    assert len(layers) == LAYERS_AT_ONCE
+    weights = weights_of(layers, torch.bfloat16)
+    query = layers[1].attention.self.query.weight
+    assert torch.equal(weights[1].qkv_weight[:16], query.to(torch.bfloat16))
+    (weights[1].qkv_weight[16:32].float().sum() * 2).backward()
+    assert torch.equal(layers[1].attention.self.key.weight.grad, torch.full((16, 16), 2.0))
+    assert not query.grad.any()
+
+
+def finish_arguments(num_tokens, hidden=16):
+    encoder = whole_encoder("bert", hidden)
+    [weights, *_] = weights_of(encoder.encoder.layer, torch.float32)
+    constants = flat_bert._constants(encoder.encoder.layer[0])
+    inputs = [torch.randn(num_tokens, hidden, requires_grad=True) for _ in range(2)]
+    return *inputs, weights, constants
+
+
+@pytest.mark.slow
+def test_what_follows_attention_is_one_graph_for_any_number_of_tokens(monkeypatch):
+    from torch._dynamo.testing import AotEagerAndRecordGraphs
+
+    graphs = AotEagerAndRecordGraphs()
+    compiled = torch.compile(flat_bert._finish, backend=graphs, fullgraph=True)
+    x_TH, _, weights, constants = finish_arguments(24)
+    monkeypatch.setattr(flat_bert, "TRIED_TOKENS", 32)
+    assert flat_bert._works(compiled, x_TH, weights, constants)
+    for num_tokens in (24, 7, 100):
+        arguments = finish_arguments(num_tokens)
+        y_TH = compiled(*arguments)
+        expected_TH = flat_bert._finish(*arguments)
+        assert_close(y_TH, expected_TH)
+        for one, other in zip(
+            torch.autograd.grad(weighted(y_TH), arguments[:2]),
+            torch.autograd.grad(weighted(expected_TH), arguments[:2]),
+            strict=True,
+        ):
+            assert_close(one, other)
+    assert len(graphs.graphs) == 1
+
+
+def test_a_compiler_that_fails_is_told_of_and_not_used(caplog):
+    def fails(*_):
+        raise NotImplementedError("no compiler here\nand no second line")
+
+    assert not flat_bert._works(fails, *finish_arguments(4)[1:])
+    assert "NotImplementedError: no compiler here" in caplog.text
+    assert "second" not in caplog.text
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        flat_bert._works(full, *finish_arguments(4)[1:])
