@@ -126,6 +126,12 @@ def test_a_setting_that_changes_no_number_keeps_the_cell(name):
     assert fingerprint(TrialConfig().override({name: OTHER[name]})) == fingerprint(TrialConfig())
 
 
+def test_what_fits_a_device_names_no_cell():
+    """So that one GPU goes on where a larger one stopped."""
+    settings = {"evaluation.batch_tokens": 65_536, "training.micro_batch_tokens": 16_384}
+    assert fingerprint(TrialConfig().override(settings)) == fingerprint(TrialConfig())
+
+
 def test_the_contents_of_collection_and_backbone_name_another_cell():
     config = TrialConfig()
     three = {

@@ -81,6 +81,13 @@ def test_an_error_of_the_trial_explains_them_too():
     assert (end.kind, end.reason) == ("error", "ValueError: x (rank 1)")
 
 
+def test_a_rank_whose_gpu_broke_is_the_cause_and_told_in_a_line():
+    broke = RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be")
+    end = told(rank0=raised(NCCL), rank1=raised(broke))
+    assert end.kind == "device"
+    assert end.reason == "RuntimeError: CUDA error: device-side assert triggered (rank 1)"
+
+
 def test_a_loss_that_is_no_number_is_told_as_such():
     end = told(rank0=raised(Diverged("nan")), rank1=raised(Diverged("nan")))
     assert (end.status, end.reason) == ("diverged", "nan (rank 0)")
