@@ -1,4 +1,4 @@
-"""Effectiveness per query, by ir_measures."""
+"""Effectiveness per query, as ir_measures defines it."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.errors import BadInput
+from rank_core.measure_arrays import form_of, grades_of
 from rank_core.records import Qrels, Run
 
 if TYPE_CHECKING:
@@ -56,6 +57,22 @@ def parse_measure(name: str) -> Any:
 def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     """{judged query: value} of one measure, in the order of `qrels`; 0 where the run has nothing
     for a query. Raises `BadInput` where a query has no value, or more than one, or no number."""
+    return _values(qrels, run, [name])[name]
+
+
+def _values(qrels: Qrels, run: Run, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """{measure: {judged query: value}}."""
+    forms = {name: form_of(parse_measure(name)) for name in names}
+    grades = grades_of(qrels, run) if any(forms.values()) else None
+    return {
+        name: dict(zip(qrels, form(grades).tolist(), strict=True))
+        if form and grades
+        else _by_ir_measures(qrels, run, name)
+        for name, form in forms.items()
+    }
+
+
+def _by_ir_measures(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     import ir_measures
 
     # gdeval takes numbers for query ids: it would read test-1 and dev-1 as query 1.
@@ -83,13 +100,14 @@ def per_query(qrels: Qrels, run: Run, measures: Sequence[str]) -> "pd.DataFrame"
     nothing for a query. Documents of a run that are not judged count as not relevant."""
     import pandas as pd
 
-    rows = [
-        (query_id, name, value)
-        for name in measures
-        for query_id, value in query_values(qrels, run, name).items()
-    ]
-    table = pd.DataFrame(rows, columns=["query_id", "measure", "value"])
-    return table.sort_values(["measure", "query_id"], ignore_index=True)
+    values, query_ids, names = _values(qrels, run, measures), sorted(qrels), sorted(measures)
+    return pd.DataFrame(
+        {
+            "query_id": query_ids * len(names),
+            "measure": [name for name in names for _ in query_ids],
+            "value": [values[name][query_id] for name in names for query_id in query_ids],
+        }
+    )
 
 
 def mean_values(table: "pd.DataFrame") -> dict[str, float]:

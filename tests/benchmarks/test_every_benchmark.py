@@ -34,6 +34,7 @@ SMALLEST = {
     ),
     "token_store": ("--documents", "20", "--look-ups", "20", "--cold-look-ups", "5"),
     "training": (*ENCODER, "--batch-size", "1", "--curve-steps", "1"),
+    "validation": ("--queries", "20", "--candidates", "5", "--repeats", "1"),
     "zoo": (
         "--models",
         "firstp",
