@@ -144,6 +144,11 @@ def _configuration(options: Options, most: int) -> TrialConfig:
             f"num_epochs={training.num_epochs}, max_steps={training.max_steps}, "
             f"validate_every={training.validate_every}"
         )
+    if training.patience:
+        raise BadInput(
+            "training.patience must be 0, because each number of workers is timed over the same "
+            f"steps; got {training.patience}"
+        )
     if most > training.batch_size:
         raise BadInput(
             "--num-workers <= training.batch_size must hold, because the workers share the groups "

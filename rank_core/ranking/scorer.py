@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,13 @@ BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
 waits for its host below some 16,000, and `within_memory` halves what it does not hold."""
 
 
+class Share(NamedTuple):
+    """What one worker has of a run: that of its own queries, and their chunk scores if kept."""
+
+    run: Run
+    kept: KeptScores | None
+
+
 class Scorer:
     """Reranks and measures the splits of one trial; workers share the queries."""
 
@@ -50,9 +57,14 @@ class Scorer:
     def run(self, name: str, depth: int = 0) -> Run:
         """The model's run over a split's evaluated queries, the same on every worker; as deep as
         the evaluation, or `depth`."""
+        return self.whole(name, self.share(name, depth))
+
+    def share(self, name: str, depth: int = 0) -> Share:
+        """This worker's part of a run. Raises `Diverged` on every worker where a score of any of
+        them is no number."""
         keeps = self.config.evaluation.keep_chunk_scores and name != "train"
         kept: KeptScores | None = {} if keeps else None
-        own = rerank(
+        run = rerank(
             self.model,
             self.pairs,
             queries=self.own_queries(name),
@@ -63,9 +75,23 @@ class Scorer:
             work=self.work,
             kept=kept,
         )
-        if kept is not None:
-            self.kept[name] = self.gathered(name, kept)
-        return require_finite(self.gathered(name, own))
+        return Share(require_finite(run), kept)
+
+    def whole(self, name: str, share: Share) -> Run:
+        """The run of which every worker has a share, the same on every worker."""
+        if share.kept is not None:
+            self.kept[name] = self.gathered(name, share.kept)
+        return self.gathered(name, share.run)
+
+    def means(self, name: str, share: Share) -> dict[str, float]:
+        """{measure: mean over the evaluated queries}, the same on every worker, each of which
+        measures its own share."""
+        import pandas as pd
+
+        tables = distributed.gather(self.table(name, share.run))
+        table = pd.concat([table for table in tables if len(table)])
+        # In one order whatever the number of workers: it has a say in the last bit of a sum.
+        return mean_values(table.sort_values(["measure", "query_id"]))
 
     def chunk_scores(self, name: str, pairs: PairEncoder) -> KeptScores:
         """The chunk scores of what `pairs` reads of a split's candidates, the same on every
@@ -137,9 +163,10 @@ def first_stage_means(
 
 
 def require_finite(run: Run) -> Run:
-    """The run, if all its scores are numbers. Asked of all scores by every worker: one that raised
-    alone would leave the others waiting."""
-    if not all(math.isfinite(score) for docs in run.values() for score in docs.values()):
+    """The run, if all scores in it and in the other workers' runs are numbers: one worker that
+    raised alone would leave the others waiting. Raises `Diverged`."""
+    finite = all(math.isfinite(score) for docs in run.values() for score in docs.values())
+    if not all(distributed.gather(finite)):
         raise Diverged("scores must be finite, got NaN or infinity: the model has diverged")
     return run
 

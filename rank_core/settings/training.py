@@ -71,6 +71,8 @@ class Training:
     keep_run: bool = added(False)
     gradient_clip: float = 1.0  # largest global norm; 0: off
     validate_every: int = 0  # steps; 0: at the end of an epoch
+    # Training ends after so many validations in a row without a better value on dev; 0: never.
+    patience: int = added(0)
     precision: str = "auto"  # bf16 or fp16 on a GPU, bf16 on a CPU with AMX, fp32 on others
     # A repeat on a GPU gives the same bits, at a price in speed; on a CPU it always does.
     deterministic: bool = added(False)
@@ -87,7 +89,7 @@ class Training:
             "training",
             self,
             "num_epochs epoch_steps max_steps micro_batch_tokens interaction_learning_rate "
-            "weight_decay depth negatives_below gradient_clip validate_every",
+            "weight_decay depth negatives_below gradient_clip validate_every patience",
         )
         require(0 <= self.warmup <= 1, f"0 <= training.warmup <= 1 must hold, got {self.warmup}")
         require(

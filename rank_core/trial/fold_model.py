@@ -13,7 +13,6 @@ from rank_core import distributed
 from rank_core.checkpoints.weights import load_weights, save_weights, weights_file
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.trec import write_run
-from rank_core.evaluate import mean_values
 from rank_core.machine import make_deterministic, trial_device
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
@@ -46,6 +45,7 @@ class _Best:
     run: Run | None = None
     weights: dict[str, torch.Tensor] | None = None
     kept: KeptScores | None = None  # of dev; in no checkpoint
+    waited: int = 0  # validations since
 
 
 class FoldModel:
@@ -68,7 +68,7 @@ class FoldModel:
         """Yields the progress and, last, the result; also progress whenever training is to `pause`.
         Weights and runs for later trials go to `workdir`, if the settings ask for them."""
         before = time.perf_counter()
-        for record in train(
+        records = train(
             self.model,
             self.scorer.pairs,
             training_queries(self.scorer.inputs, self.config),
@@ -78,7 +78,9 @@ class FoldModel:
             work=self.work,
             state=self.loop,
             pause=pause,
-        ):
+        )
+        # Asked before each part: one that resumes after its last validation has nothing to train.
+        while not self._stops_early() and (record := next(records, None)):
             trained = time.perf_counter()
             dev = _validate(self.scorer, self.best, record.step) if record.validate else None
             self.train_seconds += trained - before
@@ -86,6 +88,10 @@ class FoldModel:
             yield Progress(record.step, record.num_steps, record.curve, dev)
             before = time.perf_counter()
         yield self._result(workdir)
+
+    def _stops_early(self) -> bool:
+        """True after as many validations without a better value as the patience allows."""
+        return 0 < self.config.training.patience <= self.best.waited
 
     def _result(self, workdir: Path) -> ModelResult:
         before, scorer, best = time.perf_counter(), self.scorer, self.best
@@ -123,7 +129,12 @@ class FoldModel:
         }
         shared = {
             "step": loop.step,
-            "best": {"value": best.value, "step": best.step, "run": best.run},
+            "best": {
+                "value": best.value,
+                "step": best.step,
+                "run": best.run,
+                "waited": best.waited,
+            },
             "seconds": [self.train_seconds, self.eval_seconds],
         }
         counted = {"training": asdict(self.work), "evaluation": asdict(self.scorer.work)}
@@ -169,11 +180,12 @@ def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
 
 def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
     """The dev measures now; keeps the checkpoint if its primary measure is the best so far."""
-    run = scorer.run("dev")
-    dev = mean_values(scorer.table("dev", run))
+    share = scorer.share("dev")
+    dev = scorer.means("dev", share)
     value = dev[scorer.config.evaluation.measures[0]]
+    best.waited += 1
     if value > best.value:
-        best.value, best.step, best.run = value, step, run
+        best.value, best.step, best.run, best.waited = value, step, scorer.whole("dev", share), 0
         best.kept = scorer.kept.get("dev")
         best.weights = {k: v.detach().clone() for k, v in scorer.model.state_dict().items()}
     return dev

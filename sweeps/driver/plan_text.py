@@ -87,6 +87,8 @@ def forecast_text(
 
 
 WIDTHS = (8, 9, 21, 12, 10)
+MUCH = 0.2  # of the time, for validations
+FEWER = "(evaluation.max_dev_queries or training.validate_every lowers it)"
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -111,6 +113,11 @@ def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration)
         f"measured    {known.num_measured} of {numbered(known.num_kinds, 'kind')} of trial, a "
         f"batch of each, in {duration(known.seconds)}",
     ]
+    validation = sum(one.validation * t.share for t, one in zip(measured, trials, strict=True))
+    if validation:
+        lines.append(f"validation  {validation / sum(seconds):.0%} of the time, on dev")
+        if validation > MUCH * sum(seconds):
+            lines.append(f"            {FEWER}")
     if calibration.num_trials:
         by = numbered(calibration.num_trials, "finished trial")
         lines.append(f"calibrated  by {by}: times {math.exp(calibration.log_ratio):.2f}")

@@ -61,6 +61,7 @@ class TrialEstimate:
     peak_bytes: int
     start: float = 0.0  # of `seconds`, before its first step
     end: float = 0.0  # of `seconds`, after its last epoch: test
+    validation: float = 0.0  # of `seconds`, on dev
 
     def part(self, share: float, *, ends: bool) -> "TrialEstimate":
         """So much of its epochs, in a process of its own; with the end of the trial or without."""
@@ -72,6 +73,7 @@ class TrialEstimate:
             self.peak_bytes,
             self.start,
             self.end * ends,
+            self.validation * share,
         )
 
 
@@ -256,18 +258,21 @@ def _on_cluster(work: Callable[[], list[Speed]], options: Options) -> tuple[_Pla
 def trial_estimate(
     reads: Reads, planned: Planned, speed: Speed, *, num_workers: int = 1
 ) -> TrialEstimate:
-    """A trial's time from what it reads; several workers share the reading evenly."""
+    """A trial's time from what it reads; several workers share reading and measuring evenly."""
     scored, trained = speed.scoring, speed.training
     tokens = reads.documents * planned.scoring
     steps = reads.groups * planned.training
-    fixed = speed.start_seconds + reads.evaluations * speed.evaluation_seconds
+    measured = reads.evaluations * speed.evaluation_seconds
     last = reads.last_documents * planned.scoring * scored.seconds
+    end = bool(reads.last_documents) * speed.evaluation_seconds + last
+    evaluation = measured + tokens * scored.seconds
     return TrialEstimate(
-        seconds=fixed + (tokens * scored.seconds + steps * trained.seconds) / num_workers,
+        seconds=speed.start_seconds + (evaluation + steps * trained.seconds) / num_workers,
         tokens=tokens * scored.read + steps * trained.read,
         peak_bytes=speed.peak_bytes,
         start=speed.start_seconds,
-        end=bool(reads.last_documents) * speed.evaluation_seconds + last / num_workers,
+        end=end / num_workers,
+        validation=(evaluation - end) / num_workers,
     )
 
 

@@ -194,7 +194,7 @@ def _rate(work_done: Iterator[tuple[int, int]]) -> Rate:
 
 def _scorings(scorer: Scorer, sample: Sample) -> Iterator[tuple[int, int]]:
     """Scores the same documents again and again: a full batch, or all that there are."""
-    limit, tokens, queries = scorer.config.evaluation.batch_tokens, 0, sample.queries
+    limit, tokens, queries = scorer.batch_tokens, 0, sample.queries
     chosen: dict[str, dict[str, float]] = {}
     for query_id, doc_id in sample.scored:
         chosen.setdefault(query_id, {})[doc_id] = 0.0
@@ -209,7 +209,7 @@ def _scorings(scorer: Scorer, sample: Sample) -> Iterator[tuple[int, int]]:
             queries={query_id: queries[query_id] for query_id in chosen},
             candidates=chosen,
             depth=len(sample.scored),
-            batch_tokens=scorer.config.evaluation.batch_tokens,
+            batch_tokens=limit,
             autocast=scorer.autocast,
             work=work,
         )

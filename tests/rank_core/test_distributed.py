@@ -269,7 +269,8 @@ print(json.dumps([names, told(whole), told(resumed)]))
 
 
 @pytest.mark.slow
-def test_two_workers_go_on_together_from_what_one_of_them_wrote(small_trial, tmp_path):
+@pytest.mark.parametrize("patience", [0, 1])
+def test_two_workers_go_on_together_from_what_one_of_them_wrote(small_trial, tmp_path, patience):
     config = small_trial.override(
         {
             "model.dropout": 0.1,
@@ -278,6 +279,7 @@ def test_two_workers_go_on_together_from_what_one_of_them_wrote(small_trial, tmp
             "evaluation.max_dev_queries": 3,
             "evaluation.max_test_queries": 3,
         }
+        | ({"training.patience": 1, "training.validate_every": 1} if patience else {})
     )
     first, second = run_two(RESUMED, tmp_path, json.dumps(config.settings()))
     for names, whole, resumed in (first, second):

@@ -124,19 +124,19 @@ def test_the_table_is_what_the_runs_are_worth(done, collection_folder):
 
 def test_the_best_checkpoint_on_dev_is_the_one_that_is_tested(small_trial, tmp_path, monkeypatch):
     dev_values, weights, real = iter([0.2, 0.9, 0.9, 0.1]), defaultdict(list), []
-    score_split, mean = fold_model.Scorer.run, fold_model.mean_values
+    score_split, mean = fold_model.Scorer.share, fold_model.Scorer.means
 
-    def run(self, name):
+    def share(self, name, depth=0):
         weights[name].append(self.model.head.weight.detach().clone())
-        return score_split(self, name)
+        return score_split(self, name, depth)
 
-    def mean_values(table):
-        real.append(mean(table))
+    def means(self, name, share):
+        real.append(mean(self, name, share))
         value = next(dev_values)
         return {"nDCG@10": value, "RR@10": 1 - value}
 
-    monkeypatch.setattr(fold_model.Scorer, "run", run)
-    monkeypatch.setattr(fold_model, "mean_values", mean_values)
+    monkeypatch.setattr(fold_model.Scorer, "share", share)
+    monkeypatch.setattr(fold_model.Scorer, "means", means)
     config = small_trial.override({"training.num_epochs": 2, "training.validate_every": 1})
     progress, result = finish(config, tmp_path)
     assert [news.dev["nDCG@10"] for news in progress] == [0.2, 0.9, 0.9, 0.1]
@@ -144,6 +144,22 @@ def test_the_best_checkpoint_on_dev_is_the_one_that_is_tested(small_trial, tmp_p
     assert len(weights["test"]) == 1, "test is read once, at the end"
     assert torch.equal(weights["test"][0], weights["dev"][1])
     assert not torch.equal(weights["dev"][1], weights["dev"][3])
+
+
+@pytest.mark.parametrize(("patience", "steps"), [(0, 8), (1, 3), (2, 6), (9, 8)])
+def test_training_ends_when_dev_has_not_improved_for_so_many_validations(
+    small_trial, tmp_path, monkeypatch, computed, patience, steps
+):
+    dev_values = iter([0.2, 0.3, 0.3, 0.4, 0.1, 0.4, 0.5, 0.2])
+    values = lambda *_: dict.fromkeys(("nDCG@10", "RR@10"), next(dev_values))  # noqa: E731
+    monkeypatch.setattr(fold_model.Scorer, "means", values)
+    config = small_trial.override({"training.num_epochs": 4, "training.validate_every": 1})
+    progress, result = finish(config.override({"training.patience": patience}), tmp_path)
+    assert len(computed) == len(progress) == steps
+    assert [news.step for news in progress] == list(range(1, steps + 1))
+    assert {news.num_steps for news in progress} == {8}
+    assert result.best_step == {3: 2, 6: 4, 8: 7}[steps]
+    assert (tmp_path / "test.run.gz").exists()
 
 
 @pytest.mark.slow

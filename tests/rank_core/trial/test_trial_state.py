@@ -44,6 +44,7 @@ CASES = {
         "training.epoch_decay": 0.5,
     },
     "validation between epochs": {"training.validate_every": 4},
+    "patience ends it": {"training.validate_every": 1, "training.patience": 1, "seed": 2},
     "folds": {"evaluation.folds": 3, "training.num_epochs": 2},
     "birch chooses weights on dev": {"model.name": "birch", "chunking.stride": 40},
     "bf16": {"training.precision": "bf16"},

@@ -55,8 +55,8 @@ def forecast_of():
     """A forecast of 100 s a trial on two slots of a core each, in which the baseline has no model
     of its own to measure if asked so."""
 
-    def forecast(plan, server: bool = False) -> Forecast:
-        one = TrialEstimate(seconds=100.0, tokens=2e6, peak_bytes=700 * 2**20)
+    def forecast(plan, server: bool = False, validation: float = 0.0) -> Forecast:
+        one = TrialEstimate(100.0, tokens=2e6, peak_bytes=700 * 2**20, validation=validation)
         cells = plan.cells[1:] if server else plan.cells
         return Forecast(
             trials={cell.cell: one for cell in cells},
@@ -93,6 +93,16 @@ def test_finished_trials_show_in_the_forecast(plan_of, forecast_of):
         list(plan.trials())[2:], forecast_of(plan), Calibration(0.6931, 0.1, 2), columns=160
     )
     assert "calibrated  by 2 finished trials: times 2.00" in text and "3 min 30 s" in text
+
+
+@pytest.mark.parametrize("seconds", [12.0, 40.0])
+def test_the_forecast_says_what_validation_costs(plan_of, forecast_of, seconds):
+    plan = plan_of(*SMALL)
+    known = forecast_of(plan, validation=seconds)
+    text = forecast_text(list(plan.trials()), known, Calibration(0.0, 0.1, 0), columns=80)
+    assert f"validation  {seconds:.0f}% of the time, on dev\n" in f"{text}\n"
+    assert ("evaluation.max_dev_queries" in text) == (seconds > 20)
+    assert all(len(line) <= 80 for line in text.splitlines())
 
 
 @pytest.mark.parametrize("columns", [80, 160])

@@ -41,7 +41,16 @@ def test_a_trial_is_what_it_reads_times_the_rates_and_what_it_does_once():
     assert found.seconds == pytest.approx(5 + 3 * 0.5 + scoring + 4 * 50 * 0.1)
     assert found.tokens == 10 * 25 + 2 * 4 * 50
     shared = trial_estimate(READS, PLANNED, SPEED, num_workers=2)
-    assert shared.seconds == pytest.approx(6.5 + (scoring + 20) / 2)
+    assert shared.seconds == pytest.approx(5 + (1.5 + scoring + 20) / 2)
+
+
+def test_validations_are_what_is_scored_and_measured_before_the_end():
+    reads = Reads(groups=4, documents=10, evaluations=3, last_documents=4)
+    whole = trial_estimate(reads, PLANNED, SPEED)
+    assert whole.validation == pytest.approx(2 * 0.5 + 6 * 25 * 0.02)
+    assert whole.validation + whole.start + whole.end < whole.seconds
+    assert whole.part(0.25, ends=False).validation == pytest.approx(whole.validation / 4)
+    assert trial_estimate(reads, PLANNED, SPEED, num_workers=4).validation == whole.validation / 4
 
 
 def test_a_part_of_a_trial_starts_anew_and_only_the_last_one_scores_test():

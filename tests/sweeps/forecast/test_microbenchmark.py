@@ -51,6 +51,18 @@ def test_scoring_and_training_are_timed(small_trial):
     assert speed.peak_bytes > 2**26 and speed.device_bytes == 0 and speed.threads == 1
 
 
+def test_a_measured_batch_has_the_tokens_that_suit_the_device(small_trial, monkeypatch):
+    sizes, rerank = set(), module.rerank
+
+    def noted(*arguments, batch_tokens, **more):
+        sizes.add(batch_tokens)
+        return rerank(*arguments, batch_tokens=batch_tokens, **more)
+
+    monkeypatch.setattr(module, "rerank", noted)
+    probe([small_trial.settings()], 1, lambda speed: 0.0)
+    assert sizes == {4096}
+
+
 def test_what_is_not_trained_is_not_timed_in_training(small_trial):
     untrained = small_trial.override({"training.num_epochs": 0})
     [speed] = probe([untrained.settings()], 1, lambda speed: 0.0)
