@@ -30,11 +30,12 @@ from tests.benchmarks.workload import (
     Workload,
     encoder_flops,
     machine,
-    matrix_rate,
     median,
     parser,
+    print_rates,
     print_table,
     save,
+    shares,
     workload,
 )
 
@@ -149,6 +150,7 @@ def main(argv: Sequence[str]) -> None:
     torch.set_num_threads(flags.threads)
     work = workload(flags.collection, flags.size)
     print(machine())
+    print_rates(flags.repeats)
     tables = {}
     for measure in (_of_pairs, _of_documents):
         title, rows, seconds = measure(work, flags.batch_tokens, flags.repeats)
@@ -256,13 +258,12 @@ def _rows(
     tokens = count.tokens / runs
     flops = encoder_flops(work, count.tokens, count.inputs) / runs
     base = median(next(iter(seconds.values())))
-    rates = {dtype: matrix_rate(dtype, repeats) for dtype in (torch.float32, torch.bfloat16)}
     return [
         {
             "system": name,
             "real tokens/s": f"{tokens / median(times):,.0f}",
             "ratio": f"{base / median(times):.2f}",
-            "of the matrix rate": f"{flops / median(times) / rates[_dtype(name)]:.0%}",
+            **shares(flops / median(times), _dtype(name), repeats),
             "largest score difference": f"{np.abs(scores[name] - scores[reference]).max():.1e}",
         }
         | {column: values.get(name, "") for column, values in shown.items()}

@@ -35,11 +35,12 @@ from tests.benchmarks.workload import (
     Workload,
     encoder_flops,
     machine,
-    matrix_rate,
     median,
     parser,
+    print_rates,
     print_table,
     save,
+    shares,
     workload,
 )
 
@@ -69,6 +70,7 @@ def main(argv: Sequence[str]) -> None:
     )
     rows, seconds = _speed(config, work, options.repeats)
     print(f"{options.batch_size} groups a step, dropout {options.dropout}; {machine()}")
+    print_rates(options.repeats)
     print_table(rows)
     curves = _curves(config, work, options.curve_steps)
     gap = max(abs(a - b) for a, b in zip(*curves, strict=True))
@@ -104,7 +106,7 @@ def _speed(
     base = median(seconds["papers' policy fp32"])
     rows = []
     for name, times in seconds.items():
-        rate = matrix_rate(torch.bfloat16 if "bf16" in name else torch.float32, repeats)
+        dtype = torch.bfloat16 if "bf16" in name else torch.float32
         padding = counts.get(name)
         rows.append(
             {
@@ -113,7 +115,7 @@ def _speed(
                 "real tokens/s": f"{tokens / median(times):,.0f}",
                 "ratio": f"{base / median(times):.2f}",
                 "padding": f"{padding.padding_share:.1%}" if padding else "",
-                "of the matrix rate": f"{flops / median(times) / rate:.0%}",
+                **shares(flops / median(times), dtype, repeats),
                 "peak memory": f"{memory[name] / 2**30:.1f} GiB",
             }
         )

@@ -18,8 +18,9 @@ from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.load import load_collection
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
+from rank_core.encoders.cpu.packed_linear import PackedLinear, has_kernels
 from rank_core.encoders.tiny import train_tokenizer
-from rank_core.machine import trial_device
+from rank_core.machine import cpu_facts, make_deterministic, trial_device
 from rank_core.ranking.scorer import BATCH_TOKENS
 from rank_core.records import Collection
 
@@ -28,6 +29,7 @@ SIZES = {  # layers, hidden, heads, feed-forward
     "minilm": (6, 384, 12, 1536),
     "bert-base": (12, 768, 12, 3072),
 }
+PRODUCT = (4096, 768, 3072)  # of a feed-forward layer: tokens, hidden, inner
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def workload(collection_name: str, size: str) -> Workload:
-    """An encoder of `size` with random weights and a vocabulary of the collection's own words."""
+    """An encoder of `size` with random weights and a vocabulary of the collection's own words, in a
+    process that computes as a trial's does."""
+    make_deterministic(strict=False)
     collection = load_collection(collection_name)
     folder = Path(tempfile.mkdtemp(prefix="ranksweep-benchmark-"))
     texts = [*collection.documents.values()][:1000]
@@ -80,9 +84,9 @@ def workload(collection_name: str, size: str) -> Workload:
 
 def machine() -> dict[str, str]:
     """What the figures were measured on."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
-    return {
-        "device": device or platform.machine(),
+    on_gpu = torch.cuda.is_available()
+    device = {"device": torch.cuda.get_device_name()} if on_gpu else cpu_facts()
+    return device | {
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -94,8 +98,9 @@ def matrix_rate(dtype: torch.dtype, repeats: int) -> float:
     """FLOP/s of this device on a matrix product of a feed-forward layer's shape: the best of four
     times `repeats`."""
     device = trial_device()
-    a = torch.randn(4096, 768, device=device).to(dtype)
-    b = torch.randn(768, 3072, device=device).to(dtype)
+    tokens, hidden, inner = PRODUCT
+    a = torch.randn(tokens, hidden, device=device).to(dtype)
+    b = torch.randn(hidden, inner, device=device).to(dtype)
     best = float("inf")
     for _ in range(4 * repeats):
         start = time.perf_counter()
@@ -103,7 +108,42 @@ def matrix_rate(dtype: torch.dtype, repeats: int) -> float:
         if device.type == "cuda":
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
-    return 2 * 4096 * 768 * 3072 / best
+    return 2 * tokens * hidden * inner / best
+
+
+@cache
+def packed_rate(dtype: torch.dtype, repeats: int) -> float | None:
+    """The same with the weight in oneDNN's own layout; None where this device has no such kernel"""
+    if trial_device().type != "cpu" or not has_kernels(dtype):
+        return None
+    with torch.inference_mode():
+        tokens, hidden, inner = PRODUCT
+        a = torch.randn(tokens, hidden).to(dtype)
+        product = PackedLinear(torch.randn(inner, hidden), torch.randn(inner), dtype)
+        best = float("inf")
+        for _ in range(4 * repeats):
+            start = time.perf_counter()
+            product(a)
+            best = min(best, time.perf_counter() - start)
+    return 2 * tokens * hidden * inner / best
+
+
+def shares(flops: float, dtype: torch.dtype, repeats: int) -> dict[str, str]:
+    """Shares of a table's row in both rates, for that many model FLOPs a second."""
+    packed = packed_rate(dtype, repeats)
+    return {
+        "of the matrix rate": f"{flops / matrix_rate(dtype, repeats):.0%}",
+        "of the packed rate": f"{flops / packed:.0%}" if packed else "",
+    }
+
+
+def print_rates(repeats: int) -> None:
+    """The denominators of all shares, in GFLOP/s."""
+    for dtype in (torch.float32, torch.bfloat16):
+        packed = packed_rate(dtype, repeats)
+        text = f", packed {packed / 1e9:,.0f}" if packed else ""
+        name = str(dtype).removeprefix("torch.")
+        print(f"matrix rate {name}: {matrix_rate(dtype, repeats) / 1e9:,.0f} GFLOP/s{text}")
 
 
 def encoder_flops(work: Workload, num_tokens: int, num_inputs: int) -> float:
