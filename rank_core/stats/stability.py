@@ -23,9 +23,8 @@ class RankStability:
     reversals: Mapping[tuple[str, str], float]
     """{(better, worse) neighbours of `order`: share of pairs of their runs in the other order; a
     pair of equal runs counts half}."""
-    best: Mapping[
-        str, float
-    ]  # share of redrawn seeds and queries in which it has the best mean}."""
+    best: Mapping[str, float]
+    """{cell: share of redrawn seeds and queries in which it has the best mean}."""
 
 
 def rank_stability(

@@ -143,17 +143,17 @@ def paired_t_test(analysis: Analysis) -> str:
     ordered = sorted(known, key=lambda one: one.predicted_false_positive_rate)
     if ordered[-1].predicted_false_positive_rate < alpha + _WORTH_SAYING:
         return ""
-    middle = ordered[(len(ordered) - 1) // 2]
-    rate = middle.predicted_false_positive_rate
-    test = analysis.tests[middle.measure, middle.system]
+    worst, middle = ordered[-1], ordered[(len(ordered) - 1) // 2]
+    test = analysis.tests[worst.measure, worst.system]
     ends = " to ".join(map(_percent, false_positive_interval(test, alpha=alpha)))
-    spread = f"95 % interval {ends}"
+    often, spread = _percent(worst.predicted_false_positive_rate), f"95 % interval {ends}"
     if len(known) > 1:
-        highest = _percent(ordered[-1].predicted_false_positive_rate)
-        spread += f"; median of {len(known)} comparisons, at most {highest}"
+        often = f"up to {often}"
+        spread += f"; median of {len(known)} comparisons "
+        spread += _percent(middle.predicted_false_positive_rate)
     return (
         "The paired t-test over queries (seeds averaged) would call two equally good methods "
-        f"different in {_percent(rate)} of cases here instead of {_percent(alpha)} ({spread})."
+        f"different in {often} of cases here instead of {_percent(alpha)} ({spread})."
     )
 
 
