@@ -41,7 +41,7 @@ def why_not(encoder: nn.Module) -> str | None:
     config: Any = encoder.config
     kind = config.model_type
     if kind in OWN_ATTENTION:
-        return f"a {kind} {OWN_ATTENTION[kind]}"
+        return f"{kind} {OWN_ATTENTION[kind]}"
     if config._attn_implementation not in (PLAIN, FUSED):
         return f"its attention is {config._attn_implementation!r}"
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -67,6 +67,11 @@ def packs(encoder: nn.Module, autocast: torch.dtype | None) -> bool:
     return reason is None
 
 
+def products(device: torch.device) -> torch.dtype | None:
+    """The type of matrix products on a device, where it is not that of their weights."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+
+
 @cache
 def _of_gpu(device: torch.device) -> str | None:
     """The reason why a GPU has no flash attention."""
@@ -84,7 +89,7 @@ def _tell(reason: str) -> None:
 
 def flat_states(
     encoder: nn.Module,
-    ids_CL: Tensor,
+    words: Tensor,
     flat: FlatRows,
     *,
     segments_CL: Tensor | None = None,
@@ -94,17 +99,19 @@ def flat_states(
 ) -> tuple[Tensor, ...]:
     """hidden_CLH of the last layer, or of embeddings and all `layers`, of an encoder that `packs`.
 
-    Zeros stand at padding. Of [CLS] alone (L = 1) where asked or where it computes no more.
+    Words are ids_CL, or x_CLH in their place. Zeros stand at padding. Of [CLS] alone (L = 1) where
+    asked or where the encoder computes no more.
     """
     config: Any = encoder.config
 
     def pick(x_CL: Tensor) -> Tensor:
-        return x_CL.flatten().index_select(0, flat.place_T)[None]
+        return x_CL.flatten(0, 1).index_select(0, flat.place_T)[None]
 
     position_1T = flat.position_T[None] if position_CL is None else pick(position_CL)
     if TYPES[config.model_type].positions == "after-padding":
         position_1T = position_1T + (config.pad_token_id + 1)
-    inputs_1T = {"input_ids": pick(ids_CL), "position_ids": position_1T}
+    inputs_1T = {"position_ids": position_1T}
+    inputs_1T["input_ids" if words.dim() == 2 else "inputs_embeds"] = pick(words)
     if segments_CL is not None:
         inputs_1T["token_type_ids"] = pick(segments_CL)
     if is_bert(encoder):
@@ -115,7 +122,7 @@ def flat_states(
         return (states[-1][:, None],)
     if cls_alone:
         return tuple(x_TH.index_select(0, flat.first_C)[:, None] for x_TH in states)
-    return tuple(padded_again(x_TH, flat, ids_CL.shape) for x_TH in states)
+    return tuple(padded_again(x_TH, flat, words.shape) for x_TH in states)
 
 
 def _states(
@@ -138,6 +145,6 @@ def _states(
 
 def padded_again(x_TH: Tensor, flat: FlatRows, shape: torch.Size) -> Tensor:
     """x_CLH of the tokens, zeros at padding."""
-    num_rows, length = shape
+    num_rows, length = shape[:2]
     x_NH = x_TH.new_zeros(num_rows * length, x_TH.shape[1])
     return x_NH.index_copy(0, flat.place_T, x_TH).view(num_rows, length, -1)

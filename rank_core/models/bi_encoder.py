@@ -12,9 +12,9 @@ from rank_core.chunking.token_store import tokenize
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.flat_rows import FlatRows, rows_of_lengths
-from rank_core.encoders.packed import flat_states, packs
+from rank_core.encoders.packed import flat_states, packs, products
 from rank_core.models.poolings import masked_max, row_vectors
-from rank_core.models.ranker import Ranker, products
+from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Model
 
 

@@ -86,8 +86,9 @@ class LateInteraction(SecondEncoder):
         parts = []
         for rows in (query_of, chunks):
             row_C = torch.tensor(rows).to(x_CLH.device, non_blocking=True)
-            width = max(len(batch.inputs.sizes[row]) for row in rows)
-            parts.append(Part(x_CLH[row_C, :width], mask_CL[row_C, :width], segment=0))
+            counts = tuple(len(batch.inputs.sizes[row]) for row in rows)
+            width = max(counts)
+            parts.append(Part(x_CLH[row_C, :width], mask_CL[row_C, :width], 0, counts))
         x_CH = read_first(
             self.interaction, self.interaction_special_2H, parts, in_place=self.in_place
         )

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.encoders.packed import flat_states, packs
+from rank_core.encoders.packed import flat_states, packs, products
 from rank_core.models.poolings import row_vectors
 from rank_core.models.readers import padded_in_place, pads_in_place
 from rank_core.settings.config import Model, TrialConfig
@@ -158,8 +158,3 @@ def encoder_states(
     # Some encoders normalise what leaves the last layer, and some pad rows to whole blocks.
     states = (*output.hidden_states[:-1], output.last_hidden_state)
     return tuple(hidden_CLH[:, : ids_CL.shape[1]] for hidden_CLH in states)
-
-
-def products(device: torch.device) -> torch.dtype | None:
-    """The type of matrix products on a device, where it is not that of their weights."""
-    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from rank_core.encoders.attention import use_own_attention
 from rank_core.encoders.backbone_types import Backbone, kind_of
 from rank_core.encoders.backbones import load_encoder, load_tokenizer, resolve_backbone
+from rank_core.encoders.flat_rows import rows_of_lengths
+from rank_core.encoders.packed import flat_states, packs, products
 from rank_core.errors import BadInput
 
 READERS = (
@@ -36,6 +38,7 @@ class Part(NamedTuple):
     x_BNH: Tensor
     mask_BN: Tensor
     segment: int
+    counts: tuple[int, ...] = ()  # of those that are there, where the host knows
 
 
 def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) -> nn.Module:
@@ -131,6 +134,14 @@ def read_first(
     x_BTH, mask_BT, segment_BT = pack(special_SH, parts, in_place=in_place)
     config: Any = body.config
     segments = getattr(config, "type_vocab_size", 0) > 1
+    if not in_place and all(part.counts for part in parts) and packs(body, products(x_BTH.device)):
+        seps = max(0, len(special_SH) - 1)
+        special = len(special_SH) + seps * len(parts)
+        lengths = [special + sum(counts) for counts in zip(*(p.counts for p in parts), strict=True)]
+        flat = rows_of_lengths(lengths, x_BTH.shape[1]).to(x_BTH.device)
+        own = segment_BT if segments else None
+        [first_B1H] = flat_states(body, x_BTH, flat, segments_CL=own, cls_alone=True)
+        return first_B1H[:, 0]
     extra = {"token_type_ids": segment_BT} if segments else {}
     output = body(inputs_embeds=x_BTH, attention_mask=mask_BT.long(), **extra)
     first_BH: Tensor = output.last_hidden_state[:, 0]
@@ -150,9 +161,9 @@ def pack(
     pieces = [c, sep]
     for part in parts:
         pieces += [part, sep]
-    x_BTH = torch.cat([x for x, _, _ in pieces], dim=1)
-    mask_BT = torch.cat([mask for _, mask, _ in pieces], dim=1)
-    segment_BT = torch.cat([mask.long() * segment for _, mask, segment in pieces], dim=1)
+    x_BTH = torch.cat([piece.x_BNH for piece in pieces], dim=1)
+    mask_BT = torch.cat([piece.mask_BN for piece in pieces], dim=1)
+    segment_BT = torch.cat([piece.mask_BN.long() * piece.segment for piece in pieces], dim=1)
     if in_place:
         return x_BTH, mask_BT, segment_BT
     order_BT = (~mask_BT).byte().argsort(dim=1, stable=True)
