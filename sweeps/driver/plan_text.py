@@ -123,11 +123,11 @@ def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration)
         lines.append(f"calibrated  by {by}: times {math.exp(calibration.log_ratio):.2f}")
     peak = max((trial.peak_bytes for trial in trials), default=0)
     share = gpu_share(peak, known.device_bytes)
-    if share < 1:
+    if share < min(1.0, known.units):
         asked = math.floor(share * 1e4) / 1e4  # which is as fine as Ray counts
-        lines.append(
+        lines += [
             f"GPU share   a trial needs at least {peak / 2**30:.1f} GiB of "
-            f"{known.device_bytes / 2**30:.0f}: --gpus-per-worker {asked:g} runs "
-            f"{round(1 / share)} on a GPU, faster only where one leaves it idle"
-        )
+            f"{known.device_bytes / 2**30:.0f}: --gpus-per-worker {asked:g} runs",
+            f"            {round(1 / share)} on a GPU, faster only where one leaves it idle",
+        ]
     return lines

@@ -2,6 +2,7 @@
 help text or how far a sweep is."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +114,22 @@ def test_a_sweep_imports_what_builds_encoders_only_when_it_builds_one():
     modules = set(done.stdout.split())
     assert "torch" in modules and "transformers.modeling_utils" not in modules
     assert not CLUSTER & modules
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({}, "expandable_segments:True"),
+        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, "max_split_size_mb:64"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "None"),
+    ],
+)
+def test_the_memory_of_a_gpu_grows_in_segments_unless_the_user_says_otherwise(given, left):
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    environment = {name: value for name, value in os.environ.items() if name not in names} | given
+    code = "import os, sweeps; print(os.environ.get('PYTORCH_ALLOC_CONF'))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == left

@@ -1,6 +1,7 @@
 """What a person and the report get to know of a plan."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -103,6 +104,19 @@ def test_the_forecast_says_what_validation_costs(plan_of, forecast_of, seconds):
     assert f"validation  {seconds:.0f}% of the time, on dev\n" in f"{text}\n"
     assert ("evaluation.max_dev_queries" in text) == (seconds > 20)
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(("reserved", "advised"), [(1.0, True), (0.016, False)])
+def test_a_gpu_that_holds_more_trials_is_told_with_what_it_is_good_for(
+    plan_of, forecast_of, reserved, advised
+):
+    plan = plan_of(*SMALL)
+    known = replace(forecast_of(plan), unit="GPU", units=reserved, device_bytes=80 * 2**30)
+    text = forecast_text(list(plan.trials()), known, Calibration(0.0, 0.1, 0), columns=80)
+    # Nine tenths of 80 GiB hold 60 times .68 GiB and a context of half a GiB; Ray counts to 1e-4.
+    told = "needs at least 0.7 GiB of 80: --gpus-per-worker 0.0166 runs\n            60 on a GPU, "
+    assert (told + "faster only where one leaves it idle" in text) is advised
+    assert ("GPU share" in text) is advised
 
 
 @pytest.mark.parametrize("columns", [80, 160])

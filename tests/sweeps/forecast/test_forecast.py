@@ -1,10 +1,14 @@
 """Estimates against sums by hand; intervals against what they promise."""
 
 import math
+import os
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
+import torch
 
+from sweeps.forecast import forecast as module
 from sweeps.forecast.forecast import (
     SPREAD,
     TrialEstimate,
@@ -15,6 +19,7 @@ from sweeps.forecast.forecast import (
     wall_seconds,
 )
 from sweeps.forecast.microbenchmark import Planned, Rate, Speed
+from sweeps.plan.options import parse
 from sweeps.plan.trial_cost import Reads
 
 SPEED = Speed(
@@ -126,3 +131,43 @@ def test_only_how_much_is_read_may_differ_between_configurations_of_one_speed(sm
         assert same_speed(small_trial.override(much).settings()) == speed
     for other in ({"chunking.window": 41}, {"model.name": "sump"}, {"training.batch_size": 2}):
         assert same_speed(small_trial.override(other).settings()) != speed
+
+
+class Pool:
+    """A pool whose process is this one."""
+
+    def __init__(self, number, mp_context, initializer=None):
+        self.begin = initializer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def submit(self, work):
+        if self.begin:
+            self.begin()
+        done = Future()
+        done.set_result(work())
+        return done
+
+
+@pytest.mark.parametrize(
+    ("gpus", "seen"), [("0", ("", 1.0)), ("0.5", ("0,1", 0.5)), ("1", ("0,1", 1.0))]
+)
+def test_a_machine_with_gpus_is_measured_on_what_is_reserved_of_them(
+    plan_of, monkeypatch, gpus, seen
+):
+    def probe(settings, threads, enough, *, gpu_share):
+        return [(os.environ["CUDA_VISIBLE_DEVICES"], gpu_share)]
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(module, "probe", probe)
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    plan = plan_of("chunking.window=48", "chunking.stride=32")
+    options = parse(["--gpus-per-worker", gpus], prog="window_stride.py", description="")
+    place, found = module._measure(plan.cells[:1], plan, options)
+    assert found == [seen] and place.gpus == float(gpus)

@@ -7,6 +7,8 @@ import torch
 
 from rank_core.chunking.chunks import document_spans
 from rank_core.chunking.inputs import load_inputs
+from rank_core.models.build import build_model
+from rank_core.ranking.scorer import Scorer
 from sweeps.forecast import microbenchmark as module
 from sweeps.forecast.microbenchmark import Rate, draw, planned_tokens, probe
 
@@ -91,3 +93,32 @@ def test_a_model_without_candidates_to_sample_is_no_error(small_trial, inputs):
     splits = {**inputs.collection.splits, "test": test}
     empty = replace(inputs, collection=replace(inputs.collection, splits=splits))
     assert draw(small_trial, empty).scored == []
+
+
+def test_the_memory_that_a_trial_needs_is_taken_in_small_micro_batches(
+    small_trial, inputs, monkeypatch
+):
+    scorer = Scorer(
+        small_trial, inputs, build_model(small_trial, inputs.backbone, init_seed=0), None
+    )
+    train, sizes, scored = module.train, [], []
+
+    def trains(model, pairs, queries, training, **others):
+        sizes.append(training.micro_batch_tokens)
+        return train(model, pairs, queries, training, **others)
+
+    rerank = module.rerank
+    monkeypatch.setattr(module, "train", trains)
+    monkeypatch.setattr(module, "rerank", lambda *a, **b: (scored.append(1), rerank(*a, **b)))
+    sample = draw(small_trial, inputs)
+    next(module._steps(scorer, sample.trained))
+    module._work_in_little_memory(scorer, sample)
+    assert sizes == [0, 8192] and scored == [1]
+
+
+def test_the_share_of_a_gpu_holds_before_anything_is_measured(small_trial, monkeypatch):
+    said = []
+    monkeypatch.setattr(module, "begin_on_device", lambda share: said.append(share))
+    monkeypatch.setattr(module, "_speed", lambda config: said.append("measured"))
+    probe([small_trial.settings()], 1, lambda speed: 0.0, gpu_share=0.5)
+    assert said == [0.5, "measured"]

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from ray.cluster_utils import Cluster
 
 from sweeps.engine.trial_task import End
 from sweeps.plan.options import parse
@@ -32,8 +33,8 @@ def ray_with_gpu():
             patch.delenv(name, raising=False)
         patch.setattr(cluster.ray, "init", partial(cluster.ray.init, num_cpus=2, num_gpus=1))
         cluster.connect(num_workers=1)
-        yield
-        cluster.disconnect()
+    yield
+    cluster.disconnect()
 
 
 @pytest.fixture
@@ -110,12 +111,13 @@ def test_a_trial_sees_the_gpus_that_were_reserved_for_it(run, tmp_path, gpus, se
     path, end = tmp_path / "seen", END
 
     def compute(name):
+        names = ("CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF")
         with path.open("a") as file:
-            file.write(os.environ.get("CUDA_VISIBLE_DEVICES", "all") + "\n")
+            file.write(" ".join(os.environ.get(name, "unset") for name in names) + "\n")
         yield end
 
     run(compute, Resources(num_workers=1, cpus=1, gpus=gpus, threads=1, slots=1))
-    assert path.read_text().splitlines() == [seen] * 4
+    assert path.read_text().splitlines() == [f"{seen} expandable_segments:True"] * 4
 
 
 def test_a_group_without_gpus_and_a_task_that_measures_see_none(ray_with_gpu, monkeypatch):
@@ -128,3 +130,18 @@ def test_a_group_without_gpus_and_a_task_that_measures_see_none(ray_with_gpu, mo
     for gpus, expected in (("0", ""), ("1", "0")):
         options = parse(["--gpus-per-worker", gpus], prog="window_stride.py", description="")
         assert cluster.on_a_slot(seen, options)[1] == expected
+
+
+def test_so_it_is_on_a_cluster_that_was_there_before(monkeypatch):
+    cluster.disconnect()  # from that of the tests before
+    monkeypatch.delenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", raising=False)
+    monkeypatch.delenv(VISIBLE, raising=False)
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+    try:
+        for gpus, expected in (("0", ""), ("1", "0")):
+            options = parse(["--gpus-per-worker", gpus], prog="window_stride.py", description="")
+            found = cluster.on_a_slot(lambda: os.environ.get("CUDA_VISIBLE_DEVICES"), options)
+            assert found[1] == expected
+    finally:
+        nodes.shutdown()
