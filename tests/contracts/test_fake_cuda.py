@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from rank_core.encoders.backbone_types import TYPES
+from rank_core.encoders.packed import OWN_ATTENTION
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
 from rank_core.models.ranker import Ranker
@@ -41,6 +42,12 @@ def test_every_other_system_has_weights():
 def test_every_model_and_every_kind_of_backbone_stays_on_one_device(name, told):
     assert "error" not in told[name], told[name]
     assert told[name]["training"] > told[name]["scoring"] > 0
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_that_can_read_flat_rows_do_so_on_a_gpu(name, told):
+    can = name.partition("@")[2] not in OWN_ATTENTION
+    assert (told[name]["flash"] > 0) == can
 
 
 def test_a_planted_mix_of_devices_is_found(told):

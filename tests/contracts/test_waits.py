@@ -82,11 +82,12 @@ def _asking():
     return " < ".join(ours[:-4:-1])
 
 
-def counted(name, backbone, settings=None, *, train):
+def counted(name, backbone, settings=None, *, train, flat=None):
     """The waits of one pass over documents of one to five chunks, in batches with padding."""
     own = {"model.name": name, "model.backbone": str(backbone.folder)} | (settings or {})
     config = TrialConfig(chunking=CHUNKING).override(own)
     model = build_model(config, backbone, init_seed=1).train(train)
+    model.encoder.reads_flat_rows = flat
     pairs = MODELS[name].reader(config, backbone, DOCUMENTS)
     documents = [pairs.chunks(QUERY, doc_id) for doc_id in DOCUMENTS]
     waits = Waits()
@@ -109,6 +110,15 @@ def code_of_a_gpu(monkeypatch):
 @pytest.mark.parametrize("name", sorted(set(MODELS) - {"deeprank"}))
 def test_no_model_waits(name, train, backbone):
     assert counted(name, backbone, train=train) == {}
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["scoring", "training"])
+@pytest.mark.parametrize("name", ["maxp", "mores", "bi-encoder", "cedr-knrm"])
+def test_nor_does_one_that_reads_flat_rows(name, train, backbone, monkeypatch):
+    # A GPU's kernel is given no lengths of the host; what computes rows one by one has to ask.
+    rows = "rank_core.encoders.flat_attention.attention_row_by_row"
+    monkeypatch.setattr(rows, lambda query, key, value, *_: query + key.mean() + value.mean())
+    assert counted(name, backbone, train=train, flat=True) == {}
 
 
 @pytest.mark.parametrize(("name", "settings"), KNOWN)

@@ -42,9 +42,9 @@ NO_KERNEL = {
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations that a GPU would run as a kernel."""
+    """Counts operations that a GPU would run as a kernel, and flash attention among them."""
 
-    number = 0
+    number = flash = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
@@ -57,11 +57,12 @@ class Launches(TorchDispatchMode):
         tensors = [x for x in tree_leaves((args, result)) if isinstance(x, torch.Tensor)]
         on_gpu = any(x.device == DEVICE for x in tensors)
         self.number += on_gpu and name not in NO_KERNEL
+        self.flash += name == "_flash_attention_forward"
         return result
 
 
-def step(name: str, backbone_folder: str, *, train: bool) -> int:
-    """Launches of a step over documents of one to five chunks."""
+def step(name: str, backbone_folder: str, *, train: bool) -> Launches:
+    """The launches of a step over documents of one to five chunks."""
     backbone = resolve_backbone(backbone_folder)
     config = TrialConfig().override(
         {"model.name": name, "model.backbone": backbone_folder} | SETTINGS
@@ -90,7 +91,7 @@ def step(name: str, backbone_folder: str, *, train: bool) -> int:
                 score_B.sum().backward()
                 optimizer.step()
     assert score_B.device == DEVICE
-    return launches.number
+    return launches
 
 
 def planted(name: str) -> None:
@@ -105,7 +106,9 @@ def both_steps(name: str, backbone_folder: str) -> dict[str, object]:
     told: dict[str, object] = {}
     for train in (False, True):
         try:
-            told["training" if train else "scoring"] = step(name, backbone_folder, train=train)
+            launches = step(name, backbone_folder, train=train)
+            told["training" if train else "scoring"] = launches.number
+            told["flash"] = launches.flash
         except Exception as error:
             told["error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     return told
