@@ -17,7 +17,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from rank_core.encoders.attention import FUSED, PLAIN, own_attention
-from rank_core.encoders.flat_attention import flat_attention
 from rank_core.machine import fast_paths
 
 SAME_LAYERS = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
@@ -61,11 +60,7 @@ class Layers:
 
     def forward(self, hidden_CLH: Tensor, attention_mask: Tensor | None = None, **rest: Any) -> Any:
         """The last layer's output; [CLS] alone in `last_hidden_state` where weights are packed."""
-        padded = "cu_seq_lens_q" not in rest
-        if (
-            not (padded and self.packed and _hides_tokens(attention_mask))
-            or torch.is_grad_enabled()
-        ):
+        if self.packed is None or torch.is_grad_enabled() or not _hides_tokens(attention_mask):
             return super().forward(hidden_CLH, attention_mask=attention_mask, **rest)  # type: ignore[misc]
         cls_C1H = self.packed(hidden_CLH, attention_mask)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=cls_C1H)
@@ -103,7 +98,9 @@ class _BertLayer:
             dropout_p=own.dropout.p if self.training else 0.0,
             scale=own.scaling,
         )
-        return self.after_attention(context.transpose(1, 2).flatten(2), cls_C1H)
+        output_C1H = self.attention.output(context.transpose(1, 2).flatten(2), cls_C1H)
+        result: Tensor = self.feed_forward_chunk(output_C1H)
+        return result
 
     def precise_cls(
         self, cls_C1H: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
@@ -113,43 +110,12 @@ class _BertLayer:
             wide = torch.promote_types(cls_C1H.dtype, torch.float32)
             return self.cls(cls_C1H.to(wide), key, value, mask)
 
-    def flat_cls(self, x_1TH: Tensor, extra: dict[str, Any]) -> Tensor:
-        """cls_1CH after the layer, of rows in one flat row of tokens; all but its attention is in
-        fp32 where no gradient is recorded."""
-        own = self.attention.self
-        cls_1CH = x_1TH.index_select(1, extra["cu_seq_lens_q"][:-1])
-        own_query = torch.arange(cls_1CH.shape[1] + 1, dtype=torch.int32, device=x_1TH.device)
-        context_1Chd, _ = flat_attention(
-            own,
-            self.heads(own.query(cls_1CH)),
-            self.heads(own.key(x_1TH)),
-            self.heads(own.value(x_1TH)),
-            None,
-            own.dropout.p if self.training else 0.0,
-            own.scaling,
-            **extra | {"cu_seq_lens_q": own_query, "max_length_q": 1},
-        )
-        device, context_1CH = x_1TH.device.type, context_1Chd.flatten(2)
-        if torch.is_grad_enabled() or not torch.is_autocast_enabled(device):
-            return self.after_attention(context_1CH, cls_1CH)
-        with torch.autocast(device, enabled=False):
-            return self.after_attention(context_1CH.float(), cls_1CH.float())
-
-    def after_attention(self, context_CLH: Tensor, x_CLH: Tensor) -> Tensor:
-        """x_CLH after the layer, from the context of its attention."""
-        result: Tensor = self.feed_forward_chunk(self.attention.output(context_CLH, x_CLH))
-        return result
-
 
 class _LastLayer(_BertLayer):
     """The forward pass of a BERT layer for its first token."""
 
-    def forward(
-        self, hidden_CLH: Tensor, mask: Tensor | None = None, *_: Any, **extra: Any
-    ) -> Tensor:
-        """cls_C1H of the layer's output; cls_1CH of a flat row of tokens."""
-        if "cu_seq_lens_q" in extra:
-            return self.flat_cls(hidden_CLH, extra)
+    def forward(self, hidden_CLH: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
+        """cls_C1H of the layer's output."""
         own = self.attention.self
         key, value = self.heads(own.key(hidden_CLH)), self.heads(own.value(hidden_CLH))
         cls = self.cls if torch.is_grad_enabled() else self.precise_cls
@@ -164,13 +130,14 @@ class _Layer(_BertLayer):
     ) -> Tensor:
         """hidden_CLH of the layer's output."""
         device = hidden_CLH.device.type
-        plain = torch.is_grad_enabled() or not torch.is_autocast_enabled(device)
-        if plain or "cu_seq_lens_q" in extra:
+        if torch.is_grad_enabled() or not torch.is_autocast_enabled(device):
             whole: Tensor = super().forward(hidden_CLH, mask, *rest, **extra)  # type: ignore[misc]
             return whole
         own = self.attention.self
         query, key, value = (self.heads(f(hidden_CLH)) for f in (own.query, own.key, own.value))
         context, _ = own_attention(own, query, key, value, mask, scaling=own.scaling)
-        output_CLH = self.after_attention(context.flatten(2), hidden_CLH)
+        output_CLH: Tensor = self.feed_forward_chunk(
+            self.attention.output(context.flatten(2), hidden_CLH)
+        )
         output_CLH[:, :1] = self.precise_cls(hidden_CLH[:, :1], key, value, mask)
         return output_CLH

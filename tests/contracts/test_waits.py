@@ -10,6 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rank_core.encoders import flat_attention, flat_bert
 from rank_core.encoders.cpu import packed_layers
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import model_class
@@ -116,8 +117,10 @@ def test_no_model_waits(name, train, backbone):
 @pytest.mark.parametrize("name", ["maxp", "mores", "bi-encoder", "cedr-knrm"])
 def test_nor_does_one_that_reads_flat_rows(name, train, backbone, monkeypatch):
     # A GPU's kernel is given no lengths of the host; what computes rows one by one has to ask.
-    rows = "rank_core.encoders.flat_attention.attention_row_by_row"
-    monkeypatch.setattr(rows, lambda query, key, value, *_: query + key.mean() + value.mean())
+    for module in (flat_attention, flat_bert):
+        monkeypatch.setattr(
+            module, "attention_row_by_row", lambda q, k, v, *_: q + k.mean() + v.mean()
+        )
     assert counted(name, backbone, train=train, flat=True) == {}
 
 

@@ -94,8 +94,9 @@ def test_rows_do_not_see_their_neighbours(kind, backbones):  # noqa: F811
     assert torch.equal(after[same], before[same]) and not torch.equal(after[2], before[2])
 
 
-def test_what_is_recomputed_in_the_backward_pass_is_flat_too(backbones):  # noqa: F811
-    backbone = backbones("bert")
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_what_is_recomputed_in_the_backward_pass_is_flat_too(kind, backbones):  # noqa: F811
+    backbone = backbones(kind)
     encoder = load_encoder(backbone, 0.0).train()
     ids_CL, _, segments_CL, flat = batch(backbone)
     gradients = []
