@@ -50,6 +50,7 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps"}
 LATE = {
     ("rank_core.encoders.backbones", "rank_core.encoders.big_bird"): "brings in its encoder",
     ("rank_core.encoders.backbones", "rank_core.encoders.longformer"): "brings in its encoder",
+    ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",
     ("sweeps.driver.sweep", "sweeps.ray_engine.runner"): "brings in Ray",
     ("sweeps.forecast.forecast", "sweeps.ray_engine.cluster"): "brings in Ray",

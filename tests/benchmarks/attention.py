@@ -16,7 +16,8 @@ from torch.nn.functional import scaled_dot_product_attention as fused
 
 from rank_core.encoders.cpu.attention import plain_attention
 from rank_core.encoders.cpu.forms import form, number_of
-from tests.benchmarks.workload import machine, median, print_table, save
+from rank_core.machine import trial_device
+from tests.benchmarks.workload import machine, median, print_table, save, wait_for_device
 
 SHAPES = "25x12x161x32,38x12x185x32,22x12x185x64,42x12x96x32,8x12x512x64"
 
@@ -67,10 +68,12 @@ def _times(
 ) -> list[float]:
     num_rows, heads, length, size = shape
     torch.manual_seed(0)
+    device = trial_device()
     parts = [
-        torch.randn(num_rows, length, heads, size, dtype=dtype).transpose(1, 2) for _ in range(3)
+        torch.randn(num_rows, length, heads, size, dtype=dtype, device=device).transpose(1, 2)
+        for _ in range(3)
     ]
-    mask = torch.ones(num_rows, 1, length, length, dtype=torch.bool)
+    mask = torch.ones(num_rows, 1, length, length, dtype=torch.bool, device=device)
     mask[:, :, :, -3:] = False
     seconds = []
     for _ in range(repeats + 2):
@@ -80,6 +83,7 @@ def _times(
             output = attend(*parts, mask)
             if backward:
                 output.sum().backward()
+        wait_for_device()
         seconds.append(time.perf_counter() - start)
     return seconds[2:]
 

@@ -29,7 +29,7 @@ def untouched(model: Ranker, backbone: Backbone) -> Ranker:
         if isinstance(module, nn.Dropout):
             module.p = dropout
     encoder.load_state_dict(model.encoder.state_dict())
-    other.encoder = encoder
+    other.encoder = encoder.to(model.device)
     return other.train(model.training)
 
 
@@ -78,7 +78,7 @@ def padded_scores(
     scores = []
     for document in documents:
         inputs, real_C = padded_rows(query, document, chunking, backbone)
-        cls_CH = model.encode(inputs)
-        cls_BPH, mask_BP = pad_chunks(cls_CH[real_C], [int(real_C.sum())])
+        cls_CH = model.encode(inputs.to(model.device))
+        cls_BPH, mask_BP = pad_chunks(cls_CH[real_C.to(model.device)], [int(real_C.sum())])
         scores.append(model.aggregate(cls_BPH, mask_BP))
     return torch.cat(scores)

@@ -9,6 +9,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.token_store import open_token_store
 from rank_core.encoders.backbones import load_tokenizer
+from rank_core.machine import trial_device
 from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work, score_documents
@@ -107,10 +109,10 @@ def plain(encoder: nn.Module, model: Ranker, pairs: Pairs, work: Work) -> Scores
         for first in range(0, len(chunks), PLAIN_BATCH):
             some = chunks[first : first + PLAIN_BATCH]
             work.add([len(chunk) for chunk in some])
-            ids, mask, types, *_ = pairs.encoder.layout(some)
+            ids, mask, types, *_ = pairs.encoder.layout(some).to(model.device)
             output = encoder(input_ids=ids, attention_mask=mask, token_type_ids=types)
             scores.append(model.score(output.last_hidden_state[:, 0]))
-    return torch.cat(scores).numpy()
+    return torch.cat(scores).cpu().numpy()
 
 
 class _FirstToken(nn.Module):
@@ -121,7 +123,8 @@ class _FirstToken(nn.Module):
 
 
 def cross_encoder(model: Ranker, work: Workload) -> Callable[[Pairs], Scores] | None:
-    """`CrossEncoder.predict` over our weights; None where sentence-transformers is missing."""
+    """`CrossEncoder.predict` over our weights on the same device, on a GPU with flash attention in
+    bf16 if that is installed; None where sentence-transformers is missing."""
     try:
         from sentence_transformers import CrossEncoder
     except ImportError:
@@ -133,7 +136,12 @@ def cross_encoder(model: Ranker, work: Workload) -> Callable[[Pairs], Scores] | 
     classifier.classifier.load_state_dict(model.head.state_dict())
     classifier.save_pretrained(folder)
     load_tokenizer(work.backbone.folder).save_pretrained(folder)
-    encoder = CrossEncoder(str(folder), device="cpu", activation_fn=nn.Identity())
+    settings: dict[str, object] = {}
+    if trial_device().type == "cuda" and find_spec("flash_attn"):  # which it packs texts with
+        settings = {"attn_implementation": "flash_attention_2", "dtype": torch.bfloat16}
+    encoder = CrossEncoder(
+        str(folder), device=str(trial_device()), activation_fn=nn.Identity(), model_kwargs=settings
+    )
     for module in encoder.modules():
         if isinstance(module, BertForSequenceClassification):
             module.bert.pooler = _FirstToken()
@@ -167,7 +175,7 @@ def _of_pairs(work: Workload, batch_tokens: int, repeats: int) -> Table:
     """(query, chunk) pairs, as a cross-encoder takes them."""
     pairs = Pairs(work, batch_tokens)
     config = pairs.config.override({"model.backbone": str(work.backbone.folder)})
-    model = build_model(config, work.backbone, init_seed=0).eval()
+    model = build_model(config, work.backbone, init_seed=0).to(trial_device()).eval()
     encoder = untouched(model, work.backbone).encoder
     counts = {name: Work() for name in ("ours fp32", "ours bf16", "plain fp32")}
     systems: dict[str, Callable[[], Scores]] = {
@@ -196,7 +204,7 @@ def _of_documents(work: Workload, batch_tokens: int, repeats: int) -> Table:
             "chunking.stride": STRIDE,
         }
     )
-    model = build_model(config, work.backbone, init_seed=0).eval()
+    model = build_model(config, work.backbone, init_seed=0).to(trial_device()).eval()
     slow = untouched(model, work.backbone)
     pairs = type(model).reader(config, work.backbone, work.tokens)
     split = work.collection.splits["test"]
@@ -210,13 +218,14 @@ def _of_documents(work: Workload, batch_tokens: int, repeats: int) -> Table:
     def padded() -> Scores:
         texts = [work.tokens[doc_id] for doc_id in doc_ids]
         with torch.inference_mode():
-            return padded_scores(slow, query, texts, config.chunking, work.backbone).numpy()
+            return padded_scores(slow, query, texts, config.chunking, work.backbone).cpu().numpy()
 
     def fast(autocast: torch.dtype | None, count: Work) -> Scores:
         with torch.inference_mode():
-            return score_documents(
+            score_B = score_documents(
                 model, pairs, documents, batch_tokens=batch_tokens, autocast=autocast, work=count
-            ).numpy()
+            )
+            return score_B.cpu().numpy()
 
     systems = {
         "padded plain loop fp32": padded,

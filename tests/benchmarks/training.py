@@ -41,6 +41,7 @@ from tests.benchmarks.workload import (
     print_table,
     save,
     shares,
+    wait_for_device,
     workload,
 )
 
@@ -99,6 +100,7 @@ def _speed(
         for name, system in systems.items():
             start = time.perf_counter()
             next(system)
+            wait_for_device()
             seconds[name].append(time.perf_counter() - start)
     steps = repeats + 1
     tokens = counts["ours fp32"].tokens / steps
@@ -123,7 +125,7 @@ def _speed(
 
 
 def _start(config: TrialConfig, work: Workload) -> tuple[Ranker, PairEncoder, list[TrainingQuery]]:
-    model = build_model(config, work.backbone, init_seed=0)
+    model = build_model(config, work.backbone, init_seed=0).to(trial_device())
     queries = training_queries(Inputs(work.collection, work.backbone, work.tokens), config)[
         :NUM_QUERIES
     ]
@@ -148,7 +150,8 @@ def _plain(config: TrialConfig, work: Workload) -> Iterator[float]:
     model = untouched(tuned, work.backbone)
 
     def scores(group: TrainingGroup) -> torch.Tensor:
-        return model(pairs.collate([pairs.chunks(group.query, d) for d in group.documents]))
+        documents = [pairs.chunks(group.query, d) for d in group.documents]
+        return model(pairs.collate(documents).to(model.device))
 
     yield from _loop(model, queries, config, scores)
 

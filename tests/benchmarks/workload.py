@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import re
 import tempfile
 import time
 from dataclasses import dataclass
@@ -31,6 +32,26 @@ SIZES = {  # layers, hidden, heads, feed-forward
 }
 PRODUCT = (4096, 768, 3072)  # of a feed-forward layer: tokens, hidden, inner
 
+PEAKS = {
+    "A10": 125e12,
+    "A100": 312e12,
+    "A30": 165e12,
+    "A40": 149.7e12,
+    "B200": 2250e12,
+    "GH200": 989e12,
+    "H100": 989e12,
+    "H100 NVL": 835e12,
+    "H100 PCIe": 756e12,
+    "H200": 989e12,
+    "L4": 121e12,
+    "L40S": 362e12,
+    "RTX 4090": 165e12,
+    "RTX A6000": 154.8e12,
+    "T4": 65e12,
+    "V100": 125e12,
+}
+"""FLOP/s of dense 16-bit products with fp32 sums, from NVIDIA's data sheets."""
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -48,7 +69,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     flags.add_argument("--size", choices=SIZES, default="minilm")
     flags.add_argument("--repeats", type=int, default=5)
     flags.add_argument("--threads", type=int, default=torch.get_num_threads())
-    flags.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS["cpu"])
+    flags.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS[trial_device().type])
     flags.add_argument("--json", type=Path, help="write the figures here")
     return flags
 
@@ -93,22 +114,55 @@ def machine() -> dict[str, str]:
     }
 
 
+def data_sheet_rate(gpu_name: str) -> float | None:
+    """FLOP/s of dense 16-bit products by the GPU's data sheet; None where it is not in `PEAKS`."""
+    words = re.split(r"[\s-]+", gpu_name)
+    known = [name for name in PEAKS if set(name.split()) <= set(words)]
+    return PEAKS[max(known, key=len)] if known else None
+
+
+def peak_rate(dtype: torch.dtype) -> float | None:
+    """FLOP/s by the data sheet of this GPU for 16 bits; None where it is not known."""
+    if trial_device().type != "cuda" or dtype == torch.float32:
+        return None
+    return data_sheet_rate(torch.cuda.get_device_name())
+
+
 @cache
 def matrix_rate(dtype: torch.dtype, repeats: int) -> float:
     """FLOP/s of this device on a matrix product of a feed-forward layer's shape: the best of four
-    times `repeats`."""
+    times `repeats`, on a GPU of so many times 50 products between two events."""
     device = trial_device()
     tokens, hidden, inner = PRODUCT
+    if device.type == "cuda":
+        tokens *= 16
     a = torch.randn(tokens, hidden, device=device).to(dtype)
     b = torch.randn(hidden, inner, device=device).to(dtype)
-    best = float("inf")
-    for _ in range(4 * repeats):
-        start = time.perf_counter()
-        a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - start)
+    seconds = _seconds_on_gpu if device.type == "cuda" else _seconds_on_cpu
+    best = min(seconds(a, b) for _ in range(4 * repeats))
     return 2 * tokens * hidden * inner / best
+
+
+def _seconds_on_cpu(a: torch.Tensor, b: torch.Tensor) -> float:
+    start = time.perf_counter()
+    a @ b
+    return time.perf_counter() - start
+
+
+def _seconds_on_gpu(a: torch.Tensor, b: torch.Tensor, products: int = 50) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(products):
+        a @ b
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3 / products
+
+
+def wait_for_device() -> None:
+    """Returns when the device has done what it was asked for: a time is taken then."""
+    if trial_device().type == "cuda":
+        torch.cuda.synchronize()
 
 
 @cache
@@ -129,11 +183,12 @@ def packed_rate(dtype: torch.dtype, repeats: int) -> float | None:
 
 
 def shares(flops: float, dtype: torch.dtype, repeats: int) -> dict[str, str]:
-    """Shares of a table's row in both rates, for that many model FLOPs a second."""
-    packed = packed_rate(dtype, repeats)
-    return {
-        "of the matrix rate": f"{flops / matrix_rate(dtype, repeats):.0%}",
-        "of the packed rate": f"{flops / packed:.0%}" if packed else "",
+    """Shares of a table's row in the rates of this device, for that many model FLOPs a second."""
+    further = {"of the packed rate": packed_rate(dtype, repeats)}
+    if trial_device().type == "cuda":
+        further = {"of the data sheet": peak_rate(dtype)}
+    return {"of the matrix rate": f"{flops / matrix_rate(dtype, repeats):.0%}"} | {
+        name: f"{flops / rate:.0%}" if rate else "" for name, rate in further.items()
     }
 
 

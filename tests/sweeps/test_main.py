@@ -28,7 +28,6 @@ NEEDED = {
     "derive": TABLES | TRAINING,
     "compare": TABLES,
     "models": TRAINING,
-    "doctor": TABLES | TRAINING,
 }
 """What a sweep or a command imports before it knows its flags; the others import none of these."""
 

@@ -1,130 +1,34 @@
-"""`python -m sweeps doctor`: environment and data, one line per finding.
+"""`python -m sweeps doctor`: environment and data, or the GPU of this machine."""
 
-Nothing is launched. Nothing is written but a probe file in the storage, which is taken away again,
-and what every sweep keeps in the cache: collections, tokens, backbones.
-"""
-
-import argparse
-import logging
-import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from rank_core.chunking.inputs import Inputs, load_inputs
-from rank_core.errors import BadInput
-from rank_core.measure_check import check_measures
-from rank_core.models import check_model
-from rank_core.settings.config import TrialConfig, parse_setting
-from sweeps.commands.doctor.candidates import candidates, run_files
-from sweeps.commands.doctor.coverage import coverage
-from sweeps.commands.doctor.environment import cache_findings, environment, probed
-from sweeps.commands.doctor.finding import Finding, finding_text, line_width, verdict
-from sweeps.commands.doctor.services import cluster, tracking
-from sweeps.commands.doctor.texts import similar_queries, texts
+from sweeps.commands.doctor.gpu_checks import check_gpu
 from sweeps.plan.command_line import Parser
-from sweeps.plan.experiment import suited
-from sweeps.store.trial_store import Store
-from sweeps.tracking.uri import check_tracking_uri, default_tracking_uri
 
-WITHOUT_ERRORS, WITH_ERRORS = 0, 2
-CUT = ("chunking.window", "chunking.stride")
+OF_DATA = ("collection", "backbone", "storage", "tracking_uri", "settings")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Examine the environment and a collection before a sweep; exit code 2 if there are errors."""
+    """Examine the environment and a collection before a sweep, or check a GPU; exit code 2 if
+    there are errors."""
     parser = Parser("python -m sweeps doctor", main.__doc__)
-    logging.basicConfig(format="... %(message)s", level=logging.WARNING)
-    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # what takes minutes, once
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="default python-docs")
     add("--backbone", metavar="ID|DIR", help="default tiny")
-    add("--storage", metavar="DIR|URI", default="results", help="default results")
+    add("--storage", metavar="DIR|URI", help="default results")
     add("--tracking-uri", metavar="URI", help="default sqlite in the storage")
+    add("--gpu", action="store_true", help="check this machine's GPU, in ten minutes (pytest)")
+    add("--json", metavar="FILE", type=Path, help="of --gpu; default gpu-checks.json")
     add("settings", nargs="*", metavar="section.setting=value", help="such as chunking.window=150")
     arguments = parser.parse_intermixed_args(list(argv))
-    config = _config(arguments)
-    store = Store(arguments.storage, "doctor")
-    uri = arguments.tracking_uri or default_tracking_uri(store)
-    check_tracking_uri(uri)
-    width = line_width()
-    findings: list[Finding] = []
-    windows_given = any(word.startswith(CUT) for word in arguments.settings)
-    for title, some in (
-        ("environment", _environment(store, uri)),
-        ("data", _data(config, windows_given=windows_given)),
-    ):
-        print(title)
-        for finding in some:
-            print(finding_text(finding, width), flush=True)
-            findings.append(finding)
-    print(verdict(findings))
-    return WITH_ERRORS if any(finding.level == "error" for finding in findings) else WITHOUT_ERRORS
+    if arguments.gpu:
+        if given := [name for name in OF_DATA if getattr(arguments, name)]:
+            parser.error(f"--gpu reads no collection, got {', '.join(given)}")
+        return check_gpu(arguments.json or Path("gpu-checks.json"))
+    if arguments.json:
+        parser.error("--json needs --gpu")
+    # What --gpu does without: a machine that lends its GPU may have nothing but torch.
+    from sweeps.commands.doctor.examination import examine
 
-
-def _config(arguments: argparse.Namespace) -> TrialConfig:
-    settings: dict[str, Any] = {}
-    if arguments.collection is not None:
-        settings["collection"] = _folder(arguments.collection)
-    if arguments.backbone is not None:
-        settings["model.backbone"] = _folder(arguments.backbone)
-    for word in arguments.settings:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise BadInput(f"a setting is written section.setting=value, got {word!r}")
-        if name in settings:
-            raise BadInput(f"a setting is given once, got {name} twice")
-        settings[name] = parse_setting(name, value)
-    config = TrialConfig().override(settings)
-    check_measures(config.evaluation.measures)
-    return config
-
-
-def _folder(name: str) -> str:
-    return os.path.abspath(name) if os.path.isdir(name) else name
-
-
-def _environment(store: Store, uri: str) -> Iterator[Finding]:
-    yield from environment()
-    with probed(store) as probe:
-        yield from probe.findings
-        yield from cache_findings()
-        _tell("asking MLflow and Ray")
-        yield from tracking(uri)
-        yield from cluster(probe.path)
-
-
-def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
-    """What makes the inputs unusable is one error, in the words that a sweep would use."""
-    try:
-        _tell(f"reading {config.collection} and its tokens for {config.model.backbone}")
-        inputs = load_inputs(config.collection, config.model.backbone)
-        splits = inputs.collection.splits.values()
-        check_measures(config.evaluation.measures, [split.qrels for split in splits])
-        if not windows_given:  # those that a sweep would choose for this backbone
-            config = config.override(suited(config, inputs.backbone))
-        yield from _examined(config, inputs)
-        check_model(config, inputs.backbone)
-    except BadInput as error:
-        yield Finding("error", str(error))
-
-
-def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
-    collection = inputs.collection
-    folder = Path(config.collection)
-    parts: dict[str, Iterator[Finding]] = {
-        "comparing documents": texts(inputs, config.chunking),
-        "measuring the first stage": candidates(collection, config.evaluation),
-        "reading run files": run_files(folder) if folder.is_dir() else iter(()),
-        "comparing queries of different splits": similar_queries(collection),
-        "looking for what windows miss": coverage(config, inputs),
-    }
-    for what, part in parts.items():
-        _tell(what)
-        yield from part
-
-
-def _tell(what: str) -> None:
-    """What begins now and may take long."""
-    print(f"... {what}", file=sys.stderr, flush=True)
+    return examine(arguments)

@@ -62,3 +62,8 @@ def verdict(findings: Iterable[Finding]) -> str:
         if level in levels
     ]
     return ", ".join(counts) if counts else "nothing to remark"
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """2 if there are errors."""
+    return 2 if any(finding.level == "error" for finding in findings) else 0

@@ -42,16 +42,19 @@ NO_KERNEL = {
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations that a GPU would run as a kernel, and flash attention among them."""
+    """Counts operations that a GPU would run as a kernel, flash attention among them, and those
+    whose result the host asks for."""
 
-    number = flash = 0
+    number = flash = asked = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
         # No value is there; any one takes the code further.
         if name == "_local_scalar_dense" and args[0].device == DEVICE:
+            self.asked += 1
             return False if args[0].dtype == torch.bool else 1
         if name == "nonzero":
+            self.asked += 1
             return args[0].new_zeros((len(args[0]), args[0].dim()), dtype=torch.long)
         result = function(*args, **(kwargs or {}))
         tensors = [x for x in tree_leaves((args, result)) if isinstance(x, torch.Tensor)]

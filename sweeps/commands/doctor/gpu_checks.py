@@ -1,0 +1,153 @@
+"""`python -m sweeps doctor --gpu`: runs tests/gpu and tells what passed, what failed, what to do.
+
+The checks are tests, run by pytest in a process of its own, which a broken GPU may take down. Each
+appends a line to a file when it ends (tests/gpu/conftest.py), which is read as it grows.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rank_core.errors import BadInput
+from rank_core.files import write_json
+from sweeps.commands.doctor.finding import Finding, exit_code, finding_text, line_width, verdict
+from sweeps.plan.command_line import check_writable
+
+ROOT = Path(__file__).parents[3]
+CHECKS = ROOT / "tests" / "gpu"
+BLOCKS = {
+    "facts": "facts",
+    "same_numbers": "same numbers",
+    "no_wait": "no waits",
+    "memory": "memory",
+    "resume": "resume",
+    "ray": "Ray",
+    "speed": "speed",
+}
+"""{file of tests/gpu, without test_: its name in the table}, in their order."""
+MOST_SECONDS = 1200.0  # twice what they take; a GPU that hangs ends there
+POLL_SECONDS = 0.2
+
+
+def check_gpu(json_file: Path) -> int:
+    """Runs the checks, prints a table and writes it to `json_file`; returns the exit code."""
+    _check_parts(json_file)
+    log = json_file.with_suffix(".log")
+    width, start, shown = line_width(), time.monotonic(), ""
+    lines, findings = [], []
+    print(f"checks of the GPU, about ten minutes; what they print goes to {log}", flush=True)
+    for line in _results(log):
+        lines.append(line)
+        findings.append(_finding(line))
+        if line["block"] != shown:
+            shown = line["block"]
+            print(BLOCKS.get(shown, shown))
+        print(finding_text(findings[-1], width), flush=True)
+    seconds = time.monotonic() - start
+    passed = sum(line["result"] == "ok" for line in lines)
+    print(f"{passed} of {len(lines)} checks passed in {seconds:.0f} s: {verdict(findings)}")
+    code = exit_code(findings)
+    write_json(json_file, {"passed": not code, "seconds": round(seconds, 1), "checks": lines})
+    print(f"figures and reasons: {json_file}; what the checks printed: {log}")
+    return code
+
+
+def _check_parts(json_file: Path) -> None:
+    """Refuses a machine without what the checks need, before any of them."""
+    if not CHECKS.is_dir():
+        raise BadInput(f"--gpu runs the checks of a clone, tests/gpu, which is not in {ROOT}")
+    missing = [name for name in ("torch", "transformers", "pytest") if not find_spec(name)]
+    if missing:
+        raise BadInput(f"--gpu needs {', '.join(missing)}: pip install {' '.join(missing)}")
+    check_writable("--json", json_file.absolute().parent)
+    if os.environ.get("RANKSWEEP_GPU_CHECKS_ON", "cuda") == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise BadInput(f"--gpu needs an NVIDIA GPU that torch sees: {_why_none(torch)}")
+
+
+def _why_none(torch: Any) -> str:
+    if not shutil.which("nvidia-smi"):
+        return "this machine has no GPU, or no driver (nvidia-smi is missing)"
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is a build for CPUs"
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return f"CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']!r}"
+    return f"torch is built for CUDA {torch.version.cuda}; compare the driver in nvidia-smi"
+
+
+def _results(log: Path) -> Iterator[dict[str, Any]]:
+    """A line for each check, as it ends; last, those that the process's end left out."""
+    files = [str(CHECKS / f"test_{block}.py") for block in BLOCKS]
+    # Without the project's options: they need plugins that a borrowed machine may not have.
+    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "--import-mode=importlib"]
+    command += ["-p", "no:cacheprovider", "-m", "gpu", "-rA", *files]
+    planned: list[dict[str, str]] = []
+    with TemporaryDirectory(prefix="ranksweep-gpu-") as scratch, log.open("w") as output:
+        told = Path(scratch, "told.jsonl")
+        told.touch()
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | {"RANKSWEEP_GPU_CHECKS_FILE": str(told)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # with what the checks start
+        )
+        try:
+            for line in _lines(told, process):
+                if "planned" in line:
+                    planned = line["planned"]
+                    continue
+                same = [check for check in planned if check.items() <= line.items()]
+                planned = [check for check in planned if check not in same[:1]]
+                yield line
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+    yield from _left_out(planned, code)
+
+
+def _lines(told: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """What the file holds, and what is appended until the process ends or its time is up."""
+    until = time.monotonic() + MOST_SECONDS
+    with told.open() as file:
+        ended, begun = False, ""
+        while not ended:
+            ended = process.poll() is not None or time.monotonic() > until  # before the last read
+            *lines, begun = (begun + file.read()).split("\n")
+            yield from map(json.loads, lines)
+            time.sleep(POLL_SECONDS)
+
+
+def _left_out(planned: list[dict[str, str]], code: int) -> Iterator[dict[str, Any]]:
+    if planned or code not in (0, 1):
+        reason = f"the process of the checks ended with {code}"
+        if code == -signal.SIGKILL:
+            reason = f"the process of the checks was killed, by us after {MOST_SECONDS:.0f} s"
+        first = planned[:1] or [{"block": "facts", "check": "the checks run", "do": ""}]
+        for check in planned or first:
+            told = {"result": "failed", "seconds": 0.0, "reason": reason, "figures": {}}
+            yield check | told
+
+
+def _finding(line: dict[str, Any]) -> Finding:
+    """A row of the table."""
+    figures = ", ".join(f"{name} {value}" for name, value in line["figures"].items())
+    check = line["check"] + (f" ({line['seconds']:.0f} s)" if line["seconds"] >= 1 else "")
+    if line["result"] == "ok":
+        return Finding("ok", check, figures)
+    if line["result"] == "not run":
+        return Finding("note", f"not run, {line['reason']}", check)
+    return Finding("error", check, line["reason"].rstrip(".:"), line["do"].rstrip("."))

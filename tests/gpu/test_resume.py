@@ -1,0 +1,73 @@
+"""A killed training goes on where it was."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.training_run import EVERY, NUM_STEPS
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
+DIE_AT = 8  # two steps after a checkpoint
+CLOSE = 2e-2  # of a loss, where kernels sum in any order and numbers have 16 bits
+
+
+@pytest.fixture(scope="module")
+def trained(standard, with_values):
+    """`trained(folder, strict, die_at)`: {step: loss} after one more run in the folder."""
+
+    def run(folder, strict, die_at=0):
+        words = [str(folder), str(standard.folder), str(with_values), str(int(strict)), str(die_at)]
+        command = [sys.executable, "-m", "tests.gpu.training_run", *words]
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == (-9 if die_at else 0), done.stderr.strip().rpartition("\n")[2]
+        lines = map(json.loads, (folder / "curve.jsonl").read_text().splitlines())
+        return {step: float.fromhex(loss) for step, loss in lines}
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def strict_curve(with_values, trained, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("strict"), strict=True)
+
+
+def test_strict(trained, strict_curve, tmp_path, figures):
+    """with training.deterministic two trainings have the same bits
+
+    Figures of sweeps here are repeatable within seed noise only; report the operation.
+    """
+    figures |= {"steps": len(strict_curve), "last loss": f"{strict_curve[NUM_STEPS]:.6f}"}
+    assert trained(tmp_path, strict=True) == strict_curve
+
+
+def test_kill_strict(trained, strict_curve, tmp_path, figures):
+    """a training killed by kill -9 resumes with the same bits, with training.deterministic
+
+    Run sweeps here with `--checkpoint-minutes 99999`: a lost trial then starts anew.
+    """
+    before = trained(tmp_path, strict=True, die_at=DIE_AT)
+    figures |= {"killed after step": DIE_AT, "resumed from": DIE_AT // EVERY * EVERY}
+    assert len(before) == DIE_AT
+    assert trained(tmp_path, strict=True) == strict_curve
+
+
+def test_kill(trained, tmp_path, figures):
+    """a training killed by kill -9 resumes with the same curve
+
+    Run sweeps here with `--checkpoint-minutes 99999`: a lost trial then starts anew.
+    """
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for folder in (whole, killed):
+        folder.mkdir()
+    expected = trained(whole, strict=False)
+    trained(killed, strict=False, die_at=DIE_AT)
+    curve = trained(killed, strict=False)
+    gap = max(abs(curve[step] - loss) for step, loss in expected.items())
+    figures["largest difference of a loss"] = f"{gap:.1e}"
+    assert set(curve) == set(expected) and gap < CLOSE * max(1.0, *expected.values())

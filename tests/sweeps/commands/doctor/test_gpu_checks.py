@@ -1,0 +1,173 @@
+"""`python -m sweeps doctor --gpu`: the table of tests/gpu, on machines with and without a GPU."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from sweeps.__main__ import main
+from sweeps.commands.doctor import gpu_checks
+from sweeps.commands.doctor.gpu_checks import BLOCKS, CHECKS
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.delenv("RANKSWEEP_GPU_CHECKS_ON", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_a_machine_without_a_gpu_is_told_so_in_a_line(no_gpu, tmp_path, capsys):
+    assert main(["doctor", "--gpu", "--json", str(tmp_path / "checks.json")]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("error: --gpu needs an NVIDIA GPU that torch sees: ")
+    assert (out, err.count("\n")) == ("", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["pytest", "transformers"])
+def test_what_is_not_installed_is_named(name, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_checks, "find_spec", lambda asked: None if asked == name else True)
+    assert main(["doctor", "--gpu"]) == 2
+    assert capsys.readouterr().err == f"error: --gpu needs {name}: pip install {name}\n"
+
+
+def test_an_installation_without_its_tests_is_told_so(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gpu_checks, "CHECKS", tmp_path / "tests" / "gpu")
+    assert main(["doctor", "--gpu"]) == 2
+    assert "a clone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--gpu", "--collection", "python-docs"], "--gpu reads no collection, got collection"),
+        (["--json", "checks.json"], "--json needs --gpu"),
+    ],
+)
+def test_flags_without_effect_are_refused(words, told, capsys):
+    assert main(["doctor", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_every_file_of_checks_is_a_block():
+    assert {f"test_{name}.py" for name in BLOCKS} == {p.name for p in CHECKS.glob("test_*.py")}
+
+
+CHECK = {"block": "facts", "check": "a GPU is there", "do": "Buy one."}
+TOLD = {"result": "ok", "seconds": 2.5, "reason": "", "figures": {"GiB": 80}}
+SLOW = {"block": "speed", "check": "it is fast", "do": "Wait."}
+NOT_RUN = {"result": "not run", "seconds": 0.0, "reason": "ray is not installed", "figures": {}}
+ON_RAY = {"block": "ray", "check": "two trials share it", "do": ""}
+
+
+@pytest.fixture
+def pretended(monkeypatch, tmp_path):
+    """`pretended(end, *lines)`: the exit code and the JSON of checks that tell these lines and then
+    run a shell command."""
+    monkeypatch.setenv("RANKSWEEP_GPU_CHECKS_ON", "cpu")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(gpu_checks, "POLL_SECONDS", 0.01)
+
+    def run(end, *lines):
+        told = tmp_path / "told"
+        told.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        script = tmp_path / "python"
+        script.write_text(f'#!/bin/sh\ncat {told} >> "$RANKSWEEP_GPU_CHECKS_FILE"\n{end}\n')
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setattr(sys, "executable", str(script))
+        file = tmp_path / "checks.json"
+        return main(["doctor", "--gpu", "--json", str(file)]), json.loads(file.read_text())
+
+    return run
+
+
+def test_the_table_says_what_passed_and_what_was_not_run(pretended, capsys):
+    planned = {"planned": [CHECK, ON_RAY]}
+    code, told = pretended("exit 0", planned, CHECK | TOLD, ON_RAY | NOT_RUN)
+    table = capsys.readouterr().out.splitlines()[1:5]
+    assert table == [
+        "facts",
+        "  ok       a GPU is there (2 s): GiB 80",
+        "Ray",
+        "  note     not run, ray is not installed: two trials share it",
+    ]
+    assert (code, told["passed"]) == (0, True)
+    assert told["checks"] == [CHECK | TOLD, ON_RAY | NOT_RUN]
+
+
+def test_a_check_that_fails_says_what_to_do(pretended, capsys):
+    failed = CHECK | TOLD | {"result": "failed", "reason": "AssertionError: it burns"}
+    code, told = pretended("exit 1", {"planned": [CHECK]}, failed)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "error a GPU is there (2 s): AssertionError: it burns. Remedy: Buy one" in out
+    assert (code, told["passed"]) == (2, False)
+
+
+def test_checks_that_a_dead_process_left_out_have_failed(pretended, capsys):
+    code, told = pretended("kill -6 $$", {"planned": [CHECK, SLOW]}, CHECK | TOLD)
+    assert code == 2
+    assert [check["result"] for check in told["checks"]] == ["ok", "failed"]
+    assert "the process of the checks ended with -6" in told["checks"][1]["reason"]
+
+
+def test_a_gpu_that_hangs_ends_the_checks(pretended, monkeypatch):
+    monkeypatch.setattr(gpu_checks, "MOST_SECONDS", 0.0)
+    code, told = pretended("sleep 600", {"planned": [SLOW]})
+    assert code == 2
+    assert "killed, by us" in told["checks"][0]["reason"]
+
+
+@pytest.mark.slow
+def test_without_a_gpu_every_check_skips_with_its_reason():
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-m", "gpu", str(CHECKS)]
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "RANKSWEEP_GPU_CHECKS_ON": "cuda"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | hidden, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "passed" not in done.stdout and done.stdout.count("torch sees no GPU here") > 10
+
+
+def checked(tmp_path, on, **environment):
+    """(exit code, output, the checks' lines by block) of the command itself."""
+    command = [sys.executable, "-m", "sweeps", "doctor", "--gpu", "--json", "checks.json"]
+    environment |= {"RANKSWEEP_GPU_CHECKS_ON": on, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | environment, capture_output=True, text=True
+    )
+    checks = json.loads((tmp_path / "checks.json").read_text())["checks"]
+    blocks = {name: [line for line in checks if line["block"] == name] for name in BLOCKS}
+    return done.returncode, done.stdout, blocks
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the fake device needs g++")
+def test_the_doctor_runs_to_its_end_on_the_fake_device(tmp_path):
+    from tests.contracts.fake_cuda.library import compile_library
+
+    library = compile_library(tmp_path)
+    code, table, blocks = checked(tmp_path, "fake", LD_PRELOAD=str(library))
+    assert code == 0, table
+    assert all(blocks.values()) and max(map(len, table.splitlines())) <= 80
+    assert [line["result"] for line in blocks["no_wait"]] == ["ok", "ok"]
+    [launches] = [line["figures"] for line in blocks["speed"] if line["result"] == "ok"]
+    assert launches["training"] > launches["scoring"] > 0
+    reasons = {line["reason"] for lines in blocks.values() for line in lines if line["reason"]}
+    assert reasons == {"only a GPU has it", "the fake device computes no values"}
+
+
+@pytest.mark.long
+@pytest.mark.ray
+def test_all_checks_that_need_no_gpu_pass_on_a_cpu(tmp_path):
+    code, table, blocks = checked(tmp_path, "cpu")
+    assert code == 0, table
+    not_run = {line["reason"] for lines in blocks.values() for line in lines if line["reason"]}
+    assert not_run <= {"only a GPU has it", "counted above, by the profiler"}
