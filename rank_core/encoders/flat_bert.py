@@ -77,7 +77,7 @@ def is_bert(encoder: nn.Module) -> bool:
 def kept_weights(encoder: Any, autocast: torch.dtype | None) -> Iterator[None]:
     """Keeps the copies of an encoder that `is_bert` for its duration, in which no weight changes.
     Where gradients are recorded it keeps none: each pass makes its own."""
-    if torch.is_grad_enabled() or not is_bert(encoder):
+    if torch.is_grad_enabled() or not is_bert(encoder) or hasattr(encoder, "weights"):
         yield
         return
     encoder.weights = weights_of(encoder.encoder.layer, autocast or encoder.dtype)
@@ -101,7 +101,7 @@ def bert_states(
     dtype = torch.get_autocast_dtype(device) if mixed else x_1TH.dtype
     states = [x_1TH[0].to(dtype)]
     with torch.autocast(device, enabled=False):
-        all_weights = getattr(encoder, "weights", None) or weights_of(stack, dtype)
+        all_weights = _kept(encoder, dtype) or weights_of(stack, dtype)
         finish = _finish_of(states[0], all_weights[0], constants)
         for i, weights in enumerate(all_weights):
             last = i + 1 == len(stack) and gives_cls_alone(encoder)
@@ -111,6 +111,13 @@ def bert_states(
             x_TH = compute(states[-1], weights, constants, flat, finish)
             states = [*states, x_TH] if layers else [x_TH]
     return tuple(states)
+
+
+def _kept(encoder: Any, dtype: torch.dtype) -> list[Weights] | None:
+    weights: list[Weights] | None = getattr(encoder, "weights", None)
+    if weights is None or torch.is_grad_enabled() or weights[0].qkv_weight.dtype != dtype:
+        return None
+    return weights
 
 
 def _constants(layer: Any) -> Constants:

@@ -6,9 +6,9 @@ Shapes: B documents, P chunks of the longest document, C all real chunks, L toke
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from rank_core.chunking.batches import ChunkBatch, EncoderInput, PairEncoder
 from rank_core.chunking.token_store import TokenStore
@@ -121,10 +121,12 @@ class Ranker(nn.Module):
 
 def pad_chunks(x_CH: Tensor, counts: Sequence[int]) -> tuple[Tensor, Tensor]:
     """(x_BPH, mask_BP): chunk vectors regrouped by document, of which each has its count."""
-    x_BPH = pad_sequence(x_CH.split(list(counts)), batch_first=True)
-    count_B = torch.tensor(counts).to(x_CH.device, non_blocking=True)
-    mask_BP = torch.arange(x_BPH.shape[1], device=x_CH.device) < count_B[:, None]
-    return x_BPH, mask_BP
+    # All at once: a GPU starts as many launches for a thousand documents as for one.
+    real_BP = np.arange(max(counts)) < np.asarray(counts)[:, None]
+    place_C = torch.from_numpy(np.flatnonzero(real_BP)).to(x_CH.device, non_blocking=True)
+    x_NH = x_CH.new_zeros(real_BP.size, *x_CH.shape[1:]).index_copy(0, place_C, x_CH)
+    mask_BP = torch.from_numpy(real_BP).to(x_CH.device, non_blocking=True)
+    return x_NH.unflatten(0, real_BP.shape), mask_BP
 
 
 def layer_states(encoder: nn.Module, inputs: EncoderInput) -> tuple[Tensor, ...]:

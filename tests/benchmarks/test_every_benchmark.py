@@ -24,6 +24,7 @@ SMALLEST = {
         *("--collection", "{collection}", "--backbone", "{backbone}"),
     ),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
+    "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "racing": ("--races", "4", "--only", "hard-runs"),
     "scaling_law": (*ENCODER, "--chunks", "1,2", "--candidates", "2,4"),
     "scoring": ENCODER,
@@ -31,6 +32,10 @@ SMALLEST = {
     "sweep_overhead": (
         *("--backbone", "{backbone}", "--", "--smoke-test", "--collection", "{collection}"),
         *("--tracking-uri", "none"),
+    ),
+    "ties": (
+        *("--queries", "2", "--window", "40"),
+        *("--collection", "{collection}", "--backbone", "{backbone}"),
     ),
     "token_store": ("--documents", "20", "--look-ups", "20", "--cold-look-ups", "5"),
     "training": (*ENCODER, "--batch-size", "1", "--curve-steps", "1"),
@@ -48,6 +53,7 @@ SMALLEST = {
 """What is said to each."""
 
 SLOW = {
+    "modelled_mfu",
     "launches",
     "racing",
     "scaling_law",
@@ -57,7 +63,7 @@ SLOW = {
     "training",
 }
 RAY = {"sweep_overhead"}
-FAKE_GPU = {"launches"}
+FAKE_GPU = {"launches", "modelled_mfu"}
 BARS = {"error_rates", "racing", "statistics_speed"}
 """Ends with 1 where a bar is missed, as it may be at these sizes."""
 

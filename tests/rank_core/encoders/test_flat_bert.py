@@ -138,6 +138,19 @@ def test_weights_are_copied_once_for_all_batches_of_a_pass(backbone, monkeypatch
     assert len(times) == 1 + 1 + 2  # a copy that gradients pass belongs to its batch
 
 
+def test_kept_weights_serve_what_they_were_copied_for_alone(backbone):
+    model, pairs, chunks = ranker(backbone)
+    inputs = pairs.layout(chunks)
+    with torch.no_grad(), kept_weights(model.encoder, torch.bfloat16):
+        with kept_weights(model.encoder, torch.bfloat16):
+            kept = model.encoder.weights
+        assert model.encoder.weights is kept
+        exact_CH = model.eval().encode(inputs)  # products of 32 bits
+        with torch.enable_grad():
+            assert model.encode(inputs).requires_grad
+    assert torch.equal(exact_CH, model.encode(inputs))
+
+
 def test_an_optimizer_step_copies_weights_anew(backbone):
     model, pairs, chunks = ranker(backbone)
     before_CH = scored(model, pairs, chunks)

@@ -1,0 +1,37 @@
+"""Chunk vectors by document: their places, their gradients, and a cost that no document adds to."""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rank_core.models.ranker import pad_chunks
+
+
+class Operations(TorchDispatchMode):
+    """Counts operations."""
+
+    number = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.number += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_chunks_stand_in_their_order_and_pass_their_gradients():
+    x_CH = torch.arange(12.0).view(6, 2).requires_grad_()
+    x_BPH, mask_BP = pad_chunks(x_CH, (2, 1, 3))
+    assert mask_BP.tolist() == [[True, True, False], [True, False, False], [True, True, True]]
+    assert x_BPH[:, :, 0].tolist() == [[0, 2, 0], [4, 0, 0], [6, 8, 10]]
+    assert torch.equal(x_BPH[mask_BP], x_CH)
+    (x_BPH * torch.arange(1.0, 10).view(3, 3, 1)).sum().backward()
+    assert x_CH.grad[:, 1].tolist() == [1, 2, 4, 7, 8, 9]
+    score_BP, _ = pad_chunks(torch.arange(3.0), [1, 2])
+    assert score_BP.tolist() == [[0, 0], [1, 2]]
+
+
+def test_a_thousand_documents_take_the_operations_of_one():
+    numbers = []
+    for counts in ([3], [3] * 1000):
+        with Operations() as operations:
+            pad_chunks(torch.ones(sum(counts), 2), counts)
+        numbers.append(operations.number)
+    assert numbers[0] == numbers[1] < 20
