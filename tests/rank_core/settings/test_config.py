@@ -69,6 +69,7 @@ OTHER = {
     "training.keep_run": True,
     "training.gradient_clip": 0.0,
     "training.validate_every": 7,
+    "training.patience": 3,
     "training.precision": "bf16",
     "training.deterministic": True,
     "training.paired_seeds": True,
