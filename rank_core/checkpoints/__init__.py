@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-COST_SHARE = 0.02  # of a trial's time at most
+COST_SHARE = 0.02  # of a trial's time at most, from a copy's beginning until it is written
 
 
 @dataclass(frozen=True)

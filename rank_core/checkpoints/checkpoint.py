@@ -1,20 +1,23 @@
 """Checkpoints of a running trial, in a folder or at any fsspec URI: whole, few, never fatal.
 
 A file is named by the trial's position and by the hash of its own content, so that a reader detects
-a broken or half-copied one, wherever it lies and however it came there.
+a broken or half-copied one, wherever it lies and however it came there. A thread writes while
+training goes on. The best weights so far have a file of their own, written when they have changed.
 """
 
 import contextlib
+import copy
 import hashlib
 import logging
 import os
 import shutil
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import fsspec
 import torch
@@ -25,10 +28,28 @@ from rank_core.checkpoints import COST_SHARE, Cadence
 logger = logging.getLogger(__name__)
 
 SUFFIX = ".checkpoint"
+BEST = ".best"
+DIGITS = 16  # of a hash
 KEPT = 2  # the last one, and the one before in case the last cannot be read
 ABANDONED_SECONDS = 3600.0  # another trial's checkpoint is not refreshed: no process works on it
 Position = tuple[int, int]
 """(finished models, steps of the next one)."""
+Content = dict[str, Any]
+"""Tensors, plain values, and functions without arguments that return one: the thread calls them."""
+
+
+class Best(NamedTuple):
+    """The best weights so far and what belongs to them; nothing changes the tensors any more."""
+
+    step: int  # of the present model, after which they were the best
+    content: Content
+
+
+class _Files(NamedTuple):
+    """The paths of one checkpoint."""
+
+    last: str
+    best: str = ""
 
 
 class Checkpoints:
@@ -50,32 +71,62 @@ class Checkpoints:
         self.root, self.cadence, self.clock = root.rstrip("/"), cadence, clock
         self._pause, self._wait = pause, wait
         self._since = clock()
-        self._cost = 0.0  # seconds that the last one took
-        self._kept: list[str] = []  # paths, the last one last
+        self._cost = 0.0  # seconds from the beginning of the last one until it was written
+        self._kept: list[_Files] = []  # the last one last
+        self._writing: threading.Thread | None = None
 
     def due(self, step: int) -> bool:
-        """True where a checkpoint is due after `step` steps of the present model."""
+        """True where a checkpoint is due after `step` steps of the present model; by the clock none
+        is as long as one is being written."""
         if step == self._pause:
             return True
         if self.cadence.steps:
             return step % self.cadence.steps == 0
+        if self._writing is not None and self._writing.is_alive():
+            return False
         interval = max(60 * self.cadence.minutes, self._cost / COST_SHARE)
         return self.clock() - self._since >= interval
 
-    def save(self, content: dict[str, Any], position: Position) -> None:
-        """Writes tensors and plain values, and removes what is older. What does not fit, or cannot
-        be written, is skipped with a warning: a trial never ends because of a checkpoint."""
+    def save(self, content: Content, position: Position, *, best: Best | None = None) -> None:
+        """Copies tensors to the host; a thread writes them, and removes what is older. Where the
+        trial will pause, it has written when this returns.
+
+        What does not fit, or cannot be written, is skipped with a warning: a trial never ends
+        because of a checkpoint. A kill leaves the one before.
+        """
+        self.finish()
         before = self.clock()
+        prefix = _prefix(position[0], best.step) if best else ""
+        written = self._kept[-1].best if self._kept else ""
+        if best and written.rpartition("/")[2].startswith(prefix):
+            best = None
         try:
-            refusal = self._refusal(_num_bytes(content))
-            if refusal:
-                logger.warning("no checkpoint: %s", refusal)
-            else:
-                self._write(content, position)
-        except Exception as error:  # every filesystem has its own kinds
-            logger.warning("no checkpoint in %s: %s: %s", self.root, type(error).__name__, error)
-        self._since = self.clock()
-        self._cost = self._since - before
+            host = _on_host(content)
+            host_best = _on_host(best.content, changes=False) if best else None
+        except (RuntimeError, MemoryError) as error:
+            logger.warning("no checkpoint: its copy does not fit the host's memory: %s", error)
+            self._since = self.clock()
+            return
+
+        def write() -> None:
+            try:
+                self._write(_complete(host), position, prefix, host_best and _complete(host_best))
+            except Exception as error:  # every filesystem has its own kinds
+                name = type(error).__name__
+                logger.warning("no checkpoint in %s: %s: %s", self.root, name, error)
+            self._since = self.clock()
+            self._cost = self._since - before
+
+        self._writing = threading.Thread(target=write, name="checkpoint")
+        self._writing.start()
+        if position[1] == self._pause:
+            self.finish()
+
+    def finish(self) -> None:
+        """Waits for the checkpoint that is being written."""
+        if self._writing is not None:
+            self._writing.join()
+            self._writing = None
 
     def names(self) -> list[str]:
         """The files that are there, the furthest first."""
@@ -90,52 +141,80 @@ class Checkpoints:
         return []
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """The content of a file, its tensors on the CPU; None if it is broken or gone."""
+        """The content of a file, its tensors on the CPU, that of the best weights as `best`; None
+        if it is broken or gone."""
+        files = _Files(f"{self.root}/{name}")
         try:
-            with self._local(f"{self.root}/{name}") as path:
-                if _digest(path) != name.removesuffix(SUFFIX).rpartition("-")[2]:
-                    logger.warning("a checkpoint is broken and skipped: %s/%s", self.root, name)
-                    return None
-                content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            content = self._read(files.last)
+            if content and (best := content.get("best")):
+                files = files._replace(best=f"{self.root}/{best}")
+                content["best"] = self._read(files.best)
         except Exception as error:  # as above: what cannot be read is as good as not there
             logger.warning("a checkpoint cannot be read: %s/%s: %s", self.root, name, error)
             return None
-        self._kept = [f"{self.root}/{name}"]
+        if content is None or content.get("best", {}) is None:
+            logger.warning("a checkpoint is broken and skipped: %s/%s", self.root, name)
+            return None
+        self._kept = [files]
         return content
 
     def clear(self) -> None:
         """Removes the trial's checkpoints: it is safe in the store, or starts from nothing."""
+        self.finish()
         with contextlib.suppress(Exception):  # a later trial prunes what stays
             if self.fs.exists(self.root):
                 self.fs.rm(self.root, recursive=True)
 
-    def _write(self, content: dict[str, Any], position: Position) -> None:
+    def _write(
+        self, content: Content, position: Position, prefix: str, best: Content | None
+    ) -> None:
+        """Writes the file; before it that of the best weights, called `prefix`, if they changed."""
+        refusal = self._refusal(_num_bytes(content) + _num_bytes(best))
+        if refusal:
+            logger.warning("no checkpoint: %s", refusal)
+            return
         if self.is_local:
             os.stat(Path(self.root).parents[1])  # a mount point without its mount would take it
         self.fs.makedirs(self.root, exist_ok=True)
+        of_best = self._file(best, prefix, BEST) if best else self._kept[-1].best if prefix else ""
+        names = {"best": of_best.rpartition("/")[2]} if of_best else {}
+        files = _Files(self._file(content | names, _prefix(*position), SUFFIX), of_best)
+        before = [kept for kept in self._kept if kept.last != files.last]
+        self._kept = [*before[1 - KEPT :], files]
+        self._remove_others()
+
+    def _file(self, content: Content, prefix: str, suffix: str) -> str:
+        """The path of a file with this content, there as a whole or not at all."""
         # On a shared disk the file grows where it will stay; for a URI it is made here and sent.
         folder = self.root if self.is_local else None
         unfinished = Path(folder or tempfile.gettempdir(), f".unfinished-{uuid.uuid4().hex}")
         try:
             with unfinished.open("xb") as file:  # by the umask: others may resume the trial
-                torch.save(content, file)
-            done, steps = position
-            final = f"{self.root}/{done:03}-{steps:09}-{_digest(unfinished)}{SUFFIX}"
+                hashed = _Hashed(file)
+                torch.save(content, hashed)  # type: ignore[arg-type]
+            final = f"{self.root}/{prefix}-{hashed.digest}{suffix}"
             if self.is_local:
                 os.replace(unfinished, final)
             else:
                 self.fs.put_file(str(unfinished), final)
         finally:
             unfinished.unlink(missing_ok=True)
-        before = [path for path in self._kept if path != final]
-        self._kept = [*before[1 - KEPT :], final]
-        self._remove_others()
+        return final
+
+    def _read(self, path: str) -> dict[str, Any] | None:
+        """The content of a file; None if it is not what its name says."""
+        with self._local(path) as local:
+            if _digest(local) != path.rpartition(".")[0].rpartition("-")[2]:
+                return None
+            content: dict[str, Any] = torch.load(local, map_location="cpu", weights_only=True)
+        return content
 
     def _remove_others(self) -> None:
         """Removes all but the last checkpoints of this process, also those of killed processes."""
+        kept = {path for files in self._kept for path in files}
         self.fs.invalidate_cache()
         for path in self.fs.ls(self.root, detail=False):
-            if str(path) not in self._kept:
+            if str(path) not in kept:
                 self.fs.rm_file(path)
 
     def _refusal(self, size: int) -> str:
@@ -150,11 +229,14 @@ class Checkpoints:
         quota = self.cadence.quota_bytes
         if not quota or self._taken() + size <= quota:
             return ""
-        for path in (*self._kept[:-1], *self._abandoned()):
+        if len(self._kept) > 1:
+            del self._kept[:-1]
+            self._remove_others()
+        abandoned = iter(self._abandoned())
+        while self._taken() + size > quota and (path := next(abandoned, "")):
             self.fs.rm_file(path)
-            self._kept = [kept for kept in self._kept if kept != path]
-            if self._taken() + size <= quota:
-                return ""
+        if self._taken() + size <= quota:
+            return ""
         return f"the quota of {_mebibytes(quota)} does not hold {_mebibytes(size)} more"
 
     def _taken(self) -> int:
@@ -185,6 +267,48 @@ class Checkpoints:
             copy.unlink(missing_ok=True)
 
 
+def _prefix(models: int, steps: int) -> str:
+    return f"{models:03}-{steps:09}"
+
+
+def _on_host(content: Any, *, changes: bool = True) -> Any:
+    """The content on the CPU, as it is now; not copied on it where it never `changes`."""
+    if isinstance(content, torch.Tensor):
+        return content.detach().to("cpu", copy=changes)
+    if isinstance(content, dict):
+        host = copy.copy(content)  # with the attributes that torch gives to states of modules
+        host.update({key: _on_host(value, changes=changes) for key, value in content.items()})
+        return host
+    if isinstance(content, list | tuple):
+        return type(content)(_on_host(value, changes=changes) for value in content)
+    return content
+
+
+def _complete(content: Content) -> Content:
+    return {name: value() if callable(value) else value for name, value in content.items()}
+
+
+class _Hashed:
+    """A file that is written from its start to its end, and the hash of that."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._hash = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        """Writes all of it."""
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """As files have it."""
+        self._file.flush()
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits over what was written."""
+        return self._hash.hexdigest()[:DIGITS]
+
+
 def _num_bytes(content: Any) -> int:
     """About what the file will take: its tensors, and its long texts."""
     if isinstance(content, torch.Tensor):
@@ -198,7 +322,7 @@ def _num_bytes(content: Any) -> int:
 
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
 
 
 def _mebibytes(size: int) -> str:

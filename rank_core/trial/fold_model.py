@@ -1,15 +1,18 @@
 """The model of one fold, or of a trial without folds: trained on train, its best checkpoint chosen
 on dev, tested once."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rank_core import distributed
+from rank_core.checkpoints.checkpoint import Best
 from rank_core.checkpoints.weights import load_weights, save_weights, weights_file
 from rank_core.chunking.inputs import Inputs
 from rank_core.data.trec import write_run
@@ -117,28 +120,24 @@ class FoldModel:
             notes=final.notes,
         )
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], Best | None]:
         """The state that `load` reads, between two steps: tensors and what torch keeps beside them;
-        plain values that all workers share; and this worker's own. Copies nothing."""
+        plain values that all workers share; this worker's own; the best weights. Copies nothing."""
         best, loop = self.best, self.loop
         tensors = {
             "weights": self.model.state_dict(),
-            "best": best.weights,
             "optimizer": loop.optimizer.state_dict(),
             "scaler": loop.scaler.state_dict(),
         }
         shared = {
             "step": loop.step,
-            "best": {
-                "value": best.value,
-                "step": best.step,
-                "run": best.run,
-                "waited": best.waited,
-            },
+            "best": {"value": best.value, "step": best.step, "waited": best.waited},
             "seconds": [self.train_seconds, self.eval_seconds],
         }
         counted = {"training": asdict(self.work), "evaluation": asdict(self.scorer.work)}
-        return tensors, shared, counted | {"tokens": loop.tokens}
+        found = {"weights": best.weights, "run": partial(json.dumps, best.run)}
+        chosen = Best(best.step, found) if best.weights is not None else None
+        return tensors, shared, counted | {"tokens": loop.tokens}, chosen
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restores a `state`: its tensors by name, and the other two as `shared` and `own`."""
@@ -147,7 +146,9 @@ class FoldModel:
         self.loop.optimizer.load_state_dict(state["optimizer"])
         self.loop.scaler.load_state_dict(state["scaler"])
         self.loop.step, self.loop.tokens = shared["step"], own["tokens"]
-        self.best = _Best(**shared["best"], weights=state["best"])
+        self.best = _Best(**shared["best"])
+        if best := state.get("best"):
+            self.best.weights, self.best.run = best["weights"], json.loads(best["run"])
         self.train_seconds, self.eval_seconds = shared["seconds"]
         self.work = Work(**own["training"])
         self.scorer.work = Work(**own["evaluation"])

@@ -7,6 +7,7 @@ Seeds, order and dropout need no place in it: they are functions of (seed, step,
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from rank_core import distributed
@@ -21,7 +22,7 @@ from rank_core.training.train import CurvePoint, no_pause
 from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial_result import ModelResult, Progress
 
-FORMAT = 2  # raised when an older checkpoint can no longer be read
+FORMAT = 3  # raised when an older checkpoint can no longer be read
 PLACE = ("device", "threads")  # versions that may change: a trial may move to another machine
 
 
@@ -63,18 +64,20 @@ class TrialState:
             return
         own: dict[str, Any] = {"models": [_own(result) for result in self.models]}
         content: dict[str, Any] = {}
-        facts: dict[str, Any] = {
-            "identity": self._identity,
-            "progress": [asdict(progress) for progress in self.progress],
-            "models": [_shared(result) for result in self.models],
-        }
+        shared, best = None, None
         if model:
-            content, facts["model"], own["model"] = model.state()
-        facts["workers"] = distributed.gather(own)
+            content, shared, own["model"], best = model.state()
+        workers = distributed.gather(own)
         if distributed.world()[0] == 0:
-            # As JSON: a file of tensors and texts can be read without running any code of its own.
-            content["facts"] = json.dumps(facts)
-            self._checkpoints.save(content, (len(self.models), step))
+            content["facts"] = partial(
+                _facts, self._identity, tuple(self.progress), tuple(self.models), shared, workers
+            )
+            self._checkpoints.save(content, (len(self.models), step), best=best)
+
+    def close(self) -> None:
+        """Waits for a checkpoint that is being written."""
+        if self._checkpoints:
+            self._checkpoints.finish()
 
     def _restore(self, checkpoints: Checkpoints) -> None:
         """Reads the last checkpoint of this trial that every worker can read."""
@@ -126,6 +129,23 @@ def trial_versions() -> dict[str, str]:
     """What the numbers of a trial may depend on beside its settings, in which form its CPU computes
     included."""
     return versions() | unusual_forms()
+
+
+def _facts(
+    identity: dict[str, Any],
+    progress: Sequence[Progress],
+    models: Sequence[ModelResult],
+    model: dict[str, Any] | None,
+    workers: list[dict[str, Any]],
+) -> str:
+    """As JSON: a file of tensors and texts can be read without running any code of its own."""
+    facts: dict[str, Any] = {
+        "identity": identity,
+        "progress": [asdict(news) for news in progress],
+        "models": [_shared(result) for result in models],
+        "workers": workers,
+    }
+    return json.dumps(facts | ({"model": model} if model else {}))
 
 
 def _shared(result: ModelResult) -> dict[str, Any]:

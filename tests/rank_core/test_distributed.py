@@ -257,7 +257,7 @@ trial = attempt()
 list(islice(trial, 2))
 trial.close()
 dist.barrier()
-names = sorted(path.name for path in (folder / "checkpoints").iterdir())
+names = sorted(path.name for path in (folder / "checkpoints").glob("*.checkpoint"))
 torch.manual_seed(rank)
 resumed = list(attempt())
 def told(items):

@@ -2,15 +2,21 @@
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 import uuid
 from collections import namedtuple
+from pathlib import Path
 
 import pytest
 import torch
 
-from rank_core.checkpoints import Cadence, checkpoint
-from rank_core.checkpoints.checkpoint import Checkpoints
+from rank_core.checkpoints import COST_SHARE, Cadence, checkpoint
+from rank_core.checkpoints.checkpoint import Best, Checkpoints
 
+ROOT = Path(__file__).parents[3]
 EVERY_STEP = Cadence(steps=1)
 Usage = namedtuple("Usage", "total used free")
 
@@ -25,6 +31,11 @@ def content(value, size=10):
     return {"weights": {"w": torch.full((size,), float(value))}, "facts": f"step {value}"}
 
 
+def save(checkpoints, content, position, best=None):
+    checkpoints.save(content, position, best=best)
+    checkpoints.finish()
+
+
 def last(uri):
     """What a new process finds, the furthest first; None for a broken file."""
     found = Checkpoints(uri, EVERY_STEP)
@@ -35,7 +46,7 @@ def test_what_was_saved_is_loaded_by_another_process_and_two_are_kept(uri):
     checkpoints = Checkpoints(uri, EVERY_STEP)
     assert last(uri) == []
     for step in range(1, 5):
-        checkpoints.save(content(step), (0, step))
+        save(checkpoints, content(step), (0, step))
     assert last(uri) == ["step 4", "step 3"]
     found = Checkpoints(uri, EVERY_STEP)
     loaded = found.load(found.names()[0])
@@ -44,25 +55,25 @@ def test_what_was_saved_is_loaded_by_another_process_and_two_are_kept(uri):
 
 def test_the_second_model_is_further_than_the_last_step_of_the_first(uri):
     checkpoints = Checkpoints(uri, EVERY_STEP)
-    checkpoints.save(content(900), (0, 900))
-    checkpoints.save(content(2), (1, 2))
+    save(checkpoints, content(900), (0, 900))
+    save(checkpoints, content(2), (1, 2))
     assert last(uri) == ["step 2", "step 900"]
 
 
 def test_a_resumed_trial_replaces_what_it_did_not_use(uri):
     first = Checkpoints(uri, EVERY_STEP)
-    first.save(content(5), (0, 5))
-    first.save(content(6), (0, 6))
+    save(first, content(5), (0, 5))
+    save(first, content(6), (0, 6))
     second = Checkpoints(uri, EVERY_STEP)
     assert second.load(second.names()[1])["facts"] == "step 5"  # 6 was of no use to it
-    second.save(content(7), (0, 7))
+    save(second, content(7), (0, 7))
     assert last(uri) == ["step 7", "step 5"]
 
 
 def test_cleared_checkpoints_are_gone(uri):
     checkpoints = Checkpoints(uri, EVERY_STEP)
     checkpoints.clear()
-    checkpoints.save(content(1), (0, 1))
+    save(checkpoints, content(1), (0, 1))
     checkpoints.clear()
     assert last(uri) == []
 
@@ -80,8 +91,8 @@ def test_cleared_checkpoints_are_gone(uri):
 def test_a_damaged_file_is_left_out_and_the_one_before_is_there(tmp_path, caplog, damage):
     uri = str(tmp_path / "c")
     checkpoints = Checkpoints(uri, EVERY_STEP)
-    checkpoints.save(content(1, size=1000), (0, 1))
-    checkpoints.save(content(2, size=1000), (0, 2))
+    save(checkpoints, content(1, size=1000), (0, 1))
+    save(checkpoints, content(2, size=1000), (0, 2))
     newest = tmp_path / "c" / checkpoints.names()[0]
     newest.write_bytes(damage(newest.read_bytes()))
     assert last(uri) == [None, "step 1"]
@@ -91,10 +102,10 @@ def test_a_damaged_file_is_left_out_and_the_one_before_is_there(tmp_path, caplog
 def test_what_a_killed_writer_left_is_no_checkpoint_and_is_removed(tmp_path):
     uri = str(tmp_path / "c")
     checkpoints = Checkpoints(uri, EVERY_STEP)
-    checkpoints.save(content(1), (0, 1))
+    save(checkpoints, content(1), (0, 1))
     (tmp_path / "c" / ".unfinished-abc").write_bytes(b"half")
     assert last(uri) == ["step 1"]
-    checkpoints.save(content(2), (0, 2))
+    save(checkpoints, content(2), (0, 2))
     assert not (tmp_path / "c" / ".unfinished-abc").exists()
 
 
@@ -104,7 +115,7 @@ def test_a_file_that_would_run_code_is_not_read(tmp_path, caplog):
             return (os.mkdir, (str(tmp_path / "ran"),))
 
     uri = str(tmp_path / "c")
-    Checkpoints(uri, EVERY_STEP).save({"facts": Bomb()}, (0, 1))
+    save(Checkpoints(uri, EVERY_STEP), {"facts": Bomb()}, (0, 1))
     assert last(uri) == [None]
     assert not (tmp_path / "ran").exists()
 
@@ -113,17 +124,17 @@ def test_a_full_disk_and_a_lost_storage_cost_a_warning(tmp_path, monkeypatch, ca
     uri = str(tmp_path / "c")
     checkpoints = Checkpoints(uri, EVERY_STEP)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 7999))
-    checkpoints.save(content(1, size=1000), (0, 1))
+    save(checkpoints, content(1, size=1000), (0, 1))
     assert last(uri) == [] and "more than half of what is free" in caplog.text
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 9000))
-    checkpoints.save(content(2, size=1000), (0, 2))
+    save(checkpoints, content(2, size=1000), (0, 2))
     assert last(uri) == ["step 2"]
 
     def full(*args):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint.torch, "save", full)
-    checkpoints.save(content(3), (0, 3))
+    save(checkpoints, content(3), (0, 3))
     assert last(uri) == ["step 2"] and "No space left on device" in caplog.text
     assert [path.suffix for path in (tmp_path / "c").iterdir()] == [".checkpoint"]
 
@@ -139,7 +150,7 @@ def test_a_storage_that_is_away_is_not_taken_for_one_without_checkpoints(tmp_pat
         (tmp_path / "disk" / "checkpoints" / "trial").mkdir(parents=True)
         (tmp_path / "share").mkdir()
         (tmp_path / "share" / "sweep").symlink_to(tmp_path / "disk")
-        Checkpoints(str(uri), EVERY_STEP).save(content(1), (0, 1))
+        save(Checkpoints(str(uri), EVERY_STEP), content(1), (0, 1))
         return read()
 
     assert len(Checkpoints(str(uri), EVERY_STEP, wait=brought_back).names()) == 1
@@ -148,7 +159,7 @@ def test_a_storage_that_is_away_is_not_taken_for_one_without_checkpoints(tmp_pat
 def test_a_mount_point_without_its_mount_takes_no_checkpoint(tmp_path, caplog):
     uri = tmp_path / "mount" / "sweep" / "checkpoints" / "trial"
     (tmp_path / "mount").mkdir()
-    Checkpoints(str(uri), EVERY_STEP).save(content(1), (0, 1))
+    save(Checkpoints(str(uri), EVERY_STEP), content(1), (0, 1))
     assert list((tmp_path / "mount").iterdir()) == [] and "no checkpoint" in caplog.text
 
 
@@ -160,18 +171,18 @@ def test_a_quota_holds_for_all_trials_and_those_nobody_works_on_make_room(tmp_pa
         return Checkpoints(str(tmp_path / "checkpoints" / name), cadence)
 
     first, second, third = map(trial, ("a", "b", "c"))
-    first.save(content(1, size=10_000), (0, 1))
-    first.save(content(2, size=10_000), (0, 2))
-    second.save(content(1, size=10_000), (0, 1))
+    save(first, content(1, size=10_000), (0, 1))
+    save(first, content(2, size=10_000), (0, 2))
+    save(second, content(1, size=10_000), (0, 1))
     assert caplog.text == ""
-    second.save(content(2, size=10_000), (0, 2))  # the first trial is at work
+    save(second, content(2, size=10_000), (0, 2))  # the first trial is at work
     assert "the quota of 0 MiB does not hold" in caplog.text
     assert (len(first.names()), len(second.names())) == (2, 1)
-    first.save(content(3, size=10_000), (0, 3))  # its own older one makes room
+    save(first, content(3, size=10_000), (0, 3))  # its own older one makes room
     assert len(first.names()) == 2 and first.names()[0].startswith("000-000000003")
     for path in (tmp_path / "checkpoints" / "a").iterdir():
         os.utime(path, (0, 0))
-    third.save(content(1, size=10_000), (0, 1))
+    save(third, content(1, size=10_000), (0, 1))
     assert (len(first.names()), len(second.names()), len(third.names())) == (1, 1, 1)
 
 
@@ -180,9 +191,9 @@ def test_time_decides_and_a_dear_checkpoint_comes_seldom(tmp_path, monkeypatch):
     checkpoints = Checkpoints(str(tmp_path), Cadence(minutes=1), clock=lambda: now[0])
     write = Checkpoints._write
 
-    def slow(self, content, position):
+    def slow(self, *what):
         now[0] += 3
-        write(self, content, position)
+        write(self, *what)
 
     monkeypatch.setattr(Checkpoints, "_write", slow)
     due = []
@@ -190,7 +201,141 @@ def test_time_decides_and_a_dear_checkpoint_comes_seldom(tmp_path, monkeypatch):
         now[0] += 1
         if checkpoints.due(second):
             due.append(now[0])
-            checkpoints.save(content(second), (0, second))
+            save(checkpoints, content(second), (0, second))
     assert due == [60, 63 + 150, 63 + 150 + 153]  # 3 s are 2 % of 150 s
     by_steps = Checkpoints(str(tmp_path), Cadence(steps=4))
     assert [step for step in range(1, 10) if by_steps.due(step)] == [4, 8]
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Writing begins when this is set."""
+    begins, torch_save = threading.Event(), torch.save
+
+    def save(*what):
+        assert begins.wait(60)
+        torch_save(*what)
+
+    monkeypatch.setattr(checkpoint.torch, "save", save)
+    yield begins
+    begins.set()
+
+
+def test_training_goes_on_while_a_thread_writes_what_was_then(tmp_path, held):
+    uri = str(tmp_path / "c")
+    now = [0.0]
+    checkpoints = Checkpoints(uri, Cadence(minutes=1), clock=lambda: now[0])
+    weights = {"w": torch.ones(4)}
+    checkpoints.save({"weights": weights, "facts": lambda: "made by the thread"}, (0, 1))
+    now[0] = 100.0
+    assert not checkpoints.due(2) and last(uri) == []
+    weights["w"] += 1
+    held.set()
+    checkpoints.finish()
+    found = Checkpoints(uri, EVERY_STEP)
+    content = found.load(found.names()[0])
+    assert content["facts"] == "made by the thread" and content["weights"]["w"].tolist() == [1] * 4
+    now[0] += 100 / COST_SHARE
+    assert checkpoints.due(3)
+
+
+def test_one_is_written_at_a_time_and_the_last_one_before_a_pause(tmp_path, held):
+    uri = str(tmp_path / "c")
+    checkpoints = Checkpoints(uri, EVERY_STEP, pause=3)
+    checkpoints.save(content(1), (0, 1))
+    second = threading.Thread(target=lambda: checkpoints.save(content(2), (0, 2)))
+    second.start()
+    second.join(0.05)
+    assert second.is_alive() and last(uri) == []
+    held.set()
+    second.join()
+    checkpoints.save(content(3), (0, 3))
+    assert last(uri) == ["step 3", "step 2"]
+
+
+def test_a_file_is_not_read_again_for_its_hash(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "_digest", None)
+        save(Checkpoints(str(tmp_path / "c"), EVERY_STEP), content(1), (0, 1))
+    assert last(str(tmp_path / "c")) == ["step 1"]
+
+
+def best(step):
+    return Best(step, {"weights": {"w": torch.full((10,), float(step))}, "run": lambda: f"{step}"})
+
+
+def bests(uri):
+    """What a new process finds of the best weights, the furthest checkpoint first."""
+    found = Checkpoints(uri, EVERY_STEP)
+    loaded = [found.load(name) for name in found.names()]
+    return [(one["best"]["run"], one["best"]["weights"]["w"][0].item()) for one in loaded]
+
+
+def test_the_best_weights_are_written_when_they_have_changed(uri, monkeypatch):
+    written, write = [], Checkpoints._file
+
+    def noted(self, content, prefix, suffix):
+        written.append(prefix + suffix)
+        return write(self, content, prefix, suffix)
+
+    monkeypatch.setattr(Checkpoints, "_file", noted)
+    checkpoints = Checkpoints(uri, EVERY_STEP)
+    for step, of_best in ((1, None), (2, 2), (3, 2), (4, 4), (5, 4)):
+        save(checkpoints, content(step), (0, step), of_best and best(of_best))
+    assert [name for name in written if name.endswith(".best")] == [
+        "000-000000002.best",
+        "000-000000004.best",
+    ]
+    assert bests(uri) == [("4", 4.0), ("4", 4.0)]
+    resumed = Checkpoints(uri, EVERY_STEP)
+    resumed.load(resumed.names()[0])
+    save(resumed, content(6), (0, 6), best(4))
+    assert len(written) == 8 and bests(uri) == [("4", 4.0), ("4", 4.0)]
+    save(resumed, content(1), (1, 1))  # of the next model, which has none yet
+    save(resumed, content(4), (1, 4), best(4))
+    found = Checkpoints(uri, EVERY_STEP)
+    assert ["best" in found.load(name) for name in found.names()] == [True, False]
+    assert len(written) == 11
+
+
+def test_a_checkpoint_whose_best_weights_are_broken_is_left_out(tmp_path, caplog):
+    uri = str(tmp_path / "c")
+    checkpoints = Checkpoints(uri, EVERY_STEP)
+    save(checkpoints, content(1), (0, 1), best(1))
+    save(checkpoints, content(2), (0, 2), best(2))
+    last_best = max((tmp_path / "c").glob("*.best"))
+    last_best.write_bytes(last_best.read_bytes()[:-1])
+    assert last(uri) == [None, "step 1"] and "broken" in caplog.text
+    last_best.unlink()
+    assert last(uri) == [None, "step 1"] and "cannot be read" in caplog.text
+
+
+KILLED = """
+import os, signal, sys, torch
+from rank_core.checkpoints import Cadence, checkpoint
+checkpoints = checkpoint.Checkpoints(sys.argv[1], Cadence(steps=1))
+def content(step):
+    return {"weights": {"w": torch.full((1000,), float(step))}, "facts": f"step {step}"}
+def best(step):
+    return checkpoint.Best(step, {"weights": torch.ones(1000), "run": "x"})
+checkpoints.save(content(1), (0, 1), best=best(1))
+checkpoints.finish()
+writes, write = [0], checkpoint._Hashed.write
+def dies(self, data):
+    writes[0] += 1
+    if writes[0] == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(self, data)
+checkpoint._Hashed.write = dies
+checkpoints.save(content(2), (0, 2), best=best(2))
+checkpoints.finish()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writes", [1, 5, 30])  # of the best weights, and of the checkpoint
+def test_a_kill_while_one_is_written_leaves_the_one_before(tmp_path, writes):
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "c"), str(writes)]
+    assert subprocess.run(command, cwd=ROOT, timeout=300).returncode == -signal.SIGKILL
+    assert last(str(tmp_path / "c")) == ["step 1"]
+    assert any(path.name.startswith(".unfinished") for path in (tmp_path / "c").iterdir())

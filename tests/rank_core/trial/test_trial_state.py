@@ -190,7 +190,7 @@ def test_the_checkpoint_before_is_used_where_the_last_one_is_broken(
     config, undisturbed, left_over, tmp_path, computed
 ):
     folder = shutil.copytree(left_over, tmp_path / "c")
-    last = max(folder.iterdir())
+    last = max(folder.glob("*.checkpoint"))
     last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
     computed.clear()
     finished(config, tmp_path / "resumed", Checkpoints(str(folder), EVERY_STEP))
@@ -229,7 +229,7 @@ def test_a_trial_without_training_keeps_no_checkpoint(config, tmp_path):
 def test_checkpoints_change_no_number(config, undisturbed, tmp_path):
     finished(config, tmp_path / "with", Checkpoints(str(tmp_path / "c"), EVERY_STEP))
     assert outcome(tmp_path / "with") == undisturbed
-    assert len(list((tmp_path / "c").iterdir())) == 2
+    assert len(list((tmp_path / "c").glob("*.checkpoint"))) == 2
 
 
 KILLED = """

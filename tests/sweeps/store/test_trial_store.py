@@ -110,7 +110,9 @@ def test_everything_in_a_storage_has_the_modes_of_the_umask(tmp_path, umask, mas
     store.publish(workdir, "cell-seed1")
     other.adopt(trials("cell-seed1"))
     append_lines(store.folder / EVENTS, b"{}\n")
-    Checkpoints(store.checkpoint_folder("cell-seed2"), Cadence()).save({}, (0, 1))
+    checkpoints = Checkpoints(store.checkpoint_folder("cell-seed2"), Cadence())
+    checkpoints.save({}, (0, 1))
+    checkpoints.finish()
     modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "s").rglob("*")}
     assert len(modes) == 14
     assert {path: oct(mode) for path, mode in modes.items()} == {
@@ -270,7 +272,9 @@ def test_trials_are_taken_over_from_other_collections_and_from_folders_of_versio
 def test_checkpoints_are_where_every_node_sees_them_and_can_be_dropped(storage, own_mirrors):
     store = opened(storage)
     for name in ("a-seed1", "b-seed1"):
-        Checkpoints(store.checkpoint_folder(name), Cadence()).save({"facts": name}, (0, 1))
+        checkpoints = Checkpoints(store.checkpoint_folder(name), Cadence())
+        checkpoints.save({"facts": name}, (0, 1))
+        checkpoints.finish()
     own_mirrors(1)
     elsewhere = Store(storage, "sweep")
     elsewhere.drop_checkpoints({"a-seed1", "c-seed1"})
