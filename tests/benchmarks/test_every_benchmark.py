@@ -18,6 +18,7 @@ TRIALS = (
 
 SMALLEST = {
     "attention": ("--shapes", "2x2x8x16", "--repeats", "1"),
+    "checkpoint": ("--size", "tiny"),
     "error_rates": ("--simulations", "20", "--only", "type-1"),
     "planning": (
         *("--documents", "500", "--cells", "2"),

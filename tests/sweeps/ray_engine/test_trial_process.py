@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
@@ -22,7 +23,13 @@ from ray.train.v2.api.exceptions import WorkerGroupError
 
 from rank_core.errors import BadInput, Diverged, OutOfMemory
 from sweeps.engine.trial_task import end_of
-from sweeps.ray_engine.trial_process import WorkerFailed, end_of_group, kind_of_error
+from sweeps.ray_engine.cluster import Resources
+from sweeps.ray_engine.trial_process import (
+    WorkerFailed,
+    end_of_group,
+    kind_of_error,
+    run_group,
+)
 from sweeps.store.failures import first_line
 
 
@@ -144,3 +151,17 @@ def test_the_reason_names_the_cause_and_not_only_that_an_actor_died():
     text = first_line(died("The actor died because its node has died."))
     assert text.startswith("ActorDiedError: The actor died unexpectedly")
     assert "its node has died" in text and "actor_id" not in text and "\n" not in text
+
+
+@pytest.mark.parametrize(("gpus", "backend"), [(0.0, "gloo"), (1.0, "cpu:gloo,cuda:nccl")])
+def test_only_gradients_go_from_gpu_to_gpu(monkeypatch, gpus, backend):
+    groups = []
+
+    def trainer(worker, *, torch_config, **settings):
+        groups.append(torch_config.backend)
+        return SimpleNamespace(fit=lambda: SimpleNamespace(return_value="done"))
+
+    monkeypatch.setattr("ray.train.torch.TorchTrainer", trainer)
+    resources = Resources(num_workers=2, cpus=1, gpus=gpus, threads=1, slots=1)
+    assert run_group(print, {}, resources, "group") == "done"
+    assert groups == [backend]
