@@ -48,6 +48,11 @@ COMMANDS = {
         "",
         "the zoo: every ranking system, its paper and size (--backbone B); or --profile P",
     ),
+    "prepare": (
+        "sweeps.commands.prepare:main",
+        "",
+        "make a collection's tokens and training rows ahead of a sweep, on every node",
+    ),
     "doctor": (
         "sweeps.commands.doctor.command:main",
         "",

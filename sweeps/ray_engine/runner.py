@@ -27,6 +27,7 @@ from sweeps.ray_engine.cluster import (
     disconnect,
     trial_resources,
 )
+from sweeps.ray_engine.prepare import prepare_nodes
 from sweeps.ray_engine.trial_process import PlacedTask, run_in_train, run_in_tune
 from sweeps.search.feed import Feed
 from sweeps.store.failures import first_line
@@ -43,6 +44,7 @@ def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) 
         connect(options.num_workers)
         resources = trial_resources(options)
         check_nodes(store)
+        prepare_nodes([trial.cell.config for trial in feed.ahead])
         say(f"{numbered(len(feed.ahead), 'trial')} on {numbered(resources.slots, 'slot')}")
         run_on_slots(feed, store, options, resources, monitor)
     finally:

@@ -52,6 +52,7 @@ LATE = {
     ("rank_core.encoders.backbones", "rank_core.encoders.longformer"): "brings in its encoder",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",
+    ("sweeps.driver.prepare", "sweeps.ray_engine.prepare"): "brings in Ray",
     ("sweeps.driver.sweep", "sweeps.ray_engine.runner"): "brings in Ray",
     ("sweeps.forecast.forecast", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.positional_bias", "rank_core.encoders.backbones"): "brings in torch",

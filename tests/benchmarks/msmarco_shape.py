@@ -52,7 +52,7 @@ def write_shape(folder: Path, shape: Shape, seed: int = 1) -> Path:
     """A folder that `--collection` takes."""
     folder.mkdir(parents=True)
     with (folder / "docs.jsonl").open("w", encoding="ascii") as file:
-        for row, text in enumerate(_texts(shape, seed)):
+        for row, text in enumerate(texts_of(shape, seed)):
             file.write(json.dumps({"doc_id": _doc_id(row), "text": text}) + "\n")
     for number, split in enumerate(("train", "dev", "test")):
         _write_split(folder / split, getattr(shape, split), shape, seed=[seed, 2, number])
@@ -66,7 +66,8 @@ def lexicon() -> NDArray[np.str_]:
     return np.array(["".join(rng.choice(letters, size)) for size in rng.integers(2, 9, LEXICON)])
 
 
-def _texts(shape: Shape, seed: int) -> Iterator[str]:
+def texts_of(shape: Shape, seed: int) -> Iterator[str]:
+    """The text of each document."""
     rng, words = np.random.default_rng([seed, 3]), lexicon()
     lengths = document_lengths(shape.documents, seed)
     for start in range(0, shape.documents, AT_ONCE):

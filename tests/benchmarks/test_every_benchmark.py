@@ -26,6 +26,7 @@ SMALLEST = {
     ),
     "launches": ("--size", "tiny", "--models", "maxp", "--tokens", "400"),
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
+    "prepare": ("--scale", ".0002"),
     "racing": ("--races", "4", "--only", "hard-runs"),
     "scaling_law": (*ENCODER, "--chunks", "1,2", "--candidates", "2,4"),
     "scoring": ENCODER,
@@ -41,6 +42,7 @@ SMALLEST = {
     "token_store": ("--documents", "20", "--look-ups", "20", "--cold-look-ups", "5"),
     "training": (*ENCODER, "--batch-size", "1", "--curve-steps", "1"),
     "validation": ("--queries", "20", "--candidates", "5", "--repeats", "1"),
+    "trial_start": ("--queries", "20", "40", "--documents", "60"),
     "zoo": (
         "--models",
         "firstp",
@@ -56,12 +58,14 @@ SMALLEST = {
 SLOW = {
     "modelled_mfu",
     "launches",
+    "prepare",
     "racing",
     "scaling_law",
     "scoring",
     "statistics_speed",
     "token_store",
     "training",
+    "trial_start",
 }
 RAY = {"sweep_overhead"}
 FAKE_GPU = {"launches", "modelled_mfu"}

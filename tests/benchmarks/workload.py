@@ -80,7 +80,18 @@ def workload(collection_name: str, size: str) -> Workload:
     make_deterministic(strict=False)
     collection = load_collection(collection_name)
     folder = Path(tempfile.mkdtemp(prefix="ranksweep-benchmark-"))
-    texts = [*collection.documents.values()][:1000]
+    random_backbone(folder, [*collection.documents.values()][:1000], size)
+    backbone = resolve_backbone(str(folder))
+    tokens = open_token_store(
+        collection.documents,
+        content_hash=collection.content_hash,
+        tokenizer=load_tokenizer(backbone.folder),
+    )
+    return Workload(collection, backbone, tokens)
+
+
+def random_backbone(folder: Path, texts: list[str], size: str) -> Path:
+    """A checkpoint of an encoder with random weights and a vocabulary of these texts."""
     tokenizer = train_tokenizer(texts, 8000)
     layers, hidden, heads, inner = SIZES[size]
     disable_progress_bar()
@@ -94,13 +105,7 @@ def workload(collection_name: str, size: str) -> Workload:
     )
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    backbone = resolve_backbone(str(folder))
-    tokens = open_token_store(
-        collection.documents,
-        content_hash=collection.content_hash,
-        tokenizer=load_tokenizer(backbone.folder),
-    )
-    return Workload(collection, backbone, tokens)
+    return folder
 
 
 def machine() -> dict[str, str]:

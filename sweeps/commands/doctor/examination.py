@@ -34,7 +34,7 @@ def examine(arguments: argparse.Namespace) -> int:
     """Prints the findings; returns the exit code."""
     logging.basicConfig(format="... %(message)s", level=logging.WARNING)
     logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # what takes minutes, once
-    config = _config(arguments)
+    config = config_of(arguments)
     store = Store(arguments.storage or "results", "doctor")
     uri = arguments.tracking_uri or default_tracking_uri(store)
     check_tracking_uri(uri)
@@ -53,7 +53,8 @@ def examine(arguments: argparse.Namespace) -> int:
     return exit_code(findings)
 
 
-def _config(arguments: argparse.Namespace) -> TrialConfig:
+def config_of(arguments: argparse.Namespace) -> TrialConfig:
+    """The settings of `--collection`, `--backbone` and words such as chunking.window=150."""
     settings: dict[str, Any] = {}
     if arguments.collection is not None:
         settings["collection"] = _folder(arguments.collection)

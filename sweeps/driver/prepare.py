@@ -1,0 +1,15 @@
+"""The inputs of a sweep, made where its trials will run."""
+
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.prepare import prepare
+from sweeps.plan.options import cluster_address
+
+
+def prepare_machines(config: TrialConfig) -> None:
+    """Prepares a configuration on every node of this command's cluster, or on this machine."""
+    if cluster_address() is None:
+        prepare(config)
+        return
+    from sweeps.ray_engine.prepare import prepare_cluster
+
+    prepare_cluster(config)

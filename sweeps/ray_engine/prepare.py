@@ -1,0 +1,109 @@
+"""The inputs of a sweep on every node of the cluster, made before a trial takes a GPU."""
+
+import queue
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
+from rank_core.trial.prepare import prepare
+from sweeps.plan.terminal import numbered, say
+from sweeps.ray_engine.cluster import connect, disconnect
+
+
+def prepare_cluster(config: TrialConfig) -> None:
+    """Prepares a configuration on every node of this command's cluster."""
+    try:
+        connect(num_workers=1)
+        prepare_nodes([config])
+    finally:
+        disconnect()
+
+
+def prepare_nodes(configs: Sequence[TrialConfig]) -> None:
+    """Prepares the configurations on every node of the connected cluster at once, a task each, and
+    prints what they tell. Nodes with a shared cache folder make everything once.
+
+    Raises `BadInput` for what a node cannot read. A node that dies is no error: its trials go to
+    others.
+    """
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    # Seeds share their inputs.
+    settings = [one.settings() for one in dict.fromkeys(replace(c, seed=0) for c in configs)]
+    if len(nodes) < 2:
+        for one in settings:
+            prepare(TrialConfig().override(one))
+        return
+    say(f"inputs      prepared on {numbered(len(nodes), 'node')}")
+    told: dict[Any, str] = {
+        _on(node["NodeID"]).remote(settings): node["NodeManagerHostname"] for node in nodes
+    }
+    while told:
+        # A task's lines, which Ray types as a reference of one value.
+        ready: list[Any] = ray.wait(list(told), num_returns=1)[0]
+        for lines in ready:
+            try:
+                say(f"{told[lines]}: {ray.get(next(lines))}")
+            except StopIteration:
+                del told[lines]
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, BadInput):
+                    raise BadInput(f"{told[lines]}: {error.cause}") from None
+                raise
+            except ray.exceptions.RayError:
+                say(f"{told.pop(lines)}: gone while it prepared its inputs")
+
+
+def _on(node_id: str) -> Any:
+    where = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    return _told.options(scheduling_strategy=where)
+
+
+@ray.remote(num_cpus=0, max_retries=0, num_returns="streaming")
+def _told(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Prepares configurations; yields the lines that they tell."""
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for one in settings:
+                prepare(TrialConfig().override(one))
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            lines.put(None)
+
+    before, sys.stderr = sys.stderr, _Lines(lines)
+    try:
+        threading.Thread(target=work, daemon=True).start()
+        yield from iter(lines.get, None)
+    finally:
+        sys.stderr = before
+    if failures:
+        raise failures[0]
+
+
+class _Lines:
+    """Standard error of a task: whole lines into a queue."""
+
+    def __init__(self, lines: "queue.SimpleQueue[str | None]") -> None:
+        self._lines, self._rest = lines, ""
+
+    def write(self, text: str) -> int:
+        *whole, self._rest = (self._rest + text).split("\n")
+        for line in filter(None, whole):
+            self._lines.put(line)
+        return len(text)
+
+    def flush(self) -> None:
+        """Lines are sent as they end."""
+
+    def isatty(self) -> bool:
+        return False

@@ -1,0 +1,66 @@
+"""The preparation of trials: what it has made is made by nobody else."""
+
+import pytest
+
+from rank_core import cache
+from rank_core.chunking import inputs
+from rank_core.data import folder
+from rank_core.training.micro_batch import TrainingStep
+from rank_core.trial.prepare import prepare
+from rank_core.trial.trial import run_trial
+
+
+@pytest.fixture(autouse=True)
+def new_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    forget()
+    yield
+    forget()
+
+
+def forget():
+    """What a process keeps in memory of its inputs."""
+    for cached in (inputs.load_inputs, inputs._query_tokens, folder._load):
+        cached.cache_clear()
+
+
+def builds(monkeypatch):
+    """The kinds of what is built from here on."""
+    kinds, locked = [], cache._locked
+
+    def noted(path, kind):
+        kinds.append(kind)
+        return locked(path, kind)
+
+    monkeypatch.setattr(cache, "_locked", noted)
+    return kinds
+
+
+class _FirstStepError(Exception):
+    pass
+
+
+def test_a_prepared_trial_comes_to_its_first_step_and_builds_nothing(
+    small_trial, tmp_path, monkeypatch
+):
+    built = builds(monkeypatch)
+    prepare(small_trial)
+    assert {"document-sources", "collections", "tokens", "training"} <= set(built)
+    forget()
+    built.clear()
+
+    def first_step(*_):
+        raise _FirstStepError
+
+    monkeypatch.setattr(TrainingStep, "backward", first_step)
+    with pytest.raises(_FirstStepError):
+        list(run_trial(small_trial, tmp_path / "trial"))
+    assert built == []
+    prepare(small_trial.override({"training.depth": 3}))
+    assert built == ["training"], "another depth has rows of its own, and the rest in common"
+
+
+def test_every_fold_is_prepared(small_trial, monkeypatch):
+    built = builds(monkeypatch)
+    prepare(small_trial.override({"evaluation.folds": 3}))
+    assert built.count("training") == 3 and built.count("tokens") == 1 + 3 * 3
