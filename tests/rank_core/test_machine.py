@@ -97,6 +97,7 @@ def determinism(monkeypatch):
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     fill = torch.utils.deterministic.fill_uninitialized_memory
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     yield
     torch.use_deterministic_algorithms(before, warn_only=warn_only)
@@ -122,3 +123,4 @@ def test_a_cpu_always_repeats_its_bits_and_a_gpu_where_it_is_asked_to(
         assert torch.is_deterministic_algorithms_warn_only_enabled() is warn_only
     assert ("CUBLAS_WORKSPACE_CONFIG" in os.environ) is strict
     assert torch.utils.deterministic.fill_uninitialized_memory is False
+    assert torch.backends.cudnn.allow_tf32 is False

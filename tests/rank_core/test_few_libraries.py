@@ -1,0 +1,61 @@
+"""A machine that lends its GPU may have torch and transformers alone: models chunk, train and score
+there, and `python -m sweeps doctor --gpu` checks it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+ABSENT = ["ray", "mlflow", "optuna", "ir_datasets", "ir_measures", "pandas", "pyarrow", "scipy"]
+ABSENT += ["matplotlib"]
+ROOMS = (
+    "settings",
+    "checkpoints",
+    "encoders",
+    "chunking",
+    "models",
+    "ranking",
+    "training",
+    "trial",
+)
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for room in ROOMS
+    for path in sorted((ROOT / "rank_core" / room).rglob("*.py"))
+]
+
+WITHOUT = """
+import importlib, json, runpy, sys
+from importlib.machinery import PathFinder
+
+absent, modules, words = json.loads(sys.argv[1])
+
+class Few(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] not in absent:
+            return PathFinder.find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Few
+for name in modules:
+    importlib.import_module(name)
+sys.argv = ["training_run", *words]
+runpy.run_module("tests.gpu.training_run", run_name="__main__")
+"""
+
+
+def test_the_core_is_imported_and_trains_with_torch_and_transformers_alone(tmp_path, backbone):
+    (tmp_path / "checkpoints").mkdir()
+    words = [str(tmp_path), str(backbone.folder), "cpu", "0", "0"]
+    modules = [*MODULES, "sweeps.commands.doctor.command"]
+    given = json.dumps([ABSENT, modules, words])
+    command = [sys.executable, "-c", WITHOUT, given]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(MODULES) > 50
+    assert len((tmp_path / "curve.jsonl").read_text().splitlines()) == 12
