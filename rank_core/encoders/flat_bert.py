@@ -4,7 +4,7 @@ queries, keys and values, and as few launches as that takes.
 A GPU computes in tens of milliseconds what its host starts in hundreds of launches, and between two
 products it only reads and writes memory. Over padded rows an encoder of transformers makes some 500
 launches in a scoring call of 12 layers and 960 in a pass forward and backward, with residuals in
-fp32; this makes 150 and 440 (`python -m tests.benchmarks.launches`). Where torch can compile, what
+fp32; this makes 145 and 434 (`python -m tests.benchmarks.launches`). Where torch can compile, what
 follows attention in a layer is compiled: its dropouts, sums, norms and GELU become three kernels.
 Where it cannot, the log says why, once; TORCHDYNAMO_DISABLE=1 in the environment forbids it.
 
@@ -265,20 +265,22 @@ def _finish_of(x_TH: Tensor, weights: Weights, constants: Constants) -> Finish:
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     key = (constants, weights.up_weight.shape, x_TH.dtype, x_TH.device, modes)
     if key not in _compiled:
-        compiled = torch.compile(_finish, fullgraph=True, isolate_recompiles=True)  # type: ignore[call-overload]
-        works = _works(compiled, x_TH, weights, constants)
-        _compiled[key] = compiled if works else _finish
+        _compiled[key] = _compiled_or_not(x_TH, weights, constants)
     return _compiled[key]
 
 
-def _works(compiled: Finish, x_TH: Tensor, weights: Weights, constants: Constants) -> bool:
-    """True where a pass forward and backward does; else the log says why. It is compiled here, for
-    one number of tokens, and so becomes the same function in every process."""
+def _compiled_or_not(x_TH: Tensor, weights: Weights, constants: Constants) -> Finish:
+    """`_finish`, compiled if a pass forward and backward works; else the log says why not. It is
+    compiled here, for one number of tokens, and so is the same function in every process."""
     shape = (TRIED_TOKENS, x_TH.shape[1])
     inputs = [x_TH.new_zeros(shape).requires_grad_(torch.is_grad_enabled()) for _ in range(2)]
-    for tensor in inputs:
-        torch._dynamo.mark_dynamic(tensor, 0)
+    how: dict[str, Any] = {"fullgraph": True, "isolate_recompiles": True}
+    # Else each process of a node would start as many more as the node has cores.
+    how["options"] = {"compile_threads": 1}
     try:
+        compiled: Finish = torch.compile(_finish, **how)
+        for tensor in inputs:
+            torch._dynamo.mark_dynamic(tensor, 0)
         # A step that begins in a new process draws what it would have drawn in the old one.
         with torch.random.fork_rng([x_TH.device] if x_TH.is_cuda else []):
             y_TH = compiled(inputs[0], inputs[1], weights, constants)
@@ -288,8 +290,8 @@ def _works(compiled: Finish, x_TH: Tensor, weights: Weights, constants: Constant
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise
         _tell(f"{type(error).__name__}: {[*str(error).strip().splitlines(), ''][0]}")
-        return False
-    return True
+        return _finish
+    return compiled
 
 
 @cache

@@ -204,15 +204,22 @@ def finish_arguments(num_tokens, hidden=16):
     return *inputs, weights, constants
 
 
+def compiled_finish():
+    x_TH, _, weights, constants = finish_arguments(24)
+    return flat_bert._compiled_or_not(x_TH, weights, constants)
+
+
 @pytest.mark.slow
 def test_what_follows_attention_is_one_graph_for_any_number_of_tokens(monkeypatch):
     from torch._dynamo.testing import AotEagerAndRecordGraphs
 
-    graphs = AotEagerAndRecordGraphs()
-    compiled = torch.compile(flat_bert._finish, backend=graphs, fullgraph=True)
-    x_TH, _, weights, constants = finish_arguments(24)
+    graphs, compile_ = AotEagerAndRecordGraphs(), torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda f, options, **how: compile_(f, backend=graphs, **how)
+    )
     monkeypatch.setattr(flat_bert, "TRIED_TOKENS", 32)
-    assert flat_bert._works(compiled, x_TH, weights, constants)
+    compiled = compiled_finish()
+    assert compiled is not flat_bert._finish
     for num_tokens in (24, 7, 100):
         arguments = finish_arguments(num_tokens)
         y_TH = compiled(*arguments)
@@ -227,16 +234,18 @@ def test_what_follows_attention_is_one_graph_for_any_number_of_tokens(monkeypatc
     assert len(graphs.graphs) == 1
 
 
-def test_a_compiler_that_fails_is_told_of_and_not_used(caplog):
+def test_a_compiler_that_fails_is_told_of_and_not_used(caplog, monkeypatch):
     def fails(*_):
         raise NotImplementedError("no compiler here\nand no second line")
 
-    assert not flat_bert._works(fails, *finish_arguments(4)[1:])
-    assert "NotImplementedError: no compiler here" in caplog.text
-    assert "second" not in caplog.text
-
-    def full(*_):
+    def is_full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: fails)
+    for _ in range(2):
+        assert compiled_finish() is flat_bert._finish
+    assert caplog.text.count("NotImplementedError: no compiler here") == 1
+    assert "second" not in caplog.text
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: is_full)
     with pytest.raises(torch.OutOfMemoryError):
-        flat_bert._works(full, *finish_arguments(4)[1:])
+        compiled_finish()
