@@ -1,8 +1,8 @@
 """How many seeds and queries a comparison needs, before it is run.
 
 V(S, Q) = sigma_D^2 / Q + 2 sigma_S^2 / S + 2 sigma_E^2 / (Q S). The power is that of the test in
-scope `both`, averaged over the mean squares that it may find: with three seeds the closed form at
-their expectations would promise up to .09 more. More seeds only shrink the last two parts: `floor`
+scope `both`, averaged over the mean squares that it may find: with few seeds the closed form at
+their expectations promises too much. More seeds only shrink the last two parts: `floor`
 is the difference that no number of seeds can beat.
 """
 
