@@ -205,6 +205,7 @@ def test_an_fp16_overflow_of_one_worker_is_skipped_by_both(tmp_path):
         pytest.param("parade-transformer", 3, marks=pytest.mark.slow),  # shares of two and one
         pytest.param("maxp", 4, marks=pytest.mark.slow),
         pytest.param("firstp", 1, marks=pytest.mark.slow),  # one worker has no pair
+        pytest.param("idcm", 4, marks=pytest.mark.slow),  # a loss of its own beside the ranking's
     ],
 )
 def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batch_size):
@@ -222,6 +223,7 @@ def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batc
             "evaluation.keep_chunk_scores": model == "maxp",
         }
         | ({"chunking.stride": 40} if model == "firstp" else {})
+        | ({"model.stage": "student"} if model == "idcm" else {})
     )
     *progress, result = run_trial(config, tmp_path / "one")
     two, other = run_two(TRIAL, tmp_path, json.dumps(config.settings()))
