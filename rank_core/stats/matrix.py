@@ -4,9 +4,10 @@ Nothing is repaired here: a hole in the table is an error, because a test on the
 to be there answers another question.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,24 +42,86 @@ def score_matrix(per_query: pd.DataFrame, *, measure: str, cells: Sequence[str])
     Raises `BadInput` for several splits, holes, duplicates, values that are not finite, and seeds
     of a cell that agree on every query and every measure of the table without being constant.
     """
-    _check_request(per_query, measure=measure, cells=cells)
-    table = per_query[per_query["cell"].isin(list(cells))]
-    query_ids = tuple(sorted(table.loc[table["measure"] == measure, "query_id"].unique()))
-    seeds: dict[str, tuple[int, ...]] = {}
-    scores: dict[str, NDArray[np.float64]] = {}
-    for cell, rows in table.groupby("cell", sort=False):
-        wanted = rows[rows["measure"] == measure]
-        if wanted.empty:
+    return score_matrices(per_query, measures=[measure], cells=cells)[measure]
+
+
+def score_matrices(
+    per_query: pd.DataFrame, *, measures: Sequence[str], cells: Sequence[str]
+) -> dict[str, ScoreMatrix]:
+    """{measure: its `score_matrix`}; the table is taken apart once for all of them."""
+    for measure in measures:
+        _check_request(per_query, measure=measure, cells=cells)
+    rows = _Rows.of(per_query)
+    of_cell = {cell: rows.of_cell(cell) for cell in cells}
+    for cell, own in of_cell.items():
+        _refuse_identical_seeds(own, cell=cell)
+    return {measure: _matrix(of_cell, measure) for measure in measures}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of the table by column; texts as numbers, which sort as the texts do."""
+
+    cell: NDArray[np.int32]
+    seed: NDArray[np.int64]
+    query: NDArray[np.int32]
+    measure: NDArray[np.int32]
+    value: NDArray[np.float64]
+    cells: tuple[str, ...]
+    queries: tuple[str, ...]
+    measures: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> "_Rows":
+        """Those of a table, the rows of a cell side by side."""
+        cell, cells = pd.factorize(table["cell"], sort=True)
+        order = np.argsort(cell, kind="stable")
+        query, queries = pd.factorize(table["query_id"], sort=True)
+        measure, measures = pd.factorize(table["measure"], sort=True)
+        seed = table["seed"].to_numpy(dtype=np.int64)
+        value = table["value"].to_numpy(dtype=np.float64)
+        return cls(
+            cell=cell[order].astype(np.int32),
+            seed=seed[order],
+            query=query.astype(np.int32)[order],
+            measure=measure.astype(np.int32)[order],
+            value=value[order],
+            cells=tuple(map(str, cells)),
+            queries=tuple(map(str, queries)),
+            measures=tuple(map(str, measures)),
+        )
+
+    def of_cell(self, cell: str) -> "_Rows":
+        """The rows of one cell."""
+        first, last = np.searchsorted(self.cell, self.cells.index(cell) + np.array([0, 1]))
+        return self.kept(slice(first, last))
+
+    def of_measure(self, measure: str) -> "_Rows":
+        """The rows of one measure."""
+        return self.kept(self.measure == self.measures.index(measure))
+
+    def kept(self, rows: Any) -> "_Rows":
+        """Some of the rows."""
+        names = ("cell", "seed", "query", "measure", "value")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+
+def _matrix(of_cell: Mapping[str, _Rows], measure: str) -> ScoreMatrix:
+    wanted = {cell: rows.of_measure(measure) for cell, rows in of_cell.items()}
+    names = next(iter(wanted.values())).queries
+    queries = np.unique(np.concatenate([np.unique(rows.query) for rows in wanted.values()]))
+    query_ids = tuple(names[query] for query in queries)
+    parts = {}
+    for cell, rows in wanted.items():
+        if not len(rows.value):
             raise BadInput(f"every cell needs values of {measure}, cell {cell} has none")
-        name = str(cell)
-        seeds[name], scores[name] = _cell_scores(wanted, cell=name, query_ids=query_ids)
-        _refuse_identical_seeds(rows, cell=name)
+        parts[cell] = _cell_scores(rows, cell=cell, measure=measure, queries=queries)
     return ScoreMatrix(
         measure=measure,
-        cells=tuple(cells),
-        query_ids=tuple(str(query_id) for query_id in query_ids),
-        seeds={cell: seeds[cell] for cell in cells},
-        scores={cell: scores[cell] for cell in cells},
+        cells=tuple(of_cell),
+        query_ids=query_ids,
+        seeds={cell: seeds for cell, (seeds, _) in parts.items()},
+        scores={cell: score_SQ for cell, (_, score_SQ) in parts.items()},
     )
 
 
@@ -77,57 +140,61 @@ def _check_request(per_query: pd.DataFrame, *, measure: str, cells: Sequence[str
     splits = sorted(map(str, per_query["split"].unique()))
     if len(splits) > 1:
         raise BadInput(f"the per-query table must hold one split, got {', '.join(splits)}")
+    known = [str(name) for name in per_query["cell"].unique()]
     for cell in cells:
-        if not (per_query["cell"] == cell).any():
-            raise unknown("cell", cell, map(str, per_query["cell"].unique()))
-    if not (per_query["measure"] == measure).any():
-        raise unknown("measure", measure, map(str, per_query["measure"].unique()))
+        if cell not in known:
+            raise unknown("cell", cell, known)
+    measures = [str(name) for name in per_query["measure"].unique()]
+    if measure not in measures:
+        raise unknown("measure", measure, measures)
 
 
 def _cell_scores(
-    rows: pd.DataFrame, *, cell: str, query_ids: tuple[str, ...]
+    rows: _Rows, *, cell: str, measure: str, queries: NDArray[np.int32]
 ) -> tuple[tuple[int, ...], NDArray[np.float64]]:
     """The seeds of one cell and its (S, Q) values; every (seed, query) exactly once and finite."""
-    values = rows["value"].to_numpy(dtype=np.float64)
-    if not np.isfinite(values).all():
-        bad = rows.iloc[int(np.flatnonzero(~np.isfinite(values))[0])]
+    if not np.isfinite(rows.value).all():
+        bad = int(np.flatnonzero(~np.isfinite(rows.value))[0])
         raise BadInput(
-            f"values must be finite, got {bad['value']} for cell {cell}, seed {bad['seed']}, "
-            f"query {bad['query_id']}, {bad['measure']}"
+            f"values must be finite, got {rows.value[bad]} for cell {cell}, "
+            f"seed {rows.seed[bad]}, query {rows.queries[rows.query[bad]]}, {measure}"
         )
-    row_of_value, seeds = pd.factorize(rows["seed"], sort=True)
-    column_of_value = pd.Index(query_ids).get_indexer(pd.Index(rows["query_id"]))
-    shape = (len(seeds), len(query_ids))
-    flat = np.ravel_multi_index((row_of_value, column_of_value), shape)
+    seeds, row_of_value = np.unique(rows.seed, return_inverse=True)
+    shape = (len(seeds), len(queries))
+    flat = np.ravel_multi_index((row_of_value, np.searchsorted(queries, rows.query)), shape)
     counts_SQ = np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape)
     for row, column in zip(*np.nonzero(counts_SQ > 1), strict=True):
         raise BadInput(
             f"a (cell, seed, query) must have one value, got {counts_SQ[row, column]} "
-            f"for cell {cell}, seed {seeds[row]}, query {query_ids[column]}"
+            f"for cell {cell}, seed {seeds[row]}, query {rows.queries[queries[column]]}"
         )
     for row in np.flatnonzero((counts_SQ == 0).any(axis=1)):
-        absent = [query_ids[column] for column in np.flatnonzero(counts_SQ[row] == 0)]
-        shown = ", ".join(map(str, absent[:5])) + (", ..." if len(absent) > 5 else "")
+        absent = [rows.queries[queries[column]] for column in np.flatnonzero(counts_SQ[row] == 0)]
+        shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
         raise BadInput(
             "every (cell, seed) needs a value for every query: "
-            f"cell {cell}, seed {seeds[row]} lacks {len(absent)} of {len(query_ids)}: {shown}"
+            f"cell {cell}, seed {seeds[row]} lacks {len(absent)} of {len(queries)}: {shown}"
         )
     score_SQ = np.empty(shape, dtype=np.float64)
-    score_SQ.flat[flat] = values
+    score_SQ.flat[flat] = rows.value
     return tuple(int(seed) for seed in seeds), score_SQ
 
 
-def _refuse_identical_seeds(rows: pd.DataFrame, *, cell: str) -> None:
+def _refuse_identical_seeds(rows: _Rows, *, cell: str) -> None:
     """A seed that changes no value of no measure is not wired; S copies would only shrink p.
 
     All measures of the table are looked at, because RR@10 alone may agree by chance; so may all
     of them on a handful of queries, which prove nothing and are let through. So is a constant
     cell: a collapsed ranker gives 0 on every query under every seed.
     """
-    if rows["query_id"].nunique() < QUERIES_THAT_PROVE:
+    if len(np.unique(rows.query)) < QUERIES_THAT_PROVE:
         return
-    for first, second, same in _seed_pairs(rows):
-        if same:
+    order = np.lexsort((rows.query, rows.measure, rows.seed))
+    seeds, starts = np.unique(rows.seed[order], return_index=True)
+    values = dict(zip(seeds, np.split(rows.value[order], starts[1:]), strict=True))
+    for first, second in combinations(values, 2):
+        same = np.array_equal(values[first], values[second])
+        if same and np.ptp(values[first]) > 0:
             raise BadInput(
                 f"training runs must differ, but seeds {first} and {second} of {cell} have "
                 "identical values for all queries: the seed is not wired, training changes "
@@ -135,16 +202,4 @@ def _refuse_identical_seeds(rows: pd.DataFrame, *, cell: str) -> None:
             )
 
 
-def _seed_pairs(rows: pd.DataFrame) -> Iterator[tuple[int, int, bool]]:
-    """Every pair of seeds and whether they agree on all values without being constant."""
-    ordered = rows.sort_values(["measure", "query_id"], kind="stable")
-    values = {
-        int(str(seed)): group["value"].to_numpy(dtype=np.float64)
-        for seed, group in ordered.groupby("seed")
-    }
-    for first, second in combinations(values, 2):
-        same = np.array_equal(values[first], values[second])
-        yield first, second, same and np.ptp(values[first]) > 0
-
-
-__all__ = ["COLUMNS", "ScoreMatrix", "score_matrix"]
+__all__ = ["COLUMNS", "ScoreMatrix", "score_matrices", "score_matrix"]

@@ -13,7 +13,7 @@ from rank_core.stats.bootstrap import CrossedWeights, crossed_weights
 from rank_core.stats.compare import Comparison, scope_test_of
 from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.gain import GainInterval, average_gains, gain_intervals, gain_weights
-from rank_core.stats.matrix import ScoreMatrix, score_matrix
+from rank_core.stats.matrix import ScoreMatrix, score_matrices, score_matrix
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.report.load import Sweep
 from sweeps.report.notation import ONE_RUN
@@ -188,7 +188,7 @@ def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     found: dict[str, ScoreMatrix] = {}
     for measures in sweep.collections.values() if scored else ():
         table = sweep.scores[sweep.scores["measure"].isin(measures)]
-        found |= {one: score_matrix(table, measure=one, cells=scored) for one in measures}
+        found |= score_matrices(table, measures=measures, cells=scored)
     return found
 
 

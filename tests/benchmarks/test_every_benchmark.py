@@ -20,6 +20,10 @@ SMALLEST = {
     "attention": ("--shapes", "2x2x8x16", "--repeats", "1"),
     "checkpoint": ("--size", "tiny"),
     "error_rates": ("--simulations", "20", "--only", "type-1"),
+    "many_slots": (
+        *("--slots", "3", "--seconds", "25", "--finished", "5", "--steps", "2"),
+        *("--uploaded-steps", "20"),
+    ),
     "planning": (
         *("--documents", "500", "--cells", "2"),
         *("--collection", "{collection}", "--backbone", "{backbone}"),
@@ -28,6 +32,7 @@ SMALLEST = {
     "modelled_mfu": ("--size", "tiny", "--tokens", "400"),
     "prepare": ("--scale", ".0002"),
     "racing": ("--races", "4", "--only", "hard-runs"),
+    "report_size": ("--cells", "3", "--seeds", "2", "--queries", "40"),
     "scaling_law": (*ENCODER, "--chunks", "1,2", "--candidates", "2,4"),
     "scoring": ENCODER,
     "statistics_speed": ("--cells", "2", "--permuted-cells", "2", "--queries", "20"),
@@ -58,8 +63,10 @@ SMALLEST = {
 SLOW = {
     "modelled_mfu",
     "launches",
+    "many_slots",
     "prepare",
     "racing",
+    "report_size",
     "scaling_law",
     "scoring",
     "statistics_speed",
@@ -69,7 +76,7 @@ SLOW = {
 }
 RAY = {"sweep_overhead"}
 FAKE_GPU = {"launches", "modelled_mfu"}
-BARS = {"error_rates", "racing", "statistics_speed"}
+BARS = {"error_rates", "racing", "report_size", "statistics_speed"}
 """Ends with 1 where a bar is missed, as it may be at these sizes."""
 
 
