@@ -134,10 +134,27 @@ class Store:
 
     def finished(self) -> set[str]:
         """Names of the trials that are whole."""
-        self.fs.invalidate_cache()
-        paths = self.fs.glob(f"{self.root}/runs/*/{RESULT}")
-        names = {path.rstrip("/").split("/")[-2] for path in paths}
+        names = {path.split("/")[-2] for path in self._results(self.root, 0)}
         return {name for name in names if _is_trial(name)}
+
+    def _results(self, folder: str, *depths: int) -> list[str]:
+        """The paths of the results in the `runs` so many folders below. An object store lists all
+        files, a thousand in a request; folder by folder it would take a request per trial."""
+        self.fs.invalidate_cache()
+        if self.is_local:
+            patterns = [f"{folder}/{'*/' * depth}runs/*/{RESULT}" for depth in depths]
+            return [str(path) for one in patterns for path in sorted(self.fs.glob(one))]
+        files = [
+            (path.removeprefix(f"{folder}/").split("/"), path)
+            for path in sorted(map(str, self.fs.find(folder)))
+            if path.endswith(f"/{RESULT}")
+        ]
+        return [
+            path
+            for depth in depths
+            for parts, path in files
+            if len(parts) == depth + 3 and parts[-3] == "runs"
+        ]
 
     def damage(self, name: str) -> str:
         """What is wrong with a finished trial, "" if nothing; where its files are on this disk. A
@@ -224,12 +241,9 @@ class Store:
     @cached_property
     def _elsewhere(self) -> dict[str, str]:
         """{name: folder} of the trials that other sweeps had finished when this was first asked."""
-        self.fs.invalidate_cache()
         found: dict[str, str] = {}
-        # Version 0.1 had no folder for the collection.
-        depths = [f"{self.all_sweeps}/{depth}/runs/*/{RESULT}" for depth in ("*/*", "*")]
-        for path in [path for depth in depths for path in sorted(self.fs.glob(depth))]:
-            folder = str(path).rpartition("/")[0]
+        for path in self._results(self.all_sweeps, 2, 1):  # version 0.1 had no collection's folder
+            folder = path.rpartition("/")[0]
             name = folder.rpartition("/")[2]
             if not folder.startswith(f"{self.root}/") and _is_trial(name):
                 found.setdefault(name, folder)

@@ -2,6 +2,7 @@
 both know. `pip install -e ".[dev]"` brings what it needs."""
 
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -10,13 +11,16 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from sweeps.__main__ import main as sweeps_command
 from sweeps.driver.command import main as run_sweep
+from sweeps.store.opened_sweep import opened
+from sweeps.store.trial_store import Store
 from sweeps.window_stride import EXPERIMENT
 
-pytest.importorskip("s3fs")
+pytest.importorskip("s3fs", minversion="2026.1")
 pytest.importorskip("moto")
 
 pytestmark = pytest.mark.slow
@@ -128,3 +132,56 @@ def test_mlflow_gets_all_of_it_from_elsewhere_however_often(sweep, machine, tmp_
         assert f" events sent to {uri}" in text and not text.startswith("0 ")
         seen.append(read_mlflow(uri))
     assert seen[0] == seen[1] and len(seen[0]) == 6
+
+
+MOST_REQUESTS = 60  # of a trial, those of the command's start and end included
+
+
+def test_a_driver_killed_midway_costs_no_value_and_requests_are_few(
+    machine, backbone_folder, collection_folder, tmp_path
+):
+    """Whose numbers are those of the same sweep in a folder, bit for bit."""
+    inputs = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
+    common = [*inputs, *WORDS[:-1]]
+    words = [*common, "s3://bucket/killed", "--tracking-uri", "none"]
+    machine("fifth")
+    storage = Store("s3://bucket/killed", "window_stride/woods")
+    with (tmp_path / "log").open("w") as output:
+        first = subprocess.Popen(
+            [sys.executable, "sweeps/window_stride.py", *words],
+            cwd=ROOT,
+            env=os.environ,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while len(storage.finished()) < 2:
+            assert first.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        first.kill()
+        first.wait(SECONDS)
+    done = len(storage.finished())
+    assert done < 6
+    machine("sixth")
+    requests = []
+    log = logging.getLogger("werkzeug")  # of the server, a line for each request
+    handler = logging.Handler()
+    handler.emit = requests.append
+    log.addHandler(handler)
+    try:
+        text = printed(run_sweep, EXPERIMENT, words, doc=None)
+    finally:
+        log.removeHandler(handler)
+    assert "All 6 trials finished" in text
+    print(f"{len(requests) / (6 - done):.0f} requests a trial")
+    assert 0 < len(requests) < MOST_REQUESTS * (6 - done)
+    folder = [*common, str(tmp_path / "results"), "--tracking-uri", "none"]
+    printed(run_sweep, EXPERIMENT, folder, doc=None)
+    with opened("s3://bucket/killed/window_stride/woods") as store:
+        ours, theirs = (
+            pd.read_parquet(where / "per_query.parquet")
+            for where in (store.folder, tmp_path / "results/window_stride/woods")
+        )
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)

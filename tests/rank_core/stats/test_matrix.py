@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.stats.matrix import score_matrix
+from rank_core.stats.matrix import score_matrices, score_matrix
 
 
 def long_table(scores, *, split="test", measure="nDCG@10"):
@@ -98,3 +98,17 @@ def test_a_collapsed_cell_that_is_zero_under_every_seed_is_let_through():
     collapsed = {"maxp": {1: [0.0, 0.0], 2: [0.0, 0.0]}}
     matrix = score_matrix(long_table(collapsed), measure="nDCG@10", cells=["maxp"])
     assert not matrix.scores["maxp"].any()
+
+
+def test_all_measures_at_once_are_each_measure_alone_whatever_the_type_of_the_columns():
+    both = pd.concat([long_table(SCORES), long_table(SCORES, measure="RR@10")])
+    both = both.sample(frac=1, random_state=3)
+    texts = ["cell", "split", "query_id", "measure"]
+    for table in (both, both.astype(dict.fromkeys(texts, "category"))):
+        found = score_matrices(table, measures=["RR@10", "nDCG@10"], cells=["maxp", "firstp"])
+        for measure, matrix in found.items():
+            alone = score_matrix(both, measure=measure, cells=["maxp", "firstp"])
+            assert (matrix.cells, matrix.query_ids) == (alone.cells, alone.query_ids)
+            assert (matrix.measure, matrix.seeds) == (measure, alone.seeds)
+            for cell in alone.cells:
+                np.testing.assert_array_equal(matrix.scores[cell], alone.scores[cell])
