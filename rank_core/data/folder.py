@@ -36,6 +36,7 @@ from rank_core.data.trec import (
     write_run,
 )
 from rank_core.errors import BadInput, shown
+from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
 
 LAYOUT_VERSION = 1
@@ -192,7 +193,7 @@ def _candidates(
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """The queries of a run file and their candidates; refuses names that the collection lacks."""
     queries, found = read_queries(queries_path), False
-    for query_id, ranked in iter_run(path):
+    for query_id, ranked in reported(iter_run(path), str(path), total=len(queries)):
         found = True
         if query_id not in queries or (documents.rows(list(ranked)) < 0).any():
             run = read_run(path)

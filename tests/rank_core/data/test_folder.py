@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 
+from rank_core import progress
 from rank_core.data import folder as module
 from rank_core.data.disk import build
 from rank_core.data.folder import load_folder
@@ -175,6 +176,15 @@ def test_the_files_are_read_once_and_then_mapped(folder, monkeypatch):
         first.splits["dev"].candidates["v1"].items()
     )
     assert pickle.loads(pickle.dumps(again)) == first
+
+
+def test_a_long_reading_says_how_far_it_is(folder, monkeypatch, capsys):
+    write_run(folder / "test" / "x.run", {"e1": {"d1": 1.0}, "e2": {"d2": 1.0}}, tag="t")
+    monkeypatch.setattr(progress, "FILE_SECONDS", -1)
+    load_folder(folder)
+    said = capsys.readouterr().err
+    for path, total in (("docs.jsonl", ""), ("test/x.run", " of 2")):
+        assert f"{folder / path}: 1{total}, " in said, said
 
 
 def test_memory_holds_a_part_of_the_documents(folder, monkeypatch):
