@@ -19,6 +19,7 @@ TRIALS = (
 SMALLEST = {
     "attention": ("--shapes", "2x2x8x16", "--repeats", "1"),
     "checkpoint": ("--size", "tiny"),
+    "fast_paths": ("--size", "tiny", "--rows", "2", "--tokens", "9", "--repeats", "1"),
     "error_rates": ("--simulations", "20", "--only", "type-1"),
     "many_slots": (
         *("--slots", "3", "--seconds", "25", "--finished", "5", "--steps", "2"),
