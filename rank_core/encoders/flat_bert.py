@@ -16,6 +16,7 @@ go to the encoder's own fp32 parameters.
 """
 
 import contextlib
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
@@ -274,7 +275,11 @@ def _compiled_or_not(x_TH: Tensor, weights: Weights, constants: Constants) -> Fi
     compiled here, for one number of tokens, and so is the same function in every process."""
     shape = (TRIED_TOKENS, x_TH.shape[1])
     inputs = [x_TH.new_zeros(shape).requires_grad_(torch.is_grad_enabled()) for _ in range(2)]
-    how: dict[str, Any] = {"fullgraph": True, "isolate_recompiles": True}
+    how: dict[str, Any] = {"fullgraph": True}
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        how["isolate_recompiles"] = True
+    else:  # torch 2.11 counts the functions of all sizes as one's, and refuses more than 8
+        torch._dynamo.config.recompile_limit = 64
     # Else each process of a node would start as many more as the node has cores.
     how["options"] = {"compile_threads": 1}
     try:
