@@ -1,13 +1,16 @@
 """Folders built once, however many processes want them and however they end."""
 
+import io
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from rank_core import cache
 from rank_core.cache import cache_root, cached_directory
 
 ROOT = Path(__file__).parents[2]
@@ -129,3 +132,21 @@ def test_one_that_does_not_resume_removes_what_was_kept_for_one_that_does(root):
     assert folders(root) == ["key.building-resumable"]
     assert start(0).communicate(timeout=300)[0] == "[] building\nwhole\n"
     assert folders(root) == ["key"]
+
+
+def test_who_waits_for_a_build_says_for_what(monkeypatch, tmp_path):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "SECONDS_BEFORE_WORD", 0.01)
+    monkeypatch.setattr("sys.stderr", said := io.StringIO())
+    waiter = threading.Thread(target=cached_directory, args=("tokens", "abc", None))
+
+    def build(folder):
+        waiter.start()
+        until = time.monotonic() + 60
+        while not said.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
+
+    cached_directory("tokens", "abc", build)
+    waiter.join(60)
+    assert not waiter.is_alive()
+    assert said.getvalue() == "tokens: waiting for another process that makes abc\n"
