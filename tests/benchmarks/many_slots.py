@@ -4,7 +4,7 @@
 
 1. Fake trials report 5 steps/s each, every step a report of its own (a real trial reports every 20
    steps), over a storage with 3 ms a write; a trial has 100 steps. The clock is simulated: each
-   call of the driver moves it by the time that it took, and each write by 3 ms. Lag is the time
+   call of the driver moves it by its processor seconds, and each write by 3 ms. Lag is the time
    from a report until the driver has taken it.
 2. A command starts on a folder of finished trials, in a process of its own: seconds and peak
    memory until it knows what is left to do, and until `status` knows it, for trials of few and of
@@ -21,6 +21,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -50,6 +51,7 @@ from tests.benchmarks.workload import print_table, save
 STEPS_PER_SECOND = 5.0
 WRITE_SECONDS = 0.003
 NUM_STEPS = 100
+WAITING = 1000  # trials that no slot takes up meanwhile
 
 
 def trials(number: int) -> list[Trial]:
@@ -92,9 +94,9 @@ class Clock:
 
     def do(self, call: Callable[[], None]) -> None:
         """A call of the driver."""
-        start, writes = time.perf_counter(), self.writes
+        start, writes = time.process_time(), self.writes
         call()
-        seconds = time.perf_counter() - start + WRITE_SECONDS * (self.writes - writes)
+        seconds = time.process_time() - start + WRITE_SECONDS * (self.writes - writes)
         self.busy += seconds
         self.now += seconds
 
@@ -121,14 +123,17 @@ def driver(folder: Path, slots: int, seconds: float) -> dict[str, str]:
     """The driver's share of its time, events and writes per second, and lag."""
     store = Store(str(folder), "ws")
     store.open()
-    waiting = iter(trials(int(slots * (2 + seconds * STEPS_PER_SECOND / NUM_STEPS))))
-    monitor = Monitor(TrialTable(store), SimpleNamespace(ahead=[]), "nDCG@10", out=io.StringIO())
+    number = int(slots * (2 + seconds * STEPS_PER_SECOND / NUM_STEPS))
+    waiting = deque(trials(number + WAITING))
+    feed = SimpleNamespace(ahead=waiting)  # what the time left is told from
+    monitor = Monitor(TrialTable(store), feed, "nDCG@10", out=io.StringIO())
     clock, lags, ends = Clock(), [], 0
     with clock.of_the_log():
         running = []
         for slot in range(slots):
-            monitor.started(trial := next(waiting))
-            running.append((slot / slots / STEPS_PER_SECOND, slot, trial, 1))
+            monitor.started(trial := waiting.popleft())
+            step = 1 + slot * NUM_STEPS // slots  # so that they do not all end at once
+            running.append((slot / slots / STEPS_PER_SECOND, slot, trial, step))
         heapify(running)
         clock.writes = 0
         while (due := running[0][0]) < seconds:
@@ -139,7 +144,7 @@ def driver(folder: Path, slots: int, seconds: float) -> dict[str, str]:
             if step == NUM_STEPS:
                 result = leave_result(store, trial)
                 clock.do(lambda: monitor.finished(trial, End(TrialStatus.DONE, result)))  # noqa: B023
-                trial, step, ends = next(waiting), 0, ends + 1
+                trial, step, ends = waiting.popleft(), 0, ends + 1
                 clock.do(lambda: monitor.started(trial))  # noqa: B023
             heapreplace(running, (due + 1 / STEPS_PER_SECOND, slot, trial, step + 1))
     elapsed = max(clock.now, seconds)
