@@ -17,7 +17,6 @@ import argparse
 import io
 import json
 import multiprocessing
-import resource
 import sys
 import tempfile
 import time
@@ -244,7 +243,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _start(folder: Path, number: int) -> tuple[float, float, float]:
-    before, start = _peak_mib(), time.perf_counter()
+    before, start = _mib("VmRSS"), time.perf_counter()
     store = Store(str(folder), "ws")
     table, of_sweep = TrialTable(store), trials(number)
     finished = Finished(store)
@@ -253,13 +252,14 @@ def _start(folder: Path, number: int) -> tuple[float, float, float]:
         raise RuntimeError("all trials have finished")
     begun = time.perf_counter()
     read_state(store)
-    return begun - start, time.perf_counter() - begun, _peak_mib() - before
+    return begun - start, time.perf_counter() - begun, _mib("VmHWM") - before
 
 
-def _peak_mib() -> float:
-    # Linux counts in KiB, macOS in bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+def _mib(what: str) -> float:
+    """Resident set of this process, at its peak (VmHWM) or now (VmRSS); 0 where Linux is not."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(what)), 0.0)
 
 
 if __name__ == "__main__":
