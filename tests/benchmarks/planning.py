@@ -22,6 +22,7 @@ from rank_core.chunking.inputs import load_inputs
 from rank_core.chunking.token_store import TokenStore
 from rank_core.data.disk.rows import Rows, RowsWriter, write_file, write_id_index
 from rank_core.settings.config import TrialConfig
+from rank_core.training.examples import training_queries
 from sweeps.plan.trial_cost import chunk_statistics, trial_cost
 from tests.benchmarks.msmarco_shape import document_lengths
 from tests.benchmarks.workload import machine, print_table, save
@@ -54,6 +55,7 @@ def measure(config: TrialConfig, number: int, cells: int) -> list[dict[str, str]
     """One row: seconds until every cell has its figures, the histogram included."""
     with tempfile.TemporaryDirectory() as folder:
         inputs = load_inputs(config.collection, config.model.backbone)
+        training_queries(inputs, config)  # kept from now on: rows of its own documents
         inputs = replace(inputs, tokens=token_lengths_store(Path(folder) / "store", number))
         start = time.perf_counter()
         for point in POINTS[:cells]:

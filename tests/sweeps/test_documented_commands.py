@@ -17,8 +17,10 @@ from sweeps.plan.options import parse
 ROOT = Path(__file__).parents[2]
 
 NOT_OURS = {
+    "cd": "a word of the shell",
     "export": "a variable of the shell",
     "gcloud": "Google's tool, which no test has",
+    "git": "fetches the project",
     "kubectl": "a Kubernetes cluster; tests/cluster/test_cluster_files.py reads what it applies",
     "python3.11": "makes the environment that the tests run in",
     "ssh": "a tunnel to another machine",

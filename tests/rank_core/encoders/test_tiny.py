@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -89,7 +90,7 @@ def test_making_a_backbone_says_how_far_it_is(tmp_path, monkeypatch, capsys):
     small = replace(RECIPE, hidden=16, heads=1, layers=1, vocabulary=90, batch=2, positions=60)
     build_backbone(tmp_path, replace(small, steps=4), [(text, text) for text in TEXTS])
     lines = [line for line in capsys.readouterr().err.splitlines() if "embedded" in line]
-    assert lines[-2].startswith("making the embedded backbone, steps: 3 of 4, about ")
+    assert re.match(r"making the embedded backbone, steps: 3 of 4, [\d.]+/s, about ", lines[-2])
     assert lines[-1].startswith("making the embedded backbone, steps: done after ")
 
 

@@ -259,7 +259,7 @@ def test_progress_counts_the_steps_of_all_folds(done):
 def test_a_model_never_trains_on_what_it_tests(config, tmp_path, monkeypatch):
     from rank_core.trial import fold_model
 
-    trained, scored, run = [], [], fold_model.Scorer.run
+    trained, scored, share = [], [], fold_model.Scorer.share
     groups = fold_model.training_queries
 
     def queries_of(inputs, config):
@@ -268,17 +268,17 @@ def test_a_model_never_trains_on_what_it_tests(config, tmp_path, monkeypatch):
         return found
 
     def spied(self, name, depth=0):
-        found = run(self, name, depth)
-        scored.append((name, set(found)))
+        found = share(self, name, depth)
+        scored.append((name, set(found.run)))
         return found
 
     monkeypatch.setattr(fold_model, "training_queries", queries_of)
-    monkeypatch.setattr(fold_model.Scorer, "run", spied)
+    monkeypatch.setattr(fold_model.Scorer, "share", spied)
     list(run_trial(config, tmp_path))
     tested = [ids for name, ids in scored if name == "test"]
     chosen_by = [ids for name, ids in scored if name == "dev"]
     assert len(tested) == len(chosen_by) == FOLDS
-    for learnt, dev, test in zip(trained[FOLDS:], chosen_by, tested, strict=True):
+    for learnt, dev, test in zip(trained[-FOLDS:], chosen_by, tested, strict=True):
         assert learnt and not learnt & dev and not learnt & test and not dev & test
 
 
