@@ -172,7 +172,9 @@ def planned_detectable(
     plan = _plan(variances, num_seeds=num_seeds, num_queries=num_queries, alpha=alpha / family_size)
     if plan.error == 0:
         return 0.0
-    high = float(plan.critical_N.max()) + 10 * plan.error
+    high = plan.error
+    while plan.power(high) < power:
+        high *= 2
     return float(optimize.brentq(lambda delta: plan.power(delta) - power, 0.0, high))
 
 

@@ -16,7 +16,7 @@ from scipy import optimize, special
 from rank_core.stats.scopes import two_sided_p
 
 LEAST_POOL = 8  # trained tables of scores; fewer say little about how variances scatter
-_FLOOR = 1e-5  # of the median variance: the logarithm of 0 would decide alone
+_FLOOR = 1e-5  # of the median variance: the logarithm of 0 would decide alone; and of its variance
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def fitted_prior(variance_K: Sequence[float], df_K: Sequence[float]) -> Prior:
     log_K += np.log(half_K) - special.digamma(half_K)  # without the bias of a logarithm
     mean = float(log_K.mean())
     excess = float(log_K.var(ddof=1) - special.polygamma(1, half_K).mean())
-    if excess <= 0:
+    if excess <= _FLOOR:
         return Prior(np.inf, float(np.exp(mean)), pool_df)
     half = _inverse_trigamma(excess)
     return Prior(2 * half, float(np.exp(mean + special.digamma(half) - np.log(half))), pool_df)
@@ -77,4 +77,5 @@ def _inverse_trigamma(value: float) -> float:
         return float(special.polygamma(1, x)) - value
 
     high = 1 / value
-    return float(optimize.brentq(gap, high, high + value**-0.5 + 1, xtol=1e-12 * high))
+    most = high + value**-0.5 + 1
+    return float(optimize.brentq(gap, high, most, xtol=1e-300, rtol=1e-12, maxiter=1000))

@@ -124,6 +124,15 @@ def test_the_prior_is_found_again_from_variances_that_were_drawn_from_one():
     assert found.df == pytest.approx(d0, rel=0.1) and found.variance == pytest.approx(s0, rel=0.05)
 
 
+@pytest.mark.parametrize("scatter", [1e-9, 1e-6, 1e-3, 0.1, 1.0, 5.0, 30.0])
+def test_a_prior_is_found_whatever_the_scatter(scatter):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        df = rng.integers(1, 10, 12).astype(float)
+        prior = fitted_prior(np.exp(rng.normal(-9, scatter, 12)), df)
+        assert prior.df > 0 and 0 < prior.variance < np.inf
+
+
 def test_equal_variances_are_one_variance():
     prior = fitted_prior([0.5] * 10, [3] * 10)
     assert math.isinf(prior.df) and prior.moderated(9.0, 3)[1] == 30
