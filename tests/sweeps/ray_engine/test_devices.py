@@ -90,7 +90,8 @@ def test_a_trial_that_broke_its_gpu_once_and_the_trials_after_it_get_another_pro
     assert [failure["kind"] for failure in failures] == ["device"] * 2
     attempts = notes(path)
     assert len(attempts) == 6 and len({pid for _, pid in attempts}) == 3
-    assert "device, is run again: RuntimeError: CUDA error: device-side" in monitor.out.getvalue()
+    text = " ".join(monitor.out.getvalue().split())
+    assert "device, is run again: RuntimeError: CUDA error: device-side" in text
 
 
 def test_a_trial_that_breaks_its_gpu_in_fresh_processes_too_has_failed(run, tmp_path):
