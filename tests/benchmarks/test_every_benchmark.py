@@ -37,6 +37,7 @@ SMALLEST = {
     "scaling_law": (*ENCODER, "--chunks", "1,2", "--candidates", "2,4"),
     "scoring": ENCODER,
     "statistics_speed": ("--cells", "2", "--permuted-cells", "2", "--queries", "20"),
+    "sweep_needs": ("--documents", "40", "--queries", "20"),
     "sweep_overhead": (
         *("--backbone", "{backbone}", "--", "--smoke-test", "--collection", "{collection}"),
         *("--tracking-uri", "none"),
@@ -73,6 +74,7 @@ SLOW = {
     "statistics_speed",
     "token_store",
     "training",
+    "sweep_needs",
     "trial_start",
 }
 RAY = {"sweep_overhead"}

@@ -39,6 +39,11 @@ PASSAGES = {"collection": "python-docs-passages"}
 CONTRASTIVE = {"training.loss": "listwise-softmax", "training.negatives": 7}
 KEY_BLOCKS = ({"model.selector": "bm25"}, "its selector has no default")
 STACKED = "tiny, stacked"
+LONGER = {"training.num_epochs": 3}
+PASSAGES_TELL_MORE = (
+    {**PASSAGES, **CONTRASTIVE},
+    "trained on whole documents it gains on dev alone",
+)
 FIRST_WINDOW = ({**PASSAGES, **CONTRASTIVE}, "reads the first window, where nothing is relevant")
 
 RECIPES: dict[str, tuple[dict[str, Any], str]] = {
@@ -49,6 +54,12 @@ RECIPES: dict[str, tuple[dict[str, Any], str]] = {
         {**PASSAGES, **CONTRASTIVE, "chunking.window": 96, "chunking.stride": 96},
         "of seven windows one is relevant, which is chance; most passages are one window of 96",
     ),
+    "maxp": (
+        {**PASSAGES, **CONTRASTIVE, "training.backbone_learning_rate": 1e-4, **LONGER},
+        "`tiny` has a head that scores passages: whole documents teach it nothing more for test",
+    ),
+    "sump": PASSAGES_TELL_MORE,
+    "idcm": PASSAGES_TELL_MORE,
     "parade-max": ({"training.num_epochs": 5}, "slower than its kin"),
     "parade-late-interaction": (
         {**PASSAGES, "model.interaction": "tiny", "model.quirks": ("own-special",)},

@@ -46,7 +46,7 @@ def base(tmp_path_factory):
             values = pd.concat([_trial(log, params, seed) for seed in (1, 2, 3)])
             measures = {"p_5": MeasureSummary(values["value"].mean(), 0.01, 3)}
             costs = {"train_seconds": float(window)}
-            rows.append(SummaryRow(label, label, measures, params, {}, costs, values))
+            rows.append(SummaryRow(label, label, measures, params, {}, costs, values.copy))
         uploader = Uploader(log.folder, base, EXPERIMENT)
         uploader.start()
         assert uploader.close(60) == 0
