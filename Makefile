@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-all quick lint clean
+.PHONY: quickstart test test-all quick lint docs clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/python sweeps/window_stride.py
@@ -37,10 +37,15 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# docs/settings.md from the declarations of the settings.
+docs: $(VENV)/.installed
+	$(BIN)/python -m sweeps settings --markdown > docs/.settings.md
+	mv docs/.settings.md docs/settings.md
+
 $(VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --editable ".[sweep]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

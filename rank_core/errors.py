@@ -1,11 +1,20 @@
 """Exceptions with a message for the user."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 _LONG_WORD = re.compile(r"\S{300,}")  # longer than most paths
 _SHOWN = 80
+_LISTED = 12
+"""Of more names a message has the nearest five."""
+_LISTINGS = {
+    "setting": "settings",
+    "model": "models",
+    "collection": "collections",
+    "command": "--help",
+}
+"""{kind of name: the command of `ranksweep` that prints them all}"""
 
 
 class BadInput(ValueError):
@@ -41,12 +50,38 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:half]}...{text[-half:]}"
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
-    """The error for a name that is in no registry, with the nearest known name first."""
+def unknown(
+    kind: str, name: str, known: Iterable[str], aliases: Mapping[str, Sequence[str]] | None = None
+) -> BadInput:
+    """The error for a name that is in no registry, with the nearest known name first. `aliases` are
+    names of other tools and what they are called here. Of a long list it has the nearest names, and
+    the command that lists all."""
     known = list(known)
     choices = sorted(known)
-    leaves = {choice.rpartition(".")[2]: choice for choice in reversed(known)}
-    meant = leaves | {choice: choice for choice in choices}  # window: chunking.window, not chat's
-    near = get_close_matches(name[:_SHOWN], meant, n=1)
-    hint = f"; did you mean {meant[near[0]]}?" if near else ""
-    return BadInput(f"unknown {kind} {shown(name)}{hint}; known: {', '.join(choices)}")
+    leaf = _plain(name.rpartition(".")[2])
+    if called := (aliases or {}).get(leaf):
+        hint = f": use {' and '.join(called)}"
+    else:
+        near = nearest(name, known, 1, cutoff=0.6)
+        hint = f"; did you mean {near[0]}?" if near else ""
+    if len(choices) <= _LISTED:
+        return BadInput(f"unknown {kind} {shown(name)}{hint}; known: {', '.join(choices)}")
+    near = [] if called else nearest(name, known)
+    words = f"; nearest: {', '.join(near)}" if near else ""
+    listing = _LISTINGS.get(kind)
+    everything = f"`ranksweep {listing}` lists all" if listing else "there are"
+    return BadInput(f"unknown {kind} {shown(name)}{hint}{words}; {everything} {len(choices)}")
+
+
+def nearest(name: str, known: Iterable[str], number: int = 5, cutoff: float = 0.0) -> list[str]:
+    """The known names most like `name`, whatever their case; the part behind a point counts as the
+    whole: `window` is like `chunking.window`."""
+    choices = list(known)
+    spelled = {_plain(choice.rpartition(".")[2]): choice for choice in reversed(choices)}
+    spelled |= {_plain(choice): choice for choice in choices}
+    near = get_close_matches(_plain(name[:_SHOWN]), spelled, n=2 * number, cutoff=cutoff)
+    return list(dict.fromkeys(spelled[one] for one in near))[:number]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")

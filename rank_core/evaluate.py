@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, nearest
 from rank_core.measure_arrays import form_of, grades_of
 from rank_core.records import Qrels, Run
 
@@ -32,7 +32,7 @@ def parse_measure(name: str) -> Any:
     try:
         measure = ir_measures.parse_measure(name)
     except (NameError, ValueError, TypeError, SyntaxError) as error:
-        raise refused_measure(name, str(error)) from None
+        raise _unknown_measure(name, str(error)) from None
     laws = measure.SUPPORTED_PARAMS
     if strange := sorted(measure.params.keys() - laws.keys()):
         raise refused_measure(
@@ -141,6 +141,29 @@ def refused_measure(name: str, reason: str) -> BadInput:
         f"measure {name!r} cannot be computed: {reason.strip(' .')}; "
         f"names that work, spelled as ir_measures does: {', '.join(WORKING)}"
     )
+
+
+def _unknown_measure(name: str, reason: str) -> BadInput:
+    """The error for a name of no measure, with the one that is meant: nDCG@10 for trec_eval's
+    `ndcg_cut_10`, for `ndcg@10` and `NDGC@10`."""
+    import ir_measures
+
+    word, at, cutoff = name.replace("_cut_", "@").replace("mrr", "rr").partition("@")
+    near = nearest(word, ir_measures.measures.registry, 1, cutoff=0.7) or [word]
+    for text, parse in (
+        (name, ir_measures.parse_trec_measure),
+        (f"{near[0]}{at}{cutoff}", ir_measures.parse_measure),
+    ):
+        try:
+            found = parse(text)
+        except (NameError, ValueError, TypeError, SyntaxError, KeyError):
+            continue
+        meant = found[0] if isinstance(found, list) else found
+        return BadInput(
+            f"unknown measure {name!r}; did you mean {meant}?; `ranksweep measures` lists all, "
+            "spelled as ir_measures does"
+        )
+    return refused_measure(name, reason)
 
 
 def _listed(names: Iterable[str]) -> str:

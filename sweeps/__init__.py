@@ -10,5 +10,6 @@ from sweeps.plan.command_line import end_at_interrupts
 if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name, and the stronger one
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
-if sys.argv[0] == "-m" or Path(sys.argv[0]).resolve().parent == Path(__file__).parent:
-    end_at_interrupts()  # this process is `python -m sweeps` or a file of this folder
+_program = Path(sys.argv[0])
+if _program.name in ("-m", "ranksweep") or _program.resolve().parent == Path(__file__).parent:
+    end_at_interrupts()  # this process is `ranksweep`, `python -m sweeps` or a file of this folder

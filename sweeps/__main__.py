@@ -1,8 +1,9 @@
-"""`python -m sweeps`: what can be done with a sweep's folder after its command has ended."""
+"""`ranksweep`, or `python -m sweeps`: what can be done beside running a sweep's file."""
 
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 
 from rank_core.errors import unknown
 from sweeps.plan.command_line import heed_interrupts, run_command
@@ -43,6 +44,14 @@ COMMANDS = {
         "RUN ...",
         "the same tested table for any TREC runs (--qrels FILE)",
     ),
+    "settings": (
+        "sweeps.commands.lists:settings",
+        "",
+        "every setting: type, default, what it is, what Hugging Face calls it",
+    ),
+    "collections": ("sweeps.commands.lists:collections", "", "every collection that has a name"),
+    "sweeps": ("sweeps.commands.lists:sweep_files", "", "every sweep and its question"),
+    "measures": ("sweeps.commands.lists:measures", "", "every measure and how it is written"),
     "models": (
         "sweeps.commands.models:main",
         "",
@@ -63,6 +72,11 @@ COMMANDS = {
 for: none waits for the libraries of another."""
 
 
+def script() -> int:
+    """The console script `ranksweep`; returns the exit code."""
+    return main(sys.argv[1:])
+
+
 def main(argv: Sequence[str]) -> int:
     """Runs one command; returns the exit code."""
     return run_command(lambda: _run(argv))
@@ -72,6 +86,9 @@ def _run(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"ranksweep {_version()}")
+        return 0
     if argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
     module, _, function = COMMANDS[argv[0]][0].partition(":")
@@ -80,17 +97,24 @@ def _run(argv: Sequence[str]) -> int:
     return int(command(argv[1:]))
 
 
+def _version() -> str:
+    try:
+        return version("ranksweep")
+    except PackageNotFoundError:
+        return "of a checkout that is not installed"
+
+
 def usage() -> str:
     """The commands, a line each."""
     lines = [f"  {f'{name} {takes}':<17}{does}" for name, (_, takes, does) in COMMANDS.items()]
     return "\n".join(
         [
-            "usage: python -m sweeps COMMAND ...",
+            "usage: ranksweep COMMAND ...    (or python -m sweeps COMMAND ...)",
             "",
             *lines,
             "",
             "DIR is a sweep's folder or URI, for example results/window_stride/python-docs.",
-            "COMMAND --help says more.",
+            "COMMAND --help says more; --version says which ranksweep this is.",
         ]
     )
 

@@ -16,9 +16,15 @@ from rank_core.data.ir_datasets.collection import (
     load_dataset,
     load_named,
 )
+from rank_core.data.ir_datasets.source import known_ids
 from rank_core.data.made.long_embed import TASKS, is_task, load_task
 from rank_core.data.named import NAMED
-from rank_core.data.transforms.expression import apply_transforms, parse_collection_expression
+from rank_core.data.readers.records import parse_fields
+from rank_core.data.transforms.expression import (
+    apply_transforms,
+    folder_and_fields,
+    parse_collection_expression,
+)
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.records import Collection
 
@@ -36,11 +42,17 @@ def load_collection(name: str) -> Collection:
 
     A name may choose a fold (`robust04-title/fold2`, `robust04-title@folds.json#s1`) or a length
     (`needle-4096`). `ir:ID` is always an ir_datasets id, a plain ID is one if no folder has it.
-    Transforms follow a bar: `python-docs|debias(seed=2)`.
+    Transforms follow a bar: `python-docs|debias(seed=2)`; so do the names that a folder's files
+    have for fields: `DIR|fields(uri=doc_id,body=text)`.
     """
     base, steps = parse_collection_expression(name)
     if steps:
         return apply_transforms(load_collection(base), steps)
+    folder, fields = folder_and_fields(base)
+    if fields:
+        if not os.path.isdir(os.path.expanduser(folder)):
+            raise BadInput(f"--fields names columns of a folder's files; {shown(folder)} is none")
+        return load_folder(Path(folder), parse_fields(fields))
     if name in COLLECTIONS:
         module, _, function = COLLECTIONS[name].partition(":")
         collection: Collection = getattr(import_module(module), function)(name)
@@ -56,10 +68,17 @@ def load_collection(name: str) -> Collection:
         return load_folder(Path(folder))
     if is_dataset(name):
         return load_dataset(name)
-    if os.path.exists(folder) or folder.startswith(("/", "./", "../", "~")):
-        found = "a file" if os.path.exists(folder) else "no such folder"
-        raise BadInput(f"--collection {shown(name)} is {found}; {LAYOUT}")
+    if os.path.exists(folder):
+        raise BadInput(f"--collection {shown(name)} is a file; {LAYOUT}")
+    if folder.startswith((".", "~")) or _is_path(folder):
+        raise BadInput(f"--collection {shown(name)} does not exist; {LAYOUT}")
     raise BadInput(
         f"{unknown('collection', name, COLLECTIONS)}; or {PREFIX}ID for any ir_datasets id; "
         f"or a folder: {LAYOUT}"
     )
+
+
+def _is_path(name: str) -> bool:
+    """Whether a name that nothing has can only be a path: ir_datasets has ids with slashes, too."""
+    top, slash, _ = name.partition("/")
+    return bool(slash) and all(known.partition("/")[0] != top for known in known_ids())

@@ -7,10 +7,16 @@ from typing import Any
 from rank_core.errors import BadInput, unknown
 
 
-def added(default: Any) -> Any:
+def setting(default: Any, text: str, *, hf: str = "") -> Any:
+    """A setting with its description for docs/settings.md; `hf` names what trainers of Hugging Face
+    and their users call it, several with spaces between."""
+    return field(default=default, metadata={"text": text, "hf": hf})
+
+
+def added(default: Any, text: str, *, hf: str = "") -> Any:
     """A setting that was added later: at its default it is no part of a cell's name, so that trials
     which finished before it existed keep theirs."""
-    return field(default=default, metadata={"added": True})
+    return field(default=default, metadata={"text": text, "hf": hf, "added": True})
 
 
 def require(condition: bool, text: str) -> None:

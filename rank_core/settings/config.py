@@ -9,11 +9,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from numbers import Real
 from typing import Any, get_type_hints
 
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.settings.checks import added, choice, require
+from rank_core.settings.checks import added, choice, require, setting
 from rank_core.settings.training import Training
 
 __all__ = [
@@ -54,19 +55,23 @@ PROTOCOLS = ("openai", "anthropic")
 class Model:
     """The ranker: an entry of `MODELS` over an encoder."""
 
-    name: str = "maxp"
-    backbone: str = "tiny"  # `tiny`, a Hugging Face id, or a local folder
-    dropout: float = 0.1  # of the encoder and of the head
+    name: str = setting("maxp", "the ranking system: `ranksweep models` lists them", hf="model")
+    backbone: str = setting(
+        "tiny", "`tiny`, a Hugging Face id, or a local folder", hf="model_name_or_path model_name"
+    )
+    dropout: float = setting(
+        0.1, "of the encoder and of the head", hf="hidden_dropout_prob classifier_dropout"
+    )
     # Each of these is refused by a model that does not use it (`Ranker.options`).
-    aggregator: str = added("")  # encoder over chunk vectors: a folder or id
-    interaction: str = added("")  # encoder over query and chunk tokens: a folder or id
-    selector: str = added("")  # how blocks are chosen
-    selector_backbone: str = added("")  # the encoder that chooses blocks: a folder or id
-    pool: str = added("")  # cls, mean or last; empty: what suits the backbone
-    chunk_scores: str = added("")  # probability: what is pooled of a chunk is P(relevant)
-    k: int = added(0)  # chunks, blocks or sentences that count; 0: the model's own number
-    stage: str = added("")  # of a model that is trained in stages
-    quirks: tuple[str, ...] = added(())  # of reference implementations, reproduced by name
+    aggregator: str = added("", "encoder over the vectors of chunks: a folder or id")
+    interaction: str = added("", "encoder over query and chunk tokens: a folder or id")
+    selector: str = added("", "how blocks are chosen")
+    selector_backbone: str = added("", "the encoder that chooses blocks: a folder or id")
+    pool: str = added("", "cls, mean or last; empty: what suits the backbone")
+    chunk_scores: str = added("", "probability: what is pooled of a chunk is P(relevant)")
+    k: int = added(0, "chunks, blocks or sentences that count; 0: the model's own number")
+    stage: str = added("", "of a model that is trained in stages")
+    quirks: tuple[str, ...] = added((), "of reference implementations, reproduced by name")
 
     def __post_init__(self) -> None:
         require(
@@ -79,12 +84,19 @@ class Model:
 class Chunking:
     """The cut of a document. All sizes in model tokens, without query and special tokens."""
 
-    window: int = 150  # tokens of a chunk
-    stride: int = 75  # tokens between the starts of neighbouring chunks
-    max_chunks: int = 0  # 0: no limit
-    max_document_tokens: int = 1431  # a longer document is cut here first
-    max_query_tokens: int = 32
-    overflow: str = "first"  # which chunks a document of more than max_chunks keeps
+    window: int = setting(150, "tokens of a chunk", hf="max_seq_length max_length model_max_length")
+    stride: int = setting(
+        75,
+        "tokens between the starts of neighbouring chunks (a tokenizer's `stride` is their "
+        "overlap, window - stride)",
+        hf="doc_stride",
+    )
+    max_chunks: int = setting(0, "chunks of a document at most; 0: no limit")
+    max_document_tokens: int = setting(1431, "a longer document is cut here first")
+    max_query_tokens: int = setting(32, "a longer query is cut here", hf="max_query_length")
+    overflow: str = setting(
+        "first", "which chunks a document of more than max_chunks keeps: " + ", ".join(OVERFLOWS)
+    )
 
     def __post_init__(self) -> None:
         require(
@@ -104,15 +116,30 @@ class Chunking:
 class Evaluation:
     """Reranking and measures. The first measure chooses the checkpoint, on dev only."""
 
-    measures: tuple[str, ...] = ("nDCG@10", "RR@10")  # ir_measures spelling
-    depth: int = 100  # candidates of a query that are reranked
-    max_dev_queries: int = 0  # a sample by the hash of their ids; 0: all
-    max_test_queries: int = 0  # 0: all
-    batch_tokens: int = 0  # encoder tokens of one scoring batch; 0: what suits the device
-    # Cross-validation over the judged queries of all splits, a model for each fold; the folds share
-    # the limits above. 0: the collection's own splits.
-    folds: int = added(0)
-    keep_chunk_scores: bool = added(False)  # for `sweeps derive`: other aggregations, no model
+    measures: tuple[str, ...] = setting(
+        ("nDCG@10", "RR@10"),
+        "in the spelling of ir_measures (`ranksweep measures`); the first one chooses the "
+        "checkpoint, on dev",
+        hf="metric_for_best_model metrics",
+    )
+    depth: int = setting(100, "candidates of a query that are reranked", hf="top_k")
+    max_dev_queries: int = setting(
+        0, "a sample by the hash of their ids; 0: all", hf="max_eval_samples"
+    )
+    max_test_queries: int = setting(0, "a sample by the hash of their ids; 0: all")
+    batch_tokens: int = setting(
+        0,
+        "encoder tokens of one scoring batch; 0: what suits the device",
+        hf="per_device_eval_batch_size eval_batch_size",
+    )
+    folds: int = added(
+        0,
+        "cross-validation over the judged queries of all splits, a model for each fold; the folds "
+        "share the limits above. 0: the collection's own splits",
+    )
+    keep_chunk_scores: bool = added(
+        False, "keeps the scores of chunks for `ranksweep derive`: other aggregations, no model"
+    )
 
     def __post_init__(self) -> None:
         require(
@@ -142,16 +169,19 @@ class Chat:
     """The language model that `rankgpt` asks, and how much it is shown. Keys are never settings:
     `key_variable` names the environment variable that holds one."""
 
-    protocol: str = added("openai")  # openai (any server that speaks it) or anthropic
-    base_url: str = added("https://api.openai.com/v1")
-    model: str = added("gpt-4o-mini")
-    key_variable: str = added("OPENAI_API_KEY")  # empty: the server asks for none
-    max_words: int = added(300)  # of a document: FirstP's; 900 words show about three windows
-    window: int = added(20)  # documents of one question
-    step: int = added(10)  # documents between questions
-    requests_per_minute: float = added(0.0)  # 0: no limit
-    input_price: float = added(0.0)  # of a million tokens, for the ledger
-    output_price: float = added(0.0)
+    protocol: str = added("openai", "openai (any server that speaks it) or anthropic")
+    base_url: str = added("https://api.openai.com/v1", "where the server is")
+    model: str = added("gpt-4o-mini", "the model's name at the server")
+    key_variable: str = added(
+        "OPENAI_API_KEY",
+        "the environment variable that holds the key; empty: the server asks for none",
+    )
+    max_words: int = added(300, "of a document: FirstP's; 900 words show about three windows")
+    window: int = added(20, "documents of one question")
+    step: int = added(10, "documents between questions")
+    requests_per_minute: float = added(0.0, "questions a minute at most; 0: no limit")
+    input_price: float = added(0.0, "of a million tokens, for the ledger of costs")
+    output_price: float = added(0.0, "of a million tokens, for the ledger of costs")
 
     def __post_init__(self) -> None:
         choice("chat.protocol", self.protocol, PROTOCOLS)
@@ -170,13 +200,17 @@ class TrialConfig:
     """One trial: a configuration and a seed. Everything that affects its numbers is in here,
     except the contents of the collection and of the backbone, which `fingerprint` adds."""
 
-    collection: str = "python-docs"  # an entry of COLLECTIONS or a folder
+    collection: str = setting(
+        "python-docs",
+        "a name (`ranksweep collections`), a folder, an ir_datasets id (docs/data.md)",
+        hf="dataset_name",
+    )
     model: Model = field(default_factory=Model)
     chunking: Chunking = field(default_factory=Chunking)
     training: Training = field(default_factory=Training)
     evaluation: Evaluation = field(default_factory=Evaluation)
     chat: Chat = field(default_factory=Chat)
-    seed: int = 1
+    seed: int = setting(1, "given by --seeds or --num-seeds")
 
     def override(self, settings: Mapping[str, Any]) -> "TrialConfig":
         """A copy with dotted settings changed: `override({"chunking.window": 75})`."""
@@ -238,24 +272,61 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
+@dataclass(frozen=True)
+class Setting:
+    """A declared setting."""
+
+    name: str  # dotted
+    kind: Any  # int, float, str, bool or tuple[str, ...]
+    default: Any
+    text: str  # what it is, for docs/settings.md
+    aliases: tuple[str, ...]  # what trainers of Hugging Face call it
+    added: bool  # later: at its default no part of a cell's name
+
+
+@cache
+def declared_settings() -> tuple[Setting, ...]:
+    """Every setting, in declaration order."""
+    found = []
+    for name, section in get_type_hints(TrialConfig).items():
+        nested = dataclasses.is_dataclass(section)
+        owner, prefix = (section, f"{name}.") if nested else (TrialConfig, "")
+        types = get_type_hints(owner)
+        for leaf in dataclasses.fields(owner):
+            if nested or leaf.name == name:
+                about = leaf.metadata
+                found.append(
+                    Setting(
+                        f"{prefix}{leaf.name}",
+                        types[leaf.name],
+                        leaf.default,
+                        about.get("text", ""),
+                        tuple(about.get("hf", "").split()),
+                        about.get("added", False),
+                    )
+                )
+    return tuple(found)
+
+
 def setting_types() -> dict[str, Any]:
     """{dotted setting: type}, in declaration order."""
-    types: dict[str, Any] = {}
-    for name, kind in get_type_hints(TrialConfig).items():
-        if dataclasses.is_dataclass(kind):
-            types.update(
-                {f"{name}.{leaf}": leaf_type for leaf, leaf_type in get_type_hints(kind).items()}
-            )
-        else:
-            types[name] = kind
-    return types
+    return {one.name: one.kind for one in declared_settings()}
+
+
+def setting_aliases() -> dict[str, list[str]]:
+    """{name that trainers of Hugging Face use: the settings that it stands for}."""
+    found: dict[str, list[str]] = {}
+    for one in declared_settings():
+        for alias in one.aliases:
+            found.setdefault(alias, []).append(one.name)
+    return found
 
 
 def setting_type(name: str) -> Any:
     """The type of the setting called `name`."""
     types = setting_types()
     if name not in types:
-        raise unknown("setting", name, types)
+        raise unknown("setting", name, types, setting_aliases())
     return types[name]
 
 
@@ -294,13 +365,7 @@ def _wrong_type(name: str, kind: Any, value: Any) -> BadInput:
     return BadInput(f"{name} must be {_ARTICLES[kind]}, got {shown(value)}")
 
 
-_ADDED = {
-    f"{section}.{leaf.name}": leaf.default
-    for section, kind in get_type_hints(TrialConfig).items()
-    if dataclasses.is_dataclass(kind)
-    for leaf in dataclasses.fields(kind)
-    if leaf.metadata.get("added")
-}
+_ADDED = {one.name: one.default for one in declared_settings() if one.added}
 _ARTICLES = {
     int: "a whole number",
     float: "a number",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rank_core.errors import BadInput
-from rank_core.settings.checks import added, choice, not_negative, positive, require
+from rank_core.settings.checks import added, choice, not_negative, positive, require, setting
 
 LOSS_NAMES = (
     "pairwise-margin",
@@ -33,50 +33,98 @@ LABELS = ("qrels", "first-stage")
 class Training:
     """Training on groups of a query, a relevant document and candidates that are not relevant."""
 
-    num_epochs: int = 1
-    epoch_steps: int = added(0)  # of one epoch; 0: one pass over the training queries
-    max_steps: int = 0  # 0: no limit
-    batch_size: int = 16  # groups of one optimizer step, over all workers
-    # Encoder tokens of one backward pass: a matter of memory, no part of the cell; 0: what suits
-    # the device. Without dropout it changes no number but for rounding; with dropout it draws other
-    # masks from the same stream.
-    micro_batch_tokens: int = 0
-    backbone_learning_rate: float = 1e-5
-    head_learning_rate: float = 1e-4
-    aggregator_learning_rate: float = 1e-4
-    interaction_learning_rate: float = added(0.0)  # of model.interaction; 0: the aggregator's
-    weight_decay: float = 1e-7
-    schedule: str = "constant"  # after a linear warm-up
-    warmup: float = 0.2  # share of the steps; of each epoch's steps with reset_optimizer
-    warmup_backbone: bool = added(True)  # false: the backbone learns at its whole rate at once
-    epoch_decay: float = added(1.0)  # all rates are multiplied by it after every epoch
-    reset_optimizer: bool = added(False)  # moments, warm-up and schedule start anew in every epoch
-    loss: str = added("pairwise-margin")  # an entry of LOSSES
-    negatives: int = added(1)  # of each group
-    margin: float = 1.0
-    teacher: str = added("")  # a run file whose scores margin-mse follows
-    unit: str = added("document")  # what is scored as a whole: a document, or each passage of it
-    passage_keep: float = added(0.1)  # unit=passage: share of the passages after the first
-    chunk_dropout: float = added(0.0)  # dropped share of a document's chunks after the first
-    labels: str = added("qrels")  # first-stage: the first candidate counts as the relevant one
-    depth: int = added(0)  # candidates of a query that negatives come from; 0: evaluation.depth
-    negatives_below: int = added(0)  # so many candidates at the top are never negatives
-    negatives_from: tuple[str, ...] = added(())  # run files, one per epoch, for the candidates
-    # A finished trial's folder, or its weights.safetensors; or a cell, `runs/<cell>` without its
-    # `-seed<n>`, of which each trial takes the one with its own seed.
-    init_from: str = added("")
-    # Files for later trials, no part of the cell: weights.safetensors for init_from; train.run.gz,
-    # the training queries' candidates in its order, for negatives_from and teacher.
-    keep_weights: bool = added(False)
-    keep_run: bool = added(False)
-    gradient_clip: float = 1.0  # largest global norm; 0: off
-    validate_every: int = 0  # steps; 0: at the end of an epoch
-    # Training ends after so many validations in a row without a better value on dev; 0: never.
-    patience: int = added(0)
-    precision: str = "auto"  # bf16 or fp16 on a GPU, bf16 on a CPU with AMX, fp32 on others
-    # A repeat on a GPU gives the same bits, at a price in speed; on a CPU it always does.
-    deterministic: bool = added(False)
-    paired_seeds: bool = False  # the order and negatives of a seed are the same in every cell
+    num_epochs: int = setting(1, "passes over the training queries", hf="num_train_epochs epochs")
+    epoch_steps: int = added(0, "steps of one epoch; 0: one pass over the training queries")
+    max_steps: int = setting(0, "steps after which training ends; 0: no limit", hf="max_steps")
+    batch_size: int = setting(
+        16,
+        "groups (a relevant document and its negatives) of one optimizer step, over all workers; "
+        "not pairs, not per device",
+        hf="per_device_train_batch_size train_batch_size",
+    )
+    micro_batch_tokens: int = setting(
+        0,
+        "encoder tokens of one backward pass, a matter of memory and no part of the cell; 0: what "
+        "suits the device. Without dropout it changes no number but for rounding; with dropout it "
+        "draws other masks from the same stream",
+        hf="gradient_accumulation_steps",
+    )
+    backbone_learning_rate: float = setting(
+        1e-5, "learning rate of the pre-trained encoder", hf="learning_rate lr"
+    )
+    head_learning_rate: float = setting(
+        1e-4, "learning rate of the layers that start from nothing", hf="learning_rate lr"
+    )
+    aggregator_learning_rate: float = setting(
+        1e-4, "learning rate of what puts the vectors of chunks together"
+    )
+    interaction_learning_rate: float = added(
+        0.0, "learning rate of model.interaction; 0: the aggregator's"
+    )
+    weight_decay: float = setting(1e-7, "AdamW's weight decay", hf="weight_decay")
+    schedule: str = setting(
+        "constant",
+        "of the learning rates after a linear warm-up: " + ", ".join(SCHEDULES),
+        hf="lr_scheduler_type scheduler",
+    )
+    warmup: float = setting(
+        0.2,
+        "share of the steps that warms up; of each epoch's steps with reset_optimizer",
+        hf="warmup_ratio warmup_steps",
+    )
+    warmup_backbone: bool = added(True, "false: the backbone learns at its whole rate at once")
+    epoch_decay: float = added(1.0, "all rates are multiplied by it after every epoch")
+    reset_optimizer: bool = added(False, "moments, warm-up and schedule start anew in every epoch")
+    loss: str = added("pairwise-margin", ", ".join(LOSS_NAMES))
+    negatives: int = added(1, "negatives of each group", hf="num_negatives train_group_size")
+    margin: float = setting(1.0, "of the margin losses")
+    teacher: str = added("", "a run file whose scores margin-mse follows")
+    unit: str = added("document", "what is scored as a whole: a document, or each passage of it")
+    passage_keep: float = added(0.1, "unit=passage: share of the passages after the first")
+    chunk_dropout: float = added(0.0, "dropped share of a document's chunks after the first")
+    labels: str = added(
+        "qrels", "qrels, or first-stage: the first candidate counts as the relevant one"
+    )
+    depth: int = added(0, "candidates of a query that negatives come from; 0: evaluation.depth")
+    negatives_below: int = added(0, "so many candidates at the top are never negatives")
+    negatives_from: tuple[str, ...] = added((), "run files, one per epoch, for the candidates")
+    init_from: str = added(
+        "",
+        "a finished trial's folder, or its weights.safetensors; or a cell, runs/CELL without its "
+        "-seedN, of which each trial takes the one with its own seed",
+    )
+    keep_weights: bool = added(
+        False, "keeps weights.safetensors, for init_from; no part of the cell", hf="save_strategy"
+    )
+    keep_run: bool = added(
+        False,
+        "keeps train.run.gz, the training queries' candidates in its order, for negatives_from and "
+        "teacher; no part of the cell",
+    )
+    gradient_clip: float = setting(
+        1.0, "largest global norm of the gradient; 0: off", hf="max_grad_norm"
+    )
+    validate_every: int = setting(
+        0, "steps between validations; 0: at the end of an epoch", hf="eval_steps eval_strategy"
+    )
+    patience: int = added(
+        0,
+        "training ends after so many validations in a row without a better value on dev; 0: never",
+        hf="early_stopping_patience",
+    )
+    precision: str = setting(
+        "auto",
+        "fp32, bf16, fp16, or auto: bf16 or fp16 on a GPU, bf16 on a CPU with AMX, fp32 on others",
+        hf="bf16 fp16",
+    )
+    deterministic: bool = added(
+        False,
+        "a repeat on a GPU gives the same bits, at a price in speed; on a CPU it always does",
+        hf="full_determinism",
+    )
+    paired_seeds: bool = setting(
+        False, "the order and negatives of a seed are the same in every cell"
+    )
 
     def __post_init__(self) -> None:
         positive(

@@ -13,8 +13,12 @@ from tempfile import TemporaryFile
 from types import FrameType
 from typing import Any, NoReturn
 
-from rank_core.errors import BadInput, shown
+from rank_core.errors import BadInput, nearest, shown
+from rank_core.settings.config import setting_aliases, setting_types
 
+SWEEP_EXTRA = ("torch", "transformers", "tokenizers", "safetensors", "ray", "mlflow", "optuna")
+"""Packages of the extra `sweep`, which comparing runs does without."""
+_UNRECOGNIZED = "unrecognized arguments: "  # argparse's words
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: nobody reads the output any more
 
 
@@ -45,6 +49,15 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
             sys.stdout.flush()
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except ModuleNotFoundError as error:
+        if error.name not in SWEEP_EXTRA:
+            raise
+        print(
+            f"error: this needs {error.name}, which is not installed: "
+            "pip install 'ranksweep[sweep]' brings it",
+            file=sys.stderr,
+        )
         return BAD_INPUT
     except PermissionError as error:
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
@@ -121,8 +134,21 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises `BadInput`."""
+        """Raises `BadInput`, for an unknown flag with the flag or the setting that is meant."""
+        if message.startswith(_UNRECOGNIZED):
+            words = message.removeprefix(_UNRECOGNIZED).split()
+            flag = next((word for word in words if word.startswith("-")), words[0])
+            message = f"unknown flag {shown(flag)}{self._meant(flag.partition('=')[0])}"
         raise BadInput(f"{message}; `{self.prog} --help` lists what is known")
+
+    def _meant(self, flag: str) -> str:
+        settings = any(action.dest == "settings" for action in self._actions)
+        leaf = flag.lstrip("-").replace("-", "_")
+        own = [name for name in setting_types() if name.rpartition(".")[2] == leaf]
+        if settings and (called := setting_aliases().get(leaf) or own[:1]):
+            return f": use {' and '.join(f'{name}=...' for name in called)}"
+        near = nearest(flag, self._option_string_actions, 1, cutoff=0.6)
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 def _is_text(word: str) -> bool:

@@ -32,10 +32,12 @@ def opened(where: str, *, trials: bool = False) -> Iterator[Store]:
 
 
 def find_sweep(where: str) -> Store:
-    """The store of a sweep, which may not exist, from its folder or its URI."""
+    """The store of a sweep from its folder or its URI; a URI may lead nowhere."""
     if "://" not in where:
         folder = Path(where).absolute()
-        if os.path.exists(folder) and not os.path.isdir(folder):
+        if not os.path.exists(folder):
+            raise BadInput(f"{where} does not exist; DIR must be a sweep's folder")
+        if not os.path.isdir(folder):
             raise BadInput(f"DIR must be a sweep's folder, got the file {where}")
         above = folder.parent.parent
         return Store(str(above), str(folder.relative_to(above)))

@@ -77,7 +77,7 @@ def test_the_mean_is_over_all_judged_queries():
     assert means == pytest.approx({"nDCG@10": NDCG_Q1 / 5, "RR@10": 0.5 / 5})
 
 
-@pytest.mark.parametrize("name", ["nDGC@10", "ndcg at 10", "", "nDCG@ten", "nDCG@-5"])
+@pytest.mark.parametrize("name", ["hits@10", "ndcg at 10", "", "nDCG@ten", "nDCG@-5"])
 def test_an_unknown_measure_is_refused_with_the_known_ones(name):
     with pytest.raises(BadInput, match=r"spelled as ir_measures does: .*nDCG.*RR") as error:
         parse_measure(name)

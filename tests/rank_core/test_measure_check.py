@@ -26,7 +26,7 @@ BAD = {
     "IPrec@5": "recall must be a number with a point", "IPrec@5.0": "recall must be 1.0 or less",
     "P": "needs a cutoff", "R": "needs a cutoff", "Success": "needs a cutoff",
     "INST": "needs a max_rel", "BPM": "needs a cutoff", "SDCG": "needs a cutoff",
-    "nDCG(dcg='ln')@10": "dcg must be log2, exp-log2", "nDGC@10": "not found", "": "problem",
+    "nDCG(dcg='ln')@10": "dcg must be log2, exp-log2", "hits@10": "not found", "": "problem",
     "RBP(p=0.8)": "nothing here computes it", "ERR": "nothing here computes it",
     "Accuracy": "not defined for every query",
 }  # fmt: skip

@@ -27,13 +27,13 @@ def test_help_lists_every_command(capsys):
 
 def test_no_command_shows_the_usage_and_fails(capsys):
     assert main([]) == 2
-    assert capsys.readouterr().out.startswith("usage: python -m sweeps COMMAND")
+    assert capsys.readouterr().out.startswith("usage: ranksweep COMMAND")
 
 
 def test_an_unknown_command_is_refused_with_the_nearest_one(capsys):
     assert main(["raport", "x"]) == 2
     message = capsys.readouterr().err
-    assert message.startswith("error: unknown command 'raport'; did you mean report?; known: ")
+    assert message.startswith("error: unknown command 'raport'; did you mean report?; nearest: ")
 
 
 @pytest.mark.parametrize("command", OF_A_SWEEP)

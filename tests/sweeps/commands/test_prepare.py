@@ -16,7 +16,7 @@ def test_inputs_are_made_and_found_again(backbone_folder, collection_folder, cap
 
 def test_what_does_not_exist_is_refused_by_name(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(BadInput, match="no such folder"):
+    with pytest.raises(BadInput, match="does not exist"):
         main(["--collection", "/nowhere"])
     with pytest.raises(BadInput, match="a setting is written"):
         main(["depth"])

@@ -47,16 +47,22 @@ def _unless_given(inputs_words, words):
 
 # (words, everything the message must say: the law, what was found, what is known)
 COMMAND_LINES = [
-    ("chunking.windw=48", ["'chunking.windw'", "did you mean chunking.window?", "known: chat"]),
-    ("window=48", ["unknown setting 'window'", "did you mean chunking.window?", "model.name"]),
+    (
+        "chunking.windw=48",
+        ["'chunking.windw'", "did you mean chunking.window?", "nearest: chunking.w"],
+    ),
+    ("window=48", ["unknown setting 'window'", "did you mean chunking.window?", "chat.window"]),
     ("windw=48", ["unknown setting 'windw'", "did you mean chunking.window?"]),
     ("nonsense", ["section.setting=value", "'nonsense'"]),
     ("--bogus", ["--bogus", "`window_stride.py --help` lists what is known"]),
-    ("--model maxpp", ["unknown model 'maxpp'", "did you mean maxp?", "parade-attn"]),
-    ("model.name=maxpp", ["unknown model 'maxpp'", "did you mean maxp?", "firstp"]),
+    ("--model maxpp", ["unknown model 'maxpp'", "did you mean maxp?", "`ranksweep models` lists"]),
+    (
+        "model.name=maxpp",
+        ["unknown model 'maxpp'", "did you mean maxp?", "`ranksweep models` lists"],
+    ),
     ("--collection python-doc", ["'python-doc'", "did you mean python-docs?", "docs.jsonl"]),
     ("--backbone ./nowhere", ["`tiny`, a folder or a Hugging Face id", "./nowhere"]),
-    ("evaluation.measures=NDGC@10", ["nDCG@10, RR@10", "'NDGC@10'", "names that work"]),
+    ("evaluation.measures=NDGC@10", ["'NDGC@10'", "did you mean nDCG@10?", "`ranksweep measures`"]),
     ("evaluation.measures=nDCG@ten", ["spelled as ir_measures", "'nDCG@ten'"]),
     ("--dry-run evaluation.measures=nDCG@0", ["'nDCG@0'", "its cutoff must be 1 or more"]),
     ("evaluation.measures=RR@10,MRR@10", ["a measure is named once", "'RR@10'", "'MRR@10'"]),
@@ -122,8 +128,8 @@ COMMAND_LINES = [
     ("--deadline 0s", ["--deadline must lie ahead", "0s"]),
     ("--deadline 0h0m", ["--deadline must lie ahead", "0h0m"]),
     (f"--deadline {5000 * '9'}d", ["--deadline must be a time such as", "9...9"]),
-    ("--collection /nowhere", ["'/nowhere' is no such folder", "docs.jsonl"]),
-    ("--collection ./nowhere", ["'./nowhere' is no such folder"]),
+    ("--collection /nowhere", ["'/nowhere' does not exist", "docs.jsonl"]),
+    ("--collection ./nowhere", ["'./nowhere' does not exist"]),
     ("--collection /dev/null", ["'/dev/null' is a file"]),
     (f"--collection {5000 * 'a'}", ["unknown collection", "aaa...aaa"]),
     (f"training.batch_size={5000 * '9'}", ["training.batch_size must be a whole", "99...99"]),
@@ -181,7 +187,7 @@ COLLECTIONS = {
     "duplicate document": (
         "docs.jsonl",
         repeat_line(7),
-        ["docs.jsonl:21: a doc_id may occur once", "'d06' in lines 7 and 21"],
+        ["docs.jsonl:21: a doc_id may occur once", "'d06' in", "docs.jsonl:7 as well"],
     ),
     "no document": ("docs.jsonl", lambda text: "", ["at least one document, found none"]),
     "empty query": (

@@ -118,7 +118,7 @@ def test_its_settings_are_those_of_the_retrieval():
         ("by=given,k1=2", "k1=2.0 of first-stage has no effect with by=given"),
         ("by=given,tune=RR", "tune=RR of first-stage has no effect with by=given"),
         ("tune=RR,b=.9", "b=0.9 of first-stage has no effect with tune=RR"),
-        ("tune=nDGC@10", "measure 'nDGC@10' cannot be computed"),
+        ("tune=nDGC@10", "unknown measure 'nDGC@10'; did you mean nDCG@10"),
         ("depth=-1", "first-stage.depth >= 0"),
         ("depth=10,dev_depth=20", "dev_depth <= depth must hold"),
     ],

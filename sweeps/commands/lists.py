@@ -1,0 +1,173 @@
+"""`python -m sweeps settings`, `collections`, `sweeps` and `measures`: what can be named, a line
+each, or as JSON; `settings --markdown` is docs/settings.md."""
+
+import ast
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rank_core.data.load import COLLECTIONS
+from rank_core.data.named import NAMED
+from rank_core.data.transforms.expression import TRANSFORMS
+from rank_core.errors import BadInput
+from rank_core.settings.config import Setting, declared_settings
+from sweeps.plan.command_line import Parser
+from sweeps.plan.terminal import wrapped
+
+KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+EMBEDDED = "embedded: made on this machine, nothing is downloaded"
+SECTIONS = {
+    "": "Of a trial as a whole",
+    "model": "The ranker",
+    "chunking": "The cut of documents, in tokens of the backbone",
+    "training": "Training on groups of a query, a relevant document and negatives",
+    "evaluation": "Reranking and measures",
+    "chat": "The chat model of `rankgpt`",
+}
+
+Row = dict[str, Any]
+
+
+def settings(argv: Sequence[str]) -> int:
+    """Every setting with type, default and description, and what Hugging Face calls it."""
+    parser = _parser("settings", settings.__doc__)
+    parser.add_argument("--markdown", action="store_true", help="the text of docs/settings.md")
+    given = parser.parse_args(argv)
+    if given.markdown:
+        print(settings_page(), end="")
+        return 0
+    rows = [_setting_row(one) for one in declared_settings()]
+    return _show(given, rows, lambda row: f"{row['type']}, {_default(row)}. {_text(row)}")
+
+
+def collections(argv: Sequence[str]) -> int:
+    """Every collection that has a name, and where it comes from."""
+    given = _parser("collections", collections.__doc__).parse_args(argv)
+    rows = [{"name": name, "text": _origin(name)} for name in COLLECTIONS]
+    code = _show(given, rows, lambda row: row["text"])
+    if not given.json:
+        also = (
+            f"Also: a folder (docs/data.md), ir:ID of ir_datasets, NAME|{'|NAME|'.join(TRANSFORMS)}"
+        )
+        print(wrapped(also, indent=6))
+    return code
+
+
+def sweep_files(argv: Sequence[str]) -> int:
+    """Every sweep and its question."""
+    given = _parser("sweeps", sweep_files.__doc__).parse_args(argv)
+    files = sorted(Path(__file__).parents[1].glob("[!_]*.py"))
+    rows = [{"name": path.stem, "text": _first_line(path)} for path in files]
+    return _show(given, rows, lambda row: row["text"])
+
+
+def measures(argv: Sequence[str]) -> int:
+    """Every measure of ir_measures, the settings it takes, and how it is written."""
+    given = _parser("measures", measures.__doc__).parse_args(argv)
+    import ir_measures
+
+    found = {measure.NAME: measure for measure in ir_measures.measures.registry.values()}
+    rows = [
+        {
+            "name": name,
+            "takes": [*measure.SUPPORTED_PARAMS],
+            "needs": [one for one, law in measure.SUPPORTED_PARAMS.items() if law.required],
+            "text": re.split(r"(?<=\.) | \.\. ", " ".join((measure.__doc__ or "").split()))[0],
+        }
+        for name, measure in found.items()
+    ]
+    code = _show(given, rows, _measure_text)
+    if not given.json:
+        print("cutoff stands behind @, the others in brackets: nDCG@10, AP(rel=2)@100")
+    return code
+
+
+def settings_page() -> str:
+    """docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Every setting of a trial, made by `make docs` from the declarations in "
+        "`rank_core/settings`. On a command line: `chunking.window=150`, or several values of a "
+        "setting that a sweep varies: `chunking.window=75,150`. `ranksweep settings WORD` prints "
+        "those with WORD in them.",
+    ]
+    for section, title in SECTIONS.items():
+        lines += ["", f"## {section or 'collection, seed'}", "", f"{title}.", ""]
+        lines += [
+            "| setting | type | default | Hugging Face | what it is |",
+            "|---|---|---|---|---|",
+        ]
+        for row in map(_setting_row, declared_settings()):
+            if row["name"].rpartition(".")[0] == section:
+                aliases = ", ".join(f"`{name}`" for name in row["hugging_face"])
+                cells = (f"`{row['name']}`", row["type"], _default(row), aliases, row["text"])
+                lines.append(
+                    f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+                )
+    return "\n".join([*lines, ""])
+
+
+def _setting_row(one: Setting) -> Row:
+    default = list(one.default) if isinstance(one.default, tuple) else one.default
+    kind = KINDS.get(one.kind, "list of texts")
+    return {
+        "name": one.name,
+        "type": kind,
+        "default": default,
+        "text": one.text,
+        "hugging_face": list(one.aliases),
+    }
+
+
+def _default(row: Row) -> str:
+    value = row["default"]
+    if isinstance(value, list):
+        value = ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value) or "empty"
+
+
+def _text(row: Row) -> str:
+    aliases = row["hugging_face"]
+    also = f" (Hugging Face: {', '.join(aliases)})" if aliases else ""
+    return f"{row['text']}{also}"
+
+
+def _measure_text(row: Row) -> str:
+    takes = [f"{name} (needed)" if name in row["needs"] else name for name in row["takes"]]
+    return f"{', '.join(takes) or 'no setting'}. {row['text']}"
+
+
+def _origin(name: str) -> str:
+    if name not in NAMED:
+        return EMBEDDED
+    parts = NAMED[name].splits.items()
+    return "; ".join(f"{split} ir:{', ir:'.join(p.dataset_id for p in of)}" for split, of in parts)
+
+
+def _first_line(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]
+
+
+def _parser(name: str, doc: str | None) -> Parser:
+    parser = Parser(f"ranksweep {name}", doc)
+    parser.add_argument("word", nargs="?", default="", help="only lines with this in them")
+    parser.add_argument("--json", action="store_true", help="JSON instead of lines")
+    return parser
+
+
+def _show(given: Any, rows: list[Row], text: Any) -> int:
+    """Prints the rows with the given word in them; exit code 0."""
+    shown = [row for row in rows if given.word.lower() in str([*row.values()]).lower()]
+    if not shown:
+        raise BadInput(f"none of the {len(rows)} has {given.word!r} in its line")
+    if given.json:
+        print(json.dumps(shown, indent=1))
+        return 0
+    width = max(len(row["name"]) for row in shown) + 2
+    for row in shown:
+        print(wrapped(f"{row['name']:<{width}}{text(row)}", indent=width))
+    return 0

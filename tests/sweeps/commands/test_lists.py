@@ -1,0 +1,157 @@
+"""Lists of names, docs/settings.md and what an unknown name is answered with."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rank_core.data.load import COLLECTIONS
+from rank_core.errors import BadInput
+from rank_core.evaluate import WORKING, parse_measure
+from rank_core.settings.config import declared_settings, setting_aliases, setting_type
+from sweeps.__main__ import main
+from sweeps.commands.lists import settings_page
+from sweeps.plan.options import parse
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_setting_has_a_description():
+    assert [one.name for one in declared_settings() if len(one.text.split()) < 2] == []
+    assert len(declared_settings()) > 60
+
+
+def test_docs_settings_md_is_that_of_the_declarations():
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert text == settings_page(), "run `make docs`"
+    assert all(f"| `{one.name}` |" in text for one in declared_settings())
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "words"),
+    [
+        ("settings", "training.warmup", "warmup_ratio"),
+        ("collections", "beir-scifact", "ir:beir/scifact/test"),
+        ("sweeps", "window_stride", "Which window and stride"),
+        ("measures", "nDCG", "cutoff"),
+    ],
+)
+def test_a_list_has_a_line_for_each_name_and_the_same_as_json(command, name, words, capsys):
+    [line] = [one for one in listed(capsys, command).splitlines() if one.split()[0] == name]
+    assert words in line
+    [row] = [row for row in json.loads(listed(capsys, command, "--json")) if row["name"] == name]
+    assert words in json.dumps(row)
+    assert name in listed(capsys, command, name)
+
+
+def test_a_list_is_cut_to_the_lines_with_a_word_in_them(capsys):
+    lines = listed(capsys, "settings", "max_grad_norm").splitlines()
+    assert [line.split()[0] for line in lines] == ["training.gradient_clip"]
+    assert main(["collections", "nosuch"]) == 2
+    assert "none of the" in capsys.readouterr().err
+
+
+def test_all_collections_and_measures_are_listed(capsys):
+    rows = json.loads(listed(capsys, "collections", "--json"))
+    assert [row["name"] for row in rows] == list(COLLECTIONS)
+    names = {row["name"] for row in json.loads(listed(capsys, "measures", "--json"))}
+    assert {parse_measure(name).NAME for name in WORKING} <= names
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        (
+            "training.learning_rate",
+            "training.backbone_learning_rate and training.head_learning_rate",
+        ),
+        ("num_train_epochs", "training.num_epochs"),
+        ("training.per_device_train_batch_size", "training.batch_size"),
+        ("warmup_ratio", "training.warmup"),
+        ("max_grad_norm", "training.gradient_clip"),
+        ("lr_scheduler_type", "training.schedule"),
+        ("training.bf16", "training.precision"),
+        ("doc_stride", "chunking.stride"),
+        ("model_name_or_path", "model.backbone"),
+    ],
+)
+def test_a_setting_by_its_name_in_hugging_face_is_answered_with_ours(name, called):
+    with pytest.raises(BadInput) as error:
+        setting_type(name)
+    assert called in f"error: {error.value}"[:127]
+    assert str(error.value).index(called) + len(called) <= 120
+    assert "`ranksweep settings` lists all" in str(error.value)
+
+
+def test_what_hugging_face_calls_a_setting_is_no_name_of_ours_for_another():
+    ours = {one.name.rpartition(".")[2]: one.name for one in declared_settings()}
+    wrong = {
+        alias: (names, ours[alias])
+        for alias, names in setting_aliases().items()
+        if alias in ours and ours[alias] not in names and alias != "model"  # chat.model
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [
+        ("--dryrun", "--dry-run"),
+        ("--smoketest", "--smoke-test"),
+        ("--measures", "evaluation.measures="),
+        ("--learning-rate", "training.head_learning_rate="),
+        ("--learning-rate", "training.backbone_learning_rate="),
+        ("--epochs", "training.num_epochs="),
+        ("--batch-size=8", "training.batch_size="),
+        ("--fp16", "training.precision="),
+        ("--stride", "chunking.stride="),
+    ],
+)
+def test_an_unknown_flag_is_answered_with_the_flag_or_setting_that_is_meant(flag, meant):
+    with pytest.raises(BadInput) as error:
+        parse([flag], prog="window_stride.py", description="")
+    assert f"unknown flag {flag!r}" in str(error.value)
+    assert meant in str(error.value)[:120]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ndcg@10", "nDCG@10"),
+        ("ndcg_cut_10", "nDCG@10"),
+        ("ndcg_cut.10", "nDCG@10"),
+        ("NDGC@10", "nDCG@10"),
+        ("mrr@10", "RR@10"),
+        ("mrr_cut_10", "RR@10"),
+        ("map", "AP"),
+        ("recip_rank", "RR"),
+        ("P_5", "P@5"),
+        ("recall_100", "R@100"),
+    ],
+)
+def test_a_measure_by_its_name_in_trec_eval_is_answered_with_that_of_ir_measures(name, meant):
+    with pytest.raises(BadInput) as error:
+        parse_measure(name)
+    assert str(error.value).startswith(f"unknown measure {name!r}; did you mean {meant}?")
+
+
+def test_a_long_list_is_cut_to_the_nearest_five():
+    with pytest.raises(BadInput) as error:
+        setting_type("chunking.windo")
+    message = str(error.value)
+    assert message.startswith("unknown setting 'chunking.windo'; did you mean chunking.window?")
+    nearest = message.partition("nearest: ")[2].partition(";")[0].split(", ")
+    assert len(nearest) == 5 and nearest[0] == "chunking.window"
+
+
+@pytest.mark.parametrize("command", ["report", "status", "ui", "design", "derive"])
+def test_a_folder_that_does_not_exist_is_called_that(command, tmp_path, capsys):
+    where = str(tmp_path / "nowhere")
+    more = ["--delta", ".01"] if command == "design" else []
+    assert main([command, where, *more]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {where} does not exist")
