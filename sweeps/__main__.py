@@ -62,6 +62,11 @@ COMMANDS = {
         "",
         "make a collection's tokens and training rows ahead of a sweep, on every node",
     ),
+    "split": (
+        "sweeps.commands.split:main",
+        "",
+        "train, dev and test, or folds, from one file of judgments, by a hash of the queries",
+    ),
     "doctor": (
         "sweeps.commands.doctor.command:main",
         "",

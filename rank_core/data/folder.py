@@ -1,10 +1,12 @@
-"""A collection read from a folder.
+"""A collection read from a folder, in our layout or in that of BEIR.
 
-`docs.jsonl[.gz]` holds {doc_id, text, title (optional)}; each of `train`, `dev` and `test` holds
+Ours: `docs.jsonl` holds {doc_id, text, title (optional)}; each of `train`, `dev` and `test` holds
 `queries.tsv`, `qrels.trec` and, as its first stage, at most one `*.run[.gz]`. Without a run file
-the first stage is BM25 over all documents. All is read once per machine, into the cache, and
-mapped from there. `spans.jsonl.gz` beside the
-documents is optional; `python -m sweeps doctor` and `positional_bias.py` read it (`spans`).
+the first stage is BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
+`qrels/{train,dev,test}.tsv`, of which it may lack some. Each table may be of another kind
+(`rank_core.data.readers.records`; docs/data.md). All is read once per machine, into the cache, and
+mapped from there. `spans.jsonl.gz` beside the documents is optional; `python -m sweeps doctor` and
+`positional_bias.py` read it (`spans`).
 """
 
 import functools
@@ -12,9 +14,9 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
@@ -24,15 +26,23 @@ from rank_core.data.disk.document_store import (
     DocumentStore,
     stored_documents,
 )
-from rank_core.data.disk.split_store import open_split, write_split
+from rank_core.data.disk.split_store import Splits, open_split, write_split
+from rank_core.data.readers.records import (
+    KINDS,
+    TREC,
+    Fields,
+    judgment_rows,
+    qrels_of,
+    queries_of,
+    query_rows,
+    table_files,
+)
+from rank_core.data.readers.records import documents as read_documents
 from rank_core.data.trec import (
     iter_run,
     open_content,
     read_lines,
-    read_qrels,
-    read_queries,
     read_run,
-    require_identifier,
     write_run,
 )
 from rank_core.errors import BadInput, shown
@@ -43,10 +53,13 @@ LAYOUT_VERSION = 1
 BLOCK = 1 << 20
 SPLITS = ("train", "dev", "test")
 LAYOUT = (
-    "a collection folder holds docs.jsonl or docs.jsonl.gz and, in each of train, dev and test, "
-    "queries.tsv, qrels.trec and at most one *.run or *.run.gz; spans.jsonl.gz beside docs "
-    "may say where in a document the relevant text stands"
+    "a collection folder holds docs.jsonl[.gz] and, in each of train, dev and test, queries.tsv, "
+    "qrels.trec and at most one *.run[.gz]; or it has BEIR's layout; docs/data.md has all forms"
 )
+CORPUS, JUDGMENTS = "corpus", "qrels"
+"""BEIR's name for the documents, and for the folder of judgments."""
+CALLED = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+"""What the file of a split's judgments is called in BEIR's layout."""
 
 
 FileState = tuple[str, int, int]
@@ -60,65 +73,73 @@ class _SplitFiles(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """The files of a collection; hashable, so that it can name a cache entry."""
+    """The tables of a collection; hashable, so that it can name a cache entry."""
 
     folder: Path
     documents: Path
     splits: tuple[tuple[str, _SplitFiles], ...]
+    fields: tuple[tuple[str, str], ...] = ()
 
     def paths(self) -> list[Path]:
-        of_splits = [path for _, files in self.splits for path in files if path is not None]
-        return [self.documents, *of_splits]
+        tables = [path for _, files in self.splits for path in files if path is not None]
+        return [part for table in (self.documents, *tables) for part in table_files(table)]
 
 
-def load_folder(folder: Path) -> Collection:
-    """The collection of a folder, named like it; kept in memory until one of its files changes."""
+def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
+    """The collection of a folder, named like it; kept in memory until one of its files changes.
+    `fields` says what names of fields stand for that are none of the known ones."""
     files = _find_files(Path(folder).expanduser().resolve())
+    files = files._replace(fields=tuple((fields or {}).items()))
     return _load(files, tuple(map(_state, files.paths())))
 
 
 @functools.lru_cache(maxsize=4)
 def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     """`states` name the contents of the files: those of a state are read once per machine."""
+    fields, parts = dict(files.fields), len(table_files(files.documents))
+    state = [str(STORE_VERSION), *states[:parts], *([files.fields] if fields else [])]
     documents = stored_documents(
-        _digest_of(str(STORE_VERSION), states[0]),
-        lambda: iter_documents(files.documents),
+        _digest_of(*state),
+        lambda: ((doc_id, text) for _, doc_id, text in read_documents(files.documents, fields)),
         source=str(files.documents),
-        repeated=functools.partial(_refuse_repeated, files.documents),
+        repeated=functools.partial(_refuse_repeated, files.documents, fields),
     )
     recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
-    key = _digest_of(LAYOUT_VERSION, recipe, states)
+    key = _digest_of(LAYOUT_VERSION, recipe, states, *([files.fields] if fields else []))
     folder = cached_directory(
         "collections",
         f"{files.folder.name}-{key}",
         lambda folder: _build(folder, files, documents),
     )
-    splits = {name: open_split(folder / name, documents) for name in SPLITS}
+    splits = {name: open_split(folder / name, documents) for name, _ in files.splits}
     content_hash = (folder / HASH).read_text(encoding="ascii")
-    return Collection(files.folder.name, content_hash, documents, splits)
+    name = files.folder.name
+    return Collection(name, content_hash, documents, Splits(name, splits))
 
 
 def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
     """Writes the splits of a collection in our own layout."""
     contents = {str(path.relative_to(files.folder)): path for path in files.paths()}
-    judged = {
-        name: _read_judged(split.queries, split.qrels, documents) for name, split in files.splits
-    }
+    fields = dict(files.fields)
+    judged = {name: _read_judged(split, documents, fields) for name, split in files.splits}
     _refuse_shared_queries(files)
     runs = {name: split.run for name, split in files.splits if split.run is not None}
     candidates = {
-        name: _candidates(path, dict(files.splits)[name].queries, documents)
+        name: _candidates(path, dict(files.splits)[name].queries, documents, fields)
         for name, path in runs.items()
     }
     without = {name: queries for name, (queries, _) in judged.items() if name not in runs}
     if without:
-        documents_hash = _content_hash({"docs": files.documents})
+        first, *others = table_files(files.documents)
+        parts = {"docs": first} | {f"docs/{one.name}": one for one in others}
+        documents_hash = _content_hash(parts, files.fields)
         for name, path in _bm25_runs(documents, without, documents_hash).items():
             candidates[name] = iter_run(path)
             contents[f"{name}/{path.name}"] = path
     for name, (queries, qrels) in judged.items():
         write_split(folder / name, queries, qrels, candidates[name], documents)
-    content_hash = _content_hash({name.removesuffix(".gz"): contents[name] for name in contents})
+    named = {name.removesuffix(".gz"): contents[name] for name in contents}
+    content_hash = _content_hash(named, files.fields)
     (folder / HASH).write_text(content_hash[:16], encoding="ascii")
 
 
@@ -127,24 +148,56 @@ def _find_files(folder: Path) -> _Files:
     if not folder.is_dir():
         found = "a file" if folder.exists() else "nothing"
         raise BadInput(f"{folder} must be a folder, found {found}; {LAYOUT}")
+    corpus = _tables(folder, CORPUS, KINDS)
+    return _beir_files(folder, corpus) if corpus else _own_files(folder)
+
+
+def _own_files(folder: Path) -> _Files:
     missing = []
-    documents = [
-        path for path in (folder / "docs.jsonl", folder / "docs.jsonl.gz") if _is_there(path)
-    ]
+    documents = _tables(folder, "docs", KINDS)
     if not documents:
         missing.append("docs.jsonl (or docs.jsonl.gz)")
     splits = []
     for name in SPLITS:
-        required = (folder / name / "queries.tsv", folder / name / "qrels.trec")
-        missing += [f"{name}/{path.name}" for path in required if not _is_there(path)]
+        found = []
+        for stem, usual in (("queries", ".tsv"), ("qrels", ".trec")):
+            kinds = KINDS if stem == "queries" else (*TREC, *KINDS)
+            tables = _tables(folder / name, stem, kinds)
+            if not tables:
+                missing.append(f"{name}/{stem}{usual}")
+            _refuse_several(f"{folder / name}: a split", f"file of {stem}", tables)
+            found.append(tables[0] if tables else folder)
         runs = sorted([*folder.glob(f"{name}/*.run"), *folder.glob(f"{name}/*.run.gz")])
         runs = [path for path in runs if _is_there(path)]
         _refuse_several(f"{folder / name}: a split", "run file", runs)
-        splits.append((name, _SplitFiles(*required, run=runs[0] if runs else None)))
+        splits.append((name, _SplitFiles(found[0], found[1], runs[0] if runs else None)))
     if missing:
         raise BadInput(f"{folder} lacks {', '.join(missing)}; {LAYOUT}")
     _refuse_several(f"{folder}: a collection", "file of documents", documents)
     return _Files(folder, documents[0], tuple(splits))
+
+
+def _beir_files(folder: Path, corpus: list[Path]) -> _Files:
+    _refuse_several(f"{folder}: a collection", "corpus", corpus)
+    queries = _tables(folder, "queries", KINDS)
+    _refuse_several(f"{folder}: a collection", "file of queries", queries)
+    splits = []
+    for name in SPLITS:
+        kinds = (*TREC, *KINDS)
+        tables = [one for stem in CALLED[name] for one in _tables(folder / JUDGMENTS, stem, kinds)]
+        _refuse_several(f"{folder / JUDGMENTS}: a split", "file of judgments", tables)
+        splits += [(name, table) for table in tables]
+    if not queries or not splits:
+        lacking = "a qrels/{train,dev,test}.tsv" if queries else "queries.jsonl"
+        raise BadInput(f"{folder} lacks {lacking} beside {corpus[0].name}, as BEIR has; {LAYOUT}")
+    found = tuple((name, _SplitFiles(queries[0], table, None)) for name, table in splits)
+    return _Files(folder, corpus[0], found)
+
+
+def _tables(folder: Path, stem: str, kinds: tuple[str, ...]) -> list[Path]:
+    """The tables called `stem`: files of these kinds, or a folder of files."""
+    found = [path for kind in kinds if _is_there(path := folder / f"{stem}{kind}")]
+    return [*found, folder / stem] if (folder / stem).is_dir() else found
 
 
 def _is_there(path: Path) -> bool:
@@ -173,33 +226,41 @@ def _refuse_several(owner: str, kind: str, paths: list[Path]) -> None:
 
 
 def _read_judged(
-    queries_path: Path, qrels_path: Path, documents: Mapping[str, str]
+    split: _SplitFiles, documents: Mapping[str, str], fields: Fields
 ) -> tuple[dict[str, str], Qrels]:
     """The queries that have judgments, in the order of their file, and these judgments."""
-    queries, qrels = read_queries(queries_path), read_qrels(qrels_path)
+    queries, qrels = queries_of(split.queries, fields), qrels_of(split.qrels, fields)
     if not queries:
-        raise BadInput(f"{queries_path} must hold at least one query, found none")
-    _require_known("query", qrels, queries, qrels_path, column=0, source=queries_path.name)
+        raise BadInput(f"{split.queries} must hold at least one query, found none")
+
+    def named(column: int) -> Iterator[tuple[str, str]]:
+        return ((row[0], row[column]) for row in judgment_rows(split.qrels, fields))
+
+    _require_known("query", qrels, queries, lambda: named(1), source=split.queries.name)
     judged_ids = (doc_id for judged in qrels.values() for doc_id in judged)
-    _require_known("document", judged_ids, documents, qrels_path, column=2, source="the documents")
+    _require_known("document", judged_ids, documents, lambda: named(2), source="the documents")
     if not any(relevance > 0 for judged in qrels.values() for relevance in judged.values()):
-        raise BadInput(f"{qrels_path} must judge a document relevant (above 0) for some query")
+        raise BadInput(f"{split.qrels} must judge a document relevant (above 0) for some query")
     judged_queries = {query_id: text for query_id, text in queries.items() if query_id in qrels}
     return judged_queries, {query_id: qrels[query_id] for query_id in judged_queries}
 
 
 def _candidates(
-    path: Path, queries_path: Path, documents: DocumentStore
+    path: Path, queries_path: Path, documents: DocumentStore, fields: Fields
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """The queries of a run file and their candidates; refuses names that the collection lacks."""
-    queries, found = read_queries(queries_path), False
+    queries, found = queries_of(queries_path, fields), False
+
+    def named(column: int) -> Iterator[tuple[str, str]]:
+        return ((f"{path}:{n}", line.split()[column]) for n, line in read_lines(path))
+
     for query_id, ranked in reported(iter_run(path), str(path), total=len(queries)):
         found = True
         if query_id not in queries or (documents.rows(list(ranked)) < 0).any():
             run = read_run(path)
-            _require_known("query", run, queries, path, column=0, source=queries_path.name)
+            _require_known("query", run, queries, lambda: named(0), source=queries_path.name)
             names = (doc_id for of_query in run.values() for doc_id in of_query)
-            _require_known("document", names, documents, path, column=2, source="the documents")
+            _require_known("document", names, documents, lambda: named(2), source="the documents")
         yield query_id, ranked
     if not found:
         raise BadInput(
@@ -212,19 +273,17 @@ def _require_known(
     kind: str,
     names: Iterable[str],
     known: Mapping[str, str],
-    path: Path,
+    rows: Callable[[], Iterable[tuple[str, str]]],
     *,
-    column: int,
     source: str,
 ) -> None:
-    """Refuse a name that `known` lacks, at the first line of `path` that has it."""
+    """Refuse a name that `known` lacks, at the first of the `rows` (place, name) that has it."""
     distinct = dict.fromkeys(names)
     strange = [name for name in distinct if name not in known]
     if not strange:
         return
-    lines = ((number, line.split()[column]) for number, line in read_lines(path))
-    number, name = next(item for item in lines if item[1] not in known)
-    message = f"{path}:{number}: a {kind} must be in {source}, found {shown(name)}"
+    place, name = next(item for item in rows() if item[1] not in known)
+    message = f"{place}: a {kind} must be in {source}, found {shown(name)}"
     if len(distinct) > 1 and 2 * len(strange) > len(distinct):
         message += (
             f"; {len(strange)} of {len(distinct)} are not: a file of another collection or split?"
@@ -233,24 +292,31 @@ def _require_known(
 
 
 def _refuse_shared_queries(files: _Files) -> None:
-    """A query of two splits would let training see what is measured."""
-    owners: dict[str, Path] = {}
+    """A query of two splits would let training see what is measured. In BEIR's layout it is the
+    judgments that say which queries are in a split."""
+    owners: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {}
+    shared = len({split.queries for _, split in files.splits}) < len(files.splits)
     for _, split in files.splits:
-        for query_id in read_queries(split.queries):
+        rows = functools.partial(_queries_at, split, dict(files.fields), judged=shared)
+        for query_id in dict.fromkeys(one for _, one in rows()):
             if query_id in owners:
                 places = [
-                    f"{path}:{next(n for n, line in read_lines(path) if _id_of(line) == query_id)}"
-                    for path in (split.queries, owners[query_id])
+                    next(place for place, one in some() if one == query_id)
+                    for some in (rows, owners[query_id])
                 ]
                 raise BadInput(
                     f"{places[0]}: a query_id may be in one split only, found {query_id!r} in "
                     f"{places[1]} as well"
                 )
-            owners[query_id] = split.queries
+            owners[query_id] = rows
 
 
-def _id_of(line: str) -> str:
-    return line.partition("\t")[0].strip()
+def _queries_at(split: _SplitFiles, fields: Fields, *, judged: bool) -> Iterator[tuple[str, str]]:
+    """(place, query_id) of the queries of a split."""
+    if judged:
+        yield from ((place, one) for place, one, _, _ in judgment_rows(split.qrels, fields))
+    else:
+        yield from ((place, one) for place, one, _ in query_rows(split.queries, fields))
 
 
 def _bm25_runs(
@@ -275,9 +341,9 @@ def _bm25_runs(
     return {name: folder / name / file_name for name in queries}
 
 
-def _content_hash(files: Mapping[str, Path]) -> str:
+def _content_hash(files: Mapping[str, Path], fields: Iterable[tuple[str, str]] = ()) -> str:
     """A hash of named contents that no other split into names and contents shares."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(b"".join(f"{one}\n".encode() for pair in fields for one in pair))
     for name in sorted(files):
         digest.update(f"{name}\n{_size(files[name])}\n".encode())
         with open_content(files[name]) as stream:
@@ -301,68 +367,7 @@ def _state(path: Path) -> FileState:
     return str(path), status.st_size, status.st_mtime_ns
 
 
-def iter_documents(path: Path) -> Iterator[tuple[str, str]]:
-    """(doc_id, title, newline and text) of each line."""
-    return (_parse_document(line, f"{path}:{number}") for number, line in read_lines(path))
-
-
-def _refuse_repeated(path: Path, doc_id: str) -> NoReturn:
-    """Names the lines of a doc_id that occurs twice."""
-    names = ((number, _parse_document(line, "")[0]) for number, line in read_lines(path))
-    first, second, *_ = (number for number, name in names if name == doc_id)
-    raise BadInput(
-        f"{path}:{second}: a doc_id may occur once, found {doc_id!r} in lines {first} and {second}"
-    )
-
-
-def _parse_document(line: str, place: str) -> tuple[str, str]:
-    law = f"{place}: a line must be one JSON object"
-    try:
-        record = _DECODER.decode(line)
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{law}: {error.msg} at character {error.colno}") from None
-    except (ValueError, RecursionError) as error:  # a number or a nesting beyond all bounds
-        raise BadInput(f"{law}: {shown(str(error))}") from None
-    if not isinstance(record, dict):
-        raise BadInput(f"{law}, found {type(record).__name__}")
-    for field in ("doc_id", "text"):
-        if field not in record:
-            known = ", ".join(name if name.isidentifier() else shown(name) for name in record)
-            raise BadInput(
-                f"{place}: a document must have doc_id and text, found {known or 'no field'}"
-            )
-    doc_id, text = _text(record, "doc_id", place), _text(record, "text", place)
-    require_identifier(place, "doc_id", doc_id)
-    if record.get("title") is not None:
-        text = f"{_text(record, 'title', place)}\n{text}"
-    if not text.strip():
-        raise BadInput(f"{place}: a document must not be empty, found document {doc_id!r}")
-    return doc_id, text
-
-
-def _text(record: dict[str, Any], field: str, place: str) -> str:
-    value = record[field]
-    if not isinstance(value, str):
-        # What is nested may be nested too deep to be written.
-        kind = "an object" if isinstance(value, dict) else "a list"
-        found = kind if isinstance(value, dict | list) and value else json.dumps(value)[:80]
-        raise BadInput(f"{place}: {field} must be a text, found {found}")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise BadInput(
-            f"{place}: {field} must be valid Unicode, found half of a surrogate pair "
-            f"at character {error.start}"
-        ) from None
-    return value
-
-
-def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of an object; JSON lets a later one of the same name replace the first."""
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        raise ValueError("a field stands in it twice")
-    return record
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_fields)
+def _refuse_repeated(path: Path, fields: Fields, doc_id: str) -> NoReturn:
+    """Names the places of a doc_id that occurs twice."""
+    first, second, *_ = (place for place, name, _ in read_documents(path, fields) if name == doc_id)
+    raise BadInput(f"{second}: a doc_id may occur once, found {doc_id!r} in {first} as well")

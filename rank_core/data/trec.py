@@ -33,27 +33,37 @@ _RankedLine = tuple[str, str, int, float, int]  # query_id, doc_id, rank, score,
 
 def read_queries(path: Path) -> dict[str, str]:
     """{query_id: text} of a `query_id TAB text` file, in file order."""
-    queries: dict[str, str] = {}
+    return gathered_queries(query_lines(path))
+
+
+def query_lines(path: Path) -> Iterator[tuple[str, str, str]]:
+    """(file and line, query_id, text) of a `query_id TAB text` file."""
+    first = True
     for number, line in read_lines(path):
-        if not queries and _HEADER.fullmatch(line.strip()):
+        if first and _HEADER.fullmatch(line.strip()):
             raise BadInput(
                 f"{path}:{number}: the file must start with a query, found a line of column "
                 f"names: {shown(line)}; remove it"
             )
+        first = False
         fields = line.split("\t")
         if len(fields) != 2:
             raise BadInput(
                 f"{path}:{number}: a line must be `query_id TAB text` (2 columns), "
                 f"found {len(fields)}: {shown(line)}"
             )
-        query_id, text = fields[0].strip(), fields[1].strip()
-        require_identifier(f"{path}:{number}", "query_id", query_id)
-        if not text:
-            raise BadInput(f"{path}:{number}: a query must not be empty, found query {query_id!r}")
+        yield f"{path}:{number}", fields[0].strip(), fields[1].strip()
+
+
+def gathered_queries(rows: Iterable[tuple[str, str, str]]) -> dict[str, str]:
+    """{query_id: text} of (place, query_id, text); no query twice or empty."""
+    queries: dict[str, str] = {}
+    for place, query_id, text in rows:
+        require_identifier(place, "query_id", query_id)
+        if not text.strip():
+            raise BadInput(f"{place}: a query must not be empty, found query {query_id!r}")
         if query_id in queries:
-            raise BadInput(
-                f"{path}:{number}: a query_id may occur once, found {query_id!r} a second time"
-            )
+            raise BadInput(f"{place}: a query_id may occur once, found {query_id!r} a second time")
         queries[query_id] = text
     return queries
 
@@ -68,19 +78,28 @@ def write_queries(path: Path, queries: Mapping[str, str]) -> None:
 
 def read_qrels(path: Path) -> Qrels:
     """The judgments of a `query_id 0 doc_id relevance` file, in file order."""
+    return gathered_qrels(qrels_lines(path))
+
+
+def qrels_lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    """(file and line, query_id, doc_id, relevance) of a `query_id 0 doc_id relevance` file."""
+    for number, (query_id, _, doc_id, relevance) in _rows(path, "query_id 0 doc_id relevance"):
+        yield f"{path}:{number}", query_id, doc_id, relevance
+
+
+def gathered_qrels(rows: Iterable[tuple[str, str, str, str]]) -> Qrels:
+    """The judgments of (place, query_id, doc_id, relevance); none twice."""
     qrels: Qrels = {}
-    for number, fields in _rows(path, "query_id 0 doc_id relevance"):
-        query_id, _, doc_id, relevance = fields
+    for place, query_id, doc_id, relevance in rows:
         if not _WHOLE_NUMBER.fullmatch(relevance):
             bound = " of at most 9 digits" if relevance.lstrip("+-").isdigit() else ""
             raise BadInput(
-                f"{path}:{number}: relevance must be a whole number{bound}, "
-                f"found {shown(relevance)}"
+                f"{place}: relevance must be a whole number{bound}, found {shown(relevance)}"
             )
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
             raise BadInput(
-                f"{path}:{number}: a document may be judged once for a query, "
+                f"{place}: a document may be judged once for a query, "
                 f"found {doc_id!r} a second time for query {query_id!r}"
             )
         judged[doc_id] = int(relevance)

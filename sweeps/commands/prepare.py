@@ -17,6 +17,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("python -m sweeps prepare", main.__doc__)
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="default python-docs")
+    add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")
     add("--backbone", metavar="ID|DIR", help="default tiny")
     add("settings", nargs="*", metavar="section.setting=value", help="such as training.depth=50")
     config = config_of(parser.parse_intermixed_args(list(argv)))

@@ -11,7 +11,8 @@ from typing import Any
 
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.weights import cell_trials
-from rank_core.data.transforms.expression import base_of, with_base
+from rank_core.data.readers.records import parse_fields
+from rank_core.data.transforms.expression import with_fields, with_folder
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.settings.config import parse_setting, setting_types
 from sweeps.plan.budget import Budget, parse_budget
@@ -94,8 +95,8 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     seeds = _seeds(arguments)
     budget = parse_budget(arguments.max_gpu_hours, arguments.deadline, time.time())
     return Options(
-        collection=_folder(arguments.collection),
-        backbone=_folder(arguments.backbone),
+        collection=named_collection(arguments.collection, arguments.fields),
+        backbone=absolute_folder(arguments.backbone),
         model=arguments.model,
         init_from=_files(arguments.init_from) if arguments.init_from else None,
         profile=_profile(arguments.profile),
@@ -151,6 +152,7 @@ def _parser(prog: str, description: str) -> argparse.ArgumentParser:
 def _add_what_runs(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
+    add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")
     add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
     add("--model", metavar="NAME", help="an entry of MODELS")
     add("--profile", metavar="NAME", help="settings of a paper: " + ", ".join(PROFILES))
@@ -212,13 +214,23 @@ def _add_how_it_runs(parser: argparse.ArgumentParser) -> None:
     add("--deadline", metavar="WHEN", help="when to be done: 2h30m, or 2026-11-21T18:00")
 
 
-def _folder(name: str | None) -> str | None:
+def named_collection(name: str | None, fields: str | None) -> str | None:
+    """A collection as the settings name it: its folder absolute, and what `--fields` says."""
+    if fields is None:
+        return absolute_folder(name)
+    if name is None:
+        raise BadInput("--fields names columns of a collection's files: it needs --collection DIR")
+    parse_fields(fields)
+    return absolute_folder(with_fields(name, fields))
+
+
+def absolute_folder(name: str | None) -> str | None:
     """Folders as absolute paths, also within a collection's expression: trials run in other working
     directories."""
     if name is None:
         return None
-    base = base_of(name)
-    return with_base(name, os.path.abspath(base)) if os.path.isdir(base) else name
+    folder = name.partition("|")[0].strip()
+    return with_folder(name, os.path.abspath(folder)) if os.path.isdir(folder) else name
 
 
 def _files(names: str) -> str:
@@ -239,7 +251,7 @@ def _profile(name: str | None) -> str:
 def _absolute(setting: str, value: str) -> str:
     if setting in FILES:
         return _files(value)
-    return str(_folder(value)) if setting in FOLDERS else value
+    return str(absolute_folder(value)) if setting in FOLDERS else value
 
 
 def _within(flag: str, value: int, most: int) -> None:

@@ -14,9 +14,27 @@ import numpy as np
 from rank_core.data.disk.document_store import DocumentStore, write_document_store
 from rank_core.data.disk.rows import Rows, RowsWriter, num_rows
 from rank_core.data.disk.run_store import RunStore, write_run_store
+from rank_core.errors import BadInput
 from rank_core.records import Qrels, Run, Split
 
 QUERIES, JUDGED, CANDIDATES = "queries", "judged", "candidates"
+
+
+class Splits(dict[str, Split]):
+    """The splits a collection has; asking for another says which there are."""
+
+    def __init__(self, name: str, splits: dict[str, Split]) -> None:
+        super().__init__(splits)
+        self._name = name
+
+    def __missing__(self, split: str) -> Split:
+        raise BadInput(
+            f"{self._name} has no {split} split, it has {', '.join(self)}; take a collection that "
+            "has one, or divide its judgments (`ranksweep split`)"
+        )
+
+    def __reduce__(self) -> tuple[type["Splits"], tuple[str, dict[str, Split]]]:
+        return Splits, (self._name, dict(self))
 
 
 class JudgmentStore(Mapping[str, dict[str, int]]):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rank_core import first_stage
 from rank_core.cache import cached_directory
 from rank_core.data.disk.document_store import HASH, DocumentStore, stored_documents
-from rank_core.data.disk.split_store import QUERIES, open_split
+from rank_core.data.disk.split_store import QUERIES, Splits, open_split
 from rank_core.data.folder import SPLITS
 from rank_core.data.folds import FoldSplits, huston_croft, read_fold_file, rotate, round_robin
 from rank_core.data.ir_datasets.files import state_key
@@ -38,23 +38,6 @@ from rank_core.records import Collection, Split
 PREFIX = "ir:"
 LAYOUT_VERSION = 2
 _FOLD = re.compile(r"(?P<name>[\w-]+)(?:/(?P<fold>fold\d+)|@(?P<file>.+#.+))")
-
-
-class Splits(dict[str, Split]):
-    """The splits a collection has; asking for another says which there are."""
-
-    def __init__(self, name: str, splits: dict[str, Split]) -> None:
-        super().__init__(splits)
-        self._name = name
-
-    def __missing__(self, split: str) -> Split:
-        raise BadInput(
-            f"{self._name} has no {split} split, it has {', '.join(self)}; train on a collection "
-            "that has one"
-        )
-
-    def __reduce__(self) -> tuple[type["Splits"], tuple[str, dict[str, Split]]]:
-        return Splits, (self._name, dict(self))
 
 
 class _Opened(NamedTuple):

@@ -1,7 +1,8 @@
 """The spelling of a transformed collection: `BASE|NAME(SETTING=VALUE,...)|NAME...`, left to right.
 
 `python-docs|debias(seed=1)` for example; brackets may be left out where every setting keeps its
-default. A shell needs quotes around it.
+default. A shell needs quotes around it. `DIR|fields(THEIRS=OURS,...)` is a base: a folder, and what
+the names of fields in its files stand for.
 """
 
 import dataclasses
@@ -28,6 +29,7 @@ Step = tuple[str, dict[str, Any]]
 
 FORM = "BASE|NAME(SETTING=VALUE,...)|..."
 _STEP = re.compile(r"\s*(?P<name>[\w-]+)\s*(?:\((?P<settings>[^()]*)\)\s*)?")
+_FIELDS = re.compile(r"\s*fields\s*\(([^()]*)\)\s*(?=\||$)")
 _TRUE_AND_FALSE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _ARTICLES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
@@ -37,7 +39,8 @@ def parse_collection_expression(text: str) -> tuple[str, list[Step]]:
 
     Names, settings and values are checked here, before any collection is loaded.
     """
-    base, *steps = text.split("|")
+    base = base_of(text)
+    steps = text.split("|")[1 + base.count("|") :]
     if steps and not base.strip():
         raise BadInput(f"a collection expression must be {FORM}, found no BASE in {text!r}")
     parsed: list[Step] = []
@@ -83,13 +86,28 @@ def make_transform(name: str, settings: Mapping[str, Any]) -> Transform:
 
 def base_of(text: str) -> str:
     """The base of an expression, unchecked; a plain name is its own base."""
-    return text.partition("|")[0].strip() if "|" in text else text
+    name, bar, steps = text.partition("|")
+    fields = _FIELDS.match(steps)
+    return f"{name.strip()}|{fields[0].strip()}" if fields else name.strip() if bar else text
 
 
-def with_base(text: str, base: str) -> str:
-    """The expression with another base, such as the absolute path of a folder."""
+def folder_and_fields(base: str) -> tuple[str, str]:
+    """The folder of a base, and its `THEIRS=OURS,...`; empty without."""
+    name, _, step = base.partition("|")
+    fields = _FIELDS.match(step)
+    return (name.strip(), fields[1].strip()) if fields else (base, "")
+
+
+def with_folder(text: str, folder: str) -> str:
+    """The expression with another name in front, such as the absolute path of a folder."""
     _, bar, steps = text.partition("|")
-    return f"{base}{bar}{steps}"
+    return f"{folder}{bar}{steps}"
+
+
+def with_fields(text: str, fields: str) -> str:
+    """The expression with `fields(...)` behind the folder."""
+    name, bar, steps = text.partition("|")
+    return f"{name}|fields({fields}){bar}{steps}"
 
 
 def _parse_step(step: str, text: str) -> tuple[str, dict[str, str]]:

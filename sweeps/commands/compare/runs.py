@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rank_core.data.trec import read_qrels, read_run
+from rank_core.data.named_files import named_qrels, named_run
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import parse_measure, per_query
 from rank_core.measure_check import check_measures
@@ -230,7 +230,7 @@ def _measure(
     ties: str,
 ) -> Measured:
     """Every run on the judged queries of every set; `measures` are those of each set."""
-    judged = {name: read_qrels(path) for name, path in qrels.items()}
+    judged = {name: named_qrels(path) for name, path in qrels.items()}
     for name, wanted in measures.items():
         check_measures(wanted, [judged[name]])
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in qrels}
@@ -264,7 +264,7 @@ def _sets_of_file(files: RunFiles, names: list[str]) -> Iterator[tuple[Path, lis
 
 def _read(path: Path, seed: int, seen: dict[Path, tuple[int, Run]], system: str) -> Run:
     """The run of a file; refused if another training run of the system has the same content."""
-    run = read_run(path)
+    run = dict(named_run(path))
     for other, (earlier, content) in seen.items():
         if earlier != seed and run == content:
             raise BadInput(

@@ -6,7 +6,7 @@ from pathlib import Path
 from sweeps.commands.doctor.gpu_checks import check_gpu
 from sweeps.plan.command_line import Parser
 
-OF_DATA = ("collection", "backbone", "storage", "tracking_uri", "settings")
+OF_DATA = ("collection", "fields", "backbone", "storage", "tracking_uri", "settings")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -15,6 +15,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("python -m sweeps doctor", main.__doc__)
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="default python-docs")
+    add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")
     add("--backbone", metavar="ID|DIR", help="default tiny")
     add("--storage", metavar="DIR|URI", help="default results")
     add("--tracking-uri", metavar="URI", help="default sqlite in the storage")

@@ -6,7 +6,6 @@ and what every sweep keeps in the cache: collections, tokens, backbones.
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from sweeps.commands.doctor.finding import Finding, exit_code, finding_text, lin
 from sweeps.commands.doctor.services import cluster, tracking
 from sweeps.commands.doctor.texts import similar_queries, texts
 from sweeps.plan.experiment import suited
+from sweeps.plan.options import absolute_folder, named_collection
 from sweeps.store.trial_store import Store
 from sweeps.tracking.uri import check_tracking_uri, default_tracking_uri
 
@@ -57,9 +57,9 @@ def config_of(arguments: argparse.Namespace) -> TrialConfig:
     """The settings of `--collection`, `--backbone` and words such as chunking.window=150."""
     settings: dict[str, Any] = {}
     if arguments.collection is not None:
-        settings["collection"] = _folder(arguments.collection)
+        settings["collection"] = named_collection(arguments.collection, arguments.fields)
     if arguments.backbone is not None:
-        settings["model.backbone"] = _folder(arguments.backbone)
+        settings["model.backbone"] = absolute_folder(arguments.backbone)
     for word in arguments.settings:
         name, equals, value = word.partition("=")
         if not equals:
@@ -70,10 +70,6 @@ def config_of(arguments: argparse.Namespace) -> TrialConfig:
     config = TrialConfig().override(settings)
     check_measures(config.evaluation.measures)
     return config
-
-
-def _folder(name: str) -> str:
-    return os.path.abspath(name) if os.path.isdir(name) else name
 
 
 def _environment(store: Store, uri: str) -> Iterator[Finding]:

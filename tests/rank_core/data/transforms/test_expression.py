@@ -12,7 +12,7 @@ from rank_core.data.transforms.expression import (
     make_transform,
     parse_collection_expression,
     transform_class,
-    with_base,
+    with_folder,
 )
 from rank_core.data.transforms.transform import derived_hash, spelled
 from rank_core.errors import BadInput
@@ -82,8 +82,8 @@ def test_a_wrong_expression_is_refused_before_anything_is_loaded(text, message):
 
 
 def test_a_folder_can_be_made_absolute_inside_an_expression():
-    assert with_base("docs|debias(seed=2)", "/data/docs") == "/data/docs|debias(seed=2)"
-    assert with_base("docs", "/data/docs") == "/data/docs"
+    assert with_folder("docs|debias(seed=2)", "/data/docs") == "/data/docs|debias(seed=2)"
+    assert with_folder("docs", "/data/docs") == "/data/docs"
 
 
 def test_every_transform_is_registered_under_its_own_name():

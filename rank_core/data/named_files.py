@@ -1,0 +1,47 @@
+"""Judgments, queries and runs by what names them: a file of any kind, or `ir:ID` of ir_datasets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rank_core.data.ir_datasets.source import IrSource
+from rank_core.data.readers import records
+from rank_core.data.trec import iter_run
+from rank_core.errors import BadInput
+from rank_core.records import Qrels, Run
+
+PREFIX = "ir:"
+RANKED = 1000
+"""Documents of a query that are taken of an id's ranked lists."""
+
+
+def source_of(name: str | Path, entity: str) -> IrSource | None:
+    """The dataset that `ir:ID` names, which must have `entity`; None for a file's name."""
+    if not str(name).startswith(PREFIX):
+        return None
+    source = IrSource(str(name).removeprefix(PREFIX))
+    source.require(entity)
+    return source
+
+
+def named_qrels(name: str | Path, fields: records.Fields | None = None) -> Qrels:
+    """The judgments of a file or an ir_datasets id."""
+    source = source_of(name, "qrels")
+    return source.qrels() if source else records.qrels_of(Path(name), fields or {})
+
+
+def named_queries(name: str | Path, fields: records.Fields | None = None) -> dict[str, str]:
+    """{query_id: text} of a file or an ir_datasets id."""
+    source = source_of(name, "queries")
+    return source.queries() if source else records.queries_of(Path(name), fields or {})
+
+
+def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
+    """The queries of a run file, or of an id's ranked documents, and their documents."""
+    source = source_of(name, "scoreddocs")
+    if source is None:
+        yield from iter_run(Path(name))
+        return
+    run: Run | None = source.candidates(RANKED)
+    if run is None:
+        raise BadInput(f"{name} must rank its documents, found lists without an order")
+    yield from run.items()

@@ -1,0 +1,1 @@
+"""Records of documents, queries and judgments, whatever kind of file they are in."""

@@ -1,0 +1,81 @@
+"""Parquet, and the Arrow files of a data set that Hugging Face's `datasets` has saved; both are
+read through pyarrow, a batch of rows in memory."""
+
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from rank_core.errors import BadInput
+
+ROWS_AT_ONCE = 1024
+STATE, SPLITS = "state.json", "dataset_dict.json"
+"""What `Dataset.save_to_disk` and `DatasetDict.save_to_disk` leave in their folder."""
+
+
+def parquet_records(path: Path, names: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(file and row, {column: value}) of each row; of columns only those in `names` are read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        columns = file.schema_arrow.names
+        wanted = [name for name in columns if name in names]
+        yield from _rows(path, file.iter_batches(ROWS_AT_ONCE, columns=wanted), columns)
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"{path} must be one whole parquet file: {error}") from None
+
+
+def arrow_records(path: Path, names: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same of an Arrow file."""
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+            columns = stream.schema.names
+            wanted = [name for name in columns if name in names]
+            parts = (
+                part
+                for batch in stream
+                for part in pa.Table.from_batches([batch]).select(wanted).to_batches(ROWS_AT_ONCE)
+            )
+            yield from _rows(path, parts, columns)
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"{path} must be one whole Arrow stream: {error}") from None
+
+
+def saved_files(folder: Path) -> list[Path] | None:
+    """The Arrow files of a saved data set, in its order; None where the folder is none."""
+    if (folder / SPLITS).is_file():
+        names = _json(folder / SPLITS, "splits")
+        if len(names) != 1:
+            raise BadInput(
+                f"{folder} holds the splits {', '.join(names)} of a data set; where one table is "
+                "read, save one of them"
+            )
+        return saved_files(folder / str(names[0]))
+    if not (folder / STATE).is_file():
+        return None
+    return [folder / part["filename"] for part in _json(folder / STATE, "_data_files")]
+
+
+def _json(path: Path, name: str) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))[name]
+    except (ValueError, LookupError, TypeError) as error:
+        raise BadInput(f"{path} must be a file of a saved data set: {error!r}") from None
+
+
+def _rows(path: Path, batches: Any, columns: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    unread: dict[str, Any] = dict.fromkeys(columns)  # a message names them
+    number = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            number += 1
+            yield f"{path}:row {number}", unread | {name: _word(row[name]) for name in row}
+
+
+def _word(value: Any) -> Any:
+    """A whole number as its text: ids are texts, and a column of numbers has no leading zeros."""
+    return str(int(value)) if isinstance(value, int | float) and value == value // 1 else value

@@ -1,0 +1,210 @@
+"""Documents, queries and judgments as records, under the names that are in use for their fields.
+
+A table is a file (`READERS` has the kinds) or a folder of files of one kind: parts in the order of
+their names, or a data set that Hugging Face's `datasets` has saved. One record is in memory.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rank_core.data.readers.arrow import arrow_records, parquet_records, saved_files
+from rank_core.data.readers.json_lines import json_records
+from rank_core.data.readers.tsv import tsv_records
+from rank_core.data.trec import (
+    gathered_qrels,
+    gathered_queries,
+    qrels_lines,
+    query_lines,
+    read_lines,
+    require_identifier,
+)
+from rank_core.errors import BadInput, shown
+from rank_core.records import Qrels
+
+KINDS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz", ".parquet", ".arrow")
+TREC = (".trec", ".qrels", ".txt")
+"""Judgments as trec_eval takes them; a TSV file of four columns is read as one, too."""
+
+Fields = Mapping[str, str]
+"""{name of a field in a file: what it is called here}, where that is none of the names below."""
+
+Names = dict[str, tuple[str, ...]]
+DOCUMENT: Names = {
+    "doc_id": ("doc_id", "_id", "id", "docid", "docno"),
+    "text": ("text", "contents"),
+    "title": ("title",),
+}
+QUERY: Names = {
+    "query_id": ("query_id", "_id", "id", "qid"),
+    "text": ("text", "query", "contents"),
+}
+JUDGMENT: Names = {
+    "query_id": ("query_id", "query-id", "qid"),
+    "doc_id": ("doc_id", "corpus-id", "docid", "docno"),
+    "relevance": ("relevance", "score", "label", "rel"),
+}
+"""{field: its names in our own layout, BEIR, Pyserini and PyTerrier, the first that is there}"""
+
+FIELD_NAMES = tuple(dict.fromkeys((*DOCUMENT, *QUERY, *JUDGMENT)))
+
+
+def table_files(path: Path) -> list[Path]:
+    """The files of a table, in order."""
+    if not path.is_dir():
+        return [path]
+    saved = saved_files(path)
+    if saved is not None:
+        return saved
+    files = sorted(one for one in path.iterdir() if one.name[0] != "." and kind_of(one))
+    if not files or len({kind_of(one) for one in files}) > 1:
+        found = ", ".join(one.name for one in files[:3]) or "none"
+        raise BadInput(f"{path} must hold files of one kind ({', '.join(KINDS)}), found {found}")
+    return files
+
+
+def kind_of(path: Path) -> str:
+    """The ending that says how a file is read; empty for one that is no table."""
+    return next((kind for kind in KINDS if path.name.endswith(kind)), "")
+
+
+def documents(path: Path, fields: Fields) -> Iterator[tuple[str, str, str]]:
+    """(file and line, doc_id, title, newline and text) of each document."""
+    columns = {2: ("doc_id", "text"), 3: ("doc_id", "title", "text")}
+    for place, record in _records(path, DOCUMENT, fields, columns):
+        id_name = _name(record, "doc_id", DOCUMENT, fields)
+        text_name = _name(record, "text", DOCUMENT, fields)
+        if id_name is None or text_name is None:
+            raise _lacking("document", ("doc_id", "text"), record, place)
+        doc_id, text = _text(record, id_name, place), _text(record, text_name, place)
+        require_identifier(place, "doc_id", doc_id)
+        title = _name(record, "title", DOCUMENT, fields)
+        # Pyserini's `contents` has the title already.
+        titled = text_name != "contents" or "title" in fields.values()
+        if titled and title and record[title] is not None:
+            text = f"{_text(record, title, place)}\n{text}"
+        if not text.strip():
+            raise BadInput(f"{place}: a document must not be empty, found document {doc_id!r}")
+        yield place, doc_id, text
+
+
+def query_rows(path: Path, fields: Fields) -> Iterator[tuple[str, str, str]]:
+    """(file and line, query_id, text) of each query."""
+    if path.name.endswith((".tsv", ".tsv.gz")):
+        yield from query_lines(path)
+        return
+    for place, record in _records(path, QUERY, fields, {}):
+        query_id, text = _texts(record, ("query_id", "text"), QUERY, fields, place, "query")
+        yield place, query_id, text
+
+
+def judgment_rows(path: Path, fields: Fields) -> Iterator[tuple[str, str, str, str]]:
+    """(file and line, query_id, doc_id, relevance) of each judgment."""
+    if not path.is_dir() and (not kind_of(path) or _is_trec(path)):
+        yield from qrels_lines(path)
+        return
+    for place, record in _records(path, JUDGMENT, fields, {3: tuple(JUDGMENT)}):
+        names = ("query_id", "doc_id", "relevance")
+        number = record.get(_name(record, "relevance", JUDGMENT, fields) or "")
+        if isinstance(number, int):
+            record |= {"relevance": str(number)}
+        query_id, doc_id, grade = _texts(record, names, JUDGMENT, fields, place, "judgment")
+        yield place, query_id, doc_id, grade
+
+
+def queries_of(path: Path, fields: Fields) -> dict[str, str]:
+    """{query_id: text}, in the order of the file."""
+    return gathered_queries(query_rows(path, fields))
+
+
+def qrels_of(path: Path, fields: Fields) -> Qrels:
+    """All judgments, in the order of the file."""
+    return gathered_qrels(judgment_rows(path, fields))
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """The fields that are written `theirs=ours,...`."""
+    fields: dict[str, str] = {}
+    for word in text.split(","):
+        theirs, equals, ours = (part.strip() for part in word.partition("="))
+        if not equals or not theirs or ours not in FIELD_NAMES:
+            raise BadInput(
+                f"--fields must be written THEIRS=OURS,... with OURS one of "
+                f"{', '.join(FIELD_NAMES)}; got {shown(word)}"
+            )
+        if theirs in fields:
+            raise BadInput(f"--fields names a field once, got {theirs!r} twice")
+        fields[theirs] = ours
+    return fields
+
+
+def _records(
+    path: Path, names: Names, fields: Fields, columns: dict[int, tuple[str, ...]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, record) of all files of a table."""
+    wanted = {*fields, *(one for some in names.values() for one in some)}
+    for file in table_files(path):
+        kind = kind_of(file)
+        if kind.startswith(".jsonl"):
+            yield from json_records(file)
+        elif kind.startswith(".tsv"):
+            yield from tsv_records(file, columns, wanted)
+        elif kind == ".parquet":
+            yield from parquet_records(file, wanted)
+        else:
+            yield from arrow_records(file, wanted)
+
+
+def _is_trec(path: Path) -> bool:
+    """Whether the first line of a TSV file has the four columns of trec_eval's judgments."""
+    if not path.name.endswith((".tsv", ".tsv.gz")):
+        return False
+    return any(len(line.split()) == 4 for _, line in [next(read_lines(path), (0, ""))])
+
+
+def _name(record: Mapping[str, Any], field: str, names: Names, fields: Fields) -> str | None:
+    """What a field is called in a record; None where it has none of its names."""
+    given = [theirs for theirs, ours in fields.items() if ours == field]
+    # Queries may call their text otherwise than the documents, which --fields is about.
+    known = given if given and names is DOCUMENT else (*given, *names[field])
+    return next((name for name in known if name in record), None)
+
+
+def _texts(
+    record: Mapping[str, Any],
+    wanted: tuple[str, ...],
+    names: Names,
+    fields: Fields,
+    place: str,
+    kind: str,
+) -> tuple[str, ...]:
+    called = [_name(record, field, names, fields) for field in wanted]
+    if None in called:
+        raise _lacking(kind, wanted, record, place)
+    return tuple(_text(record, name, place) for name in called if name is not None)
+
+
+def _lacking(kind: str, wanted: tuple[str, ...], record: Mapping[str, Any], place: str) -> BadInput:
+    known = ", ".join(name if name.isidentifier() else shown(name) for name in record)
+    return BadInput(
+        f"{place}: a {kind} must have {' and '.join(wanted)}, found {known or 'no field'}; "
+        f"other names are given by --fields THEIRS={wanted[0]}"
+    )
+
+
+def _text(record: Mapping[str, Any], field: str, place: str) -> str:
+    value = record[field]
+    if not isinstance(value, str):
+        # What is nested may be nested too deep to be written.
+        kind = "an object" if isinstance(value, dict) else "a list"
+        found = kind if isinstance(value, dict | list) and value else json.dumps(value)[:80]
+        raise BadInput(f"{place}: {field} must be a text, found {found}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"{place}: {field} must be valid Unicode, found half of a surrogate pair "
+            f"at character {error.start}"
+        ) from None
+    return value

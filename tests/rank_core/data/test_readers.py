@@ -1,0 +1,372 @@
+"""Collections in the forms that people have them: one collection of three documents, in each form,
+reads as the same; a bad record is named by its file and line."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rank_core.data.folder import load_folder
+from rank_core.data.load import load_collection
+from rank_core.data.readers import arrow
+from rank_core.data.readers.records import documents, parse_fields, qrels_of
+from rank_core.errors import BadInput
+from sweeps.plan.options import parse
+
+DOCUMENTS = {"1": ("Cats", "cats sleep a lot"), "2": ("", "dogs bark"), "3": ("", "dogs and cats")}
+QUERIES = {"t1": "sleeping cats", "v1": "barking dogs", "v2": "nobody judged this", "e1": "cats"}
+QRELS = {"train": [("t1", "1", 1)], "dev": [("v1", "2", 2), ("v1", "3", 0)]}
+QRELS |= {"test": [("e1", "3", 1)]}
+OF_SPLIT = {"train": "t", "dev": "v", "test": "e"}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path / "pets"
+
+
+def write(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+def write_json(path: Path, rows: list[dict[str, object]]) -> None:
+    write(path, *map(json.dumps, rows))
+
+
+def write_parquet(path: Path, rows: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
+
+
+def save_to_disk(folder: Path, rows: list[dict[str, object]], num_files: int = 1) -> None:
+    """What `datasets.Dataset.save_to_disk` leaves."""
+    folder.mkdir(parents=True)
+    names = [f"data-{n:05}-of-{num_files:05}.arrow" for n in range(num_files)]
+    for n, name in enumerate(names):
+        part = rows[n * len(rows) // num_files : (n + 1) * len(rows) // num_files]
+        table = pa.Table.from_pylist(part, schema=pa.Table.from_pylist(rows).schema)
+        with (
+            pa.OSFile(str(folder / name), "wb") as file,
+            pa.ipc.new_stream(file, table.schema) as writer,
+        ):
+            writer.write_table(table, max_chunksize=2)
+    (folder / "state.json").write_text(
+        json.dumps({"_data_files": [{"filename": name} for name in names], "_split": None})
+    )
+    (folder / "dataset_info.json").write_text("{}")
+
+
+def splits(home: Path) -> None:
+    """Queries and judgments in our own layout."""
+    for name, judged in QRELS.items():
+        own = {key: text for key, text in QUERIES.items() if key.startswith(OF_SPLIT[name])}
+        write(home / name / "queries.tsv", *(f"{key}\t{text}" for key, text in own.items()))
+        write(home / name / "qrels.trec", *(f"{q} 0 {d} {grade}" for q, d, grade in judged))
+
+
+def corpus(id_name: str = "_id") -> list[dict[str, object]]:
+    return [
+        {id_name: key, "title": title, "text": text, "metadata": {"url": "u"}}
+        for key, (title, text) in DOCUMENTS.items()
+    ]
+
+
+def queries() -> list[dict[str, object]]:
+    return [{"_id": key, "text": text} for key, text in QUERIES.items()]
+
+
+def judgments(name: str) -> list[dict[str, object]]:
+    return [{"query-id": q, "corpus-id": d, "score": grade} for q, d, grade in QRELS[name]]
+
+
+def beir_qrels(home: Path, *names: str) -> None:
+    for name in names:
+        rows = (f"{q}\t{d}\t{grade}" for q, d, grade in QRELS[name])
+        write(home / "qrels" / f"{name}.tsv", "query-id\tcorpus-id\tscore", *rows)
+
+
+def beir(home: Path) -> None:
+    write_json(home / "corpus.jsonl", corpus())
+    write_json(home / "queries.jsonl", queries())
+    beir_qrels(home, *QRELS)
+
+
+def beir_gzip(home: Path) -> None:
+    write_json(home / "corpus.jsonl.gz", corpus())
+    write_json(home / "queries.jsonl.gz", queries())
+    beir_qrels(home, *QRELS)
+
+
+def beir_parquet(home: Path) -> None:
+    """Shards, as the hub has them, with numbers for ids."""
+    for n, row in enumerate(corpus()):
+        row["_id"] = int(str(row["_id"]))
+        write_parquet(home / "corpus" / f"train-{n}-of-3.parquet", [row])
+    write_parquet(home / "queries.parquet", queries())
+    for name in QRELS:
+        called = {"dev": "validation"}.get(name, name)
+        rows = [row | {"corpus-id": int(str(row["corpus-id"]))} for row in judgments(name)]
+        write_parquet(home / "qrels" / f"{called}.parquet", rows)
+
+
+def hugging_face(home: Path) -> None:
+    """A Dataset, a DatasetDict of one split, and a DatasetDict of three."""
+    save_to_disk(home / "corpus", corpus(), num_files=2)
+    save_to_disk(home / "queries" / "queries", queries())
+    (home / "queries" / "dataset_dict.json").write_text('{"splits": ["queries"]}')
+    for name in QRELS:
+        save_to_disk(home / "qrels" / name, judgments(name))
+    (home / "qrels" / "dataset_dict.json").write_text(json.dumps({"splits": list(QRELS)}))
+
+
+def pyserini(home: Path) -> None:
+    """`id` and `contents` in a folder of shards, whose contents have the title in them."""
+    rows = [
+        {"id": key, "title": title, "contents": f"{title}\n{text}" if title else text}
+        for key, (title, text) in DOCUMENTS.items()
+    ]
+    write_json(home / "docs" / "docs00.jsonl", rows[:2])
+    write_json(home / "docs" / "docs01.jsonl", rows[2:])
+    splits(home)
+
+
+def tsv(home: Path) -> None:
+    rows = (f"{key}\t{title}\t{text}" for key, (title, text) in DOCUMENTS.items())
+    write(home / "docs.tsv", *rows)
+    splits(home)
+
+
+def tsv_with_a_header(home: Path) -> None:
+    rows = (f"u\t{text}\t{key}\t{title}" for key, (title, text) in DOCUMENTS.items())
+    write(home / "docs.tsv.gz", "url\ttext\tdocno\ttitle", *rows)
+    splits(home)
+
+
+def own_parquet(home: Path) -> None:
+    write_parquet(home / "docs.parquet", corpus("doc_id"))
+    splits(home)
+    (home / "dev" / "queries.tsv").unlink()
+    rows = [{"qid": "v1", "query": QUERIES["v1"]}, {"qid": "v2", "query": QUERIES["v2"]}]
+    write_parquet(home / "dev" / "queries.parquet", rows)
+    (home / "test" / "qrels.trec").unlink()
+    write_json(home / "test" / "qrels.jsonl", [{"qid": "e1", "docno": "3", "label": 1}])
+
+
+FORMS = {
+    form.__name__: form
+    for form in (
+        beir,
+        beir_gzip,
+        beir_parquet,
+        hugging_face,
+        pyserini,
+        tsv,
+        tsv_with_a_header,
+        own_parquet,
+    )
+}
+
+
+def assert_the_pets(collection):
+    texts = {key: f"{title}\n{text}" for key, (title, text) in DOCUMENTS.items()}
+    assert {key: text.strip() for key, text in collection.documents.items()} == {
+        key: text.strip() for key, text in texts.items()
+    }
+    assert list(collection.documents) == list(DOCUMENTS)
+    assert list(collection.splits) == list(QRELS)
+    for name, split in collection.splits.items():
+        judged = {q: {} for q, _, _ in QRELS[name]}
+        for q, d, grade in QRELS[name]:
+            judged[q][d] = grade
+        assert dict(split.qrels) == judged
+        assert dict(split.queries) == {key: QUERIES[key] for key in judged}
+    assert list(collection.splits["dev"].candidates["v1"]) == ["2", "3"]  # BM25
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_collection_reads_the_same_in_each_form(form, home):
+    FORMS[form](home)
+    assert_the_pets(load_folder(home))
+
+
+def test_names_of_fields_that_nobody_knows_are_given(home):
+    rows = [
+        {"uri": key, "head": title or None, "body": text}
+        for key, (title, text) in DOCUMENTS.items()
+    ]
+    write_json(home / "docs.jsonl", rows)
+    splits(home)
+    law = "a document must have doc_id and text, found uri, head, body; other names are given by"
+    with pytest.raises(BadInput, match=law):
+        load_folder(home)
+    given = f"{home}|fields(uri=doc_id,body=text,head=title)"
+    named = load_collection(given)
+    assert_the_pets(named)
+    options = parse(
+        ["--collection", str(home), "--fields", "uri=doc_id,body=text,head=title"],
+        prog="x",
+        description="",
+    )
+    assert options.collection == given
+    untitled = load_collection(f"{home}|fields(uri=doc_id,body=text)")
+    assert untitled.content_hash != named.content_hash
+    assert untitled.documents["1"] == "cats sleep a lot"
+    assert load_collection(f"{given}|deep(rate=1)").documents == named.documents
+
+
+def test_columns_of_a_file_without_names_are_given_by_number(home):
+    rows = (f"{key}\thttp://x\t{title}\t{text}" for key, (title, text) in DOCUMENTS.items())
+    write(home / "docs.tsv", *rows)
+    splits(home)
+    with pytest.raises(BadInput, match=r"docs.tsv:1: .* found 4 columns"):
+        load_folder(home)
+    assert_the_pets(load_folder(home, parse_fields("1=doc_id,3=title,4=text")))
+
+
+def test_a_beir_folder_may_lack_splits_and_says_so_when_one_is_asked_for(home):
+    write_json(home / "corpus.jsonl", corpus())
+    write_json(home / "queries.jsonl", queries())
+    beir_qrels(home, "test")
+    collection = load_folder(home)
+    assert list(collection.splits) == ["test"]
+    with pytest.raises(BadInput, match=r"pets has no dev split, it has test; .*ranksweep split"):
+        collection.splits["dev"]
+
+
+def test_a_query_of_two_splits_is_refused_in_beirs_layout(home):
+    beir(home)
+    write(home / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore", "e1\t3\t1", "v1\t1\t1")
+    with pytest.raises(BadInput, match=r"test\.tsv:3: a query_id may be in one split only, .*'v1'"):
+        load_folder(home)
+
+
+BAD = [
+    ("beir", "corpus.jsonl", '{"_id": "9"}', ":1: a document must have doc_id and text, found _id"),
+    ("beir", "corpus.jsonl", '{"_id": "9", "text": 1}', ":1: text must be a text, found 1"),
+    ("beir", "queries.jsonl", '{"_id": "q"}', ":1: a query must have query_id and text, found _id"),
+    (
+        "beir",
+        "qrels/dev.tsv",
+        "query-id\tcorpus-id\tscore\nv1\t2",
+        ":2: a line must have 3 columns",
+    ),
+    ("beir", "qrels/dev.tsv", "v1\t2\tyes", ":1: relevance must be a whole number, found 'yes'"),
+    ("beir", "qrels/dev.tsv", "v1\t2\t1\nv1\t2\t0", ":2: a document may be judged once"),
+    ("beir", "qrels/dev.tsv", "v1\t2\t1\nv1\t7\t0", ":2: a document must be in the documents"),
+    ("beir", "qrels/dev.tsv", "v7\t2\t1", ":1: a query must be in queries.jsonl, found 'v7'"),
+    ("beir_parquet", "queries.parquet", "no parquet", " must be one whole parquet file: "),
+    ("hugging_face", "corpus/data-00000-of-00002.arrow", "x", " must be one whole Arrow stream: "),
+    ("tsv", "docs.tsv", "1\t\tcats\n2\tdogs", ":2: a line must have 3 columns as the first has"),
+    ("tsv", "docs.tsv", "1\t\tcats\n2\t\t ", ":2: a document must not be empty"),
+    ("tsv", "docs.tsv", "1\t\tcats\n1\t\tdogs", ":2: a doc_id may occur once, found '1' in"),
+    (
+        "pyserini",
+        "docs/docs01.jsonl",
+        '{"id": "1", "contents": "x"}',
+        ":1: a doc_id may occur once",
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "file", "content", "message"), BAD)
+def test_a_bad_record_is_named_by_file_and_line(form, file, content, message, home):
+    FORMS[form](home)
+    (home / file).write_text(content)
+    with pytest.raises(BadInput) as caught:
+        load_folder(home)
+    said = str(caught.value)
+    assert said.startswith(f"{home / file}{message}") and said.isprintable(), said
+
+
+def test_a_bad_row_of_a_table_is_named_by_its_number(home):
+    beir_parquet(home)
+    rows = [row | {"text": None if row["_id"] == "v2" else row["text"]} for row in queries()]
+    write_parquet(home / "queries.parquet", rows)
+    with pytest.raises(BadInput, match=r"queries\.parquet:row 3: text must be a text, found null"):
+        load_folder(home)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda home: (home / "queries.jsonl").unlink(), r"lacks queries\.jsonl beside corpus"),
+        (lambda home: (home / "corpus").mkdir(), r"may have one corpus, found corpus.jsonl and c"),
+        (
+            lambda home: write_json(home / "corpus.tsv", []),
+            r"may have one corpus, found corpus.jsonl and corpus.tsv",
+        ),
+        (
+            lambda home: [path.unlink() for path in (home / "qrels").iterdir()],
+            r"lacks a qrels/\{train,dev,test\}\.tsv",
+        ),
+    ],
+)
+def test_a_beir_folder_that_is_not_whole_is_refused(broken, message, home):
+    beir(home)
+    broken(home)
+    with pytest.raises(BadInput, match=message):
+        load_folder(home)
+
+
+def test_a_folder_of_other_files_is_no_table(home):
+    pyserini(home)
+    write(home / "docs" / "README.md", "hello")
+    load_folder(home)  # what is no table is left alone
+    write(home / "docs" / "more.tsv", "4\tx")
+    with pytest.raises(BadInput, match=r"docs must hold files of one kind .*docs00"):
+        load_folder(home)
+
+
+def test_one_batch_of_a_table_is_in_memory(home, monkeypatch):
+    monkeypatch.setattr(arrow, "ROWS_AT_ONCE", 10)
+    home.mkdir()
+    rows = [{"doc_id": f"d{n}", "text": "x" * 10_000, "unread": "y" * 10_000} for n in range(500)]
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table, home / "docs.parquet", row_group_size=50, compression="none")
+    save_to_disk(home / "saved", rows)
+    del rows, table
+    for path in (home / "docs.parquet", home / "saved"):
+        before, most = pa.total_allocated_bytes(), 0
+        for number, (_, doc_id, text) in enumerate(documents(path, {})):
+            assert doc_id == f"d{number}" and len(text) == 10_000
+            most = max(most, pa.total_allocated_bytes() - before)
+        assert number == 499 and most < 2_500_000 < 500 * 10_000
+
+
+def test_judgments_of_four_columns_are_trec_evals_whatever_their_name(tmp_path):
+    write(tmp_path / "qrels.tsv", "v1\t0\t2\t2", "v1\t0\t3\t0")
+    assert qrels_of(tmp_path / "qrels.tsv", {}) == {"v1": {"2": 2, "3": 0}}
+    write(tmp_path / "three.tsv", "v1\t2\t2", "v1\t3\t0")
+    assert qrels_of(tmp_path / "three.tsv", {}) == {"v1": {"2": 2, "3": 0}}
+
+
+@pytest.mark.parametrize("text", ["id", "id=", "=doc_id", "id=docid", "id=doc_id,id=text"])
+def test_fields_that_say_nothing_are_refused(text):
+    with pytest.raises(BadInput, match="--fields"):
+        parse_fields(text)
+
+
+def test_fields_need_a_folder():
+    with pytest.raises(BadInput, match="--fields names columns of a folder's files"):
+        load_collection("python-docs|fields(id=doc_id)")
+    with pytest.raises(BadInput, match="needs --collection"):
+        parse(["--fields", "id=doc_id"], prog="x", description="")
+
+
+def test_a_data_set_that_the_library_saved(home):
+    datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets is not installed")
+    datasets.Dataset.from_list(corpus()).save_to_disk(str(home / "corpus"), num_shards=2)
+    datasets.Dataset.from_list(queries()).save_to_disk(str(home / "queries"))
+    judged = {name: datasets.Dataset.from_list(judgments(name)) for name in QRELS}
+    datasets.DatasetDict(judged).save_to_disk(str(home / "qrels"))
+    assert_the_pets(load_folder(home))

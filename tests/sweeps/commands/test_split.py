@@ -1,0 +1,146 @@
+"""Judged queries divided by a hash: always alike, and written as a collection that loads."""
+
+import json
+import os
+
+import pytest
+
+from rank_core.data.divide import divided, fold_parts, query_share
+from rank_core.data.load import load_collection
+from rank_core.errors import BadInput
+from sweeps.__main__ import main
+from sweeps.commands import split as command
+
+QUERIES = {f"q{n}": f"what is number {n}" for n in range(60)}
+SHARES = {"train": 80.0, "dev": 10.0, "test": 10.0}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The words of a command over Pyserini's documents and BEIR's queries and judgments."""
+    rows = [{"id": f"d{n}", "contents": f"number {n} is a number"} for n in range(60)]
+    (tmp_path / "docs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    rows = [{"_id": key, "text": text} for key, text in QUERIES.items()]
+    (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    judged = "".join(f"q{n}\td{n}\t1\nq{n}\td0\t0\n" for n in range(1, 60))
+    (tmp_path / "all.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    run = "".join(f"q{n} Q0 d{m} {m} {-m} x\n" for n in range(60) for m in (1, 2))
+    (tmp_path / "all.run").write_text(run)
+    return ["--qrels", "all.tsv", "--queries", "queries.jsonl", "--docs", "docs.jsonl"]
+
+
+def members(folder):
+    splits = load_collection(str(folder)).splits
+    return {name: list(splits[name].queries) for name in ("train", "dev", "test")}
+
+
+def test_a_query_goes_where_its_hash_says_whatever_others_there_are():
+    assert query_share("what is number 7") == query_share("What  is number 7\n")
+    assert 0 <= query_share("x") < 1 and query_share("x") != query_share("x", "other")
+    whole = divided(QUERIES, SHARES)
+    assert sorted(one for ids in whole.values() for one in ids) == sorted(QUERIES)
+    assert len(whole["train"]) > len(whole["dev"]) + len(whole["test"])
+    some = {key: QUERIES[key] for key in reversed(list(QUERIES)[::2])}
+    for name, ids in divided(some, SHARES).items():
+        assert set(ids) <= set(whole[name])
+    # Written down: a change of the hash would move the queries of everyone.
+    assert round(query_share("what is number 7"), 6) == 0.318863
+
+
+def test_each_query_is_tested_in_one_fold():
+    folds = fold_parts(QUERIES, 5)
+    assert sorted(one for parts in folds for one in parts["test"]) == sorted(QUERIES)
+    for parts in folds:
+        assert sorted(one for ids in parts.values() for one in ids) == sorted(QUERIES)
+    assert folds[0]["dev"] == folds[1]["test"]
+
+
+def test_a_split_is_a_collection_that_loads_and_the_same_again(files, tmp_path, capsys):
+    assert main(["split", *files, "--run", "all.run", "--to", "out/pets"]) == 0
+    found = members("out/pets")
+    judged = {key: text for key, text in QUERIES.items() if key != "q0"}
+    assert found == divided(judged, SHARES)
+    said = capsys.readouterr().out
+    assert f"train {len(found['train'])}, dev {len(found['dev'])}" in said
+    collection = load_collection("out/pets")
+    assert collection.documents["d7"] == "number 7 is a number"
+    first = found["test"][0]
+    assert collection.splits["test"].candidates[first] == {"d1": -1.0, "d2": -2.0}
+    assert main(["split", *files, "--run", "all.run", "--to", "again"]) == 0
+    for path in sorted((tmp_path / "out" / "pets").glob("*/*")):
+        assert path.read_bytes() == (tmp_path / "again" / path.parent.name / path.name).read_bytes()
+    assert main(["split", *files, "--to", "other", "--salt", "2"]) == 0
+    assert members("other") != found
+
+
+def test_folds_are_collections_over_the_same_documents(files, tmp_path):
+    assert main(["split", *files, "--folds", "3", "--to", "folds"]) == 0
+    parts = [members(f"folds/fold{n}") for n in (1, 2, 3)]
+    assert sorted(one for fold in parts for one in fold["test"]) == sorted({*QUERIES} - {"q0"})
+    assert parts[0]["dev"] == parts[1]["test"]
+    stores = {load_collection(f"folds/fold{n}").documents.folder for n in (1, 2, 3)}
+    assert len(stores) == 1
+
+
+def test_given_test_judgments_stay_together(files, tmp_path):
+    (tmp_path / "test.trec").write_text("q0 0 d0 1\n")
+    words = ["--test", "test.trec", "--shares", "70,30", "--to", "out"]
+    assert main(["split", *files, *words]) == 0
+    found = members("out")
+    assert found["test"] == ["q0"]
+    assert len(found["train"]) + len(found["dev"]) == 59
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--shares", "90,10"], "--shares must be 3 numbers above 0, of train, dev, test"),
+        (["--shares", "1,1,0"], "--shares must be 3 numbers above 0"),
+        (["--shares", "99999,1,1"], "each part must have a query, but of 59 judged queries dev"),
+        (["--folds", "2"], "--folds >= 3 must hold"),
+        (["--folds", "3", "--shares", "1,1,1"], "--folds divides all queries alike"),
+        (["--test", "all.tsv"], "--test judges query 'q1', which --qrels judges as well"),
+        (["--fields", "id=docid"], "--fields must be written"),
+        (["--docs", "nowhere.jsonl"], "a flag is given once"),
+    ],
+)
+def test_bad_words_are_refused_and_leave_nothing(words, message, files, tmp_path, capsys):
+    before = sorted(os.listdir(tmp_path))
+    assert main(["split", *files, *words, "--to", "out"]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_missing_file_or_query_is_named(files, tmp_path, capsys):
+    assert main(["split", *files[:4], "--docs", "nowhere.jsonl", "--to", "out"]) == 2
+    assert "nowhere.jsonl does not exist" in capsys.readouterr().err
+    assert main(["split", "--qrels", "nowhere", *files[2:], "--to", "out"]) == 2
+    assert "nowhere does not exist" in capsys.readouterr().err
+    (tmp_path / "all.tsv").write_text("q1\td1\t1\nx7\td1\t1\n")
+    assert main(["split", *files, "--to", "out"]) == 2
+    assert "1 of 2 are not, such as 'x7'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_division_that_breaks_leaves_nothing(files, tmp_path, monkeypatch):
+    before = sorted(os.listdir(tmp_path))
+
+    def broken(*_):
+        raise BadInput("the disk is full")
+
+    monkeypatch.setattr(command, "_place_documents", broken)
+    assert main(["split", *files, "--to", "out"]) == 2
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_what_is_there_is_not_replaced(files, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    assert main(["split", *files, "--to", "out"]) == 2
+    assert "exists; remove it or name another" in capsys.readouterr().err
+    assert list((tmp_path / "out").iterdir()) == []
