@@ -5,9 +5,9 @@ feed-forward block run for one token. For a 6-layer encoder that is about a seve
 arithmetic, in scoring and in training. In scoring with 16-bit products all layers compute [CLS] in
 fp32: the rounding of the other tokens reaches it through averages over all of them only.
 
-`python -m tests.benchmarks.fast_paths` measures it: on one AVX512-bf16 core, 25 rows of 161 tokens
-and 6 layers x 384 are scored 1.18 x as fast in fp32 and 1.14 x in bf16, and learnt from 1.12 x and
-1.17 x.
+`python -m tests.benchmarks.fast_paths` measures it: on two AVX512-bf16 cores, 25 rows of 161
+tokens and 6 layers x 384 are scored 1.21 x as fast in fp32 and 1.12 x in bf16, and learnt from
+1.07 x and 1.22 x.
 
 The numbers are those of transformers up to rounding; off with `RANKSWEEP_FAST_PATHS=off`.
 """

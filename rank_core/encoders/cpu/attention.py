@@ -2,9 +2,9 @@
 the caches.
 
 Which is the faster one depends on the number format and on the processor: on one AVX512-bf16 core,
-2 rows of 161 tokens and 12 heads of 64 take the fused kernel 3.6 ms in bf16 and 18.8 ms with its
-backward pass, plain products 1.9 ms and 6.4 ms; in fp32 it takes 2.8 ms and 10.1 ms, products
-3.7 ms and 12.7 ms (`python -m rank_core.encoders.cpu.forms`; more shapes: `python -m
+2 rows of 161 tokens and 12 heads of 64 take the fused kernel 3.5 ms in bf16 and 18.4 ms with its
+backward pass, plain products 1.9 ms and 5.8 ms; in fp32 it takes 2.6 ms and 9.8 ms, products
+3.3 ms and 11.8 ms (`python -m rank_core.encoders.cpu.forms`; more shapes: `python -m
 tests.benchmarks.attention`). `forms.py` measures and chooses.
 """
 

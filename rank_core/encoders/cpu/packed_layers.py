@@ -2,12 +2,11 @@
 operators of torch (`torch.ops.mkldnn`).
 
 Queries, keys and values are one product; the activation and the residual are inside the products.
-Rows go through a layer some at a time, so that their intermediate values stay in the caches: asking
-the system for fresh memory cost a tenth of the time. With 16-bit products the hidden state is 16
+Rows go through a layer some at a time, so that their intermediate values stay in the caches. With 16-bit products the hidden state is 16
 bits wide throughout, but for [CLS].
 
 `python -m tests.benchmarks.fast_paths` measures what they gain over the same layers unpacked: on
-one AVX512-bf16 core, 25 rows of 161 tokens and 6 layers x 384, 1.25 x in fp32 and 1.14 x in bf16.
+two AVX512-bf16 cores, 25 rows of 161 tokens and 6 layers x 384, 1.09 x in fp32 and 1.17 x in bf16.
 
 The numbers are those of transformers up to rounding; off with `RANKSWEEP_FAST_PATHS=off`.
 """
