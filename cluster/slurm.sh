@@ -6,10 +6,18 @@
 #       --backbone bert-base-uncased
 #   sbatch --nodes=4 --gpus-per-node=4 cluster/slurm.sh sweeps/window_stride.py --num-workers 4 \
 #       --storage "$SCRATCH/rank"                      each trial on 4 GPUs, 4 trials side by side
+#   sbatch --nodes=1 --gpus-per-node=4 --cpus-per-task=32 --mem=128G cluster/slurm.sh \
+#       sweeps/window_stride.py --storage "$SCRATCH/rank"          four trials side by side on a node
+#   sbatch --nodes=1 --gpus-per-node=0 cluster/slurm.sh -m sweeps prepare \
+#       --collection msmarco-doc --backbone bert-base-uncased      what trials map, made ahead
 #   .venv/bin/python -m sweeps status "$SCRATCH"/rank/window_stride/COLLECTION   how far it is
 #
 # Give it again after an interruption: a sweep goes on from the trials that are done. Two minutes
 # before its time is up the job interrupts the sweep and puts itself into the queue again.
+#
+# A home folder is small: set these before sbatch, which hands them on (sizes: docs/cluster.md). A
+# folder that all nodes share is made once; one on a node's own disk is made by every node.
+#   export RANKSWEEP_CACHE=$SCRATCH/ranksweep IR_DATASETS_HOME=$SCRATCH/ir_datasets HF_HOME=$SCRATCH/hf
 #
 # All nodes run one virtual environment, .venv beside this script's folder, made here if it is not
 # there. Where compute nodes have no network, make it on the login node first:

@@ -9,7 +9,7 @@ are those counted in a sweep on moto's server (`tests/sweeps/store/test_s3_reque
 by kind); memory is that of
 `tests.benchmarks.trial_start`, beside a bert-base in fp32 with its gradients and two moments.
 Run:
-python -m tests.benchmarks.sweep_needs [--documents 1500] [--queries 300] [--json FILE]
+python -m tests.benchmarks.sweep_needs [--documents 3000] [--queries 300] [--json FILE]
 """
 
 import argparse
@@ -129,7 +129,8 @@ def needs(sweep: Sweep, law: Laws) -> dict[str, str]:
         "queries (train, dev)": f"{sweep.train:,}, {sweep.dev:,}",
         "trials": str(trials),
         "cache of a node": f"{cache / 1e9:,.1f} GB",
-        "storage": f"{storage / 1e9:.2f} GB, with weights of each cell {kept / 1e9:.0f} GB more",
+        "storage": f"{storage / 1e9:.1f} GB",
+        "weights of each cell's best": f"{kept / 1e9:.0f} GB",
         "S3 requests": f"{trials * REQUESTS:,}",
         "memory of a process": f"{(PARAMETERS * 16 / 2**20 + START_MIB) / 1024:.1f} GiB",
         "a trial": f"{seconds / 60:,.0f} min",
@@ -140,7 +141,7 @@ def needs(sweep: Sweep, law: Laws) -> dict[str, str]:
 def main(argv: Sequence[str]) -> None:
     """Measures, computes and prints."""
     flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--documents", type=int, default=1500)
+    flags.add_argument("--documents", type=int, default=3000)
     flags.add_argument("--queries", type=int, default=300)
     flags.add_argument("--json", type=Path, help="write the figures here")
     given = flags.parse_args(argv)
