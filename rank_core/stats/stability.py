@@ -44,7 +44,7 @@ def rank_stability(
     tau_D = tau_D[~np.isnan(tau_D)]  # of a draw in which all are equal
     low, high = np.quantile(tau_D, [0.025, 0.975]) if len(tau_D) else (np.nan, np.nan)
     replicated_KB = np.stack([replicated_means(matrix, cell, weights) for cell in order])
-    wins = np.bincount(replicated_KB.argmax(axis=0), minlength=len(order))
+    first_KB = replicated_KB == replicated_KB.max(axis=0)  # equal ones share it
     return RankStability(
         order=tuple(order),
         tau=float(tau_D.mean()) if len(tau_D) else float("nan"),
@@ -54,7 +54,7 @@ def rank_stability(
             (better, worse): reversal(means[better], means[worse])
             for better, worse in pairwise(order)
         },
-        best=dict(zip(order, (wins / wins.sum()).tolist(), strict=True)),
+        best=dict(zip(order, (first_KB / first_KB.sum(axis=0)).mean(axis=1).tolist(), strict=True)),
     )
 
 

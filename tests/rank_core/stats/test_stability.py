@@ -1,7 +1,10 @@
 """Rank stability by hand, and its limits: systems far apart, and equal ones."""
 
+from itertools import combinations, product
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.bootstrap import crossed_weights
@@ -38,6 +41,45 @@ def test_one_swap_of_three_systems_by_hand():
     assert (found.tau_low, found.tau_high) == (pytest.approx(1 / 3), pytest.approx(1))
     # b is the best where both of its two draws take the second run.
     assert found.best["b"] == pytest.approx(0.25, abs=0.03) and found.best["c"] == 0
+
+
+def test_every_draw_of_runs_by_enumeration_and_scipy():
+    own = {"a": [0.40, 0.34], "b": [0.36, 0.41], "c": [0.35, 0.30], "d": [0.2, 0.37]}
+    found = stability(matrix_of(own))
+    order = sorted(own, key=lambda cell: -np.mean(own[cell]))
+    rankings = list(product(*(own[cell] for cell in order)))  # 16, as likely as each other
+    taus = [stats.kendalltau([4, 3, 2, 1], one).statistic for one in rankings]
+    by_hand = [
+        sum(np.sign(one[i] - one[j]) for i, j in combinations(range(4), 2)) / 6 for one in rankings
+    ]
+    assert taus == pytest.approx(by_hand)  # concordant less discordant pairs
+    assert found.order == tuple(order)
+    assert found.tau == pytest.approx(np.mean(taus), abs=0.02)
+    assert (found.tau_low, found.tau_high) == pytest.approx((min(taus), max(taus)))
+
+
+def test_reversals_are_the_u_statistic_of_scipy():
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        better, worse = (rng.integers(0, 6, number) / 10 for number in rng.integers(1, 8, 2))
+        u = stats.mannwhitneyu(worse, better).statistic
+        assert reversal(better, worse) == pytest.approx(u / (len(better) * len(worse)))
+
+
+def test_the_best_of_redrawn_seeds_by_enumeration():
+    # Every query alike, so that redrawn seeds alone decide: 2 runs each, 4 x 4 x 4 ordered draws.
+    own = {"a": [0.40, 0.30], "b": [0.36, 0.33], "c": [0.2, 0.39]}
+    found = stability(matrix_of(own))
+    draws = {cell: [np.mean(pair) for pair in product(runs, runs)] for cell, runs in own.items()}
+    every = list(product(*(draws[cell] for cell in own)))
+    for at, cell in enumerate(own):
+        share = np.mean([np.argmax(one) == at for one in every])
+        assert found.best[cell] == pytest.approx(share, abs=0.03)
+
+
+def test_equal_systems_share_the_first_place():
+    found = stability(matrix_of({"a": [0.3, 0.3], "b": [0.3, 0.3], "c": [0.1, 0.1]}))
+    assert found.best == {"a": 0.5, "b": 0.5, "c": 0.0}
 
 
 def test_systems_far_apart_never_change_places():
