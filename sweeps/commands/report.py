@@ -19,13 +19,25 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("python -m sweeps report", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
+    parser.add_argument(
+        "--published",
+        action="store_true",
+        help="values of the papers beside ours, where a table of theirs has the same collection, "
+        "measure and system; never tested",
+    )
     command = shlex.join(["python", "-m", "sweeps", "report", *argv])
     given = parser.parse_args(argv)
     with opened(given.sweep) as store:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
         patient_read(store, partial(store.pull_histories, MOST_RUNS))
-        report = write_report(store.folder, command, uri="" if given.out else store.uri, out=out)
+        report = write_report(
+            store.folder,
+            command,
+            uri="" if given.out else store.uri,
+            out=out,
+            with_published=given.published,
+        )
         changed = (*(() if given.out else ("report",)), ACCESS_FILE)
         answered(store, lambda: store.push(*changed))
     print(report.text, end="")

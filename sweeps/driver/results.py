@@ -52,7 +52,7 @@ def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None
     _note_versions(store.folder, results)
     say(_padding_text(results))
     store.pull_file(ACCESS_FILE)
-    report = write_report(store.folder, uri=store.uri)
+    report = write_report(store.folder, uri=store.uri, collection=plan.inputs.collection)
     store.push("sweep.json", "qrels", "report", ACCESS_FILE)
     push_dataset(store)
     return report

@@ -40,6 +40,8 @@ class Analysis:
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
     gains: Mapping[tuple[str, str, str], GainInterval]  # by (measure, system, baseline)
+    published: Mapping[str, Mapping[str, list[str]]] | None = None
+    """{cell: {measure: values of papers}} where they were asked for; never tested."""
 
     @property
     def baseline(self) -> CellSummary:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rank_core.files import atomic_write
+from rank_core.records import Collection
 from rank_core.stats.compare import Comparison
 from sweeps.report.access import Access, record_access
 from sweeps.report.analysis import Analysis, analyse
@@ -13,6 +14,8 @@ from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.figures import figures
 from sweeps.report.load import load_sweep
 from sweeps.report.page import page, sections
+from sweeps.report.published import published, published_lines
+from sweeps.report.query_page import QUERY_PAGE, Moved, moved_queries, query_page, remember_texts
 from sweeps.report.reliability import assess
 from sweeps.report.results import results_json, table_files
 from sweeps.report.sections.section import Findings
@@ -31,35 +34,50 @@ class Report:
 
 
 def write_report(
-    sweep_dir: Path, command: str | None = None, uri: str = "", out: Path | None = None
+    sweep_dir: Path,
+    command: str | None = None,
+    uri: str = "",
+    out: Path | None = None,
+    collection: Collection | None = None,
+    with_published: bool = False,
 ) -> Report:
     """Compare what the sweep in `sweep_dir` left and write its `report/`, or `out`; the same input
     gives the same bytes. A reader of an older report never sees half a file. `command` is who opens
     the test values for the log of such accesses; by default the command of the sweep itself. `uri`
-    is what the sweep is called elsewhere, where `sweep_dir` is a copy."""
+    is what the sweep is called elsewhere, where `sweep_dir` is a copy. With the `collection` at
+    hand the texts that are shown of it are kept, for later reports as well."""
     analysis = analyse(load_sweep(sweep_dir))
+    if with_published:
+        analysis = replace(analysis, published=published(analysis.sweep))
     folder = out or sweep_dir / "report"
     accesses = record_access(analysis.sweep, command or analysis.sweep.command)
-    files = _files(analysis, accesses)
+    queries = moved_queries(analysis)
+    if collection is not None and queries:
+        remember_texts(sweep_dir, queries, collection)
+    files = _files(analysis, accesses, queries)
     _write(folder, files)
+    if not queries:
+        (folder / QUERY_PAGE).unlink(missing_ok=True)  # of a report of other runs
     if not out:
         _remove_older_plots(folder / PLOTS, files)
     return Report(
         folder=folder,
         comparisons=analysis.comparisons,
-        text=terminal_text(analysis, folder / "index.html", uri),
+        text=terminal_text(analysis, folder / "index.html", uri)
+        + "".join(f"{line}\n" for line in published_lines(analysis)),
     )
 
 
-def _files(analysis: Analysis, accesses: list[Access]) -> dict[str, bytes]:
+def _files(analysis: Analysis, accesses: list[Access], queries: list[Moved]) -> dict[str, bytes]:
     """{file name below the folder: contents}."""
     reliability = assess(analysis)
     drawn = figures(analysis, reliability)
-    parts = sections(Findings(analysis, reliability, drawn, accesses))
+    parts = sections(Findings(analysis, reliability, drawn, accesses, queries))
     texts = {
         **table_files(analysis, label=f"tab:{analysis.sweep.name}"),
         "results.json": results_json(analysis, parts),
         "index.html": page(analysis, parts),
+        **({QUERY_PAGE: query_page(analysis, queries)} if queries else {}),
     }
     return {name: text.encode() for name, text in texts.items()} | _plots(drawn)
 

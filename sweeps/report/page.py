@@ -5,7 +5,15 @@ from collections.abc import Callable, Sequence
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions, correction_note
 from sweeps.report.html import render
-from sweeps.report.sections import attempts, figures, reliability, reproduce, results, trials
+from sweeps.report.sections import (
+    agreement,
+    attempts,
+    figures,
+    reliability,
+    reproduce,
+    results,
+    trials,
+)
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.summary import query_sets
 
@@ -14,6 +22,7 @@ SECTIONS: tuple[Callable[[Findings], Section | None], ...] = (
     reliability.section,
     figures.section,
     figures.more,
+    agreement.section,
     attempts.section,
     trials.section,
     reproduce.section,

@@ -11,6 +11,7 @@ import numpy as np
 from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
+from sweeps.report.published import beside
 from sweeps.report.results_table import results_csv, results_table
 from sweeps.report.sections.section import Section
 from sweeps.report.summary import CellSummary
@@ -38,12 +39,13 @@ def table_files(analysis: Analysis, *, label: str, notes: Sequence[str] = ()) ->
 
 def paper_table(analysis: Analysis, notes: Sequence[str] = ()) -> Table:
     """The table of all measures under its caption, to which `notes` are added."""
-    return results_table(
+    shown = results_table(
         analysis.rows,
         alpha=analysis.sweep.alpha,
         slots=analysis.slots,
         caption=" ".join([analysis.caption, *notes]),
     )
+    return beside(shown, analysis)
 
 
 def comparisons_csv(analysis: Analysis) -> str:

@@ -13,6 +13,7 @@ from sweeps.report.notation import (
     signed,
     wins_text,
 )
+from sweeps.report.published import beside
 from sweeps.report.results_table import ResultRow, Scores
 from sweeps.report.search import fate_word, left_after, standings
 from sweeps.report.sections.section import Findings, Section
@@ -29,7 +30,7 @@ def section(found: Findings) -> Section:
     """The table of the sweep, and the tables that belong to it."""
     analysis = found.analysis
     sweep, sets = analysis.sweep, _query_sets(analysis)
-    tables = [_results(analysis), standings(sweep), _own_baselines(analysis)]
+    tables = [beside(_results(analysis), analysis), standings(sweep), _own_baselines(analysis)]
     return Section(
         "Results",
         tables=[one for one in tables if one],

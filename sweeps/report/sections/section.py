@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.report.access import Access
 from sweeps.report.analysis import Analysis
+from sweeps.report.query_page import Moved
 from sweeps.report.reliability import Reliability
 from sweeps.report.table import Table
 
@@ -21,6 +22,7 @@ class Findings:
     reliability: Reliability
     figures: list["Shown"]
     accesses: list[Access]  # to the test values
+    queries: Sequence[Moved] = ()  # what `queries.html` shows
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Section:
 
     title: str
     sentences: Sequence[tuple[str, str]] = ()  # (subject, words); a repeated subject shows once
+    link: tuple[str, str] | None = None  # (file beside the page, words)
     tables: Sequence[Table] = ()  # each under its title, if it has one
     folded: Mapping[str, Sequence[Table]] = field(default_factory=dict)  # {words to open: tables}
     figures: Sequence["Shown"] = ()  # an appendix is folded

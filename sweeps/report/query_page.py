@@ -1,0 +1,165 @@
+"""`queries.html`: the queries that gained and lost most between baseline and best system, with the
+documents that moved."""
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rank_core.data.trec import read_qrels
+from rank_core.files import write_json
+from rank_core.records import Collection
+from rank_core.stats.compare import TIE
+from sweeps.report.analysis import Analysis
+from sweeps.report.html import render
+from sweeps.report.notation import MISSING, number, signed
+from sweeps.report.runs import Lists, read_lists, run_files
+from sweeps.report.table import table
+
+QUERY_PAGE = "queries.html"
+TEXTS = Path("qrels") / "shown_texts.json"
+"""Texts of the queries and documents of this page: a report made later, or elsewhere, has no
+collection at hand."""
+EACH = 5  # queries that gained, and as many that lost
+_FIRST = 3  # documents of a list that are shown
+_MOST_DOCUMENTS = 10
+_WIDTH = 160  # characters of a text
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A query, its means over seeds, and {document: (its relevance, None without a judgment; its
+    rank in each run of the best system; in each run of the baseline)}; rank None: not ranked."""
+
+    query_id: str
+    system: float
+    baseline: float
+    documents: Mapping[str, tuple[int | None, Sequence[int | None], Sequence[int | None]]]
+
+
+def moved_queries(analysis: Analysis) -> list[Moved]:
+    """The queries that gained most, then those that lost most; none without a comparison on the
+    primary measure or without its runs on this machine."""
+    sweep, compared = analysis.sweep, analysis.primary
+    matrix = analysis.matrices.get(sweep.primary)
+    if matrix is None or not compared:
+        return []
+    best = max(compared, key=lambda one: one.delta)
+    files = run_files(sweep, matrix)
+    if not {best.system, best.baseline} <= files.keys():
+        return []
+    value_of, base_of = (
+        dict(zip(matrix.query_ids, matrix.scores[cell].mean(axis=0).tolist(), strict=True))
+        for cell in (best.system, best.baseline)
+    )
+    delta = {query_id: value - base_of[query_id] for query_id, value in value_of.items()}
+    order = sorted(delta, key=lambda query_id: (delta[query_id], query_id))
+    lost = [one for one in order[:EACH] if delta[one] < -TIE]
+    gained = [one for one in order[: -EACH - 1 : -1] if delta[one] > TIE]
+    chosen = gained + lost
+    system, base = (
+        [read_lists(path, chosen) for path in files[cell]] for cell in (best.system, best.baseline)
+    )
+    qrels_file = sweep.folder / "qrels" / f"{sweep.split}.qrels"
+    qrels = read_qrels(qrels_file) if qrels_file.is_file() else {}
+    return [
+        Moved(one, value_of[one], base_of[one], _documents(one, system, base, qrels.get(one, {})))
+        for one in chosen
+    ]
+
+
+def moved_text(analysis: Analysis, queries: Sequence[Moved]) -> str:
+    """The words of the link; "" without such queries."""
+    if not queries:
+        return ""
+    best = max(analysis.primary, key=lambda one: one.delta)
+    names = map(analysis.sweep.label, (best.system, best.baseline))
+    return f"Queries that gained and lost most, {' against '.join(names)}"
+
+
+def _documents(
+    query_id: str, system: Sequence[Lists], base: Sequence[Lists], judged: Mapping[str, int]
+) -> dict[str, tuple[int | None, Sequence[int | None], Sequence[int | None]]]:
+    """The documents that any run has among its first, at most so many, best mean first."""
+    lists = [run.get(query_id, []) for run in (*system, *base)]
+    rank_of = [{doc_id: at for at, doc_id in enumerate(one, start=1)} for one in lists]
+    first = {doc_id for one in lists for doc_id in one[:_FIRST]}
+    weight = {doc_id: sum(1 / own[doc_id] for own in rank_of if doc_id in own) for doc_id in first}
+    kept = sorted(first, key=lambda doc_id: (-weight[doc_id], doc_id))[:_MOST_DOCUMENTS]
+    return {
+        doc_id: (
+            judged.get(doc_id),
+            [own.get(doc_id) for own in rank_of[: len(system)]],
+            [own.get(doc_id) for own in rank_of[len(system) :]],
+        )
+        for doc_id in kept
+    }
+
+
+def remember_texts(folder: Path, queries: Sequence[Moved], collection: Collection) -> None:
+    """Writes `TEXTS`, which a report of the sweep reads from then on."""
+    texts = {name: text for one in collection.splits.values() for name, text in one.queries.items()}
+    wanted = dict.fromkeys(doc_id for one in queries for doc_id in one.documents)
+    documents = {doc_id: collection.documents.get(doc_id, "") for doc_id in wanted}
+    (folder / TEXTS).parent.mkdir(exist_ok=True)
+    write_json(
+        folder / TEXTS,
+        {
+            "queries": {one.query_id: _short(texts.get(one.query_id, "")) for one in queries},
+            "documents": {doc_id: _short(text) for doc_id, text in documents.items()},
+        },
+    )
+
+
+def _short(text: str) -> str:
+    """The beginning of a text, without what cannot be printed."""
+    seen = "".join(mark if mark.isprintable() else " " for mark in text[: 4 * _WIDTH])
+    return textwrap.shorten(seen, _WIDTH, placeholder=" …") or seen.strip()[:_WIDTH]
+
+
+def read_texts(folder: Path) -> dict[str, dict[str, str]]:
+    """What `remember_texts` wrote; nothing where it never did, or where the file is no such one."""
+    try:
+        found = json.loads((folder / TEXTS).read_bytes())
+        return {
+            kind: {str(name): str(text) for name, text in found[kind].items()}
+            for kind in ("queries", "documents")
+        }
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return {"queries": {}, "documents": {}}  # the page has ids alone
+
+
+def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
+    """The page of these queries, as HTML text."""
+    best = max(analysis.primary, key=lambda one: one.delta)
+    system, baseline = map(analysis.sweep.label, (best.system, best.baseline))
+    texts = read_texts(analysis.sweep.folder)
+    shown = []
+    for one in queries:
+        values = f"{system} {number(one.system)}, {baseline} {number(one.baseline)}"
+        lines = [
+            (doc_id, MISSING if relevance is None else str(relevance), _ranks(own), _ranks(others),
+             texts["documents"].get(doc_id, ""))
+            for doc_id, (relevance, own, others) in one.documents.items()
+        ]  # fmt: skip
+        shown.append(
+            {
+                "title": texts["queries"].get(one.query_id) or one.query_id,
+                "facts": f"query {one.query_id} · {analysis.sweep.primary} "
+                f"{signed(one.system - one.baseline)}: {values}",
+                "table": table(
+                    ("document", "relevance", f"rank, {system}", f"rank, {baseline}", "begins"),
+                    lines,
+                    "lrrrl",
+                ),
+            }
+        )
+    return render(
+        "queries.html", title=moved_text(analysis, queries), sweep=analysis.sweep.name, shown=shown
+    )
+
+
+def _ranks(ranks: Sequence[int | None]) -> str:
+    """The rank in each run, in the order of the seeds."""
+    return " ".join(MISSING if rank is None else str(rank) for rank in ranks)

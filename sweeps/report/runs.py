@@ -1,0 +1,55 @@
+"""The ranked lists of a sweep's trials, read from `runs/` a file at a time."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from pyarrow import ArrowInvalid, array, compute, csv, string
+
+from rank_core.errors import BadInput
+from rank_core.stats.matrix import ScoreMatrix
+from sweeps.report.load import Sweep
+from sweeps.store.checksums import REMEDY
+
+_COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
+_WANTED = ("query_id", "doc_id")
+
+Lists = dict[str, list[str]]
+"""{query_id: doc_ids, best first}."""
+
+
+def run_files(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[Path]]:
+    """{cell: the runs of its used seeds}, of cells whose runs are all on this machine."""
+    files = {
+        cell: [
+            sweep.folder / "runs" / f"{cell}-seed{seed}" / f"{sweep.split}.run.gz"
+            for seed in matrix.seeds[cell]
+        ]
+        for cell in matrix.cells
+    }
+    return {cell: own for cell, own in files.items() if all(path.is_file() for path in own)}
+
+
+def read_lists(path: Path, queries: Collection[str]) -> Lists:
+    """The lists of some queries in a run as a trial writes it: in rank order, equal scores by
+    ascending document id. A whole file is never in memory."""
+    lists: Lists = {}
+    wanted = array(list(queries), string())
+    try:
+        with csv.open_csv(
+            path,
+            read_options=csv.ReadOptions(column_names=_COLUMNS, use_threads=False),
+            parse_options=csv.ParseOptions(delimiter=" ", quote_char=False),
+            convert_options=csv.ConvertOptions(
+                include_columns=_WANTED, column_types=dict.fromkeys(_WANTED, string())
+            ),
+        ) as batches:
+            for batch in batches:
+                kept = batch.filter(compute.is_in(batch["query_id"], value_set=wanted))
+                for query_id, doc_id in zip(
+                    kept["query_id"].to_pylist(), kept["doc_id"].to_pylist(), strict=True
+                ):
+                    lists.setdefault(query_id, []).append(doc_id)
+    except (ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"{path} must be a run as its trial wrote it: {reason}; {REMEDY}") from None
+    return lists

@@ -1,0 +1,172 @@
+"""The agreement of runs: what two runs of a system, and runs of two systems, rank alike."""
+
+import dataclasses
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+
+from rank_core.data.trec import read_qrels
+from rank_core.evaluate import parse_measure
+from rank_core.records import Qrels
+from rank_core.stats.agreement import PERSISTENCE, Ranks, rank_biased_overlap, ranks, top_overlap
+from rank_core.stats.matrix import ScoreMatrix
+from sweeps.report.load import Sweep
+from sweeps.report.notation import MISSING
+from sweeps.report.query_page import QUERY_PAGE, moved_text
+from sweeps.report.runs import Lists, read_lists, run_files
+from sweeps.report.sections.section import Findings, Section
+from sweeps.report.table import Table, table
+
+MOST_QUERIES = 1000
+"""Of more queries those are compared whose ids have the smallest hashes."""
+TOP = 10
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A system's runs against each other and against the baseline's, means over pairs of runs and
+    over queries; NaN without such a pair. `judged` is NaN without judgments."""
+
+    cell: str
+    num_runs: int
+    rbo_seeds: float
+    top_seeds: float
+    rbo_baseline: float
+    top_baseline: float
+    judged: float  # share of the first `judged_depth` documents that have a judgment
+
+
+def section(found: Findings) -> Section | None:
+    """None where fewer than two runs are on this machine."""
+    analysis = found.analysis
+    matrix = analysis.matrices.get(analysis.sweep.primary)
+    rows = [] if matrix is None else agreements(analysis.sweep, matrix)
+    if matrix is None or sum(one.num_runs for one in rows) < 2:
+        return None
+    moved = moved_text(analysis, found.queries)
+    return Section(
+        "Agreement of runs",
+        sentences=[("First ten", words)] if (words := _shared(rows)) else [],
+        folded={"Agreement of each system's runs": [_table(analysis.sweep, matrix, rows)]},
+        link=(QUERY_PAGE, moved) if moved else None,
+        results={"agreement": [dataclasses.asdict(one) for one in rows]},
+    )
+
+
+def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
+    """Every cell whose runs are here, in the order of the matrix; at most the runs of two cells are
+    in memory."""
+    files = run_files(sweep, matrix)
+    queries = sampled(matrix.query_ids)
+    places: dict[str, dict[str, int]] = defaultdict(dict)
+    qrels_file = sweep.folder / "qrels" / f"{sweep.split}.qrels"
+    qrels = read_qrels(qrels_file) if files and qrels_file.is_file() else None
+
+    def read(cell: str) -> tuple[list[Ranks], float]:
+        lists = [read_lists(path, queries) for path in files.get(cell, [])]
+        shares = [judged_share(one, qrels, judged_depth(sweep.primary)) for one in lists]
+        return [ranks(one, queries, places) for one in lists], _mean(shares)
+
+    base, base_judged = read(sweep.baseline)
+    found = []
+    for cell in files:
+        if cell == sweep.baseline:
+            own, judged, others = base, base_judged, []
+        else:
+            (own, judged), others = read(cell), base
+        seeds, between = list(combinations(own, 2)), list(product(own, others))
+        found.append(
+            Agreement(
+                cell=cell,
+                num_runs=len(own),
+                rbo_seeds=_mean(np.nanmean(rank_biased_overlap(*pair)) for pair in seeds),
+                top_seeds=_mean(np.nanmean(top_overlap(*pair, TOP)) for pair in seeds),
+                rbo_baseline=_mean(np.nanmean(rank_biased_overlap(*pair)) for pair in between),
+                top_baseline=_mean(np.nanmean(top_overlap(*pair, TOP)) for pair in between),
+                judged=judged,
+            )
+        )
+    return found
+
+
+def sampled(query_ids: Sequence[str]) -> list[str]:
+    """At most `MOST_QUERIES` of the queries, the same ones in every report."""
+    by_hash = sorted(query_ids, key=lambda one: hashlib.sha256(one.encode()).digest())
+    chosen = set(by_hash[:MOST_QUERIES])
+    return [one for one in query_ids if one in chosen]
+
+
+def judged_depth(measure: str) -> int:
+    """How deep the measure looks; `TOP` where it looks at everything."""
+    return parse_measure(measure).params.get("cutoff", TOP)
+
+
+def judged_share(lists: Lists, qrels: Qrels | None, depth: int) -> float:
+    """The share of the first `depth` documents of each query that have a judgment, a mean over
+    queries; NaN without judgments."""
+    if qrels is None or not lists:
+        return math.nan
+    return _mean(
+        np.mean([doc_id in qrels.get(query_id, {}) for doc_id in doc_ids[:depth]])
+        for query_id, doc_ids in lists.items()
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    every = list(values)
+    return float(np.mean(every)) if every else math.nan
+
+
+def _shared(rows: Sequence[Agreement]) -> str:
+    """How many of the first ten documents two runs share, on average over the systems."""
+    own = [one.top_seeds for one in rows if not math.isnan(one.top_seeds)]
+    other = [one.top_baseline for one in rows if not math.isnan(one.top_baseline)]
+    parts = [
+        f"{which} share {TOP * _mean(values):.1f}"
+        for which, values in (
+            ("two runs of one system", own),
+            ("a run of another system and one of the baseline", other),
+        )
+        if values
+    ]
+    text = f"{' and '.join(parts)} of their first ten documents."
+    return text[0].upper() + text[1:] if parts else ""
+
+
+def _table(sweep: Sweep, matrix: ScoreMatrix, rows: Sequence[Agreement]) -> Table:
+    number = len(matrix.query_ids)
+    queries = f"{number} queries"
+    if number > MOST_QUERIES:
+        queries = f"{MOST_QUERIES} of {number} queries (chosen by the hash of their id)"
+    deep = judged_depth(sweep.primary)
+    judged = any(not math.isnan(one.judged) for one in rows)
+    heading = ["system", "RBO of its seeds", "RBO with baseline", "top 10 of its seeds"]
+    heading += ["top 10 with baseline", *([f"judged@{deep}"] if judged else [])]
+    return table(
+        heading,
+        [
+            (
+                sweep.label(one.cell),
+                *(
+                    MISSING if math.isnan(value) else f"{value:.{digits}f}"
+                    for value, digits in (
+                        (one.rbo_seeds, 3),
+                        (one.rbo_baseline, 3),
+                        (TOP * one.top_seeds, 1),
+                        (TOP * one.top_baseline, 1),
+                        *([(one.judged, 3)] if judged else []),
+                    )
+                ),
+            )
+            for one in rows
+        ],
+        caption="RBO is rank-biased overlap, extrapolated "
+        f"(Webber et al. 2010, p = {PERSISTENCE:g}); top 10 the documents in common. Means over "
+        f"pairs of runs and {queries}; equal scores by ascending document id."
+        + (f" judged@{deep}: share of the first {deep} with a judgment." if judged else ""),
+    )

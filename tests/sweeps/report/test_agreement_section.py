@@ -1,0 +1,171 @@
+"""Agreement of runs and the page of queries, from the runs that trials left."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rank_core.data.trec import write_qrels, write_run
+from rank_core.errors import BadInput
+from rank_core.evaluate import mean_values, per_query
+from rank_core.records import Collection, Split
+from sweeps.report import build
+from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.build import write_report
+from sweeps.report.load import load_sweep
+from sweeps.report.query_page import moved_queries
+from sweeps.report.sections import agreement
+from sweeps.report.sections.agreement import Agreement, agreements, judged_share, sampled
+from tests.sweeps.report.test_load import FIVE, as_dataset, write_sweep
+
+Lists = Mapping[tuple[str, int], Mapping[str, str]]
+"""{(cell, seed): {query_id: documents, a letter each}}"""
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(autouse=True)
+def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "figures", lambda analysis, trust: [])
+
+
+def write_runs(folder: Path, list_of: Callable[[int, int, str], str]) -> Path:
+    """The sweep with a run of each trial; `list_of` a cell's position, its seed and a query."""
+    sweep = load_sweep(folder)
+    for place, cell in enumerate(sweep.cells):
+        for seed in sweep.seeds:
+            trial = folder / "runs" / f"{cell.cell}-seed{seed}"
+            run = {
+                query_id: {f"d{doc}": -1.0 * rank for rank, doc in enumerate(docs)}
+                for query_id in sorted(set(sweep.scores["query_id"]))
+                if (docs := list_of(place, seed, query_id))
+            }
+            write_run(trial / "test.run.gz", run, "made")
+    return folder
+
+
+def made(tmp_path: Path, list_of: Callable[[int, int, str], str], **changes: Any) -> Analysis:
+    """Two systems with two seeds over four queries, with these lists."""
+    changes = {"kinds": FIVE[:2], "seeds": (1, 2), "num_queries": 4} | changes
+    folder = write_runs(as_dataset(write_sweep(tmp_path, **changes)), list_of)
+    write_qrels(folder / "qrels" / "test.qrels", {"q0": {"da": 1, "dx": 0}, "q1": {}})
+    return analyse(load_sweep(folder))
+
+
+@pytest.fixture(autouse=True)
+def _qrels_folder(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+
+
+def found(analysis: Analysis) -> list[Agreement]:
+    return agreements(analysis.sweep, analysis.matrices[analysis.sweep.primary])
+
+
+def test_agreement_by_hand(tmp_path: Path) -> None:
+    # The baseline's seeds rank abc and acb; both of the other system's rank xyz in half the queries
+    # and abc in the others.
+    def list_of(place: int, seed: int, query_id: str) -> str:
+        if place == 0:
+            return "abc" if seed == 1 else "acb"
+        return "xyz" if query_id in ("q0", "q1") else "abc"
+
+    base, other = found(made(tmp_path, list_of))
+    # X = 1, 1, 3: .1 (1 + .5 .9 + .81) + .729; equal lists have 1, disjoint ones 0.
+    swapped = 0.1 * (1 + 0.45 + 0.81) + 0.729
+    assert base.rbo_seeds == pytest.approx(swapped) and base.top_seeds == 1
+    assert (other.rbo_seeds, other.top_seeds) == (pytest.approx(1), 1)
+    assert math.isnan(base.rbo_baseline) and math.isnan(base.top_baseline)
+    assert other.rbo_baseline == pytest.approx((1 + swapped) / 2 / 2)
+    assert other.top_baseline == 0.5
+    # Of q0 da and dx are judged, of the others nothing.
+    assert base.judged == pytest.approx(1 / 3 / 4) and other.judged == pytest.approx(1 / 3 / 4)
+
+
+def test_judged_is_that_of_ir_measures() -> None:
+    lists = {"q1": ["a", "b", "c"], "q2": ["d", "e", "f"]}
+    qrels = {"q1": {"a": 0, "c": 2}, "q2": {"z": 1}}
+    run = {query: {doc: -1.0 * at for at, doc in enumerate(own)} for query, own in lists.items()}
+    for depth in (1, 2, 3):
+        theirs = mean_values(per_query(qrels, run, [f"Judged@{depth}"]))[f"Judged@{depth}"]
+        assert judged_share(lists, qrels, depth) == pytest.approx(theirs)
+
+
+def test_of_many_queries_the_same_sample_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "MOST_QUERIES", 3)
+    every = [f"q{i:04}" for i in range(50)]
+    chosen = sampled(every)
+    assert len(chosen) == 3 and chosen == sorted(chosen) == sorted(sampled(every[::-1]))
+    analysis = made(tmp_path, lambda place, seed, query_id: "ab", num_queries=50)
+    assert [one.rbo_seeds for one in found(analysis)] == pytest.approx([1, 1])
+    page = (write_report(tmp_path).folder / "index.html").read_text()
+    assert "3 of 50 queries (chosen by the hash of their id)" in page
+
+
+def test_the_page_tells_agreement_and_results_have_it(tmp_path: Path) -> None:
+    made(tmp_path, lambda place, seed, query_id: "abc" if place == seed - 1 else "cba")
+    folder = write_report(tmp_path).folder
+    page = (folder / "index.html").read_text()
+    assert "Two runs of one system share 3.0 and a run" not in page
+    assert "Agreement of runs" in page and 'href="queries.html"' in page
+    rows = json.loads((folder / "results.json").read_text())["agreement"]
+    assert [one["num_runs"] for one in rows] == [2, 2] and rows[0]["rbo_baseline"] is None
+
+
+def test_a_sweep_without_runs_here_says_nothing_of_them(tmp_path: Path) -> None:
+    folder = write_report(write_sweep(tmp_path, kinds=FIVE[:2], num_queries=20)).folder
+    assert "Agreement of runs" not in (folder / "index.html").read_text()
+    assert not (folder / "queries.html").exists()
+    assert "agreement" not in json.loads((folder / "results.json").read_text())
+
+
+def test_a_run_that_is_none_is_refused(tmp_path: Path) -> None:
+    analysis = made(tmp_path, lambda place, seed, query_id: "ab")
+    path = next(tmp_path.glob("runs/*/test.run.gz"))
+    for content in (b"", b"no gzip", path.read_bytes()[:-20]):
+        path.write_bytes(content)
+        with pytest.raises(BadInput, match=r"test\.run\.gz must be a run as its trial wrote it"):
+            found(analysis)
+
+
+def test_queries_that_gained_and_lost_most_are_shown_with_their_documents(tmp_path: Path) -> None:
+    analysis = made(
+        tmp_path, lambda place, seed, query_id: "ab" if place else "bca", num_queries=20
+    )
+    matrix = analysis.matrices["nDCG@10"]
+    names = (one.system, one.baseline) if (one := analysis.primary[0]) else ("", "")
+    own, base = (matrix.scores[name].mean(axis=0) for name in names)
+    order = [matrix.query_ids[at] for at in (own - base).argsort(kind="stable")]
+    moved = moved_queries(analysis)
+    gained = [one.query_id for one in moved if one.system > one.baseline]
+    assert gained == order[: -len(gained) - 1 : -1] and 0 < len(gained) <= 5
+    assert [one.query_id for one in moved[len(gained) :]] == order[: len(moved) - len(gained)]
+    assert moved[0].documents["da"] == (
+        1 if moved[0].query_id == "q0" else None, [1, 1], [3, 3]
+    )  # fmt: skip
+    assert moved[0].documents["dc"][1:] == ([None, None], [2, 2])
+
+
+def test_hostile_texts_are_shown_and_not_run(tmp_path: Path) -> None:
+    analysis = made(tmp_path, lambda place, seed, query_id: "ab", num_queries=6)
+    texts = {query_id: f"{HOSTILE} {query_id}\ud800\x00" for query_id in
+             analysis.matrices["nDCG@10"].query_ids}  # fmt: skip
+    split = Split(queries=texts, qrels={}, candidates={})
+    documents = {"da": f"{HOSTILE} & \u202e " + "word " * 500}
+    collection = Collection("made", "0", documents, {"test": split})
+    first = write_report(tmp_path, collection=collection).folder / "queries.html"
+    page = first.read_text()
+    assert "<script>" not in page and "&lt;script&gt;alert(1)" in page
+    assert "\u202e" not in page and page.count("word") < 10 * 40
+    before = first.read_bytes()
+    assert (write_report(tmp_path).folder / "queries.html").read_bytes() == before  # without it
+
+
+def test_texts_that_are_damaged_leave_the_ids(tmp_path: Path) -> None:
+    made(tmp_path, lambda place, seed, query_id: "ab", num_queries=6)
+    for content in (b"[]", b"{", b'{"queries": 1, "documents": 2}', b"\xff"):
+        (tmp_path / "qrels" / "shown_texts.json").write_bytes(content)
+        assert "da" in (write_report(tmp_path).folder / "queries.html").read_text()
