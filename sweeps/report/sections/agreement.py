@@ -103,7 +103,7 @@ def sampled(query_ids: Sequence[str]) -> list[str]:
 
 def judged_depth(measure: str) -> int:
     """How deep the measure looks; `TOP` where it looks at everything."""
-    return parse_measure(measure).params.get("cutoff", TOP)
+    return int(parse_measure(measure).params.get("cutoff", TOP))
 
 
 def judged_share(lists: Lists, qrels: Qrels | None, depth: int) -> float:
@@ -117,8 +117,8 @@ def judged_share(lists: Lists, qrels: Qrels | None, depth: int) -> float:
     )
 
 
-def _mean(values: Iterable[float]) -> float:
-    every = list(values)
+def _mean(values: Iterable[float | np.floating]) -> float:
+    every = [float(one) for one in values]
     return float(np.mean(every)) if every else math.nan
 
 
