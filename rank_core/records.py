@@ -21,9 +21,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Collection:
-    """A named collection. `content_hash` covers everything a trial reads: texts, splits, runs."""
+    """A named collection. `content_hash` covers everything a trial reads: texts, splits, runs.
+    `first_stage` is what tables call the ranker of its candidates; empty where it is not known."""
 
     name: str
     content_hash: str
     documents: Mapping[str, str]
     splits: Mapping[str, Split]
+    first_stage: str = ""

@@ -114,7 +114,16 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     splits = {name: open_split(folder / name, documents) for name, _ in files.splits}
     content_hash = (folder / HASH).read_text(encoding="ascii")
     name = files.folder.name
-    return Collection(name, content_hash, documents, Splits(name, splits))
+    ranker = _first_stage(files)
+    return Collection(name, content_hash, documents, Splits(name, splits), ranker)
+
+
+def _first_stage(files: _Files) -> str:
+    """The ranker of the candidates: BM25, or what the names of the run files begin with."""
+    runs = [split.run for _, split in files.splits]
+    names = {run.name.partition(".")[0] if run else "bm25" for run in runs}
+    names = {"BM25" if name.lower() == "bm25" else name for name in names}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:

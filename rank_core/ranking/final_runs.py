@@ -17,12 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from rank_core.chunking.batches import PairEncoder
-from rank_core.errors import BadInput
-from rank_core.evaluate import query_values
 from rank_core.models.birch import Birch
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.ranking.encode import Work, encode_chunks
+from rank_core.ranking.interpolation import chosen_on_dev, steps
 from rank_core.ranking.rerank import ordered
 from rank_core.ranking.scorer import Scorer, require_finite
 from rank_core.records import Qrels, Run
@@ -137,25 +136,15 @@ def tune_interpolation(
 
     The grid has 1211 different points at .1: about as many evaluations of the run.
     """
-    if not 0 < step <= 1:
-        raise BadInput(f"0 < step <= 1 must hold for the grid of weights, got {step}")
     judged = {query_id: qrels[query_id] for query_id in best if query_id in qrels}
-    if not any(grade > 0 for grades in judged.values() for grade in grades.values()):
-        raise BadInput(
-            f"weights are chosen by judgments, and none of the {len(best)} queries has a relevant "
-            "document"
-        )
-
-    def value(weights: Interpolation) -> float:
-        values = query_values(judged, interpolate(best, candidates, weights), measure)
-        return sum(values.values()) / len(values)
-
-    return max(_grid(step), key=value)
+    return chosen_on_dev(
+        _grid(step), lambda weights: interpolate(best, candidates, weights), judged, measure
+    )
 
 
 def _grid(step: float) -> Iterator[Interpolation]:
     """Every point once, without duplicates: at alpha 1 no sentence counts."""
-    values = [round(i * step, 10) for i in range(int(1 / step + 1e-9) + 1)]
+    values = steps(step)
     for alpha, beta, gamma in product(values, repeat=3):
         if alpha < 1 or (beta, gamma) == (values[0], values[0]):
             yield Interpolation(alpha, beta, gamma)

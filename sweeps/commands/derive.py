@@ -1,9 +1,10 @@
-"""`python -m sweeps derive DIR`: other aggregations, fewer chunks and coarser strides of finished
-trials that kept their chunk scores. Trains nothing and loads no model."""
+"""`python -m sweeps derive DIR`: finished trials interpolated with their first stage, and other
+aggregations, fewer chunks and coarser strides of those that kept their chunk scores. Trains nothing
+and loads no model."""
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -17,6 +18,7 @@ from rank_core.evaluate import per_query
 from rank_core.models import POOLING
 from rank_core.models.passage_scores import KMaxAvgP
 from rank_core.ranking.chunk_scores import CHUNK_SCORES, derived_config, derived_run, read_chunks
+from rank_core.ranking.interpolation import DEFAULT, NORMALISATIONS
 from rank_core.records import Qrels
 from rank_core.settings.config import TrialConfig
 from rank_core.stats.compare import Comparison, compare_pairs
@@ -29,10 +31,12 @@ from sweeps.commands.derived_table import (
     write_derived,
 )
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.report.load import Sweep, load_sweep
+from sweeps.report.interpolation import interpolate_cells, why_not
+from sweeps.report.load import Interpolated, Sweep, load_sweep
 from sweeps.store.checksums import read_checked
 from sweeps.store.opened_sweep import opened
 from sweeps.store.storage_retry import answered
+from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED
 from sweeps.store.trial_status import USED
 
 
@@ -59,11 +63,23 @@ class _Cell:
     """A trained cell and what is derived from its trials."""
 
     cell: str
-    seeds: tuple[int, ...]  # that kept their chunk scores
+    seeds: tuple[int, ...]  # that kept their chunk scores, or all with a result
     trained: TrialConfig
+    interpolated: Interpolated | None = None
     configs: dict[Asked, TrialConfig] = field(default_factory=dict)
     reasons: dict[Asked, str] = field(default_factory=dict)  # why something is not derived
     tables: list[pd.DataFrame] = field(default_factory=list)  # per query, of all these systems
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """{name of what is derived: its label}."""
+        own = {one.cell: one.label for one in (self.interpolated,) if one}
+        return own | {self.key(one): derived_label(config) for one, config in self.configs.items()}
+
+    @property
+    def configs_by_name(self) -> dict[str, TrialConfig]:
+        """{name of what is derived from chunk scores: its settings}."""
+        return {self.key(one): config for one, config in self.configs.items()}
 
     def key(self, one: Asked) -> str:
         """The derived system's name beside those of cells."""
@@ -71,56 +87,73 @@ class _Cell:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Aggregate the kept chunk scores of a sweep's trials otherwise, print the table and write
-    derived.csv and derived.md into DIR/report or elsewhere; exit code 0."""
+    """Interpolate a sweep's finished trials with their first stage (alpha x model + (1 - alpha) x
+    first stage, alpha of each trial chosen on dev), aggregate kept chunk scores otherwise, print
+    the table and write derived.csv and derived.md into DIR/report or elsewhere; exit code 0."""
     given = _parser().parse_args(argv)
     asked = _asked(given)
     with opened(given.sweep, trials=True) as store:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
-        found = derive(store.folder, asked)
+        found = derive(store.folder, asked, given.normalise, every=not _named(given))
         markdown, table = write_derived(found, out)
         if not given.out:
-            changed = [f"report/{path.name}" for path in (markdown, table)]
+            changed = [*(f"report/{path.name}" for path in (markdown, table)), INTERPOLATED]
             answered(store, lambda: store.push(*changed))
     print(derived_text(found), end="")
     print(f"Tables: {given.out or f'{store.uri}/report'}/{markdown.name}, {table.name}")
     return 0
 
 
-def derive(folder: Path, asked: Sequence[Asked]) -> Derived:
-    """The trained cells that kept chunk scores, each followed by what is derived from it."""
+def derive(
+    folder: Path, asked: Sequence[Asked], normalise: str = "", *, every: bool = False
+) -> Derived:
+    """The trained cells with what is derived from each: what is `asked` of its chunk scores, and
+    its interpolation with the first stage, normalised by `normalise`. `every` stands for whatever
+    there are files for."""
     sweep = load_sweep(folder)
     qrels = read_qrels(folder / "qrels" / f"{sweep.split}.qrels")
+    if every and (folder / FIRST_STAGE).is_dir():
+        normalise = DEFAULT
+    used = _used_seeds(sweep)
+    kept = _seeds_that_kept(sweep, used, needed=not (every and normalise)) if asked else {}
+    mixed = {one.of: one for one in interpolate_cells(sweep, used, normalise)} if normalise else {}
     cells = [
-        _derived_cell(sweep, cell, seeds, asked, qrels)
-        for cell, seeds in _seeds_that_kept(sweep).items()
+        _derived_cell(sweep, cell, kept.get(cell, seeds), asked if cell in kept else (), qrels)
+        for cell, seeds in used.items()
+        if cell in kept or cell in mixed
     ]
-    for one in asked:
-        if all(one in cell.reasons for cell in cells):
-            raise BadInput(cells[-1].reasons[one])
-    compared = {(one.system, one.measure): one for one in _comparisons(sweep, cells)}
-    means = pd.concat([table for cell in cells for table in cell.tables]).groupby(
-        ["cell", "measure"]
-    )
-    values = {(str(c), str(m)): float(v) for (c, m), v in means["value"].mean().items()}
-    rows = []
+    if not cells:
+        raise BadInput(f"no cell of {folder} can be interpolated with its first stage")
+    for one in asked if kept and not mixed else ():
+        reasons = [cell.reasons.get(one) for cell in cells if cell.cell in kept]
+        if all(reasons):
+            raise BadInput(str(reasons[-1]))
     for cell in cells:
-        systems = {cell.cell: cell.trained} | {cell.key(a): c for a, c in cell.configs.items()}
-        for name, config in systems.items():
-            derived = name != cell.cell
-            rows.append(
-                DerivedRow(
-                    cell=cell.cell,
-                    label=derived_label(config) if derived else sweep.label(cell.cell),
-                    derived=derived,
-                    config=config,
-                    seeds=cell.seeds,
-                    means={measure: values[name, measure] for measure in sweep.measures},
-                    comparisons={m: compared[name, m] for m in sweep.measures if derived},
-                )
-            )
-    return Derived(sweep, tuple(rows), tuple(_left_out(sweep, cells)))
+        if found := mixed.get(cell.cell):
+            cell.interpolated = found
+            cell.tables.append(found.scores[found.scores["seed"].isin(cell.seeds)])
+    compared = {(one.system, one.measure): one for one in _comparisons(sweep, cells)}
+    tables = pd.concat([table for cell in cells for table in cell.tables])
+    means = tables.groupby(["cell", "measure"])["value"].mean()
+    values = {(str(c), str(m)): float(v) for (c, m), v in means.items()}
+    rows = [
+        DerivedRow(
+            cell=cell.cell,
+            label=label,
+            derived=name != cell.cell,
+            config=cell.configs_by_name.get(name, cell.trained),
+            seeds=cell.seeds,
+            means={measure: values[name, measure] for measure in sweep.measures},
+            comparisons={m: compared[name, m] for m in sweep.measures if name != cell.cell},
+            interpolated=mixed.get(cell.cell) if name.endswith(FIRST_STAGE) else None,
+        )
+        for cell in cells
+        for name, label in ((cell.cell, sweep.label(cell.cell)), *cell.labels.items())
+    ]
+    apart = [cell for cell in sweep.cells if normalise and cell.cell in used and why_not(cell)]
+    left_out = [f"{sweep.label(one.cell)}: it {why_not(one)}." for one in apart]
+    return Derived(sweep, tuple(rows), (*_left_out(sweep, cells), *left_out))
 
 
 def _derived_cell(
@@ -141,7 +174,7 @@ def _derived_cell(
         known = [_explicit(other) for other in (found.trained, *found.configs.values())]
         if _explicit(config) not in known:
             found.configs[one] = config
-    for seed in seeds:
+    for seed in seeds if found.configs else ():
         folder = _folder(sweep, cell, seed)
         read_checked(folder, CHUNK_SCORES)
         kept = read_chunks(folder, sweep.split)
@@ -162,8 +195,8 @@ def _comparisons(sweep: Sweep, cells: Sequence[_Cell]) -> list[Comparison]:
     """Every derived system against the trained cell it is of. Both have the same weights, so their
     seeds are paired."""
     table = pd.concat([table for cell in cells for table in cell.tables])
-    pairs = [(cell.key(one), cell.cell) for cell in cells for one in cell.configs]
-    names = [name for cell in cells for name in (cell.cell, *map(cell.key, cell.configs))]
+    pairs = [(name, cell.cell) for cell in cells for name in cell.labels]
+    names = [name for cell in cells for name in (cell.cell, *cell.labels)]
     fixed = [cell for cell in cells if cell.cell in sweep.deterministic]
     return [
         comparison
@@ -174,9 +207,7 @@ def _comparisons(sweep: Sweep, cells: Sequence[_Cell]) -> list[Comparison]:
             correction=sweep.correction,
             alpha=sweep.alpha,
             paired_seeds=True,
-            deterministic=[
-                name for cell in fixed for name in (cell.cell, *map(cell.key, cell.configs))
-            ],
+            deterministic=[name for cell in fixed for name in (cell.cell, *cell.labels)],
         )
     ]
 
@@ -190,20 +221,31 @@ def _left_out(sweep: Sweep, cells: Sequence[_Cell]) -> list[str]:
     ]
 
 
-def _seeds_that_kept(sweep: Sweep) -> dict[str, tuple[int, ...]]:
-    """{cell: its seeds with a result and chunk scores}, without cells that have none."""
+def _used_seeds(sweep: Sweep) -> dict[str, tuple[int, ...]]:
+    """{cell: its seeds with a result}, without cells that have none."""
     used = sweep.trials[sweep.trials["status"].isin(USED)]
     seeds: dict[str, tuple[int, ...]] = {}
     for cell, seed in zip(used["cell"], map(int, used["seed"]), strict=True):
-        if (_folder(sweep, cell, seed) / CHUNK_SCORES).is_file():
-            seeds[cell] = (*seeds.get(cell, ()), seed)
-    if not seeds:
-        raise BadInput(
-            f"some trial of the sweep must have kept its chunk scores, none of the {len(used)} "
-            f"finished ones in {sweep.folder} has; run the sweep into another --storage with "
-            "evaluation.keep_chunk_scores=true (what has finished is not run again)"
-        )
+        seeds[cell] = (*seeds.get(cell, ()), seed)
     return seeds
+
+
+def _seeds_that_kept(
+    sweep: Sweep, used: Mapping[str, tuple[int, ...]], *, needed: bool
+) -> dict[str, tuple[int, ...]]:
+    """The same with the seeds that kept their chunk scores; refused where `needed` and none did."""
+    kept = {
+        cell: tuple(s for s in seeds if (_folder(sweep, cell, s) / CHUNK_SCORES).is_file())
+        for cell, seeds in used.items()
+    }
+    if needed and not any(kept.values()):
+        raise BadInput(
+            "some trial of the sweep must have kept its chunk scores, none of the "
+            f"{sum(map(len, used.values()))} finished ones in {sweep.folder} has; run the sweep "
+            "into another --storage with evaluation.keep_chunk_scores=true (what has finished is "
+            "not run again)"
+        )
+    return {cell: seeds for cell, seeds in kept.items() if seeds}
 
 
 def _folder(sweep: Sweep, cell: str, seed: int) -> Path:
@@ -222,10 +264,17 @@ def _explicit(config: TrialConfig) -> TrialConfig:
     return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
 
 
+def _named(given: argparse.Namespace) -> bool:
+    """Whether flags name what is wanted; else it is all that there are files for."""
+    return bool(given.normalise or given.aggregators or given.strides or given.max_chunks)
+
+
 def _asked(given: argparse.Namespace) -> list[Asked]:
     """Every aggregation with every stride and number of chunks; FirstP, which heeds neither, once,
     and with either only where it is named. All is checked before a file is opened."""
     cut = bool(given.strides or given.max_chunks)
+    if given.normalise and not (cut or given.aggregators):
+        return []
     names = given.aggregators or (name for name in POOLING if name != "firstp" or not cut)
     for name in given.aggregators:
         if name not in POOLING:
@@ -256,6 +305,13 @@ def _parser() -> Parser:
         help=f"of {', '.join(POOLING)}; default: all that heed the other flags",
     )
     add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
+    add(
+        "--normalise",
+        choices=NORMALISATIONS,
+        default="",
+        help="interpolate with the first stage, scores normalised so within a query (default "
+        f"{DEFAULT}); without the flags below, that alone",
+    )
     add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")
     add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's own")
     return parser

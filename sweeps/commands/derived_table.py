@@ -11,13 +11,14 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.plan.experiment import model_and_windows
 from sweeps.plan.terminal import shortened
-from sweeps.report.load import Sweep
+from sweeps.report.interpolation import interpolation_text
+from sweeps.report.load import Interpolated, Sweep
 from sweeps.report.notation import decisive_p, level_text, short_interval, short_signed
 from sweeps.report.table import Cell, csv_text, markdown, table, terminal_lines, wrapped
 
 MARK = "inference-only"
 _LABEL = 34
-_OWN = "cell label kind model k window stride max_chunks seeds".split()
+_OWN = "cell label kind model k window stride max_chunks normalise alphas seeds".split()
 _TESTED = "delta ci_low ci_high p_queries p_both p_both_adjusted".split()
 
 
@@ -32,6 +33,7 @@ class DerivedRow:
     seeds: tuple[int, ...]
     means: Mapping[str, float]  # {measure: mean over seeds and queries}
     comparisons: Mapping[str, Comparison]  # {measure: against the trained cell}; empty of itself
+    interpolated: Interpolated | None = None  # where it is that with the first stage
 
     @property
     def kind(self) -> str:
@@ -91,11 +93,17 @@ def caption(found: Derived) -> str:
     if len(seeds) > 1:
         over = f"{seeds[0]} to {seeds[-1]} seeds"
     family = sum(row.derived for row in found.rows)
+    mixed = [row.interpolated for row in found.rows if row.interpolated]
+    aggregated = "; others: its chunk scores aggregated otherwise; a model trained that way would "
+    aggregated += "have other weights"
+    if not any(row.derived and not row.interpolated for row in found.rows):
+        aggregated = ""
+    how = f". {interpolation_text(sweep, mixed)}" if mixed else ""
     return (
         f"{sweep.name} on {sweep.split_text}, means over {over}. {MARK}: the weights of the "
-        "trained cell above, its chunk scores aggregated otherwise; a model trained that way would "
-        "have other weights. diff and p: against that cell, queries and seeds as random effects, "
-        f"each run paired with itself; {CORRECTION_NAMES[sweep.correction]} over {family}."
+        f"trained cell above{how}{aggregated}. diff and p: against that cell, queries and seeds as "
+        "random effects, each run paired with itself; "
+        f"{CORRECTION_NAMES[sweep.correction]} over {family}."
     )
 
 
@@ -136,7 +144,10 @@ def _csv(found: Derived) -> str:
     for row in found.rows:
         model, chunking = row.config.model, row.config.chunking
         own = [row.cell, row.label, row.kind, model.name, model.k, chunking.window]
-        own += [chunking.stride, chunking.max_chunks, " ".join(map(str, row.seeds))]
+        own += [chunking.stride, chunking.max_chunks]
+        mixed = row.interpolated
+        own += [mixed.normalise, mixed.alphas_text] if mixed else ["", ""]
+        own += [" ".join(map(str, row.seeds))]
         for measure, mean in row.means.items():
             one = row.comparisons.get(measure)
             tested = [getattr(one, name, None) for name in _TESTED]

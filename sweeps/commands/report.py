@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.command_line import INTERPOLATE, Parser, check_writable
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import write_report
 from sweeps.report.figures.learning_plot import MOST_RUNS
 from sweeps.store.opened_sweep import opened
 from sweeps.store.storage_retry import answered, patient_read
+from sweeps.store.sweep_file import INTERPOLATED
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,9 +26,16 @@ def main(argv: Sequence[str]) -> int:
         help="values of the papers beside ours, where a table of theirs has the same collection, "
         "measure and system; never tested",
     )
+    parser.add_argument(
+        "--interpolate",
+        choices=INTERPOLATE,
+        default="",
+        help="which systems get a row interpolated with the first stage: the baseline and the best "
+        "on dev, all or none (default: as the sweep's command asked)",
+    )
     command = shlex.join(["python", "-m", "sweeps", "report", *argv])
     given = parser.parse_args(argv)
-    with opened(given.sweep) as store:
+    with opened(given.sweep, trials=given.interpolate == "all") as store:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
         patient_read(store, partial(store.pull_histories, MOST_RUNS))
@@ -37,8 +45,9 @@ def main(argv: Sequence[str]) -> int:
             uri="" if given.out else store.uri,
             out=out,
             with_published=given.published,
+            interpolate=given.interpolate,
         )
-        changed = (*(() if given.out else ("report",)), ACCESS_FILE)
+        changed = (*(() if given.out else ("report",)), INTERPOLATED, ACCESS_FILE)
         answered(store, lambda: store.push(*changed))
     print(report.text, end="")
     return 0

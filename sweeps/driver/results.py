@@ -19,7 +19,7 @@ from sweeps.report.build import Report, write_report
 from sweeps.store.checksums import SCORES, read_result
 from sweeps.store.scores import TEXTS, push_dataset, read_dataset, write_dataset
 from sweeps.store.storage_retry import patient_read
-from sweeps.store.sweep_file import update_sweep_file
+from sweeps.store.sweep_file import INTERPOLATED, update_sweep_file
 from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
@@ -53,7 +53,7 @@ def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None
     say(_padding_text(results))
     store.pull_file(ACCESS_FILE)
     report = write_report(store.folder, uri=store.uri, collection=plan.inputs.collection)
-    store.push("sweep.json", "qrels", "report", ACCESS_FILE)
+    store.push("sweep.json", "qrels", INTERPOLATED, "report", ACCESS_FILE)
     push_dataset(store)
     return report
 

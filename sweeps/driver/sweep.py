@@ -31,7 +31,7 @@ from sweeps.search.search import Known, Search
 from sweeps.store.driver_lock import only_driver
 from sweeps.store.plan_description import manifest, write_description
 from sweeps.store.storage_retry import answered, patient_read
-from sweeps.store.sweep_file import update_sweep_file
+from sweeps.store.sweep_file import FIRST_STAGE, update_sweep_file
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
@@ -173,12 +173,14 @@ def _describe(search: Search, store: Store, argv: list[str], options: Options) -
     description = replace(
         manifest(search.plan, argv),
         alpha=options.alpha,
+        interpolate=options.interpolate,
         experiment=experiment_name(store),
         tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of whoever asks
     )
     write_description(store.folder, search.plan, description)
     search.describe()
-    store.push("sweep.json", "qrels")  # for those who watch from elsewhere
+    # For those who watch from elsewhere.
+    store.push("sweep.json", "qrels", FIRST_STAGE)
 
 
 def _ending(search: Search, table: TrialTable, held_back: str) -> int:

@@ -19,6 +19,8 @@ from rank_core.settings.config import setting_aliases, setting_types
 SWEEP_EXTRA = ("torch", "transformers", "tokenizers", "safetensors", "ray", "mlflow", "optuna")
 """Packages of the extra `sweep`, which comparing runs does without."""
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's words
+INTERPOLATE = ("best", "all", "none")
+"""Cells with a row interpolated with the first stage; best: the baseline and the best on dev."""
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: nobody reads the output any more
 
 

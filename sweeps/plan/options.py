@@ -16,7 +16,7 @@ from rank_core.data.transforms.expression import with_fields, with_folder
 from rank_core.errors import BadInput, shown, unknown
 from rank_core.settings.config import parse_setting, setting_types
 from sweeps.plan.budget import Budget, parse_budget
-from sweeps.plan.command_line import Parser
+from sweeps.plan.command_line import INTERPOLATE, Parser
 from sweeps.plan.profiles import PROFILES, profile_settings
 from sweeps.plan.search_options import SEARCHES, SearchSettings, search_settings
 from sweeps.plan.search_space import Range, parse_range
@@ -52,6 +52,7 @@ class Options:
     storage: str
     tracking_uri: str | None
     alpha: float
+    interpolate: str
     engine: str
     num_workers: int
     cpus_per_worker: int
@@ -105,6 +106,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         storage=arguments.storage,
         tracking_uri=arguments.tracking_uri,
         alpha=arguments.alpha,
+        interpolate=arguments.interpolate,
         engine=_engine(arguments),
         num_workers=arguments.num_workers,
         cpus_per_worker=arguments.cpus_per_worker,
@@ -181,6 +183,13 @@ def _add_how_it_runs(parser: argparse.ArgumentParser) -> None:
     )
     add("--tracking-uri", metavar="URI", help="MLflow; default sqlite in the storage; none: off")
     add("--alpha", metavar="A", type=float, default=0.05, help="level of the tests (default .05)")
+    add(
+        "--interpolate",
+        choices=INTERPOLATE,
+        default=INTERPOLATE[0],
+        help="which systems the table also shows interpolated with the first stage: the baseline "
+        "and the best on dev (default), all or none",
+    )
     add(
         "--engine",
         metavar="NAME",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,15 @@ from rank_core.stats.design import worst_familywise_error
 from rank_core.stats.gain import GainInterval, average_gains, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix, score_matrices, score_matrix
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
-from sweeps.report.load import Sweep
+from sweeps.report.interpolation import interpolation_text
+from sweeps.report.load import Interpolated, Sweep
 from sweeps.report.notation import ONE_RUN
 from sweeps.report.results_table import ResultCell, ResultRow, caption
 from sweeps.report.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
-from sweeps.store.trial_status import LOST
+from sweeps.store.scores import as_categories
+from sweeps.store.sweep_file import Cell
+from sweeps.store.trial_status import LOST, USED
 
 Matrices = Mapping[str, ScoreMatrix]
 """{measure: scores of the cells with a used seed}."""
@@ -40,6 +43,8 @@ class Analysis:
     paired: bool  # whether the tests used the declared pairing of seeds
     matrices: Matrices
     gains: Mapping[tuple[str, str, str], GainInterval]  # by (measure, system, baseline)
+    interpolated: list[CellSummary]  # of `sweep.interpolated`: rows of the table, no cells
+    interpolated_comparisons: list[Comparison]  # with the first baseline
     published: Mapping[str, Mapping[str, list[str]]] | None = None
     """{cell: {measure: values of papers}} where they were asked for; never tested."""
 
@@ -88,12 +93,26 @@ class Analysis:
                 "letters are conditional on that run."
             )
         text += few_seeds(self.comparisons, self.sweep.alpha)
+        if sentence := interpolated_sentence(self):
+            text += f" {sentence}"
         if self.sweep.paired_seeds and not self.paired:
             text += (
                 " The sweep declares its seeds as paired, but the systems do not have the same "
                 "finished seeds: they are compared as unpaired, which is the safe side."
             )
         return text
+
+
+def interpolated_sentence(analysis: Analysis) -> str:
+    """What the rows with the first stage are; "" without any."""
+    sweep = analysis.sweep
+    if not sweep.interpolated:
+        return sweep.not_interpolated and f"No row with the first stage: {sweep.not_interpolated}."
+    text = interpolation_text(sweep, sweep.interpolated)
+    if not analysis.interpolated_comparisons:
+        return f"{text}."
+    family = analysis.interpolated_comparisons[0].family_size
+    return f"{text}; p corrected over all {family} comparisons of the table."
 
 
 def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
@@ -150,6 +169,8 @@ def analyse(sweep: Sweep) -> Analysis:
         for at in range(max(len(slots), 1))
     ]
     average = _average_gains(sweep, matrices, first, slots)
+    with_rows = _compare_interpolated(sweep, scored, slots) if first else {}
+    derived = [_interpolated_summary(one, cells) for one in sweep.interpolated]
     return Analysis(
         sweep=sweep,
         cells=cells,
@@ -165,8 +186,18 @@ def analyse(sweep: Sweep) -> Analysis:
             )
             for one in first
         },
-        rows=_rows(sweep, cells, slots, by_measure, average),
+        rows=_rows(
+            sweep,
+            _in_order(cells, derived, sweep.interpolated),
+            {
+                measure: [[*of_slots[0], *with_rows.get(measure, [])], *of_slots[1:]]
+                for measure, of_slots in by_measure.items()
+            },
+            average,
+        ),
         paired=paired,
+        interpolated=derived,
+        interpolated_comparisons=[one for found in with_rows.values() for one in found],
         matrices=matrices,
         gains=_gains(sweep, matrices, [first, *others], slots, paired=paired),
     )
@@ -265,15 +296,69 @@ def _average_gains(
     )
 
 
+def _compare_interpolated(
+    sweep: Sweep, scored: Sequence[str], slots: Sequence[Slot]
+) -> dict[str, list[Comparison]]:
+    """{measure: every derived system against the first baseline}. A row that was added pays for the
+    whole table: its family is that of all systems. Those of the cells are as without it."""
+    names = [one.cell for one in sweep.interpolated if one.of in scored]
+    if not names:
+        return {}
+    fixed = {one.cell for one in sweep.interpolated if one.of in sweep.deterministic}
+    table = pd.concat(
+        [sweep.scores, *(one.scores for one in sweep.interpolated)], ignore_index=True
+    )
+    both = replace(
+        sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *sorted(fixed))
+    )
+    return {
+        measure: [
+            one
+            for one in compare_with(
+                matrix,
+                baselines=slots[:1],
+                correction=sweep.correction,
+                alpha=sweep.alpha,
+                paired_seeds=sweep.paired_seeds and len(set(matrix.seeds.values())) == 1,
+                deterministic=_deterministic(both, matrix),
+            )[0]
+            if one.system in names
+        ]
+        for measure, matrix in _matrices(both, [*scored, *names]).items()
+    }
+
+
+def _interpolated_summary(derived: Interpolated, cells: Sequence[CellSummary]) -> CellSummary:
+    """The numbers of a derived system, in the group of its cell."""
+    of = next(one for one in cells if one.cell.cell == derived.of)
+    means: dict[str, dict[int, float]] = {measure: {} for measure in of.seed_means}
+    grouped = derived.scores.groupby(["measure", "seed"], observed=True)["value"].mean()
+    for (measure, seed), value in grouped.items():
+        means[str(measure)][int(seed)] = float(value)
+    return CellSummary(
+        cell=Cell(derived.cell, derived.label, of.cell.group),
+        seed_means=means,
+        fates={seed: fate for seed, fate in of.fates.items() if fate in USED},
+    )
+
+
+def _in_order(
+    cells: Sequence[CellSummary], derived: Sequence[CellSummary], of: Sequence[Interpolated]
+) -> list[CellSummary]:
+    """Every cell followed by what is derived from it."""
+    after = {one.of: summary for one, summary in zip(of, derived, strict=True)}
+    return [row for one in cells for row in (one, after.get(one.cell.cell)) if row is not None]
+
+
 def _rows(
     sweep: Sweep,
     cells: list[CellSummary],
-    slots: Sequence[Slot],
     by_measure: Mapping[str, Sequence[Sequence[Comparison]]],
     average: Mapping[str, GainInterval],
 ) -> list[ResultRow]:
     """The rows of the table; cells of one group stand together, groups in order of appearance."""
     groups = list(dict.fromkeys(one.cell.group for one in cells))
+    derived = {one.cell for one in sweep.interpolated}
     first = sweep.slots[0]
     baselines = [first] if isinstance(first, str) else list(first.values())
     return [
@@ -294,6 +379,7 @@ def _rows(
                 for measure in sweep.measures
             ),
             average_gain=average.get(one.cell.cell),
+            derived=one.cell.cell in derived,
         )
         for one in sorted(cells, key=lambda one: groups.index(one.cell.group))
     ]

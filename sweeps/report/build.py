@@ -12,6 +12,7 @@ from sweeps.report.access import Access, record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.figures import figures
+from sweeps.report.interpolation import with_interpolated
 from sweeps.report.load import load_sweep
 from sweeps.report.page import page, sections
 from sweeps.report.published import published, published_lines
@@ -40,13 +41,16 @@ def write_report(
     out: Path | None = None,
     collection: Collection | None = None,
     with_published: bool = False,
+    interpolate: str = "",
 ) -> Report:
     """Compare what the sweep in `sweep_dir` left and write its `report/`, or `out`; the same input
     gives the same bytes. A reader of an older report never sees half a file. `command` is who opens
     the test values for the log of such accesses; by default the command of the sweep itself. `uri`
     is what the sweep is called elsewhere, where `sweep_dir` is a copy. With the `collection` at
-    hand the texts that are shown of it are kept, for later reports as well."""
-    analysis = analyse(load_sweep(sweep_dir))
+    hand the texts that are shown of it are kept, for later reports as well. `interpolate` says
+    which cells get a row with the first stage; by default those that the sweep's command asked for.
+    """
+    analysis = analyse(with_interpolated(load_sweep(sweep_dir), interpolate))
     if with_published:
         analysis = replace(analysis, published=published(analysis.sweep))
     folder = out or sweep_dir / "report"

@@ -30,6 +30,23 @@ SCREENING = 20
 
 
 @dataclass(frozen=True)
+class Interpolated:
+    """The trials of a cell interpolated with the first stage: a system with the cell's seeds."""
+
+    cell: str  # its own name beside those of cells
+    of: str
+    label: str
+    normalise: str
+    alphas: Mapping[int, tuple[float, ...]]  # {seed: alpha, or those of its folds}
+    scores: pd.DataFrame  # of the reported split
+
+    @property
+    def alphas_text(self) -> str:
+        """`0.6, 0.7, 0.6`, seed by seed; those of folds as `0.6/0.7`."""
+        return ", ".join("/".join(f"{one:g}" for one in own) for own in self.alphas.values())
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Systems over their seeds: a sweep on disk, or runs of anybody. `scores` holds the reported
     split and used trials only; `dev_scores` the primary measure of these trials on split `dev`,
@@ -66,6 +83,9 @@ class Sweep:
     stopped: str = ""  # why it ended before all was run; empty where it did not
     third_party: bool = False  # runs of which nobody here knows how many were launched
     tie_policy: str = TIE_POLICY  # how equal scores of a run are ranked
+    interpolate: str = "none"  # which cells get a row with the first stage: of `INTERPOLATE`
+    interpolated: tuple[Interpolated, ...] = ()
+    not_interpolated: str = ""  # why there are none, where some were asked for
 
     @property
     def baseline(self) -> str:
@@ -85,7 +105,13 @@ class Sweep:
 
     def label(self, cell: str) -> str:
         """The name of a cell in tables and plots."""
-        return next(one.label for one in self.cells if one.cell == cell)
+        named = {one.cell: one.label for one in self.cells}
+        return (named | {one.cell: one.label for one in self.interpolated})[cell]
+
+    @property
+    def first_stage_name(self) -> str:
+        """`BM25`, or `first stage` where its name is not known."""
+        return str(self.collection.get("first_stage") or "first stage")
 
 
 def load_sweep(folder: Path) -> Sweep:
@@ -127,6 +153,7 @@ def load_sweep(folder: Path) -> Sweep:
         confirms=file.confirms or None,
         search=file.search,
         stopped=file.stopped,
+        interpolate=file.interpolate,
         trials=trials,
         failures=_failures(folder / FAILURES, trials, file.command),
         scores=scores,

@@ -24,7 +24,7 @@ from rank_core.stats.variance import (
     sweep_components,
 )
 from sweeps.report.analysis import Analysis, without_collapsed
-from sweeps.report.search import left_after
+from sweeps.report.summary import best_on_dev
 
 POWER = 0.8
 """How surely a difference must be found to be called detectable."""
@@ -165,13 +165,11 @@ def _chosen_on_dev(analysis: Analysis) -> DevChoice | None:
     sweep = analysis.sweep
     if sweep.split == "dev" or sweep.dev_scores.empty or not analysis.primary:
         return None
-    means = sweep.dev_scores.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
-    left = left_after(sweep)
-    names = [one.cell for one in sweep.cells if one.cell in means.index and one.cell not in left]
-    chosen = max(names, key=lambda name: float(means[name]))
+    chosen = best_on_dev(sweep)
+    of_cell = sweep.dev_scores[sweep.dev_scores["cell"] == chosen]
     return DevChoice(
         cell=chosen,
-        dev_mean=float(means[chosen]),
+        dev_mean=float(of_cell.groupby("seed")["value"].mean().mean()),
         num_dev_queries=int(sweep.dev_scores["query_id"].nunique()),
         comparison=next((one for one in analysis.primary if one.system == chosen), None),
     )

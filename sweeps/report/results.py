@@ -50,7 +50,7 @@ def paper_table(analysis: Analysis, notes: Sequence[str] = ()) -> Table:
 
 def comparisons_csv(analysis: Analysis) -> str:
     """One line per comparison; a value that is not defined is an empty field."""
-    compared = [*analysis.comparisons, *analysis.further]
+    compared = [*analysis.comparisons, *analysis.interpolated_comparisons, *analysis.further]
     return csv_text(
         COMPARISON_COLUMNS,
         (
@@ -60,7 +60,7 @@ def comparisons_csv(analysis: Analysis) -> str:
     )
 
 
-_NOT_RESULTS = ("folder", "cells", "trials", "failures", "scores", "dev_scores")
+_NOT_RESULTS = ("folder", "cells", "trials", "failures", "scores", "dev_scores", "interpolated")
 """Fields of a sweep that stand elsewhere in the results, or only on this disk."""
 
 
@@ -102,6 +102,18 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
             for one in analysis.rows
             if one.average_gain is not None
         },
+        "interpolated": [
+            _cell(summary)
+            | {"of": one.of, "normalise": one.normalise, "alphas": one.alphas}
+            | {
+                "comparisons": [
+                    _comparison(found, sweep.alpha)
+                    for found in analysis.interpolated_comparisons
+                    if found.system == one.cell
+                ]
+            }
+            for one, summary in zip(sweep.interpolated, analysis.interpolated, strict=True)
+        ],
         "caption": analysis.caption,
     }
 

@@ -61,6 +61,7 @@ class ResultRow:
     seeds_launched: int
     cells: tuple[ResultCell, ...]
     average_gain: GainInterval | None = None
+    derived: bool = False  # of trials that another row has
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,8 @@ def caption(
     `ties` is the number of tied scores that the tie policy ordered, if it was counted. Of runs by
     a third party nobody here knows how many were launched, so nothing is said about lost ones.
     """
-    found = [c for row in rows for cell in row.cells for c in cell.comparisons]
+    own = [row for row in rows if not row.derived]
+    found = [c for row in own for cell in row.cells for c in cell.comparisons]
     end = "" if third_party else " " + _lost(rows, failed=failed, collapsed=collapsed)
     tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
     seeds = f"S = {_span(row.seeds_used for row in rows)} seeds per system"
@@ -241,8 +243,8 @@ def _legend(rows: Sequence[ResultRow], slots: Sequence[Slot]) -> str:
 
 
 def _lost(rows: Sequence[ResultRow], *, failed: int, collapsed: int) -> str:
-    launched = sum(row.seeds_launched for row in rows)
-    used = sum(row.seeds_used for row in rows)
+    launched = sum(row.seeds_launched for row in rows if not row.derived)
+    used = sum(row.seeds_used for row in rows if not row.derived)
     text = f"{used} of {launched} launched trials used; {failed} failed, {collapsed} collapsed"
     return text + (" (collapsed trials are kept)." if collapsed else ".")
 

@@ -108,6 +108,17 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
     return by_cell
 
 
+def best_on_dev(sweep: Sweep) -> str:
+    """The cell with the best mean of the primary measure on dev; "" where nothing is known."""
+    if sweep.dev_scores.empty:
+        return ""
+    means = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
+    means = means.groupby("cell", observed=True).mean()
+    left = left_after(sweep)
+    names = [one.cell for one in sweep.cells if one.cell in means.index and one.cell not in left]
+    return max(names, key=lambda name: float(means[name]), default="")
+
+
 def _primary(sweep: Sweep) -> pd.DataFrame:
     return sweep.scores[sweep.scores["measure"] == sweep.primary]
 

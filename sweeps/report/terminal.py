@@ -6,7 +6,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from sweeps.plan.terminal import shortened
-from sweeps.report.analysis import Analysis
+from sweeps.report.analysis import Analysis, interpolated_sentence
 from sweeps.report.conclusions import conclusions
 from sweeps.report.notation import (
     ONE_RUN_WORDS,
@@ -33,7 +33,8 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
     shown = measure_table(analysis, sweep.primary, others)
     lines += [*terminal_lines(shown), ""]
     letters = any(letter for row in shown.rows for cell in row.cells for letter in cell.letters)
-    for sentence in (*conclusions(analysis), *([legend(analysis)] if letters else [])):
+    told = (legend(analysis) if letters else "", interpolated_sentence(analysis))
+    for sentence in (*conclusions(analysis), *filter(None, told)):
         lines += wrapped(sentence)
     if uri in ("", str(page.absolute().parents[1])):
         return "\n".join([*lines, f"Report: {page}", ""])

@@ -10,7 +10,7 @@ from rank_core.errors import BadInput
 from sweeps.store.driver_lock import living_driver
 from sweeps.store.scores import pull_dataset
 from sweeps.store.storage_retry import answered
-from sweeps.store.sweep_file import FILE, no_sweep
+from sweeps.store.sweep_file import FILE, FIRST_STAGE, INTERPOLATED, no_sweep
 from sweeps.store.trial_events import EventLog
 from sweeps.store.trial_store import Store
 
@@ -70,7 +70,8 @@ def _bring(store: Store, trials: bool) -> None:
     if not (store.folder / FILE).exists():
         raise no_sweep(store.uri, store.collections())
     pull_dataset(store)
-    store.pull_folder("qrels")
+    for name in ("qrels", FIRST_STAGE, INTERPOLATED):
+        store.pull_folder(name)
     EventLog(store)
     if trials:
         store.pull(store.finished())

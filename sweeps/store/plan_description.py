@@ -4,14 +4,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from rank_core.data.trec import write_qrels
+from rank_core.data.trec import write_qrels, write_run
 from rank_core.models import model_class
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
-from rank_core.records import Collection, Qrels
+from rank_core.records import Collection, Qrels, Run
 from rank_core.trial.cross_validation import parts_of
 from sweeps.plan.plan import Plan
 from sweeps.plan.secrets import redact_text
-from sweeps.store.sweep_file import Cell, SweepFile
+from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile
 
 SPLITS = ("dev", "test")
 
@@ -36,6 +36,7 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
             "num_documents": len(collection.documents),
             "num_queries": {name: len(split.queries) for name, split in collection.splits.items()},
             **_sampled_from(plan, "test"),
+            **({"first_stage": collection.first_stage} if collection.first_stage else {}),
         },
         backbone={"name": backbone.name, "content_hash": backbone.content_hash},
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
@@ -86,17 +87,30 @@ def own_baselines(plan: Plan) -> dict[str, str]:
 
 
 def write_description(folder: Path, plan: Plan, description: SweepFile) -> None:
-    """`sweep.json` and `qrels/<split>.qrels` of the queries that are evaluated."""
+    """`sweep.json`, and of the queries that are evaluated `qrels/<split>.qrels` and
+    `first_stage/<split>.run.gz`, which holds the candidates that are reranked."""
     description.write(folder)
-    (folder / "qrels").mkdir(exist_ok=True)
+    for name in ("qrels", FIRST_STAGE):
+        (folder / name).mkdir(exist_ok=True)
     for name in SPLITS:
         write_qrels(folder / "qrels" / f"{name}.qrels", evaluated_qrels(plan, name))
+        write_run(folder / FIRST_STAGE / f"{name}.run.gz", _candidates(plan, name), FIRST_STAGE)
 
 
 def evaluated_qrels(plan: Plan, split: str) -> Qrels:
     """The judgments of a split's evaluated queries; with folds, of those of every fold."""
     return {
         query_id: part.splits[split].qrels[query_id]
+        for part in _parts(plan)
+        for query_id in evaluated_queries(part, split, plan.base.evaluation)
+    }
+
+
+def _candidates(plan: Plan, split: str) -> Run:
+    """The first stage's scores of the documents that some cell reranks."""
+    depth = max(cell.config.evaluation.depth for cell in plan.cells)
+    return {
+        query_id: dict(list(part.splits[split].candidates.get(query_id, {}).items())[:depth])
         for part in _parts(plan)
         for query_id in evaluated_queries(part, split, plan.base.evaluation)
     }

@@ -11,6 +11,8 @@ from rank_core.errors import BadInput
 from rank_core.files import write_json
 
 FILE = "sweep.json"
+FIRST_STAGE = "first_stage"  # folder of the candidates, a run for each split
+INTERPOLATED = "interpolated"  # folder of trials interpolated with the first stage
 CONFIRMS = ("sweep", "cell", "label", "dev_mean", "num_candidates", "naive_gain")
 ROPE = 0.01
 """A difference of a measure that practice does not notice, unless the sweep names another."""
@@ -58,6 +60,7 @@ class SweepFile:
     search: Mapping[str, Any] = field(default_factory=dict)  # how the cells were chosen
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the trials ran on
     stopped: str = ""  # why it ended before all was run
+    interpolate: str = "best"  # which cells the report interpolates with the first stage
     schema_version: int = 1
 
     def write(self, folder: Path) -> None:

@@ -68,7 +68,12 @@ class FarRelevant:
         """The collection of long documents, built once and kept in the cache."""
         documents, splits = _open(self._folder(collection), tuple(collection.splits))
         return derived(
-            collection, self, documents=documents, splits=splits, depends_on=_first_stage()
+            collection,
+            self,
+            documents=documents,
+            splits=splits,
+            depends_on=_first_stage(),
+            first_stage="BM25",
         )
 
     def spans(self, collection: Collection) -> list[dict[str, Any]]:

@@ -111,7 +111,10 @@ class FirstStage:
             )
             for name, split in collection.splits.items()
         }
-        return derived(collection, self, splits=splits, depends_on=self._recipe())
+        label = "" if self.by == GIVEN else "BM25+RM3" if self.by.endswith("rm3") else "BM25"
+        return derived(
+            collection, self, splits=splits, depends_on=self._recipe(), first_stage=label
+        )
 
     def tuning(self, collection: Collection) -> list[dict[str, Any]]:
         """What was tried on dev: k1 and b first, then RM3; empty where nothing was tuned."""

@@ -30,6 +30,7 @@ def derived(
     documents: Mapping[str, str] | None = None,
     splits: Mapping[str, Split] | None = None,
     depends_on: str = "",
+    first_stage: str = "",
 ) -> Collection:
     """The result of a transform, with a name and a content hash of its own; what is not given is
     the source's."""
@@ -38,6 +39,7 @@ def derived(
         content_hash=derived_hash(source, transform, depends_on),
         documents=source.documents if documents is None else documents,
         splits=source.splits if splits is None else splits,
+        first_stage=first_stage or source.first_stage,
     )
 
 

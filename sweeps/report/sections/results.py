@@ -50,7 +50,7 @@ def _results(analysis: Analysis) -> Table:
     heading += [one for one in sweep.measures if one != sweep.primary]
     heading += [_COSTS[one] for one in costs]
     scores = Scores(analysis.rows, analysis.slots, sweep.alpha)
-    summaries = {one.cell.cell: one for one in analysis.cells}
+    summaries = {one.cell.cell: one for one in (*analysis.cells, *analysis.interpolated)}
     rows = [_row(analysis, one, scores, summaries[one.cell], costs) for one in analysis.rows]
     return table(heading, rows, caption=analysis.caption)
 

@@ -12,6 +12,7 @@ from rank_core import progress
 from rank_core.data import folder as module
 from rank_core.data.disk import build
 from rank_core.data.folder import load_folder
+from rank_core.data.transforms.expression import apply_transforms
 from rank_core.data.trec import write_run
 from rank_core.errors import BadInput
 
@@ -42,6 +43,25 @@ def folder(tmp_path):
         (folder / name / "queries.tsv").write_text(queries)
         (folder / name / "qrels.trec").write_text(qrels)
     return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "label"),
+    [
+        ({}, "BM25"),
+        ({"train": "bm25.top100.run", "test": "BM25.run.gz"}, "BM25"),
+        (dict.fromkeys(SPLITS, "splade.v3.run"), "splade"),
+        ({"test": "splade.run"}, ""),
+    ],
+)
+def test_the_first_stage_has_the_name_of_its_run_files(folder, names, label):
+    queries = {"train": "t1", "dev": "v1", "test": "e1"}
+    for split, name in names.items():
+        write_run(folder / split / name, {queries[split]: {"d1": 1.0}}, "tag")
+    collection = load_folder(folder)
+    assert collection.first_stage == label
+    by = apply_transforms(collection, [("first-stage", {"by": "rm3"})])
+    assert by.first_stage == "BM25+RM3"
 
 
 def test_a_folder_is_read_with_titles_splits_and_judged_queries(folder):

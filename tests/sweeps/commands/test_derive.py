@@ -14,6 +14,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.trial.trial import TrialResult, run_trial
 from sweeps.__main__ import main
 from sweeps.commands.derived_table import MARK
+from tests.sweeps.report.ranked_sweep import CELLS, write_ranked_sweep
 
 MEASURES = ("nDCG@10", "RR@10")
 BASELINE = {"model.name": "firstp", "chunking.stride": 40}
@@ -153,3 +154,34 @@ def test_bad_input_is_one_message(
     assert out == "" and err.startswith("error: ") and err.count("\n") == 1
     assert not (folder / "report").exists()
     assert re.search(message, err), err
+
+
+def test_every_cell_is_derived_with_its_first_stage_against_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = (*CELLS, ("birch-w40-s40-2", "Birch", "birch"))
+    folder = write_ranked_sweep(tmp_path / "window_stride", cells=cells)
+    assert main(["derive", str(folder)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "MaxP 40/20 +BM25 inference-only" in text
+    assert "+BM25: alpha x model + (1 - alpha) x BM25, both min-max normalised" in text
+    assert "Not derived from Birch: it is interpolated with the first stage" in text
+    table = pd.read_csv(folder / "report" / "derived.csv")
+    mixed = table[table["kind"] == MARK]
+    assert list(mixed["label"].unique()) == ["FirstP 40 +BM25", "MaxP 40/20 +BM25"]
+    assert mixed["alphas"].str.fullmatch(r"(0\.\d|0|1)(, (0\.\d|0|1)){2}").all()
+    trained = table[table["kind"] == "trained"].set_index(["cell", "measure"])["mean"]
+    own = mixed.apply(lambda row: row["mean"] - trained[row["cell"], row["measure"]], axis=1)
+    assert mixed["delta"].to_numpy() == pytest.approx(own.to_numpy())
+
+    assert main(["derive", str(folder), "--normalise", "reciprocal-rank"]) == 0
+    by_rank = pd.read_csv(folder / "report" / "derived.csv")
+    assert set(by_rank["normalise"].dropna()) == {"reciprocal-rank"}
+
+
+def test_without_a_first_stage_an_interpolation_is_refused_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_ranked_sweep(tmp_path / "window_stride", first_stage=False)
+    assert main(["derive", str(folder), "--normalise", "min-max"]) == 2
+    assert "has no first_stage/" in capsys.readouterr().err

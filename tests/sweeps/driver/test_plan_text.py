@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rank_core.data.trec import read_qrels
+from rank_core.data.trec import read_qrels, read_run
 from rank_core.evaluate import mean_values, per_query
 from rank_core.ranking.scorer import evaluated_queries
 from sweeps.driver.plan_text import forecast_text, plan_text
@@ -173,6 +173,21 @@ def test_only_evaluated_queries_are_exported_as_judgments(plan_of, tmp_path):
     sample = evaluated_queries(plan.inputs.collection, "test", plan.base.evaluation)
     assert exported == {query_id: judged[query_id] for query_id in sample} and len(sample) == 3
     assert len(read_qrels(tmp_path / "qrels" / "dev.qrels")) == 8
+
+
+def test_the_candidates_that_are_reranked_are_kept_with_their_scores(plan_of, tmp_path):
+    plan = plan_of(*SMALL, "evaluation.max_test_queries=3", "evaluation.depth=4")
+    description = manifest(plan, [])
+    assert description.collection["first_stage"] == "BM25"
+    write_description(tmp_path, plan, description)
+    split = plan.inputs.collection.splits["test"]
+    sample = evaluated_queries(plan.inputs.collection, "test", plan.base.evaluation)
+    expected = {q: list(split.candidates[q].items())[:4] for q in sample}
+    kept = read_run(tmp_path / "first_stage" / "test.run.gz")
+    assert {q: list(documents.items()) for q, documents in kept.items()} == expected
+    before = (tmp_path / "first_stage" / "dev.run.gz").read_bytes()
+    write_description(tmp_path, plan, description)
+    assert (tmp_path / "first_stage" / "dev.run.gz").read_bytes() == before
 
 
 def test_with_folds_all_queries_are_tested_described_and_judged(plan_of, tmp_path):

@@ -1,0 +1,219 @@
+"""Finished trials interpolated with their first stage, as systems beside the trained ones: from the
+kept runs of dev and test and the candidates' scores, without a model or a GPU.
+
+`interpolated/<trial>.<normalisation>.parquet` holds the values of one trial with the alpha that its
+dev queries chose, and names what it was made of; it is made anew where any of that has changed.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rank_core.data.trec import read_qrels, read_run
+from rank_core.errors import BadInput, unknown
+from rank_core.evaluate import per_query
+from rank_core.files import atomic_write
+from rank_core.progress import reported
+from rank_core.ranking.interpolation import ALPHAS, DEFAULT, choose_alpha, mixture
+from rank_core.records import Qrels, Run
+from sweeps.plan.command_line import INTERPOLATE
+from sweeps.report.load import Interpolated, Sweep
+from sweeps.report.search import left_after
+from sweeps.report.summary import best_on_dev
+from sweeps.store.checksums import RESULT, read_checked, read_result
+from sweeps.store.scores import SCORE_COLUMNS
+from sweeps.store.sweep_file import FIRST_STAGE, INTERPOLATED, Cell
+from sweeps.store.trial_status import USED
+
+VERSION = 1  # of what the stored tables hold
+APART = {
+    "bm25": "is the first stage",
+    "random": "is chance",
+    "birch": "is interpolated with the first stage by its own last step",
+}
+"""{model: why it is not interpolated}."""
+_KEY = b"ranksweep"
+SPLITS = ("dev", "test")
+FOLDS = "folds.parquet"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files of a sweep that all of its interpolated trials are made of."""
+
+    folder: Path
+    measures: tuple[str, ...]
+    primary: str
+    normalise: str
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of all of it."""
+        paths = [path for split in SPLITS for path in self._paths(split)]
+        recipe = [VERSION, ALPHAS, self.measures, self.primary, self.normalise]
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+        return hashlib.sha256(json.dumps([*recipe, *digests]).encode()).hexdigest()
+
+    @cached_property
+    def read(self) -> dict[str, tuple[Run, Qrels]]:
+        """{split: its candidates and judgments}."""
+        return {
+            split: (read_run(candidates), read_qrels(qrels))
+            for split in SPLITS
+            for candidates, qrels in [self._paths(split)]
+        }
+
+    def _paths(self, split: str) -> tuple[Path, Path]:
+        candidates = self.folder / FIRST_STAGE / f"{split}.run.gz"
+        return candidates, self.folder / "qrels" / f"{split}.qrels"
+
+
+def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
+    """The sweep with its derived systems, of the cells that `rows` (of `INTERPOLATE`; empty: as the
+    sweep's command asked) names. As it is where it kept no candidates; what cannot be derived costs
+    no report, but is said in it."""
+    rows = rows or sweep.interpolate
+    if rows not in INTERPOLATE:
+        raise unknown("--interpolate", rows, INTERPOLATE)
+    if rows == "none" or not (sweep.folder / FIRST_STAGE).is_dir() or sweep.split != "test":
+        return sweep
+    left, best = left_after(sweep), (sweep.baseline, best_on_dev(sweep))
+    cells = [cell.cell for cell in sweep.cells if rows == "all" or cell.cell in best]
+    try:
+        found = interpolate_cells(sweep, [name for name in cells if name not in left])
+        return replace(sweep, interpolated=found)
+    except BadInput as error:
+        return replace(sweep, not_interpolated=str(error))
+
+
+def interpolate_cells(
+    sweep: Sweep, cells: Iterable[str], normalise: str = DEFAULT
+) -> tuple[Interpolated, ...]:
+    """What is derived from those of `cells` that have a finished trial and are not `APART`."""
+    if not (sweep.folder / FIRST_STAGE).is_dir():
+        raise BadInput(
+            f"{sweep.folder} has no {FIRST_STAGE}/, which holds the scores of the candidates; the "
+            "sweep's own command writes it, and trains nothing that is finished"
+        )
+    inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, normalise)
+    used = sweep.trials[sweep.trials["status"].isin(USED)]
+    found = []
+    for cell in (one for one in sweep.cells if one.cell in set(cells)):
+        seeds = sorted(map(int, used.loc[used["cell"] == cell.cell, "seed"]))
+        if seeds and why_not(cell) == "":
+            found.append(_interpolated(sweep, cell, seeds, inputs))
+    return tuple(found)
+
+
+def interpolation_text(sweep: Sweep, found: Sequence[Interpolated]) -> str:
+    """What such rows are and the alphas of their trials, without a full stop."""
+    first = sweep.first_stage_name
+    chosen = "; ".join(f"{sweep.label(one.of)} {one.alphas_text}" for one in found)
+    return (
+        f"+{first}: alpha x model + (1 - alpha) x {first}, both {found[0].normalise} normalised "
+        f"within a query; alpha of each trial chosen on dev ({chosen})"
+    )
+
+
+def why_not(cell: Cell) -> str:
+    """Why a cell is not interpolated; "" where it is."""
+    return APART.get(str(cell.settings.get("model.name")), "")
+
+
+def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: Inputs) -> Interpolated:
+    what = f"{sweep.label(cell.cell)} interpolated with the first stage"
+    tables = {
+        seed: trial_table(f"{cell.cell}-seed{seed}", inputs)
+        for seed in reported(seeds, what, total=len(seeds))
+    }
+    name = f"{cell.cell}+{FIRST_STAGE}"
+    scores = pd.concat(tables.values()).assign(cell=name)
+    return Interpolated(
+        cell=name,
+        of=cell.cell,
+        label=f"{sweep.label(cell.cell)} +{sweep.first_stage_name}",
+        normalise=inputs.normalise,
+        alphas={seed: tuple(dict.fromkeys(table["alpha"])) for seed, table in tables.items()},
+        scores=scores.loc[scores["split"] == sweep.split, list(SCORE_COLUMNS)],
+    )
+
+
+def trial_table(name: str, inputs: Inputs) -> pd.DataFrame:
+    """`cell, seed, split, query_id, measure, value, alpha` of an interpolated trial, on dev and
+    test; with folds each has its own alpha. Kept where it was made of the same files."""
+    folder = inputs.folder / "runs" / name
+    path = inputs.folder / INTERPOLATED / f"{name}.{inputs.normalise}.parquet"
+    here = (folder / RESULT).is_file()  # a mirror may lack it
+    trial = hashlib.sha256((folder / RESULT).read_bytes()).hexdigest() if here else ""
+    stored = _stored(path)
+    if stored is not None:
+        made_of = json.loads(stored.schema.metadata[_KEY])
+        if made_of["inputs"] == inputs.key and (made_of["trial"] == trial or not here):
+            return stored.to_pandas()
+    facts = read_result(folder).facts
+    values = _interpolate(folder, inputs).assign(cell=facts["cell"], seed=facts["seed"])
+    table = pa.Table.from_pandas(values[[*SCORE_COLUMNS, "alpha"]], preserve_index=False)
+    key = json.dumps({"inputs": inputs.key, "trial": trial}).encode()
+    path.parent.mkdir(exist_ok=True)
+    with atomic_write(path) as unfinished:
+        pq.write_table(
+            table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key}),
+            unfinished,
+            compression="zstd",
+        )
+    return table.to_pandas()
+
+
+def _stored(path: Path) -> pa.Table | None:
+    """A table that was made before; None where there is none, or nothing of it can be read."""
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (OSError, pa.ArrowException):
+        return None
+    return table if _KEY in (table.schema.metadata or {}) else None
+
+
+def _interpolate(folder: Path, inputs: Inputs) -> pd.DataFrame:
+    """The values of a trial whose alpha is chosen on dev, in each of its folds."""
+    runs = {}
+    for split in SPLITS:
+        read_checked(folder, f"{split}.run.gz")
+        runs[split] = read_run(folder / f"{split}.run.gz")
+    tables = []
+    for queries in _folds(folder, inputs):
+        sides = {}
+        for split in SPLITS:
+            own = {one: runs[split][one] for one in queries[split] if one in runs[split]}
+            try:
+                sides[split] = mixture(own, inputs.read[split][0], inputs.normalise)
+            except BadInput as error:
+                raise BadInput(f"{folder}, {split}: {error}") from None
+        alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
+        for split in SPLITS:
+            qrels = {one: inputs.read[split][1][one] for one in queries[split]}
+            values = per_query(qrels, sides[split].at(alpha), inputs.measures)
+            tables.append(values.assign(split=split, alpha=alpha))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _folds(folder: Path, inputs: Inputs) -> list[dict[str, list[str]]]:
+    """{split: its judged queries} of each model of the trial. A query of dev in one fold is tested
+    in another, so no fold may choose by the dev of all."""
+    judged = {split: list(inputs.read[split][1]) for split in SPLITS}
+    if not (folder / FOLDS).exists():
+        return [judged]
+    table = pd.read_parquet(io.BytesIO(read_checked(folder, FOLDS)))
+    own = {(fold, split): set(part["query_id"]) for (fold, split), part in
+           table.groupby(["fold", "split"])}  # fmt: skip
+    return [
+        {split: [one for one in judged[split] if one in own[fold, split]] for split in SPLITS}
+        for fold in sorted(set(table["fold"]))
+    ]

@@ -1,0 +1,184 @@
+"""Rows interpolated with the first stage: chosen on dev, stored once, marked wherever shown."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rank_core.data.trec import read_qrels, read_run, write_qrels, write_run
+from rank_core.errors import BadInput
+from rank_core.evaluate import per_query
+from rank_core.ranking.interpolation import choose_alpha, mixture
+from sweeps.report.analysis import analyse
+from sweeps.report.build import write_report
+from sweeps.report.interpolation import interpolate_cells, with_interpolated
+from sweeps.report.load import load_sweep
+from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
+
+FIRSTP, MAXP = (cell for cell, _, _ in CELLS)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_ranked_sweep(tmp_path_factory.mktemp("finished") / "woods")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_ranked_sweep(tmp_path / "woods")
+
+
+def test_values_and_alphas_are_those_of_the_runs_on_disk(finished: Path) -> None:
+    sweep = load_sweep(finished)
+    [found] = interpolate_cells(sweep, [MAXP])
+    assert (found.of, found.label) == (MAXP, "MaxP 40/20 +BM25")
+    qrels = {split: read_qrels(finished / f"qrels/{split}.qrels") for split in ("dev", "test")}
+    for seed, [alpha] in found.alphas.items():
+        trial = finished / "runs" / f"{MAXP}-seed{seed}"
+        sides = {
+            split: mixture(
+                read_run(trial / f"{split}.run.gz"),
+                read_run(finished / f"first_stage/{split}.run.gz"),
+            )
+            for split in qrels
+        }
+        assert alpha == choose_alpha(sides["dev"], qrels["dev"], MEASURES[0])
+        assert 0 < alpha < 1, "both sides know something, so the example tells"
+        expected = per_query(qrels["test"], sides["test"].at(alpha), MEASURES)
+        own = found.scores[found.scores["seed"] == seed]
+        assert own["value"].tolist() == expected["value"].tolist()
+
+
+def test_alpha_never_looks_at_test(folder: Path) -> None:
+    def alphas() -> object:
+        return interpolate_cells(load_sweep(folder), [MAXP])[0].alphas
+
+    def invert(split: str) -> None:
+        path = folder / f"qrels/{split}.qrels"
+        documents = {f"d{i}" for i in range(12)}
+        inverted = {q: dict.fromkeys(documents - g.keys(), 1) for q, g in read_qrels(path).items()}
+        write_qrels(path, inverted)
+
+    before = alphas()
+    invert("test")
+    assert alphas() == before
+    invert("dev")
+    assert alphas() != before
+
+
+def test_a_fold_chooses_by_its_own_dev_queries(tmp_path: Path) -> None:
+    """Dev of one fold is test of the next: one alpha for all would have seen what is tested."""
+    folder = write_ranked_sweep(tmp_path / "woods", folds=3)
+
+    def values() -> "pd.Series[float]":
+        [found] = interpolate_cells(load_sweep(folder), [MAXP])
+        assert any(len(own) > 1 for own in found.alphas.values())
+        return found.scores.set_index(["seed", "query_id", "measure"])["value"]
+
+    before = values()
+    assert len(before) == 3 * 30 * 2
+    path = folder / "qrels/dev.qrels"
+    documents, judged = {f"d{i}" for i in range(12)}, read_qrels(path)
+    for query_id in judged:
+        if int(query_id[5:]) % 3 == 0:
+            judged[query_id] = dict.fromkeys(documents - judged[query_id].keys(), 1)
+    write_qrels(path, judged)
+    # Those queries are dev of the fold in which the queries 1, 4, 7 .. are tested.
+    changed = before.index[before != values()]
+    assert {int(query_id[5:]) % 3 for _, query_id, _ in changed} == {1}
+
+
+def test_what_is_stored_is_read_again_until_its_files_change(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = interpolate_cells(load_sweep(folder), [FIRSTP, MAXP])
+    stored = {path: path.read_bytes() for path in (folder / "interpolated").iterdir()}
+    assert len(stored) == 6 and all(path.name.endswith(".min-max.parquet") for path in stored)
+    table = pd.read_parquet(next(iter(stored)))
+    assert set(table["split"]) == {"dev", "test"} and table["alpha"].between(0, 1).all()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sweeps.report.interpolation.mixture", None)  # would be a TypeError
+        again = interpolate_cells(load_sweep(folder), [FIRSTP, MAXP])
+    assert [one.alphas for one in again] == [one.alphas for one in first]
+    assert all(a.scores.equals(b.scores) for a, b in zip(again, first, strict=True))
+
+    damaged, *_ = stored
+    damaged.write_bytes(stored[damaged][:-20])
+    candidates = folder / "first_stage/test.run.gz"
+    interpolate_cells(load_sweep(folder), [FIRSTP, MAXP])
+    assert damaged.read_bytes() == stored[damaged], "the same input gives the same bytes"
+    run = read_run(candidates)
+    write_run(candidates, {q: {d: -s for d, s in docs.items()} for q, docs in run.items()}, "x")
+    [changed] = interpolate_cells(load_sweep(folder), [MAXP])
+    assert not changed.scores.equals(first[1].scores)
+    assert not list(folder.rglob("*.unfinished"))
+
+
+def test_the_report_marks_its_rows_and_leaves_the_others_as_they_were(finished: Path) -> None:
+    plain = analyse(load_sweep(finished))
+    analysis = analyse(with_interpolated(load_sweep(finished)))
+    assert [row.label for row in analysis.rows] == [
+        "FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25",
+    ]  # fmt: skip
+    trained = [row for row in analysis.rows if not row.derived]
+    assert trained == plain.rows
+    assert analysis.comparisons == plain.comparisons and plain.interpolated_comparisons == []
+    # A row that was added pays for the whole table: two derived ones and MaxP.
+    assert {one.family_size for one in analysis.interpolated_comparisons} == {3}
+    assert {one.family_size for one in analysis.comparisons} == {1}
+    alphas = analysis.sweep.interpolated[1].alphas_text
+    assert "chosen on dev (FirstP 40 " in analysis.caption and alphas in analysis.caption
+    assert "p corrected over all 3 comparisons of the table" in analysis.caption
+    assert "6 of 6 launched trials used" in analysis.caption
+
+
+def test_every_file_of_the_report_has_the_rows(folder: Path) -> None:
+    report = write_report(folder)
+    assert "MaxP 40/20 +BM25" in report.text and "+BM25: alpha x model" in " ".join(
+        report.text.split()
+    )
+    for name in ("table.md", "table.tex", "table.csv", "index.html"):
+        assert "MaxP 40/20 +BM25" in (report.folder / name).read_text(), name
+    results = json.loads((report.folder / "results.json").read_text())
+    first, second = results["interpolated"]
+    assert (first["of"], second["of"]) == (FIRSTP, MAXP) and second["alphas"]["1"]
+    assert second["comparisons"][0]["system"] == f"{MAXP}+first_stage"
+    assert f"{MAXP}+first_stage" in (report.folder / "comparisons.csv").read_text()
+    before = {path: path.read_bytes() for path in report.folder.rglob("*.*")}
+    again = write_report(folder).folder
+    assert {path: path.read_bytes() for path in again.rglob("*.*")} == before
+
+
+def test_rows_are_for_the_baseline_and_the_best_on_dev_or_all_or_none(tmp_path: Path) -> None:
+    cells = (*CELLS, ("birch-w40-s40-2", "Birch", "birch"), ("maxp-w20-s20-3", "MaxP 20", "maxp"))
+    folder = write_ranked_sweep(tmp_path / "woods", cells=cells)
+    sweep = load_sweep(folder)
+
+    def of(rows: str) -> list[str]:
+        return [one.of for one in with_interpolated(sweep, rows).interpolated]
+
+    assert of("") == of("best") == [FIRSTP, "maxp-w20-s20-3"]
+    assert of("all") == [FIRSTP, MAXP, "maxp-w20-s20-3"], "Birch has the first stage in it already"
+    assert of("none") == []
+    assert with_interpolated(replace(sweep, interpolate="none")).interpolated == ()
+    with pytest.raises(BadInput, match="unknown --interpolate 'some'"):
+        of("some")
+
+
+def test_what_cannot_be_interpolated_costs_no_report_and_is_said(tmp_path: Path) -> None:
+    without = write_ranked_sweep(tmp_path / "without", first_stage=False)
+    assert "first stage" not in write_report(without).text
+    with pytest.raises(BadInput, match="the sweep's own command writes it"):
+        interpolate_cells(load_sweep(without), [MAXP])
+
+    ranks_only = write_ranked_sweep(tmp_path / "ranks")
+    for split in ("dev", "test"):
+        path = ranks_only / f"first_stage/{split}.run.gz"
+        write_run(path, {q: dict.fromkeys(docs, 1.0) for q, docs in read_run(path).items()}, "x")
+    text = " ".join(write_report(ranks_only).text.split())
+    assert "No row with the first stage:" in text and "take reciprocal-rank" in text
+    [found] = interpolate_cells(load_sweep(ranks_only), [MAXP], "reciprocal-rank")
+    assert found.normalise == "reciprocal-rank"
