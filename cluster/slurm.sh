@@ -21,7 +21,7 @@
 #
 # All nodes run one virtual environment, .venv beside this script's folder, made here if it is not
 # there. Where compute nodes have no network, make it on the login node first:
-#   python3.11 -m venv .venv && .venv/bin/pip install -c cluster/constraints.txt -e .
+#   python3.11 -m venv .venv && .venv/bin/pip install -c cluster/constraints.txt -e '.[sweep]'
 #
 # Run for real so far: never under Slurm, never on two machines. With stand-ins for srun and scontrol
 # that start two Ray nodes on one machine, tests run this script, interrupt it and look for what is
@@ -48,7 +48,7 @@ cd "$SLURM_SUBMIT_DIR"
 python=$PWD/.venv/bin/python
 if ! test -x "$python"; then
     python3 -m venv .venv
-    "$python" -m pip install --quiet --constraint cluster/constraints.txt --editable .
+    "$python" -m pip install --quiet --constraint cluster/constraints.txt --editable ".[sweep]"
 fi
 cpus=${SLURM_CPUS_PER_TASK:-1}
 export SRUN_CPUS_PER_TASK=$cpus # srun does not take it over from sbatch

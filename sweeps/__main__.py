@@ -67,6 +67,11 @@ COMMANDS = {
         "",
         "train, dev and test, or folds, from one file of judgments, by a hash of the queries",
     ),
+    "cluster-files": (
+        "sweeps.commands.cluster_files:main",
+        "DIR",
+        "the files of Ray clusters, Slurm and Kubernetes, and the code that nodes run",
+    ),
     "doctor": (
         "sweeps.commands.doctor.command:main",
         "",

@@ -116,7 +116,7 @@ def needed(name, extras):
 
 
 def test_the_constraints_bind_every_package_that_a_node_installs():
-    pinned, seen, todo = pins(), set(), [("ranksweep", ())]
+    pinned, seen, todo = pins(), set(), [("ranksweep", ("sweep",))]
     while todo:
         name, extras = todo.pop()
         if (name, extras) not in seen:
@@ -135,12 +135,13 @@ def test_every_node_installs_the_constrained_versions_and_nothing_else(path):
     assert config["file_mounts"]["~/ranksweep/constraints.txt"] == "cluster/constraints.txt"
     commands = [line for key, lines in config.items() if key.endswith("commands") for line in lines]
     installs = [line for line in commands if "pip install" in line]
-    assert installs and "--editable ~/ranksweep" in " ".join(config["setup_commands"])
+    assert installs and "--editable ~/'ranksweep[sweep]'" in " ".join(config["setup_commands"])
     assert all("--constraint ~/ranksweep/constraints.txt" in line for line in installs)
 
 
 def test_slurm_and_kubernetes_install_the_same_versions():
-    assert "pip install --quiet --constraint cluster/constraints.txt" in SLURM.read_text()
+    constrained = "pip install --quiet --constraint cluster/constraints.txt"
+    assert f'{constrained} --editable ".[sweep]"' in SLURM.read_text()
     assert "--from-file=cluster/constraints.txt" in KUBERAY.read_text()
     [lock] = {one["value"] for box in containers() for one in box["env"] if one["name"] == "LOCK"}
     assert lock.endswith("/constraints.txt")

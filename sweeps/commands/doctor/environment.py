@@ -56,11 +56,11 @@ def _requirements() -> Iterator[Finding]:
             "warning",
             "ranksweep is not installed, it is imported from the current folder",
             "trials run in other folders and on other machines, where nothing would be found",
-            "pip install -e .",
+            "pip install -e '.[sweep]'",
         )
         return
     for requirement in wanted:
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": "sweep"}):
             continue
         needed, installed = f"{requirement.name}{requirement.specifier}", _version(requirement.name)
         if installed is None or not requirement.specifier.contains(installed, prereleases=True):

@@ -1,0 +1,39 @@
+"""`python -m sweeps cluster-files`: the files of a cluster, from an installed package."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import rank_core
+from rank_core.errors import BadInput
+from sweeps.plan.command_line import Parser, check_writable
+
+FILES = Path(__file__).parents[1] / "cluster_files"
+IGNORED = shutil.ignore_patterns("__pycache__", ".*")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write a folder from which a cluster is started: the files of Ray's cluster launcher, Slurm
+    and Kubernetes, the versions that all nodes install, and the code that they run. The header of
+    each file in DIR/cluster says how."""
+    parser = Parser("ranksweep cluster-files", main.__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
+    folder: Path = parser.parse_args(argv).folder.absolute()
+    if folder.exists():
+        raise BadInput(f"{folder} exists already; name a new folder, or remove it")
+    check_writable("DIR", folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
+    try:
+        shutil.copytree(FILES, unfinished, ignore=IGNORED)
+        for package in (Path(rank_core.__file__).parent, FILES.parent):
+            shutil.copytree(package, unfinished / package.name, ignore=IGNORED)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    names = ", ".join(sorted(path.name for path in (folder / "cluster").iterdir()))
+    print(f"{folder / 'cluster'}: {names}")
+    print(f"Next: cd {folder}, then what the header of the file says", file=sys.stderr)
+    return 0

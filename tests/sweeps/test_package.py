@@ -1,0 +1,183 @@
+"""What an installed package has: its command, its files, a part that runs without what trains."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from rank_core.data.trec import write_qrels, write_run
+from sweeps import __main__ as program
+from sweeps.__main__ import main
+from sweeps.driver.command import main as run
+from sweeps.plan.command_line import SWEEP_EXTRA
+from sweeps.window_stride import EXPERIMENT
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+
+WITHOUT = """
+import json, runpy, sys
+from importlib.machinery import PathFinder
+
+absent, words = json.loads(sys.argv[1])
+
+class Few(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] not in absent:
+            return PathFinder.find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Few
+sys.argv = ["sweeps", *words]
+runpy.run_module("sweeps", run_name="__main__")
+"""
+
+
+def light(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command where the packages of the extra `sweep` are not installed."""
+    command = [sys.executable, "-c", WITHOUT, json.dumps([SWEEP_EXTRA, words])]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {Requirement(one).name for one in requirements}
+
+
+def test_what_trains_is_an_extra_and_nothing_else_needs_it():
+    assert names(PROJECT["optional-dependencies"]["sweep"]) == {*SWEEP_EXTRA}
+    assert not names(PROJECT["dependencies"]) & {*SWEEP_EXTRA}
+
+
+def test_the_command_is_a_script_that_says_its_version(capsys):
+    assert PROJECT["scripts"] == {"ranksweep": "sweeps.__main__:script"}
+    assert callable(program.script)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"ranksweep {version('ranksweep')}\n"
+
+
+def test_runs_are_compared_where_nothing_trains(tmp_path):
+    queries = [f"q{n}" for n in range(6)]
+    write_qrels(tmp_path / "q.trec", {q: {"d1": 1, "d2": 0} for q in queries})
+    for name, scores in (("a", (2.0, 1.0)), ("b", (1.0, 2.0))):
+        run = {q: dict(zip(("d1", "d2"), scores, strict=True)) for q in queries}
+        write_run(tmp_path / f"{name}.run", run, tag=name)
+    runs = [str(tmp_path / f"{name}.run") for name in "ab"]
+    out = str(tmp_path / "out")
+    done = light("compare", *runs, "--qrels", str(tmp_path / "q.trec"), "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "nDCG@10" in done.stdout and (tmp_path / "out" / "comparisons.csv").exists()
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["settings"], ["design", "--help"]])
+def test_a_command_that_trains_nothing_needs_nothing_that_does(words):
+    done = light(*words)
+    assert done.returncode == 0 and done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("words", "missing"), [(["models"], "torch"), (["doctor"], "torch")])
+def test_a_command_that_trains_says_what_to_install(words, missing):
+    done = light(*words)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"error: this needs {missing}, which is not installed: pip install 'ranksweep[sweep]' "
+        "brings it"
+    )
+
+
+def test_every_file_that_is_no_module_is_in_the_package():
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]
+    for package in ("rank_core", "sweeps"):
+        packed = {path for one in patterns[package] for path in (ROOT / package).glob(one)}
+        files = {
+            path
+            for path in (ROOT / package).rglob("*")
+            if path.is_file() and path.suffix not in (".py", ".pyc")
+        }
+        assert {path for path in packed if path.is_file()} >= files
+        assert ROOT / package / "py.typed" in packed
+    shown = {path.name for path in (ROOT / "sweeps" / "cluster_files" / "cluster").iterdir()}
+    assert shown == {path.name for path in (ROOT / "cluster").iterdir()}
+
+
+def test_cluster_files_are_a_folder_from_which_a_cluster_starts(tmp_path, capsys):
+    folder = tmp_path / "new" / "cluster-of-mine"
+    assert main(["cluster-files", str(folder)]) == 0
+    assert "config.yaml, constraints.txt" in capsys.readouterr().out
+    for name in ("config.yaml", "gcp.yaml", "local.yaml"):
+        mounts = yaml.safe_load((folder / "cluster" / name).read_text())["file_mounts"]
+        own = [source for source in mounts.values() if not source.startswith("~")]
+        assert len(own) >= 5 and all((folder / source).exists() for source in own)
+    assert not any(path.is_symlink() for path in folder.rglob("*"))
+    assert not list(folder.rglob("__pycache__"))
+    assert (folder / "sweeps" / "window_stride.py").read_bytes() == (
+        ROOT / "sweeps" / "window_stride.py"
+    ).read_bytes()
+    assert main(["cluster-files", str(folder)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+    assert citation["cff-version"] == "1.2.0" and citation["authors"] and citation["message"]
+
+
+def test_the_image_installs_what_the_clusters_install():
+    text = (ROOT / "Dockerfile").read_text()
+    assert all((ROOT / path).exists() for path in re.findall(r"^COPY (\S+)", text, re.M))
+    extras = re.findall(r'"/src\[([\w,]+)\]"', text)[0].split(",")
+    assert "sweep" in extras and {*extras} <= PROJECT["optional-dependencies"].keys()
+    assert text.count("--constraint /src/cluster/constraints.txt") == text.count("pip install")
+
+
+@pytest.fixture(scope="module")
+def storage(backbone_folder, collection_folder, tmp_path_factory):
+    """A storage with a small sweep that has ended."""
+    storage = tmp_path_factory.mktemp("results")
+    run_sweep(storage, collection_folder, backbone_folder)
+    return storage
+
+
+def run_sweep(storage: Path, collection: Path, backbone: Path) -> None:
+    words = ["--collection", str(collection), "--backbone", str(backbone), "--smoke-test"]
+    words += ["--engine", "local", "--tracking-uri", "none", "--storage", str(storage)]
+    assert run(EXPERIMENT, words, doc=None) == 0
+
+
+@pytest.mark.slow
+def test_a_sweep_is_reported_on_and_planned_from_where_nothing_trains(storage):
+    folder = str(storage / EXPERIMENT.name / "woods")
+    for words in (["report", folder], ["status", folder], ["design", folder, "--delta", ".05"]):
+        done = light(*words)
+        assert done.returncode == 0 and done.stdout, (words, done.stderr)
+
+
+@pytest.mark.slow
+def test_a_second_collection_in_a_storage_replaces_no_report(
+    storage, collection_folder, backbone_folder, tmp_path
+):
+    first = storage / EXPERIMENT.name / "woods"
+    before = {path: path.read_bytes() for path in first.rglob("report/*") if path.is_file()}
+    assert before
+    other = shutil.copytree(collection_folder, tmp_path / "woods")
+    with (other / "docs.jsonl").open("a") as file:
+        file.write(json.dumps({"doc_id": "one-more", "text": "amber birch"}) + "\n")
+    run_sweep(storage, other, backbone_folder)
+    named = shutil.copytree(collection_folder, tmp_path / "meadow")
+    run_sweep(storage, named, backbone_folder)
+    assert {path: path.read_bytes() for path in before} == before
+    folders = sorted(path.name for path in first.parent.iterdir() if path.is_dir())
+    assert len(folders) == 3 and folders[:2] == ["meadow", "woods"]
+    assert re.fullmatch("woods-[0-9a-f]{6}", folders[2])
+    assert all((first.parent / name / "report" / "index.html").exists() for name in folders)
