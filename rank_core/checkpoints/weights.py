@@ -55,7 +55,7 @@ def weights_file(init_from: str, seed: int) -> Path:
         raise BadInput(
             "training.init_from must be a trial, or a cell that has a trial with each seed; "
             f"{init_from} has none with seed {seed}, only with {known}; its sweep makes them with "
-            "--seeds and training.keep_weights=true"
+            "--seeds and training.keep_weights=all"
         )
     path = trials.get(seed, Path(init_from))
     if path.is_dir():
@@ -63,7 +63,7 @@ def weights_file(init_from: str, seed: int) -> Path:
     if not path.is_file():
         raise BadInput(
             "training.init_from must be the folder of a finished trial that has kept its weights "
-            f"(training.keep_weights=true), its {WEIGHTS}, or the cell of such trials; found no "
+            f"(training.keep_weights=all), its {WEIGHTS}, or the cell of such trials; found no "
             f"file {path}"
         )
     return path

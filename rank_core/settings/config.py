@@ -348,6 +348,8 @@ def _checked(name: str, value: Any) -> Any:
     """A value that is of its setting's type, or stands for one as in JSON: a list for a tuple, 16.0
     for 16, 1 for 1.0."""
     kind = setting_type(name)
+    if name in _FORMERLY and isinstance(value, bool):
+        return _FORMERLY[name][value]
     if kind == tuple[str, ...] and isinstance(value, (list, tuple)):
         return tuple(value)
     if kind in (int, float) and isinstance(value, Real) and not isinstance(value, bool):
@@ -366,6 +368,8 @@ def _wrong_type(name: str, kind: Any, value: Any) -> BadInput:
 
 
 _ADDED = {one.name: one.default for one in declared_settings() if one.added}
+_FORMERLY = {"training.keep_weights": {True: "all", False: "none"}}
+"""Values of settings in the files of earlier trials."""
 _ARTICLES = {
     int: "a whole number",
     float: "a number",

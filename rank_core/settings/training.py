@@ -27,6 +27,7 @@ SCHEDULES = (
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 UNITS = ("document", "passage")
 LABELS = ("qrels", "first-stage")
+KEEP_WEIGHTS = ("best", "all", "none")
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,12 @@ class Training:
         "a finished trial's folder, or its weights.safetensors; or a cell, runs/CELL without its "
         "-seedN, of which each trial takes the one with its own seed",
     )
-    keep_weights: bool = added(
-        False, "keeps weights.safetensors, for init_from; no part of the cell", hf="save_strategy"
+    keep_weights: str = added(
+        "best",
+        "keeps weights.safetensors, for `sweeps export` and init_from, of the seed of each cell "
+        "that is best on dev (best, as far as --weights-gib holds), of every trial (all), or none; "
+        "no part of the cell. With folds there is no one model, and best keeps nothing",
+        hf="save_strategy",
     )
     keep_run: bool = added(
         False,
@@ -156,6 +161,7 @@ class Training:
         choice("training.schedule", self.schedule, SCHEDULES)
         choice("training.unit", self.unit, UNITS)
         choice("training.labels", self.labels, LABELS)
+        choice("training.keep_weights", self.keep_weights, KEEP_WEIGHTS)
         choice("training.precision", self.precision, PRECISIONS)
 
     def share_read(self, num_chunks: float) -> float:

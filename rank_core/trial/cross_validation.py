@@ -29,7 +29,11 @@ from rank_core.records import Collection, Qrels, Run, Split
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
 
-KEEPING = ("training.keep_weights", "training.keep_run", "evaluation.keep_chunk_scores")
+KEEPING = {
+    "training.keep_weights": "all",
+    "training.keep_run": True,
+    "evaluation.keep_chunk_scores": True,
+}
 _WORD = re.compile(r"\w+")
 
 
@@ -48,8 +52,8 @@ def check_folds(config: TrialConfig) -> None:
     Raises `BadInput` naming the setting."""
     training, tested = config.training, _queries_of(config.collection)
     starts = tuple(str(path) for path in cell_trials(training.init_from).values())
-    for name in KEEPING:
-        if config.settings()[name]:
+    for name, value in KEEPING.items():
+        if config.settings()[name] == value:
             raise BadInput(
                 f"{name} keeps what one model learnt, and with evaluation.folds="
                 f"{config.evaluation.folds} a trial trains one for each fold; use folds=0"

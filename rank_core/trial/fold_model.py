@@ -199,7 +199,7 @@ def _save_for_later(workdir: Path, scorer: Scorer, weights: dict[str, torch.Tens
     if distributed.world()[0] != 0:
         return
     workdir.mkdir(parents=True, exist_ok=True)
-    if config.training.keep_weights:
+    if config.training.keep_weights != "none" and not config.evaluation.folds:
         save_weights(workdir, weights)
     if run is not None:
         write_run(workdir / "train.run.gz", run, tag=config.model.name)

@@ -223,7 +223,9 @@ def _frozen(store: Store, sweep: Sweep, cell: str) -> Frozen:
     name = f"{cell}-seed{used['seed'].iloc[0]}"
     store.pull({name})
     settings = json.loads(read_checked(store.folder / "runs" / name, "config.json"))
+    # A confirmation keeps its winner's weights, whatever the first sweep kept.
     del settings["seed"]
+    settings.pop("training.keep_weights", None)
     return Frozen(cell, sweep.label(cell), settings)
 
 

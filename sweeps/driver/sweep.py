@@ -1,13 +1,12 @@
 """A sweep from the command line to the tested table."""
 
-from collections.abc import Callable, Iterable
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from rank_core.errors import BadInput
-from rank_core.models import model_class
-from rank_core.models.list_rankers import ListRanker
 from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
 from sweeps.driver.confirmation import (
     Shortlist,
@@ -19,16 +18,19 @@ from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.driver.results import summary_rows, write_results
 from sweeps.engine import EngineLost, local
 from sweeps.engine.progress import Monitor
+from sweeps.engine.trial_task import GIBIBYTE
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.plan.terminal import say, terminal_columns
+from sweeps.plan.terminal import numbered, say, terminal_columns
 from sweeps.search.make import make_search, search_class
 from sweeps.search.search import Known, Search
+from sweeps.store.checksums import read_result
 from sweeps.store.driver_lock import only_driver
+from sweeps.store.kept_weights import KeptWeights
 from sweeps.store.plan_description import manifest, write_description
 from sweeps.store.storage_retry import answered, patient_read
 from sweeps.store.sweep_file import FIRST_STAGE, update_sweep_file
@@ -76,7 +78,6 @@ def _sweep(
         shortlist.check(plan)
     else:
         store = store.of(plan.inputs.collection)
-    _check_left(plan, store)
     if options.dry_run:
         _dry_run(plan, store, options)
         return DONE
@@ -88,22 +89,6 @@ def _sweep(
         table = TrialTable(store)
         with table.kept():
             return _drive(plan, store, table, options, argv, tracking_uri)
-
-
-def _check_left(plan: Plan, store: Store) -> None:
-    """A finished trial is not run again for files that nobody asked for when it ran."""
-    trained = [
-        trial
-        for trial in plan.trials()
-        if not issubclass(model_class(trial.cell.config.model.name), ListRanker)  # has no weights
-    ]
-    if lacking := store.lacking(trained):
-        name, files = next(iter(lacking.items()))
-        raise BadInput(
-            f"finished trials that have not kept {', '.join(files)}, as the settings now ask: "
-            f"{len(lacking)}. To run them again, take another --storage or remove their folders, "
-            f"such as {store.root}/runs/{name}"
-        )
 
 
 def _check_storage(store: Store, options: Options) -> None:
@@ -129,6 +114,8 @@ def _drive(
     table.begin(plan)
     finished = Finished(store)
     store.drop_checkpoints(finished.names)
+    weights = _weights(plan, store, options)
+    finished.run_again(_lacking(plan, finished.names, weights, options))
     search = make_search(plan, _known(table, finished), store)
     plan = search.plan
     finished.check(trial.name for trial in plan.trials())
@@ -146,11 +133,17 @@ def _drive(
     uploader.start()
     try:
         if not search.over:
-            _launch(search, feed, store, table, options)
+            _launch(search, feed, store, table, options, weights)
         else:
             say("nothing to launch: every trial has ended already")
         if search.over:
             store.drop_checkpoints(set(search.resting()))  # nobody goes on from them
+        finished.compare()
+        if weights.over_quota:
+            say(
+                f"weights     of {numbered(len(weights.over_quota), 'cell')} are not kept: "
+                f"--weights-gib {options.weights_gib:g} holds no more, the best on dev come first"
+            )
         held_back = note_held_back(feed, store)
         report = write_results(search.plan, store, table)
     finally:
@@ -205,6 +198,7 @@ class Finished:
     def __init__(self, store: Store) -> None:
         self.store, self.names = store, store.finished()
         self._checked: set[str] = set()
+        self._before: dict[str, Mapping[str, Mapping[str, float]]] = {}  # of trials that run again
 
     def check(self, names: Iterable[str]) -> None:
         """Takes those out that are damaged, and says so."""
@@ -222,6 +216,60 @@ class Finished:
         self.names |= taken
         self._checked |= taken
         return taken
+
+    def run_again(self, names: set[str]) -> None:
+        """Has trials run again for files that they have not left. Until then they stay in the
+        store, with their values."""
+        self.check(names)
+        names = names & self.names
+        for name in sorted(names):
+            self._before[name] = self._values(name)
+            if not self.store.is_local:  # what is brought here then is the new one
+                shutil.rmtree(self.store.folder / "runs" / name)
+        self.names -= names
+        if names:
+            say(
+                f"again       {numbered(len(names), 'finished trial')} that "
+                f"{'has' if len(names) == 1 else 'have'} not kept a file that is asked for now"
+            )
+
+    def compare(self) -> None:
+        """Says where a trial that ran again has other values than before."""
+        for name, before in self._before.items():
+            if (now := self._values(name)) != before:
+                say(
+                    f"warning: {name} ran again and has other values ({_means(now)}; before "
+                    f"{_means(before)}), as GPUs and other machines may round: the new ones count, "
+                    "and the file that was asked for belongs to them"
+                )
+
+    def _values(self, name: str) -> Mapping[str, Mapping[str, float]]:
+        patient_read(self.store, partial(self.store.pull, {name}))
+        facts = read_result(self.store.folder / "runs" / name).facts
+        return {split: facts.get(split, {}) for split in ("dev", "test")}
+
+
+def _means(values: Mapping[str, Mapping[str, float]]) -> str:
+    means = [f"{split} {m} {v:.4f}" for split, of in values.items() for m, v in of.items()]
+    return ", ".join(means)
+
+
+def _weights(plan: Plan, store: Store, options: Options) -> KeptWeights:
+    measure = plan.base.evaluation.measures[0]
+    return KeptWeights(store, measure, int(options.weights_gib * GIBIBYTE))
+
+
+def _lacking(plan: Plan, finished: set[str], weights: KeptWeights, options: Options) -> set[str]:
+    """The finished trials of the plan that run again for a file: those that each trial is to leave,
+    and the weights of the best seeds where the command names `training.keep_weights`."""
+    trials = [trial for trial in plan.trials() if trial.name in finished]
+    lacking = weights.store.lacking(trials, finished)
+    if options.settings.get("training.keep_weights") == "best":
+        names = {trial.name for trial in trials}
+        patient_read(weights.store, partial(weights.store.pull, names))
+        weights.take_in(sorted(names))
+        lacking |= weights.missing(trials)
+    return lacking
 
 
 def _known(table: TrialTable, finished: Finished) -> Known:
@@ -249,7 +297,8 @@ def experiment_name(store: Store) -> str:
 def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     """Prints the plan, with the time measured on this machine; launches and writes nothing."""
     finished = store.finished()
-    here = finished | store.adoptable(plan.trials())
+    again = _lacking(plan, finished, _weights(plan, store, options), options)
+    here = (finished | store.adoptable(plan.trials())) - again
     say(plan_text(plan, finished=sum(trial.name in here for trial in plan.trials())))
     most = search_class(plan.search.name).costliest_trials(plan)
     missing = [trial for trial in most if trial.name not in here]
@@ -266,8 +315,11 @@ def _launch(
     store: Store,
     table: TrialTable,
     options: Options,
+    weights: KeptWeights,
 ) -> None:
-    monitor = Monitor(table, feed, search.plan.base.evaluation.measures[0])
+    weights.take_in(sorted(store.finished() & table.state.trials.keys()))
+    weights.prune()
+    monitor = Monitor(table, feed, search.plan.base.evaluation.measures[0], weights)
     try:
         _engine(options)(feed, store=store, options=options, monitor=monitor)
     except (KeyboardInterrupt, EngineLost) as end:

@@ -14,6 +14,7 @@ from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import about, duration, shortened, terminal_columns, wrapped
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure
+from sweeps.store.kept_weights import KeptWeights
 from sweeps.store.storage_retry import patiently
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_table import TrialTable
@@ -31,6 +32,7 @@ class Monitor:
     table: TrialTable
     feed: Feed  # what it has ahead is what is left to do
     primary: str
+    weights: KeptWeights | None = None
     out: TextIO = field(default_factory=lambda: sys.stdout)
 
     def __post_init__(self) -> None:
@@ -102,6 +104,8 @@ class Monitor:
         self.ended[trial.name] = status = end.status
         if result:
             self.table.finished(trial)
+            if self.weights:
+                self.weights.finished(trial.name)
             detail = f"dev {self.primary} {result.dev[self.primary]:.3f}  {seconds:.0f} s"
             detail += "  COLLAPSED" if status is TrialStatus.COLLAPSED else ""
             self._say(detail, trial)

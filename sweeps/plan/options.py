@@ -60,6 +60,7 @@ class Options:
     budget: Budget
     checkpoint_minutes: float  # 0: no checkpoints
     checkpoint_gib: float  # of all running trials; 0: what the disk holds
+    weights_gib: float  # of the weights that training.keep_weights=best leaves
     dry_run: bool
     smoke_test: bool
     confirm: bool
@@ -86,7 +87,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
     _within("--cpus-per-worker", arguments.cpus_per_worker, MOST_WORKERS)
     if not 0 < arguments.alpha < 1:
         raise BadInput(f"0 < --alpha < 1 must hold, got {arguments.alpha}")
-    for name in ("checkpoint_minutes", "checkpoint_gib"):
+    for name in ("checkpoint_minutes", "checkpoint_gib", "weights_gib"):
         if not 0 <= vars(arguments)[name] < float("inf"):
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} >= 0 must hold, got {vars(arguments)[name]}")
@@ -114,6 +115,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         budget=budget,
         checkpoint_minutes=arguments.checkpoint_minutes,
         checkpoint_gib=arguments.checkpoint_gib,
+        weights_gib=arguments.weights_gib,
         dry_run=arguments.dry_run,
         smoke_test=arguments.smoke_test,
         confirm=arguments.confirm,
@@ -218,6 +220,13 @@ def _add_how_it_runs(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="most that checkpoints may take (default: what half the free disk holds)",
     )
+    add(
+        "--weights-gib",
+        metavar="G",
+        type=float,
+        default=10.0,
+        help="most that kept weights may take, the best cells on dev come first (default 10)",
+    )
     add("--gpus-per-worker", metavar="X", type=float, help="default 1 where there are GPUs, else 0")
     add("--max-gpu-hours", metavar="H", type=float, help="of all trials; core-hours without a GPU")
     add("--deadline", metavar="WHEN", help="when to be done: 2h30m, or 2026-11-21T18:00")
@@ -295,7 +304,8 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
             "--confirm takes all settings from the finished sweep; beside it stand only "
             "--collection, --storage, --seeds, --num-seeds, --engine, --num-workers, "
             "--cpus-per-worker, --gpus-per-worker, --checkpoint-minutes, --checkpoint-gib, "
-            f"--max-gpu-hours, --deadline, --tracking-uri and --dry-run, got {', '.join(found)}"
+            "--weights-gib, --max-gpu-hours, --deadline, --tracking-uri and --dry-run, got "
+            f"{', '.join(found)}"
         )
 
 

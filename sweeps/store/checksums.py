@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
 from rank_core.files import write_json
 from sweeps.store.trial_status import TrialStatus
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 RESULT = "result.json"
 SMALL = 2**20
+MAY_GO = (WEIGHTS,)
+"""Files that a finished trial may lack: of a cell only the best seed's are kept."""
 REMEDY = "the sweep's own command sets the trial aside and runs it again"
 SCORES = "per_query.parquet"
 COSTS = (
@@ -131,6 +134,8 @@ def damage(folder: Path, *, thorough: bool) -> str:
         result = read_whole_result(folder)
         ended = (folder / RESULT).stat().st_mtime_ns
         for file, known in result.files.items():
+            if file in MAY_GO and not (folder / file).exists():
+                continue
             _check_size(folder, file, _size(folder, file), known["bytes"])
             changed = (folder / file).stat().st_mtime_ns > ended
             if (changed or (thorough and known["bytes"] <= SMALL)) and (

@@ -21,10 +21,14 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from rank_core.cache import cache_root
+from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.errors import BadInput
+from rank_core.models import model_class
+from rank_core.models.list_rankers import ListRanker
 from rank_core.records import Collection
 from rank_core.seeding import derive
-from sweeps.store.checksums import RESULT, damage
+from rank_core.settings.config import TrialConfig
+from sweeps.store.checksums import RESULT, SCORES, damage
 from sweeps.store.sweep_file import FILE, parse_sweep_file
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ CHECKPOINTS = "checkpoints"
 SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "memory")
 """Of storages that files can be written to, listed and replaced in."""
 LEFT_FOR_OTHERS = {
-    "training.keep_weights": "weights.safetensors",
+    "training.keep_weights": WEIGHTS,
     "training.keep_run": "train.run.gz",
     "evaluation.keep_chunk_scores": "chunk_scores.parquet",
 }
@@ -196,13 +200,16 @@ class Store:
         arriving.mkdir(parents=True)  # by the umask: a trial's own folder is private
         for path in sorted(folder.iterdir(), key=_result_last):
             (_link if link else shutil.copyfile)(path, arriving / path.name)
-        if target.exists() and not (target / RESULT).exists():
-            self.set_aside(name)
+        aside = ""
+        if target.exists() and (not (target / RESULT).exists() or _left_more(arriving, target)):
+            aside = self.set_aside(name)
         try:
             arriving.rename(target)
         except OSError:
             # Another process finished the same trial first: same content, keep that one.
             shutil.rmtree(arriving)
+        if aside and _same_values(target, old := target.with_name(aside)):
+            shutil.rmtree(old)
 
     def adoptable(self, trials: Iterable["Trial"]) -> set[str]:
         """The names of those that another sweep of this storage has finished: a name says all that
@@ -215,16 +222,26 @@ class Store:
             and all(self.fs.exists(f"{there[trial.name]}/{file}") for file in _left(trial))
         }
 
-    def lacking(self, trials: Iterable["Trial"]) -> dict[str, list[str]]:
-        """{finished trial: files that the settings ask for and it has not left}; the settings may
-        have come later, because they are no part of a trial's name."""
-        wanted = {trial.name: _left(trial) for trial in trials}
-        finished = self.finished() if any(wanted.values()) else set()
-        lacking = {
-            name: [f for f in wanted[name] if not self.fs.exists(f"{self.root}/runs/{name}/{f}")]
-            for name in finished & wanted.keys()
+    def lacking(self, trials: Iterable["Trial"], finished: set[str]) -> set[str]:
+        """The finished trials that have not left what their settings ask for, which may have come
+        later, because they are no part of a trial's name."""
+        return {
+            trial.name
+            for trial in trials
+            if trial.name in finished
+            and not all(self.fs.exists(f"{self.root}/runs/{trial.name}/{f}") for f in _left(trial))
         }
-        return {name: files for name, files in sorted(lacking.items()) if files}
+
+    def with_weights(self) -> set[str]:
+        """The names of the trials whose weights are here."""
+        self.fs.invalidate_cache()
+        runs = f"{self.root}/runs"
+        paths = self.fs.glob(f"{runs}/*/{WEIGHTS}") if self.is_local else self.fs.find(runs)
+        return {str(path).split("/")[-2] for path in paths if str(path).endswith(f"/{WEIGHTS}")}
+
+    def remove_weights(self, name: str) -> None:
+        """Removes the weights of a finished trial, which is whole without them."""
+        self.fs.rm_file(f"{self.root}/runs/{name}/{WEIGHTS}")
 
     def adopt(self, trials: Iterable["Trial"]) -> set[str]:
         """Takes over those that are adoptable, not here yet and whole; returns their names."""
@@ -292,13 +309,17 @@ class Store:
                 self.fs.rm(path, recursive=True)
 
     def pull(self, names: set[str]) -> None:
-        """Brings finished trials and the ledger into `folder`."""
+        """Brings finished trials into `folder`, without their weights, which are large and of which
+        `pull_file` brings those that are asked for."""
         if self.is_local:
             return
         for name in names:
             folder = self.folder / "runs" / name
             if not (folder / RESULT).exists():
-                self.fs.get(f"{self.root}/runs/{name}/", f"{folder}/", recursive=True)
+                paths = [str(path) for path in self.fs.find(f"{self.root}/runs/{name}")]
+                if files := [path for path in paths if not path.endswith(f"/{WEIGHTS}")]:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    self.fs.get(files, [str(folder / file.rpartition("/")[2]) for file in files])
                 if (folder / RESULT).exists():
                     os.utime(folder / RESULT)  # nothing was changed after it
 
@@ -378,9 +399,31 @@ def _result_last(path: Path) -> tuple[bool, str]:
 
 
 def _left(trial: "Trial") -> list[str]:
-    """The files that a trial leaves only where its settings ask for them."""
+    """The files that a trial must have left, because its settings ask for them. Whether it is the
+    best seed of its cell, whose weights are kept, others decide."""
     settings = trial.config.settings()
-    return [file for setting, file in LEFT_FOR_OTHERS.items() if settings[setting]]
+    asked = [file for name, file in LEFT_FOR_OTHERS.items() if settings[name] in (True, "all")]
+    return asked if asked and is_trained(trial.config) else []
+
+
+def is_trained(config: TrialConfig) -> bool:
+    """Whether a trial has weights of its own to leave: one model's, not those of several folds."""
+    has_weights = not issubclass(model_class(config.model.name), ListRanker)
+    return has_weights and not config.evaluation.folds
+
+
+def _left_more(folder: Path, other: Path) -> bool:
+    """Whether a trial has left a file for others that its twin has not."""
+    files = LEFT_FOR_OTHERS.values()
+    return any((folder / file).exists() and not (other / file).exists() for file in files)
+
+
+def _same_values(folder: Path, other: Path) -> bool:
+    """Whether two runs of a trial gave the same values, to the last bit."""
+    files = (RESULT, SCORES, "dev.run.gz", "test.run.gz")
+    if not all((one / file).exists() for one in (folder, other) for file in files):
+        return False
+    return all((folder / f).read_bytes() == (other / f).read_bytes() for f in files[1:])
 
 
 def _link(source: Path, target: Path) -> None:

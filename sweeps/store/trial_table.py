@@ -85,6 +85,8 @@ class TrialState:
             self.step, self.num_steps = event.step, event.num_steps
             self.dev = event.dev or self.dev
         elif isinstance(event, TrialPlanned):
+            if self.status.used:  # it runs again, damaged or for a file: no attempt was lost
+                self.begun = 0
             self.status, self.reason = TrialStatus(event.status), event.reason
         elif isinstance(event, TrialEnded):
             self.status, self.reason = TrialStatus(event.status), event.reason

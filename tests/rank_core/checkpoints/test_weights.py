@@ -68,7 +68,7 @@ def test_another_encoder_is_refused_with_its_first_parameter(built, tmp_path, fa
 
 
 def test_what_is_no_trial_is_refused(tmp_path, built):
-    with pytest.raises(BadInput, match=r"keep_weights=true.*found no file .*weights\.safetensors"):
+    with pytest.raises(BadInput, match=r"keep_weights=all.*found no file .*weights\.safetensors"):
         weights_file(str(tmp_path), 1)
     with pytest.raises(BadInput, match="found no file"):
         weights_file(str(tmp_path / "away"), 1)

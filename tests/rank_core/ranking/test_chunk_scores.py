@@ -20,7 +20,7 @@ from rank_core.ranking.scorer import evaluated_queries
 from rank_core.trial.trial import TrialResult, run_trial
 
 DEV, TEST = 3, 4  # queries
-KEEP = {"evaluation.keep_chunk_scores": True, "training.keep_weights": True}
+KEEP = {"evaluation.keep_chunk_scores": True, "training.keep_weights": "all"}
 OTHERS = [
     {"model.name": "maxp"},
     {"model.name": "sump"},
@@ -64,7 +64,7 @@ def assert_equals_scoring_again(config, folder, workdir):
         {
             "training.init_from": str(folder),
             "training.num_epochs": 0,
-            "training.keep_weights": False,
+            "training.keep_weights": "none",
             "evaluation.keep_chunk_scores": False,
         }
     )

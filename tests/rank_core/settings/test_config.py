@@ -65,7 +65,7 @@ OTHER = {
     "training.negatives_below": 10,
     "training.negatives_from": ("one.run", "two.run"),
     "training.init_from": "trial",
-    "training.keep_weights": True,
+    "training.keep_weights": "none",
     "training.keep_run": True,
     "training.gradient_clip": 0.0,
     "training.validate_every": 7,

@@ -16,6 +16,7 @@ from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.records import Collection, Split
 from rank_core.training.train import CurvePoint
 from rank_core.trial.cross_validation import (
+    KEEPING,
     check_folds,
     deal,
     load_folds,
@@ -169,10 +170,10 @@ def test_a_transform_of_training_data_reaches_no_tested_query(config):
 def test_what_one_model_leaves_or_has_learnt_from_tested_queries_is_refused(
     config, small_trial, tmp_path
 ):
-    keeping = ("training.keep_weights", "training.keep_run", "evaluation.keep_chunk_scores")
-    for name in keeping:
+    for name, value in KEEPING.items():
         with pytest.raises(BadInput, match=rf"^{name} keeps what one model learnt"):
-            check_folds(config.override({name: True}))
+            check_folds(config.override({name: value}))
+    check_folds(config.override({"training.keep_weights": "best"}))  # which keeps nothing
     for collection, refused in ((config.collection, True), ("python-docs", False)):
         folder = tmp_path / str(refused)
         folder.mkdir()

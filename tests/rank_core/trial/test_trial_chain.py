@@ -38,7 +38,7 @@ def cell(config):
 def first(small_trial, tmp_path_factory):
     """(folder, result) of a trial that keeps its weights."""
     folder = tmp_path_factory.mktemp("trials") / "first"
-    config = small_trial.override({"training.num_epochs": 2, "training.keep_weights": True})
+    config = small_trial.override({"training.num_epochs": 2, "training.keep_weights": "all"})
     return folder, finish(config, folder)
 
 
@@ -131,7 +131,7 @@ def a_cell(first, tmp_path):
 def test_each_trial_goes_on_from_the_one_with_its_own_seed(a_cell, small_trial, tmp_path):
     config = small_trial.override(ALMOST_NOTHING | {"training.init_from": str(a_cell)})
     for seed in (1, 12):
-        own = config.override({"seed": seed, "training.keep_weights": True})
+        own = config.override({"seed": seed, "training.keep_weights": "all"})
         finish(own, tmp_path / f"{seed}")
         theirs = load_file(a_cell.with_name(f"maxp-abc-seed{seed}") / WEIGHTS)
         for name, weight in load_file(tmp_path / f"{seed}" / WEIGHTS).items():

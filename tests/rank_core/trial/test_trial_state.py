@@ -148,7 +148,7 @@ def test_only_what_followed_the_last_checkpoint_is_computed_again(
 
 @pytest.mark.slow
 def test_a_trial_starts_from_another_ones_weights_and_goes_on_without_them_moving(config, tmp_path):
-    first = config.override({"training.keep_weights": True, "seed": 5})
+    first = config.override({"training.keep_weights": "all", "seed": 5})
     finished(first, tmp_path / "first")
     second = config.override({"training.init_from": str(tmp_path / "first")})
     finished(second, tmp_path / "undisturbed")
@@ -173,7 +173,7 @@ def test_negatives_of_every_epoch_and_kept_files_are_those_of_an_undisturbed_tri
     chosen = config.override(
         {
             "training.negatives_from": runs,
-            "training.keep_weights": True,
+            "training.keep_weights": "all",
             "training.keep_run": True,
             "evaluation.keep_chunk_scores": True,
         }

@@ -71,5 +71,5 @@ def test_without_a_profile_nothing_changes(plan_of, words):
 def test_weights_to_start_from_are_given_once(plan_of, tmp_path):
     with pytest.raises(BadInput, match=r"got --init-from and training\.init_from="):
         plan_of("--init-from", str(tmp_path), f"training.init_from={tmp_path}")
-    with pytest.raises(BadInput, match="keep_weights=true"):
+    with pytest.raises(BadInput, match="keep_weights=all"):
         plan_of("--init-from", str(tmp_path))

@@ -181,7 +181,7 @@ def test_checkpoints_come_every_minute_unless_it_is_said_otherwise():
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "inf"])
-@pytest.mark.parametrize("flag", ["--checkpoint-minutes", "--checkpoint-gib"])
+@pytest.mark.parametrize("flag", ["--checkpoint-minutes", "--checkpoint-gib", "--weights-gib"])
 def test_a_cadence_is_a_number_of_minutes_and_a_quota_one_of_gibibytes(flag, value):
     with pytest.raises(BadInput, match=f"{flag} >= 0 must hold, got"):
         parsed(f"{flag}={value}")

@@ -64,7 +64,7 @@ def test_a_trial_that_is_to_keep_its_weights_is_not_taken_from_one_that_did_not(
     for name in names(first.trials()):
         leave_result(theirs, name)
     words = [*inputs_words, *SAME, "--num-seeds", "2", "chunking.window=48,64"]
-    options = parse([*words, "training.keep_weights=true"], prog="x.py", description="")
+    options = parse([*words, "training.keep_weights=all"], prog="x.py", description="")
     keeping = make_plan(window_stride.EXPERIMENT, options)
     assert names(keeping.trials()) == names(first.trials())
     assert ours.adopt(keeping.trials()) == set()

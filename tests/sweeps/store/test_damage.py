@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 WORDS = (
     *("--smoke-test", "--num-seeds", "2", "--tracking-uri", "none"),
     *("chunking.window=48,64", "chunking.stride=32"),
-    *("evaluation.keep_chunk_scores=true", "training.keep_weights=true"),
+    *("evaluation.keep_chunk_scores=true", "training.keep_weights=all"),
 )
 
 

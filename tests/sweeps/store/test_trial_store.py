@@ -15,7 +15,6 @@ from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.errors import BadInput
 from rank_core.records import Collection
 from rank_core.settings.config import TrialConfig
-from sweeps.driver.sweep import _check_left
 from sweeps.store.checksums import COSTS, seal
 from sweeps.store.sweep_file import Cell, SweepFile
 from sweeps.store.trial_events import EVENTS, append_lines
@@ -173,7 +172,7 @@ def test_what_names_no_storage_is_refused(storage):
         Store(storage, "sweep")
 
 
-def trials(*names, keep_weights=False):
+def trials(*names, keep_weights="best"):
     """As much of a plan's trials as the store looks at."""
     config = TrialConfig().override({"training.keep_weights": keep_weights})
     return [SimpleNamespace(name=name, config=config) for name in names]
@@ -201,7 +200,7 @@ def test_a_trial_that_lacks_what_later_trials_need_is_not_taken_over(
 ):
     theirs, ours = opened(storage, "theirs"), opened(storage, "ours")
     leave_result(theirs, "a-seed1")
-    assert ours.adopt(trials("a-seed1", keep_weights=True)) == set()
+    assert ours.adopt(trials("a-seed1", keep_weights="all")) == set()
     assert ours.adopt(trials("a-seed1")) == {"a-seed1"}
 
 
@@ -286,16 +285,30 @@ def test_checkpoints_are_where_every_node_sees_them_and_can_be_dropped(storage, 
 
 
 def test_a_finished_trial_that_lacks_what_is_asked_now_is_named(tmp_path, plan_of, leave_result):
-    plan = plan_of("--num-seeds", "1", "chunking.window=32", "training.keep_weights=true")
+    plan = plan_of("--num-seeds", "1", "chunking.window=32", "training.keep_weights=all")
     store = Store(str(tmp_path / "s"), "ws")
     store.open()
+    assert store.lacking(plan.trials(), store.finished()) == set()
     names = [trial.name for trial in plan.trials()]
-    assert store.lacking(plan.trials()) == {}
     for name in names:
         leave_result(store, name)
-    assert store.lacking(plan.trials()) == {name: ["weights.safetensors"] for name in names}
+    assert store.lacking(plan.trials(), store.finished()) == set(names)
     (store.folder / "runs" / names[0] / "weights.safetensors").write_bytes(b"w")
-    assert list(store.lacking(plan.trials())) == names[1:]
-    with pytest.raises(BadInput, match=r"not kept weights.safetensors, as the settings now ask: 2"):
-        _check_left(plan, store)
-    assert store.lacking(plan_of("--num-seeds", "1", "chunking.window=32").trials()) == {}
+    assert store.lacking(plan.trials(), store.finished()) == set(names[1:])
+    unasked = plan_of("--num-seeds", "1", "chunking.window=32")
+    assert store.lacking(unasked.trials(), store.finished()) == set()
+
+
+def test_weights_are_brought_here_for_who_asks_alone(storage, own_mirrors, leave_result, tmp_path):
+    store = opened(storage)
+    leave_result(store, "a-seed1")
+    with store.fs.open(f"{store.root}/runs/a-seed1/weights.safetensors", "wb") as file:
+        file.write(b"w")
+    own_mirrors(1)
+    elsewhere = Store(storage, "sweep")
+    elsewhere.pull({"a-seed1"})
+    weights = elsewhere.folder / "runs" / "a-seed1" / "weights.safetensors"
+    assert weights.exists() == elsewhere.is_local and elsewhere.with_weights() == {"a-seed1"}
+    assert elsewhere.pull_file("runs/a-seed1/weights.safetensors").read_bytes() == b"w"
+    elsewhere.remove_weights("a-seed1")
+    assert elsewhere.with_weights() == set() and elsewhere.finished() == {"a-seed1"}

@@ -1,0 +1,125 @@
+"""The weights that a sweep keeps: those of the seed of each cell that is best on dev, of as many
+cells as a quota holds, the best on dev first.
+
+Only weights that `training.keep_weights=best` left are ever removed; those of `all` stay.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rank_core.checkpoints.weights import WEIGHTS
+from sweeps.plan.plan import Trial
+from sweeps.store.checksums import DamagedTrial, read_checked, read_result
+from sweeps.store.trial_store import Store, is_trained
+
+_log = logging.getLogger("sweeps.storage")
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A finished trial that could leave weights."""
+
+    dev: float  # its value of the primary measure
+    num_bytes: int | None  # of the weights it has left, removed ones included
+
+
+class KeptWeights:
+    """The weights in a sweep's storage, in the hands of its only driver; `measure` is what dev
+    chooses by. The best cell keeps its weights whatever their size."""
+
+    def __init__(self, store: Store, measure: str, quota_bytes: int) -> None:
+        self.store, self.measure, self.quota_bytes = store, measure, quota_bytes
+        self.over_quota: set[str] = set()  # cells of which the quota held no weights
+        self._models: dict[str, dict[int, _Model]] = {}  # {cell: {seed: its model}}
+        self._here: dict[str, bool] = {}  # {trial with weights in the storage: may be removed}
+
+    def take_in(self, names: Iterable[str]) -> None:
+        """Learns of finished trials, whose results are in the store's folder."""
+        here = self.store.with_weights()
+        for name in names:
+            self._add(name, name in here)
+
+    def finished(self, name: str) -> None:
+        """Learns of a trial that has ended now, and removes what need not be kept any more."""
+        self._add(name, here=True)
+        self.prune()
+
+    def prune(self) -> None:
+        """Removes the weights of all but the best seed of each cell, and of the cells that the
+        quota does not hold."""
+        for name in sorted(self._superfluous()):
+            try:
+                self.store.remove_weights(name)
+            except Exception as error:  # every filesystem has its own kinds; tried again next time
+                _log.warning("the weights of %s could not be removed: %s", name, error)
+            else:
+                del self._here[name]
+
+    def missing(self, trials: Iterable[Trial]) -> set[str]:
+        """The trials whose weights should be kept and are not there: of each cell the best one, as
+        far as the quota holds."""
+        asked = {trial.name for trial in trials if is_trained(trial.config)}
+        held: dict[str, _Model] = {}
+        for cell in self._by_dev():
+            seeds = self._models[cell]
+            best = max(seeds, key=lambda seed: (seeds[seed].dev, -seed))
+            held[f"{cell}-seed{best}"] = seeds[best]
+        kept = _within(held, self.quota_bytes)
+        return {name for name in kept if name not in self._here} & asked
+
+    def _superfluous(self) -> set[str]:
+        best: dict[str, _Model] = {}
+        for cell in self._by_dev():
+            here = {
+                seed: model
+                for seed, model in self._models[cell].items()
+                if self._here.get(f"{cell}-seed{seed}")
+            }
+            if here:
+                seed = max(here, key=lambda seed: (here[seed].dev, -seed))
+                best[f"{cell}-seed{seed}"] = here[seed]
+        kept = _within(best, self.quota_bytes)
+        self.over_quota -= {name.rpartition("-seed")[0] for name in kept}
+        self.over_quota |= {name.rpartition("-seed")[0] for name in best if name not in kept}
+        return {name for name, may_go in self._here.items() if may_go} - kept
+
+    def _by_dev(self) -> list[str]:
+        """The cells, the highest mean over seeds first."""
+
+        def mean(cell: str) -> float:
+            models = self._models[cell].values()
+            return sum(model.dev for model in models) / len(models)
+
+        return sorted(self._models, key=lambda cell: (-mean(cell), cell))
+
+    def _add(self, name: str, here: bool) -> None:
+        folder = self.store.folder / "runs" / name
+        cell, _, seed = name.rpartition("-seed")
+        with suppress(DamagedTrial):
+            result = read_result(folder)
+            dev = result.facts.get("dev", {})
+            if self.measure not in dev:
+                return
+            left: Mapping[str, int] = result.files.get(WEIGHTS, {})
+            model = _Model(dev[self.measure], left.get("bytes"))
+            self._models.setdefault(cell, {})[int(seed)] = model
+            if here and left:
+                settings = json.loads(read_checked(folder, "config.json"))
+                self._here[name] = settings["training.keep_weights"] == "best"
+
+
+def _within(models: Mapping[str, _Model], quota_bytes: int) -> set[str]:
+    """The first of the models as far as the quota holds, and the first of all. One that has never
+    left weights is taken to be as large as the largest."""
+    largest = max((model.num_bytes or 0 for model in models.values()), default=0)
+    kept: set[str] = set()
+    total = 0
+    for name, model in models.items():
+        total += model.num_bytes or largest
+        if kept and total > quota_bytes:
+            break
+        kept.add(name)
+    return kept

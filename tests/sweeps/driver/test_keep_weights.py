@@ -1,0 +1,91 @@
+"""training.keep_weights, from the command line to the files: what is kept, and what runs again."""
+
+import json
+
+import pytest
+
+from tests.e2e.conftest import run_local
+
+__all__ = ["run_local"]
+
+pytestmark = pytest.mark.slow
+
+WORDS = (*("--smoke-test", "--tracking-uri", "none"), "chunking.window=48", "chunking.stride=32")
+RUNS = ("dev.run.gz", "test.run.gz", "per_query.parquet")
+
+
+def with_weights(folder):
+    return {path.parent.name for path in folder.glob("runs/*/weights.safetensors")}
+
+
+def best_seeds(folder):
+    """{the trial of each trained cell that is best on dev}."""
+    best = {}
+    for path in sorted(folder.glob("runs/*/result.json")):
+        result = json.loads(path.read_text())
+        value = result["dev"]["nDCG@10"], -result["seed"]
+        best[result["cell"]] = max(best.get(result["cell"], (value, "")), (value, path.parent.name))
+    return {name for _, name in best.values()}
+
+
+def values(folder):
+    return {
+        (path.parent.name, path.name): path.read_bytes()
+        for file in RUNS
+        for path in folder.glob(f"runs/*/{file}")
+    }
+
+
+def test_a_sweep_keeps_the_best_seed_of_each_cell_and_again_launches_nothing(run_local, tmp_path):
+    folder = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3").folder
+    assert with_weights(folder) == best_seeds(folder) and len(best_seeds(folder)) == 2
+    again = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3", "training.keep_weights=best")
+    assert "nothing to launch" in again.text
+
+
+def test_missing_weights_run_again_to_the_same_bits_and_nothing_else_does(run_local, tmp_path):
+    none = (*WORDS, "training.keep_weights=none")
+    folder = run_local(tmp_path / "r", *none).folder
+    assert with_weights(folder) == set() and len(best_seeds(folder)) == 2
+    before = values(folder)
+    assert "nothing to launch" in run_local(tmp_path / "r", *WORDS).text  # nobody asked for them
+    best = run_local(tmp_path / "r", *WORDS, "training.keep_weights=best")
+    assert with_weights(folder) == best_seeds(folder) and values(folder) == before
+    assert "2 finished trials that have not kept a file that is asked for now" in best.text
+    assert "[2/2]" in best.text and "other values" not in best.text
+    every = run_local(tmp_path / "r", *WORDS, "training.keep_weights=all")
+    assert len(with_weights(folder)) == 4 and values(folder) == before
+    assert "[2/2]" in every.text
+    assert "nothing to launch" in run_local(tmp_path / "r", *none).text
+    assert len(with_weights(folder)) == 4 and not list(folder.glob("runs/*damaged*"))
+
+
+def test_a_run_with_other_values_is_told_of_and_the_one_before_is_kept(run_local, tmp_path):
+    none = (*WORDS, "--num-seeds", "1", "training.keep_weights=none")
+    folder = run_local(tmp_path / "r", *none).folder
+    for path in folder.glob("runs/*/*"):  # as if another machine had rounded otherwise
+        if path.name == "result.json":
+            result = json.loads(path.read_text())
+            result["test"]["nDCG@10"] += 0.01
+            del result["files"], result["checksum"]
+            path.write_text(json.dumps(result))
+        elif path.name == "test.run.gz":
+            path.write_bytes((path.parent / "dev.run.gz").read_bytes())
+    told = run_local(tmp_path / "r", *WORDS, "--num-seeds", "1", "training.keep_weights=all").text
+    assert told.count("ran again and has other values (dev ") == 2
+    assert len(list(folder.glob("runs/*.damaged-1/test.run.gz"))) == 2
+
+
+def test_a_confirmation_keeps_its_winners_weights(run_local, tmp_path):
+    run_local(tmp_path / "r", *WORDS, "training.keep_weights=none")
+    run_local(tmp_path / "r", "--confirm", "--tracking-uri", "none")
+    folder = tmp_path / "r" / "window_stride-confirm" / "woods"
+    winner = json.loads((folder / "shortlist.json").read_text())["winner"]["cell"]
+    assert with_weights(folder) == best_seeds(folder)
+    assert any(name.startswith(f"{winner}-seed") for name in with_weights(folder))
+
+
+def test_a_dry_run_counts_what_would_run_again(run_local, tmp_path):
+    run_local(tmp_path / "r", *WORDS, "training.keep_weights=none")
+    plan = run_local(tmp_path / "r", *WORDS, "--dry-run", "training.keep_weights=best").text
+    assert "2 are done already" in plan
