@@ -8,6 +8,7 @@ _PUBLIC = {
     "COLLECTIONS": "rank_core.data.load",
     "MODELS": "rank_core.models",
     "BadInput": "rank_core.errors",
+    "Reranker": "rank_core.export.reranker",
     "TrialConfig": "rank_core.settings.config",
     "TrialResult": "rank_core.trial.trial",
     "compare": "rank_core.stats.compare",

@@ -27,6 +27,8 @@ CORE = {
     "rank_core.models": "rank_core settings llm first_stage encoders chunking",
     "rank_core.ranking": "rank_core settings data encoders chunking models",
     "rank_core.training": "rank_core settings data encoders chunking models ranking",
+    "rank_core.export": "rank_core settings checkpoints data encoders chunking models ranking "
+    "training",
     "rank_core.trial": "rank_core settings checkpoints data encoders chunking models ranking "
     "training",
 }
@@ -41,7 +43,7 @@ SWEEPS = {
     "sweeps.ray_engine": "plan store search report engine",
     "sweeps.forecast": "plan store ray_engine",
     "sweeps.driver": "plan store tracking search report engine ray_engine forecast",
-    "sweeps.commands": "plan store tracking report driver",
+    "sweeps.commands": "plan store tracking report engine driver",
     "sweeps": "plan report positions ray_engine driver commands",
 }
 FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps"}
@@ -53,6 +55,7 @@ LATE = {
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",
     ("sweeps.driver.prepare", "sweeps.ray_engine.prepare"): "brings in Ray",
+    ("sweeps.driver.rerank", "sweeps.ray_engine.rerank"): "brings in Ray",
     ("sweeps.driver.sweep", "sweeps.ray_engine.runner"): "brings in Ray",
     ("sweeps.forecast.forecast", "sweeps.ray_engine.cluster"): "brings in Ray",
     ("sweeps.positional_bias", "rank_core.encoders.backbones"): "brings in torch",
@@ -60,6 +63,7 @@ LATE = {
     ("sweeps.positional_bias", "rank_core.llm.ledger"): "only with --judge",
     ("sweeps.positional_bias", "sweeps.positions.embeddings"): "brings in torch",
     ("sweeps.store.trial_store", "rank_core.checkpoints.checkpoint"): "brings in torch",
+    ("sweeps.tracking.pyfunc_model", "rank_core.export.reranker"): "MLflow runs it as a script",
 }
 """(module, what it imports inside a function): the heavy library that would come with it."""
 
@@ -217,7 +221,8 @@ IMPORT_MODELS = """
 import importlib, sys
 for name in "{BLOCKED}".split():
     sys.modules[name] = None
-for name in ("chunking.chunks", "chunking.batches", "models", "training.train", "ranking.rerank"):
+names = "chunking.chunks chunking.batches models training.train ranking.rerank export.reranker"
+for name in names.split():
     importlib.import_module(f"rank_core.{name}")
 from rank_core.models import MODELS, model_class
 print(len([model_class(name) for name in MODELS]))

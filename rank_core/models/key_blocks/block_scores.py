@@ -78,11 +78,20 @@ class DocumentFrequencies(NamedTuple):
         return np.where(self.words[place_Q] == words, self.counts[place_Q], 0)
 
 
+class KnownFrequencies(dict[str, NDArray[np.int32]]):
+    """Tokens of a few documents, with the document frequencies of the collection that a model was
+    trained on; None for a model that needs none."""
+
+    frequencies: DocumentFrequencies | None = None
+
+
 def document_frequencies(
     tokens: Mapping[str, NDArray[np.int32]], pieces: WordPieces
 ) -> DocumentFrequencies:
     """Document frequencies of all words; kept on disk for a token store, whose folder names its
     contents and its tokenizer."""
+    if isinstance(tokens, KnownFrequencies) and tokens.frequencies is not None:
+        return tokens.frequencies
     if not isinstance(tokens, TokenStore):
         return count_documents(tokens.values(), pieces)
     key = f"{tokens.folder.name}-{STATISTICS_VERSION}"

@@ -1,0 +1,96 @@
+"""The files by which sentence-transformers (5.4 and later) loads an exported model as its
+`CrossEncoder`: a transformer, the pooling of a row, and the head as a linear layer.
+
+A model is one where its score is the head's of one row [CLS] query [SEP] text [SEP] and the encoder
+is of transformers as it is. The two agree on what both read; a `CrossEncoder` cuts a row to so many
+tokens in all, so that beside a shorter query it reads a few more of a long document.
+
+https://sbert.net/docs/cross_encoder/usage/custom_models.html
+"""
+
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
+
+from rank_core.chunking.batches import NUM_SPECIAL
+from rank_core.encoders.backbone_types import TYPES, Backbone
+from rank_core.files import write_json
+from rank_core.models.ranker import Ranker
+from rank_core.settings.config import TrialConfig
+
+ONE_ROW = ("firstp", "longp")
+POOLINGS = {"cls": "cls", "mean": "mean", "last": "lasttoken"}
+MODULES = (
+    ("", "sentence_transformers.base.modules.transformer.Transformer"),
+    ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
+    ("2_Dense", "sentence_transformers.base.modules.dense.Dense"),
+)
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
+    """Whether the model is a cross-encoder of one row as sentence-transformers knows it. Longformer
+    and BigBird attend here in ways of their own, and ALiBi encoders are not of transformers."""
+    plain = TYPES[backbone.kind].loader == "AutoModel"
+    return config.model.name in ONE_ROW and not config.model.quirks and plain
+
+
+def row_tokens(config: TrialConfig) -> int:
+    """The tokens of a full row."""
+    return config.chunking.max_query_tokens + config.chunking.window + NUM_SPECIAL
+
+
+def write_cross_encoder(
+    folder: Path, config: TrialConfig, backbone: Backbone, model: Ranker
+) -> None:
+    """Writes tokenizer, modules and head beside the encoder."""
+    _tokenizer(config, backbone).save_pretrained(folder)
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": kind}
+        for i, (path, kind) in enumerate(MODULES)
+    ]
+    write_json(folder / "modules.json", modules)
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    transformer = {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": text},
+        "module_output_name": "token_embeddings",
+    }
+    write_json(folder / "sentence_bert_config.json", transformer)
+    whole = {"model_type": "CrossEncoder", "activation_fn": IDENTITY, "prompts": {}}
+    write_json(folder / "config_sentence_transformers.json", whole)
+    size = int(model.head.in_features)
+    pooling = {"embedding_dimension": size, "pooling_mode": POOLINGS[model.pooling]}
+    dense = {
+        "in_features": size,
+        "out_features": 1,
+        "bias": True,
+        "activation_function": IDENTITY,
+        "module_input_name": "sentence_embedding",
+        "module_output_name": "scores",
+    }
+    for (path, _), settings in zip(MODULES[1:], (pooling, dense), strict=True):
+        (folder / path).mkdir()
+        write_json(folder / path / "config.json", settings)
+    head = {f"linear.{name}": weight for name, weight in model.head.state_dict().items()}
+    save_file(head, folder / "2_Dense" / "model.safetensors")
+
+
+def _tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
+    """The backbone's tokenizer, which lays out pairs as our rows are: others double the mark
+    between query and text, or have none."""
+    names = ["input_ids", *["token_type_ids"] * (backbone.num_segments > 1), "attention_mask"]
+    tokenizer: Any = AutoTokenizer.from_pretrained(backbone.folder, model_input_names=names)
+    first, end = tokenizer.convert_ids_to_tokens([backbone.cls_id, backbone.sep_id])
+    text = 1 if backbone.num_segments > 1 else 0
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{first} $A {end}",
+        pair=f"{first} $A {end} $B:{text} {end}:{text}",
+        special_tokens=[(first, backbone.cls_id), (end, backbone.sep_id)],
+    )
+    tokenizer.model_max_length = row_tokens(config)
+    tokenizer.padding_side = "right"
+    return tokenizer

@@ -1,0 +1,240 @@
+"""The folder of an exported model.
+
+    config.json, model.safetensors, tokenizer*   the encoder, as Hugging Face saves it
+    ranker.safetensors                           head, aggregator and all else that is trained
+    ranker.json                                  every setting, and where the model comes from
+    aggregator/, interaction/, selector_backbone/   encoders beside the first, if it has some
+    frequencies.safetensors                      of words in the collection, if blocks are chosen so
+    README.md                                    the model card
+
+`read_model` needs no file but these.
+"""
+
+import json
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from rank_core.checkpoints.weights import ENCODER
+from rank_core.chunking.inputs import FURTHER_ENCODERS, load_inputs
+from rank_core.encoders.alibi import AlibiEncoder
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.encoders.backbones import (
+    CHECKPOINT_FILES,
+    PICKLED,
+    load_encoder,
+    load_tokenizer,
+    resolve_backbone,
+)
+from rank_core.errors import BadInput
+from rank_core.export.cross_encoder import is_cross_encoder, write_cross_encoder
+from rank_core.files import write_json
+from rank_core.models import model_class
+from rank_core.models.build import build_model
+from rank_core.models.key_blocks.block_scores import BLOCK_SCORES, DocumentFrequencies
+from rank_core.models.key_blocks.blocks import BlockReader
+from rank_core.models.ranker import Ranker
+from rank_core.ranking.final_runs import Interpolation
+from rank_core.settings.config import TrialConfig
+
+FILE, REST, FREQUENCIES, CARD = (
+    *("ranker.json", "ranker.safetensors"),
+    *("frequencies.safetensors", "README.md"),
+)
+FORMAT = 1  # raised when an older program could not read the folder
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """What a folder holds: a ranker in evaluation mode on the CPU, and all that it ranks by."""
+
+    model: Ranker
+    config: TrialConfig
+    backbone: Backbone
+    frequencies: DocumentFrequencies | None = None
+    interpolation: Interpolation | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)  # where it comes from
+
+
+def write_model(
+    folder: Path,
+    config: TrialConfig,
+    weights: Path,
+    *,
+    interpolation: Mapping[str, float] | None = None,
+    about: Mapping[str, Any] | None = None,
+    card: str = "",
+) -> None:
+    """Writes the model of a finished trial, whole or not at all: its settings, its
+    `weights.safetensors`, and what it noted of an interpolation with the first stage.
+
+    Raises `BadInput` where the folder is there and not empty, or the weights are another model's.
+    """
+    require_new(folder)
+    backbone = resolve_backbone(config.model.backbone)
+    model = trained_model(config, backbone, weights)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.unfinished")
+    unfinished.mkdir()
+    try:
+        _write_encoder(model.encoder, backbone, unfinished)
+        settings = config.settings() | _write_further_encoders(config, unfinished)
+        rest = {k: v for k, v in model.state_dict().items() if not k.startswith(ENCODER)}
+        save_file({k: v.contiguous() for k, v in rest.items()}, unfinished / REST)
+        if (frequencies := _frequencies(config, backbone)) is not None:
+            arrays = {k: np.ascontiguousarray(v) for k, v in frequencies._asdict().items()}
+            save_arrays(arrays, unfinished / FREQUENCIES)
+        if is_cross_encoder(config, backbone):
+            write_cross_encoder(unfinished, config, backbone, model)
+        else:
+            load_tokenizer(backbone.folder).save_pretrained(unfinished)
+        (unfinished / CARD).write_text(card, encoding="utf-8")
+        content = {
+            "format": FORMAT,
+            "settings": settings | {"model.backbone": "."},
+            "interpolation": dict(interpolation) if interpolation else None,
+            "about": dict(about or {}),
+        }
+        write_json(unfinished / FILE, content)
+        unfinished.replace(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def read_model(folder: Path | str) -> ExportedModel:
+    """The model in a folder; raises `BadInput` where it is none, or was written by a later
+    version."""
+    folder = Path(folder).absolute()
+    require_model(folder)
+    try:
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        written, settings = int(content["format"]), dict(content["settings"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{folder / FILE} must be as it was written: {error!r}") from None
+    if written > FORMAT:
+        raise BadInput(
+            f"{folder / FILE}: must have a format up to {FORMAT}, got {written}: it was written by "
+            "a later version of ranksweep; install that one"
+        )
+    places = {f"model.{name}": str(folder / name) for name in FURTHER_ENCODERS}
+    settings |= {name: place for name, place in places.items() if settings[name]}
+    config = TrialConfig().override(settings | {"model.backbone": str(folder)})
+    backbone = resolve_backbone(str(folder))
+    model = build_model(config, backbone, init_seed=0)
+    _load_rest(model, folder / REST)
+    interpolation = content.get("interpolation")
+    return ExportedModel(
+        model.eval(),
+        config,
+        backbone,
+        frequencies=_read_frequencies(folder / FREQUENCIES),
+        interpolation=Interpolation(**interpolation) if interpolation else None,
+        about=content.get("about", {}),
+    )
+
+
+def require_model(folder: Path) -> None:
+    """Refuses a folder that is no exported model."""
+    if not (folder / FILE).is_file():
+        raise BadInput(
+            f"an exported model is a folder with {FILE}, as `python -m sweeps export` writes it; "
+            f"{folder} has none"
+        )
+
+
+def require_new(folder: Path) -> None:
+    """Refuses a folder that holds something."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists():
+        raise BadInput(f"--to must be a new or an empty folder, and {folder} holds something")
+
+
+def trained_model(config: TrialConfig, backbone: Backbone, weights: Path) -> Ranker:
+    """The ranker of a trial with the weights that it kept; every one must be there."""
+    model = build_model(config, backbone, init_seed=0)
+    _load(model, load_file(weights), weights, expected=set(model.state_dict()))
+    return model
+
+
+def _load_rest(model: Ranker, path: Path) -> None:
+    expected = {name for name in model.state_dict() if not name.startswith(ENCODER)}
+    _load(model, load_file(path), path, expected=expected)
+
+
+def _load(model: Ranker, weights: Mapping[str, Tensor], path: Path, *, expected: set[str]) -> None:
+    own = model.state_dict()
+    different = expected ^ weights.keys()
+    different |= {n for n in expected & weights.keys() if weights[n].shape != own[n].shape}
+    if different:
+        raise BadInput(
+            f"{path}: must hold the weights of this model; {len(different)} are missing, unknown "
+            f"or of another shape, such as {min(different)}"
+        )
+    with torch.no_grad():
+        model.load_state_dict(dict(weights), strict=False)
+
+
+def _write_encoder(encoder: nn.Module, backbone: Backbone, folder: Path) -> None:
+    """The encoder as a checkpoint of the kind that it was read from."""
+    if isinstance(encoder, nn.Embedding):  # of a model that reads the word table alone
+        whole = load_encoder(backbone, 0.0)
+        with torch.no_grad():
+            whole.get_input_embeddings().weight.copy_(encoder.weight)  # type: ignore[operator]
+        encoder = whole
+    if isinstance(encoder, AlibiEncoder):
+        save_file(encoder.state_dict(), folder / "model.safetensors")
+        shutil.copyfile(backbone.folder / "config.json", folder / "config.json")
+        return
+    assert isinstance(encoder, transformers.PreTrainedModel)
+    encoder.save_pretrained(folder)
+
+
+def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]:
+    """Copies the files of encoders beside the first; {setting: its folder here}. Their trained
+    weights are with all others."""
+    places = {}
+    for name in FURTHER_ENCODERS:
+        if not (encoder := getattr(config.model, name)):
+            continue
+        source, places[f"model.{name}"] = resolve_backbone(encoder).folder, name
+        (folder / name).mkdir()
+        for pattern in (*CHECKPOINT_FILES, PICKLED):
+            for path in source.glob(pattern):
+                shutil.copyfile(path, folder / name / path.name)
+    return places
+
+
+def _frequencies(config: TrialConfig, backbone: Backbone) -> DocumentFrequencies | None:
+    """The word statistics of the collection, of a model that chooses blocks by them."""
+    kind = model_class(config.model.name)
+    assert issubclass(kind, Ranker)
+    reader = kind.reader(config, backbone, {})  # type: ignore[arg-type]
+    if not isinstance(reader, BlockReader):
+        return None
+    if not any(reader.selector.startswith(name) for name in BLOCK_SCORES):
+        return None
+    tokens = load_inputs(config.collection, config.model.backbone).tokens
+    reader = kind.reader(config, backbone, tokens)
+    assert isinstance(reader, BlockReader)
+    return reader.blocks.frequencies
+
+
+def _read_frequencies(path: Path) -> DocumentFrequencies | None:
+    if not path.exists():
+        return None
+    arrays = load_arrays(path)
+    return DocumentFrequencies(
+        int(arrays["num_documents"].item()), arrays["words"], arrays["counts"]
+    )

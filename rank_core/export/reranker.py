@@ -1,0 +1,164 @@
+"""An exported model that ranks documents: texts in, ranked lists out, by the path that scored the
+trial it comes from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rank_core.chunking.batches import PairEncoder, tokenize_queries
+from rank_core.chunking.token_store import tokenize
+from rank_core.encoders.backbones import load_tokenizer
+from rank_core.errors import BadInput, shown
+from rank_core.export.folder import ExportedModel, read_model
+from rank_core.machine import trial_device
+from rank_core.models.birch import Birch
+from rank_core.models.key_blocks.block_scores import KnownFrequencies
+from rank_core.ranking.final_runs import best_sentences, interpolate
+from rank_core.ranking.rerank import rerank
+from rank_core.ranking.scorer import BATCH_TOKENS, require_finite
+from rank_core.records import Run
+from rank_core.training.optimizer import autocast_type
+
+DOCUMENTS_AT_ONCE = 1024  # that are tokenised together, and in memory
+
+
+class Ranked(NamedTuple):
+    """A document of a ranked list; its id, or its place in the list that was given."""
+
+    doc_id: str | int
+    score: float
+
+
+class Reranker:
+    """A ranker with its tokenizer and its cut of documents. `about` says where it comes from."""
+
+    def __init__(self, exported: ExportedModel, device: torch.device, precision: str) -> None:
+        self.config, self.backbone, self.about = exported.config, exported.backbone, exported.about
+        self._exported = exported
+        self._model = exported.model.to(device)
+        self._autocast = autocast_type(precision or self.config.training.precision, device)
+        self._tokenizer = load_tokenizer(self.backbone.folder)
+
+    @classmethod
+    def load(
+        cls, folder: Path | str, *, device: str | torch.device | None = None, precision: str = ""
+    ) -> "Reranker":
+        """The reranker in an exported folder, on a GPU if there is one, in the number type that it
+        was trained in (fp32, bf16 or fp16 where `precision` names one).
+
+        Raises `BadInput` where the folder is no exported model.
+        """
+        chosen = trial_device() if device is None else torch.device(device)
+        return cls(read_model(folder), chosen, precision)
+
+    def rank(
+        self, query: str, documents: Sequence[str] | Mapping[str, str], *, top: int | None = None
+    ) -> list[Ranked]:
+        """The documents by falling score, the first `top` of them if that is given. Documents are
+        {doc_id: text}, or texts, which are known by their places in the list.
+
+        Raises `BadInput` for a model that also needs the scores of a first stage.
+        """
+        if isinstance(documents, str) or not isinstance(query, str):
+            raise BadInput("rank takes one query and several documents: a list or {doc_id: text}")
+        if self._exported.interpolation:
+            raise BadInput(
+                f"{self.config.model.name} adds the score of the first stage to its own; call "
+                "rerank, whose run has that score"
+            )
+        named = isinstance(documents, Mapping)
+        texts: Mapping[str, str] = (
+            documents
+            if isinstance(documents, Mapping)
+            else {str(place): text for place, text in enumerate(documents)}
+        )
+        run: Run = {"": dict.fromkeys(texts, 0.0)}
+        [ranked] = self.rerank(run, {"": query}, texts, depth=max(1, len(texts))).values()
+        ids = ranked if named else map(int, ranked)
+        return [Ranked(*pair) for pair in zip(ids, ranked.values(), strict=True)][:top]
+
+    def rerank(
+        self,
+        run: Run,
+        queries: Mapping[str, str],
+        documents: Mapping[str, str],
+        *,
+        depth: int | None = None,
+    ) -> Run:
+        """{query_id: {doc_id: score}} with the first `depth` candidates of each query of `run` in
+        the model's order; by default as many as the trial ranked. Ties are broken by doc_id.
+
+        `queries` and `documents` are texts by id; they may hold more than the run names.
+        """
+        depth = self.config.evaluation.depth if depth is None else depth
+        if depth < 1:
+            raise BadInput(f"depth >= 1 must hold, got {depth}")
+        for query_id in run:
+            if query_id not in queries:
+                raise BadInput(
+                    f"every query of the run must have a text; {shown(query_id)} has none"
+                )
+        reranked: Run = {}
+        for some in _blocks(run, depth):
+            reranked |= self._rerank(some, queries, documents, depth)
+        return reranked
+
+    def _rerank(
+        self, run: Run, queries: Mapping[str, str], documents: Mapping[str, str], depth: int
+    ) -> Run:
+        pairs = self._pairs(_texts(run, documents))
+        limit = self.config.chunking.max_query_tokens
+        tokens = tokenize_queries(self._tokenizer, [queries[q] for q in run], limit)
+        given: dict[str, Any] = {
+            "queries": dict(zip(run, tokens, strict=True)),
+            "candidates": run,
+            "depth": depth,
+            "batch_tokens": self.config.evaluation.batch_tokens
+            or BATCH_TOKENS["cuda" if self._model.device.type == "cuda" else "cpu"],
+            "autocast": self._autocast,
+        }
+        if weights := self._exported.interpolation:
+            assert isinstance(self._model, Birch)
+            return require_finite(
+                interpolate(best_sentences(self._model, pairs, **given), run, weights)
+            )
+        return require_finite(rerank(self._model, pairs, **given))
+
+    def _pairs(self, texts: Mapping[str, str]) -> PairEncoder:
+        """What reads these documents as the model does."""
+        ids = tokenize(self._tokenizer, list(texts.values())) if texts else []
+        arrays: list[NDArray[np.int32]] = [np.asarray(one, np.int32) for one in ids]
+        tokens = KnownFrequencies(zip(texts, arrays, strict=True))
+        tokens.frequencies = self._exported.frequencies
+        return type(self._model).reader(self.config, self.backbone, tokens)  # type: ignore[arg-type]
+
+
+def _blocks(run: Run, depth: int) -> Iterator[Run]:
+    """The queries of a run with their candidates, so many that their documents fit in memory."""
+    some: Run = {}
+    doc_ids: set[str] = set()
+    for query_id, ranked in run.items():
+        some[query_id] = dict(list(ranked.items())[:depth])
+        doc_ids |= some[query_id].keys()
+        if len(doc_ids) >= DOCUMENTS_AT_ONCE:
+            yield some
+            some, doc_ids = {}, set()
+    if some:
+        yield some
+
+
+def _texts(run: Run, documents: Mapping[str, str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for query_id, ranked in run.items():
+        for doc_id in ranked:
+            if doc_id not in documents:
+                raise BadInput(
+                    f"every document of the run must have a text; {shown(doc_id)} of query "
+                    f"{shown(query_id)} has none"
+                )
+            texts[doc_id] = documents[doc_id]
+    return texts

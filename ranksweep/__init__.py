@@ -1,0 +1,1 @@
+"""ranksweep in other tools: `ranksweep.pt` is a transformer of PyTerrier."""

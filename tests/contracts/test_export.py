@@ -1,0 +1,123 @@
+"""The law of an exported folder: it ranks as the trial did, whatever the model and the encoder."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rank_core.checkpoints.weights import WEIGHTS, save_weights
+from rank_core.chunking.inputs import load_inputs
+from rank_core.encoders.backbone_types import TYPES
+from rank_core.export.folder import FREQUENCIES, read_model, write_model
+from rank_core.export.reranker import Reranker
+from rank_core.models import MODELS as SYSTEMS
+from rank_core.models import check_model, model_class
+from rank_core.models.build import build_model
+from rank_core.models.key_blocks.block_scores import BLOCK_SCORES
+from rank_core.models.ranker import Ranker
+from rank_core.ranking.final_runs import final_runs
+from rank_core.ranking.scorer import Scorer
+from rank_core.settings.config import TrialConfig
+from sweeps.plan.experiment import suited
+from tests.contracts.small_backbones import make_backbone
+
+MODELS = sorted(name for name in SYSTEMS if issubclass(model_class(name), Ranker))
+OTHERS = {  # encoders and choices beside the default ones
+    "parade-transformer-pretrained": ["model.aggregator"],
+    "parade-late-interaction": ["model.aggregator", "model.interaction"],
+    "keyb": ["model.selector_backbone"],
+}
+SELECTORS = ("learned-shared", "learned-separate", "bm25-then-learned", "tfidf", "random")
+
+
+def config_of(name, backbone, collection, **more):
+    config = TrialConfig().override(
+        {
+            "model.name": name,
+            "model.backbone": str(backbone.folder),
+            "collection": str(collection),
+            "evaluation.measures": ("nDCG@10",),
+            **more,
+        }
+    )
+    config = config.override(suited(config, backbone))
+    check_model(config, backbone)
+    return config
+
+
+def exported(config, tmp_path):
+    """(the run of the trial's own path on test, the folder of the same weights)."""
+    inputs = load_inputs(config.collection, config.model.backbone)
+    model = build_model(config, inputs.backbone, init_seed=1)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():  # no weight is as it was read, or drawn
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.add_(noise * 0.05)
+    # Copies, as a trial keeps: T5 has its word table under two names.
+    save_weights(tmp_path, {name: w.clone() for name, w in model.state_dict().items()})
+    scorer = Scorer(config, inputs, model.eval(), None)
+    final = final_runs(scorer, scorer.run("dev"))
+    interpolation = final.notes.get("interpolation.json")
+    write_model(tmp_path / "m", config, tmp_path / WEIGHTS, interpolation=interpolation)
+    return final.runs["test"], tmp_path / "m"
+
+
+def reranked(config, folder):
+    collection = load_inputs(config.collection, config.model.backbone).collection
+    split = collection.splits["test"]
+    run = {query_id: split.candidates[query_id] for query_id in sorted(split.queries)}
+    return Reranker.load(folder).rerank(run, split.queries, collection.documents)
+
+
+def assert_reproduced(config, tmp_path):
+    expected, folder = exported(config, tmp_path)
+    found = reranked(config, folder)
+    assert list(found) == list(expected)
+    for query_id, scores in expected.items():
+        assert found[query_id].keys() == scores.keys()
+        assert found[query_id] == pytest.approx(scores, abs=1e-5)
+    spread = np.std([score for scores in expected.values() for score in scores.values()])
+    assert spread > 1e-3 and math.isfinite(spread)
+    return folder
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_folder_of_every_model_ranks_as_the_trial_did(
+    name, backbone, collection_folder, tmp_path
+):
+    config = config_of(name, backbone, collection_folder)
+    folder = assert_reproduced(config, tmp_path)
+    read = read_model(folder)
+    assert read.config.chunking == config.chunking and read.config.model.name == name
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_encoders_beside_the_first_travel_along(name, backbone, collection_folder, tmp_path):
+    more = dict.fromkeys(OTHERS[name], str(backbone.folder))
+    more |= {"model.selector": "learned-separate"} if name == "keyb" else {}
+    folder = assert_reproduced(config_of(name, backbone, collection_folder, **more), tmp_path)
+    for setting in OTHERS[name]:
+        assert (folder / setting.removeprefix("model.") / "config.json").exists()
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_blocks_are_chosen_by_the_words_of_the_collection(
+    selector, backbone, collection_folder, tmp_path
+):
+    more = {"model.selector": selector}
+    folder = assert_reproduced(config_of("keyb", backbone, collection_folder, **more), tmp_path)
+    by_words = any(selector.startswith(name) for name in BLOCK_SCORES)
+    assert (folder / FREQUENCIES).exists() == by_words
+
+
+@pytest.mark.parametrize("name", ["maxp", "longp"])
+@pytest.mark.parametrize("kind", sorted(TYPES))
+def test_the_folder_of_every_encoder_ranks_as_the_trial_did(
+    kind, name, collection_folder, tmp_path
+):
+    (tmp_path / "backbone").mkdir()
+    backbone = make_backbone(kind, tmp_path / "backbone")
+    config = config_of(name, backbone, collection_folder)
+    assert_reproduced(config, tmp_path)
