@@ -29,6 +29,16 @@ COMMANDS = {
         "DIR",
         "other aggregations, fewer chunks, coarser strides from kept chunk scores",
     ),
+    "export": (
+        "sweeps.commands.export:main",
+        "DIR",
+        "write the winner's model as a folder that others load (--to FOLDER)",
+    ),
+    "rerank": (
+        "sweeps.commands.rerank:main",
+        "FOLDER",
+        "rerank a run by an exported model (--collection X --run IN --out OUT)",
+    ),
     "ui": (
         "sweeps.commands.mlflow_commands:ui",
         "DIR",

@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
@@ -64,7 +65,7 @@ def disconnect() -> None:
 
 def trial_resources(options: Options) -> Resources:
     """What a trial takes; raises `BadInput` for what this cluster could never schedule."""
-    cpus, gpus = _capacity("CPU"), _capacity("GPU")
+    cpus, gpus = capacity("CPU"), capacity("GPU")
     gpus_per_worker = options.gpus_per_worker
     if gpus_per_worker is None:
         gpus_per_worker = 1.0 if gpus else 0.0
@@ -90,7 +91,7 @@ def trial_resources(options: Options) -> Resources:
     )
 
 
-def _capacity(resource: str) -> float:
+def capacity(resource: str) -> float:
     """What the cluster has now, or, where that is more, what its autoscaler may start for us.
 
     An autoscaled cluster may have no worker at all before a trial asks for one.
@@ -108,10 +109,17 @@ def _capacity(resource: str) -> float:
 
 def check_nodes(store: Store) -> None:
     """Refuses a storage folder that some node does not share with the driver."""
+    if store.is_local:
+        rule = "--storage must be seen by every node (a shared folder, or a URI such as s3://), but"
+        check_shared(store.folder, f"{rule} {store.storage}")
+
+
+def check_shared(folder: Path, rule: str) -> None:
+    """Refuses a folder that some node does not share with the driver; `rule` is what it breaks."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    if len(nodes) < 2 or not store.is_local:
+    if len(nodes) < 2:
         return
-    probe = store.folder / f".shared-{uuid.uuid4().hex[:8]}"
+    probe = folder / f".shared-{uuid.uuid4().hex[:8]}"
     probe.write_text("seen")
     try:
         answers = [
@@ -128,10 +136,7 @@ def check_nodes(store: Store) -> None:
     finally:
         probe.unlink()
     if blind:
-        raise BadInput(
-            f"--storage must be seen by every node (a shared folder, or a URI such as s3://), but "
-            f"{store.storage} is not the same folder on {', '.join(blind)}"
-        )
+        raise BadInput(f"{rule} is not the same folder on {', '.join(blind)}")
 
 
 def _answer(answer: Any) -> bool:

@@ -1,0 +1,240 @@
+"""`python -m sweeps export DIR`: the model of a finished sweep as a folder, or in a registry."""
+
+import argparse
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rank_core.checkpoints.weights import WEIGHTS
+from rank_core.encoders.backbones import resolve_backbone
+from rank_core.errors import BadInput, unknown
+from rank_core.export.cross_encoder import is_cross_encoder
+from rank_core.export.folder import require_new, write_model
+from rank_core.models import model_class
+from rank_core.settings.config import TrialConfig
+from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.secrets import redact_text
+from sweeps.plan.terminal import say
+from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.load import Sweep, load_sweep
+from sweeps.report.model_card import CardFacts, model_card
+from sweeps.report.search import left_after
+from sweeps.store.checksums import read_checked, read_result
+from sweeps.store.opened_sweep import opened
+from sweeps.store.sweep_file import read_sweep_file
+from sweeps.store.trial_store import Store, is_trained
+from sweeps.tracking.registered_model import Registered, register_model
+from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
+
+INTERPOLATION = "interpolation.json"  # what Birch chose on dev
+WINNER = "winner"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The trial whose model is exported; `why` it is this one, for people."""
+
+    cell: str
+    seed: int
+    dev: float
+    why: str
+
+    @property
+    def name(self) -> str:
+        """Its folder under `runs/`."""
+        return f"{self.cell}-seed{self.seed}"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the model of a finished sweep into a new folder: encoder and tokenizer as Hugging Face
+    saves them, head, aggregator, settings, a model card with the tested table. Of a confirmation
+    the winner is the one that it confirms, of any other sweep the best configuration on dev; of a
+    configuration the best seed on dev that has kept its weights is taken.
+
+    With --register the model is logged in MLflow and registered; that of a confirmation whose gain
+    is above 0 becomes its champion. `rank_core.Reranker.load(FOLDER)` and `python -m sweeps rerank`
+    rank with the folder."""
+    given = _parser().parse_args(argv)
+    if given.to is None and not given.register:
+        raise BadInput("an export needs --to FOLDER, --register NAME, or both")
+    if given.to is not None:
+        require_new(given.to)
+        check_writable("--to", given.to)
+    command = shlex.join(["python", "-m", "sweeps", "export", *argv])
+    with opened(given.sweep) as store:
+        uri = given.tracking_uri or default_tracking_uri(store)
+        if given.register:
+            check_tracking_uri(uri)
+            check_database(uri)
+        analysis = analyse(load_sweep(store.folder))
+        chosen = _chosen(store, analysis.sweep, given.cell, given.seed)
+        kept = tempfile.TemporaryDirectory() if given.to is None else nullcontext(given.to.parent)
+        with kept as parent:
+            folder = Path(parent) / (given.to.name if given.to else "model")
+            about = _write(store, analysis, chosen, folder, redact_text(command))
+            if given.to is not None:
+                say(f"exported    {about['label']}, seed {chosen.seed}, {chosen.why}: {folder}")
+            if given.register:
+                say(_register(store, analysis, chosen, folder, about, given.register, uri))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser("python -m sweeps export", main.__doc__)
+    parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
+    add = parser.add_argument
+    add("--to", type=Path, metavar="FOLDER", help="a new folder")
+    add("--cell", default=WINNER, metavar="LABEL", help="winner (default), a label, or a cell")
+    add("--seed", type=int, metavar="N", help="of the configuration; default: the best on dev")
+    add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
+    add("--tracking-uri", metavar="URI", help="MLflow; default: beside the sweep")
+    return parser
+
+
+def _chosen(store: Store, sweep: Sweep, cell: str, seed: int | None) -> Chosen:
+    """The trial to export; raises `BadInput` where there is none, with what to run."""
+    dev = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
+    values: dict[str, dict[int, float]] = {}
+    for (name, number), value in dev.items():
+        values.setdefault(str(name), {})[int(number)] = float(value)
+    trained = {name: seeds for name, seeds in values.items() if _is_trained(store, name, seeds)}
+    name = _cell(sweep, cell, values, trained)
+    here = store.with_weights()
+    kept = {n: v for n, v in trained[name].items() if f"{name}-seed{n}" in here}
+    if not kept or (seed is not None and seed not in kept):
+        raise _no_weights(sweep, name, sorted(kept), seed)
+    best = max(kept, key=lambda number: (kept[number], -number)) if seed is None else seed
+    best_of_all = max(trained[name].values()) == kept[best]
+    others = "the best of its seeds on dev" if best_of_all else "the best on dev with weights"
+    return Chosen(name, best, kept[best], "as it was asked for" if seed is not None else others)
+
+
+def _cell(
+    sweep: Sweep,
+    wanted: str,
+    values: Mapping[str, Mapping[int, float]],
+    trained: Mapping[str, Mapping[int, float]],
+) -> str:
+    if not trained:
+        raise BadInput(f"{sweep.folder} has no finished trial of a model with weights of its own")
+    if wanted == WINNER:
+        if sweep.confirms:
+            return str(sweep.confirms["cell"])
+        stayed = [cell for cell in trained if cell not in left_after(sweep)] or list(trained)
+        return max(stayed, key=lambda cell: sum(trained[cell].values()) / len(trained[cell]))
+    labels = {one.label: one.cell for one in sweep.cells} | {
+        one.cell: one.cell for one in sweep.cells
+    }
+    if wanted not in labels:
+        raise unknown("cell", wanted, [WINNER, *(one.label for one in sweep.cells)])
+    if labels[wanted] not in values:
+        raise BadInput(f"{wanted} has no finished seed; {sweep.command or 'its sweep'} runs it")
+    if labels[wanted] not in trained:
+        raise BadInput(f"{wanted} has no weights of one model: there is nothing to export")
+    return labels[wanted]
+
+
+def _is_trained(store: Store, cell: str, seeds: Mapping[int, float]) -> bool:
+    return is_trained(_config(store, f"{cell}-seed{next(iter(seeds))}"))
+
+
+def _config(store: Store, name: str) -> TrialConfig:
+    store.pull({name})
+    content = read_checked(store.folder / "runs" / name, "config.json")
+    return TrialConfig().override(json.loads(content))
+
+
+def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) -> BadInput:
+    """What to run where a model has kept no weights."""
+    wanted = "best" if seed is None else "all"
+    command = re.sub(r" training\.keep_weights=\S+", "", sweep.command) or "its sweep"
+    found = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
+    return BadInput(
+        f"{sweep.label(cell)} must have kept its weights"
+        f"{'' if seed is None else f' of seed {seed}'}, {found}. Run the trial again, for them "
+        f"alone: {command} training.keep_weights={wanted}"
+    )
+
+
+def _write(
+    store: Store, analysis: Analysis, chosen: Chosen, folder: Path, command: str
+) -> dict[str, Any]:
+    """Writes the folder; returns what it says of where the model comes from."""
+    sweep, config = analysis.sweep, _config(store, chosen.name)
+    weights = store.pull_file(f"runs/{chosen.name}/{WEIGHTS}")
+    if damaged := store.damage(chosen.name):
+        raise BadInput(
+            f"{store.uri}/runs/{chosen.name}: {damaged}; the sweep's command runs it again"
+        )
+    run = store.folder / "runs" / chosen.name
+    facts = read_result(run).facts
+    about = {
+        "label": sweep.label(chosen.cell),
+        "sweep": sweep.name,
+        "trial": chosen.name,
+        "cell": chosen.cell,
+        "seed": chosen.seed,
+        "chosen": chosen.why,
+        "primary": sweep.primary,
+        "dev": chosen.dev,
+        "test": facts["test"],
+        "confirms": dict(sweep.confirms or {}),
+        "collection": {k: sweep.collection[k] for k in ("name", "content_hash")},
+        "backbone": dict(sweep.backbone),
+        "versions": facts["versions"],
+        "command": sweep.command,
+    }
+    backbone = resolve_backbone(config.model.backbone)
+    card = CardFacts(config, about, is_cross_encoder(config, backbone), command)
+    noted = run / INTERPOLATION
+    write_model(
+        folder,
+        config,
+        weights,
+        interpolation=json.loads(noted.read_text()) if noted.exists() else None,
+        about=about,
+        card=model_card(analysis, card),
+    )
+    return about
+
+
+def _register(
+    store: Store,
+    analysis: Analysis,
+    chosen: Chosen,
+    folder: Path,
+    about: Mapping[str, Any],
+    name: str,
+    uri: str,
+) -> str:
+    """Registers the model; what became of it, for people."""
+    sweep = analysis.sweep
+    gain = next((c.delta for c in analysis.primary if c.system == chosen.cell), None)
+    confirmed = (sweep.confirms or {}).get("cell") == chosen.cell
+    version = register_model(
+        folder,
+        Registered(
+            name=name,
+            tracking_uri=uri,
+            experiment=read_sweep_file(store.folder).experiment or f"rank/{sweep.name}",
+            trial=chosen.name,
+            label=str(about["label"]),
+            family=model_class(_config(store, chosen.name).model.name).label,
+            tags={key: str(about[key]) for key in ("sweep", "cell", "seed")},
+            champion=confirmed and gain is not None and gain > 0,
+        ),
+    )
+    text = f"registered  {name} version {version} in {redact_text(uri)}"
+    if not sweep.confirms:
+        return f"{text}; export the confirmation (--confirm) to make a champion"
+    if not confirmed:
+        return f"{text}; it is not the confirmed winner, so no champion"
+    if gain is None or gain <= 0:
+        return f"{text}; its gain was not confirmed ({gain or 0:+.3f}), so it is no champion"
+    return f"{text}, alias champion: models:/{name}@champion"

@@ -1,0 +1,56 @@
+"""`python -m sweeps rerank FOLDER`: a first stage's run in the order of an exported model."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rank_core.data.transforms.expression import base_of, with_base
+from rank_core.errors import BadInput, unknown
+from sweeps.driver.rerank import rerank_run
+from sweeps.engine.rerank import RerankJob
+from sweeps.plan.command_line import Parser, check_writable
+from sweeps.plan.options import ENGINES
+
+
+def main(argv: Sequence[str]) -> int:
+    """Rerank a run by an exported model, on this machine's GPU or CPU, or on the Ray cluster that
+    the command runs in. Shards of queries are kept as they are done, in FILE.parts beside --out,
+    and the same command goes on from there."""
+    parser = Parser("python -m sweeps rerank", main.__doc__)
+    parser.add_argument("folder", metavar="FOLDER", help="an exported model")
+    add = parser.add_argument
+    add("--collection", required=True, metavar="NAME|DIR", help="where the texts are")
+    add("--run", required=True, type=Path, metavar="FILE", help="the first stage's run")
+    add("--out", required=True, type=Path, metavar="FILE", help="the reranked run, a new file")
+    add("--queries", type=Path, metavar="FILE", help="query_id TAB text; default: the collection's")
+    add("--depth", type=int, default=0, metavar="N", help="candidates of a query (the trial's)")
+    add("--shard-queries", type=int, default=50, metavar="N", help="of one shard (default 50)")
+    add("--engine", default="", metavar="NAME", help="ray or local; default: ray within a cluster")
+    add("--cpus-per-worker", type=int, default=1, metavar="N", help="threads (default 1)")
+    add("--gpus-per-worker", type=float, metavar="X", help="default 1 where there are GPUs, else 0")
+    given = parser.parse_args(argv)
+    for flag in ("shard_queries", "cpus_per_worker"):
+        if vars(given)[flag] < 1:
+            raise BadInput(f"--{flag.replace('_', '-')} >= 1 must hold, got {vars(given)[flag]}")
+    if given.depth < 0:
+        raise BadInput(f"--depth >= 0 must hold, got {given.depth}")
+    if given.engine not in ("", *ENGINES):
+        raise unknown("engine", given.engine, ENGINES)
+    check_writable("the folder of --out", given.out.parent)
+    base = base_of(given.collection)
+    collection = given.collection
+    if os.path.isdir(base):
+        collection = with_base(collection, os.path.abspath(base))
+    job = RerankJob(
+        folder=os.path.abspath(given.folder),
+        collection=collection,
+        run=os.path.abspath(given.run),
+        out=os.path.abspath(given.out),
+        queries=os.path.abspath(given.queries) if given.queries else "",
+        depth=given.depth,
+        shard_queries=given.shard_queries,
+        threads=given.cpus_per_worker,
+        gpu_share=min(1.0, given.gpus_per_worker or 1.0),
+    )
+    rerank_run(job, engine=given.engine, gpus=given.gpus_per_worker)
+    return 0

@@ -1,0 +1,162 @@
+"""A run that an exported model reranks, in shards of queries. Each shard is a file of its own,
+whole or not there, so that what was killed resumes; the last step puts them together."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from rank_core.data.load import load_collection
+from rank_core.data.trec import read_queries, read_run, write_run
+from rank_core.errors import BadInput, shown
+from rank_core.export.folder import FILE, require_model
+from rank_core.export.reranker import Reranker
+from rank_core.files import write_json
+from rank_core.machine import begin_on_device
+from rank_core.records import Run
+from sweeps.plan.terminal import say
+
+TAG = "ranksweep"
+JOB = "job.json"
+
+
+@dataclass(frozen=True)
+class RerankJob:
+    """What is reranked, all paths absolute: each process of it reads the same files."""
+
+    folder: str  # of the exported model
+    collection: str
+    run: str
+    out: str
+    queries: str = ""  # a file of queries; empty: the collection's
+    depth: int = 0  # of each query; 0: the trial's
+    shard_queries: int = 50
+    threads: int = 1
+    gpu_share: float = 1.0
+
+    @property
+    def parts(self) -> Path:
+        """The folder of the shards, until they are put together."""
+        return Path(f"{self.out}.parts")
+
+    def part(self, number: int) -> Path:
+        """The file of a shard."""
+        return self.parts / f"shard-{number:06}.run.gz"
+
+
+def open_job(job: RerankJob) -> int:
+    """Checks a job and makes, or takes up, its folder; the number of its shards.
+
+    Raises `BadInput` where the run is there already, names what the collection lacks, or the folder
+    is another job's.
+    """
+    require_model(Path(job.folder))
+    for cached in (_reranker, _run, _texts):  # files of an earlier job may have changed
+        cached.cache_clear()
+    if Path(job.out).exists():
+        raise BadInput(f"--out must be a new file, and {job.out} is there")
+    run, (queries, documents) = _run(job.run), _texts(job.collection, job.queries)
+    if not run:
+        raise BadInput(f"--run must rank documents of some query, and {job.run} has no line")
+    for query_id, ranked in run.items():
+        _require("query", query_id, queries, "--queries FILE gives others their texts")
+        for doc_id in ranked:
+            _require("document", doc_id, documents, "--collection names where its text is")
+    facts = _facts(job)
+    if job.parts.exists():
+        path = job.parts / JOB
+        before = json.loads(path.read_text()) if path.exists() else {}
+        if other := sorted(name for name in facts if before.get(name, facts[name]) != facts[name]):
+            raise BadInput(
+                f"{job.parts} holds the shards of another command, which differs in "
+                f"{', '.join(other)}; remove it, or take another --out"
+            )
+    job.parts.mkdir(parents=True, exist_ok=True)
+    write_json(job.parts / JOB, facts)
+    return -(-len(run) // job.shard_queries)
+
+
+def missing_shards(job: RerankJob, number: int) -> list[int]:
+    """The shards that are not there yet."""
+    return [shard for shard in range(number) if not job.part(shard).exists()]
+
+
+def rerank_shard(job: RerankJob, shard: int) -> None:
+    """Reranks one shard and writes its file."""
+    torch.set_num_threads(max(1, job.threads))
+    begin_on_device(job.gpu_share)
+    run, (queries, documents) = _run(job.run), _texts(job.collection, job.queries)
+    names = list(run)[shard * job.shard_queries : (shard + 1) * job.shard_queries]
+    some: Run = {query_id: run[query_id] for query_id in names}
+    depth = job.depth or None
+    reranked = _reranker(job.folder).rerank(some, queries, documents, depth=depth)
+    write_run(job.part(shard), reranked, tag=TAG)
+
+
+def rerank_here(job: RerankJob, shards: list[int]) -> Iterator[int]:
+    """Reranks shards in this process, one after the other; yields each as it is done."""
+    for shard in shards:
+        rerank_shard(job, shard)
+        yield shard
+
+
+def put_together(job: RerankJob, number: int) -> None:
+    """Writes the whole run, whole or not at all, and removes the shards."""
+    whole: Run = {}
+    for shard in range(number):
+        whole |= read_run(job.part(shard))
+    write_run(Path(job.out), whole, tag=TAG)
+    shutil.rmtree(job.parts)
+    say(f"reranked    {len(whole)} queries: {job.out}")
+
+
+def _facts(job: RerankJob) -> dict[str, object]:
+    """What two commands must share for their shards to be of one run."""
+    content = load_collection(job.collection).content_hash
+    files = [path for path in (job.run, job.queries) if path]
+    return {
+        name: value for name, value in asdict(job).items() if name in ("depth", "shard_queries")
+    } | {
+        "model": "+".join(_digest(path) for path in sorted(Path(job.folder).glob("*.safetensors")))
+        + _digest(Path(job.folder) / FILE),
+        "collection": content,
+        "files": [_digest(Path(path)) for path in files],
+    }
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _require(kind: str, name: str, known: Mapping[str, str], remedy: str) -> None:
+    if name not in known:
+        raise BadInput(f"every {kind} of --run must have a text, {shown(name)} has none; {remedy}")
+
+
+@lru_cache(maxsize=1)
+def _reranker(folder: str) -> Reranker:
+    """Loaded once in a process."""
+    return Reranker.load(folder)
+
+
+@lru_cache(maxsize=1)
+def _run(path: str) -> Run:
+    return read_run(Path(path))
+
+
+@lru_cache(maxsize=1)
+def _texts(collection_name: str, queries: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Queries, of all splits if no file has them, and documents."""
+    collection = load_collection(collection_name)
+    if queries:
+        return read_queries(Path(queries)), collection.documents
+    texts: dict[str, str] = {}
+    for split in collection.splits.values():
+        texts |= split.queries
+    return texts, collection.documents

@@ -1,0 +1,113 @@
+"""The README.md of an exported model: what it is, how it was tested, and how it was made."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rank_core.models import model_class
+from rank_core.settings.config import TrialConfig
+from sweeps.report.analysis import Analysis
+from sweeps.report.conclusions import conclusions
+from sweeps.report.results import paper_table
+from sweeps.report.table import markdown
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What a card tells beside its sweep's table."""
+
+    config: TrialConfig
+    about: Mapping[str, Any]  # what `ranker.json` says of where the model comes from
+    is_cross_encoder: bool
+    export_command: str
+
+
+def model_card(analysis: Analysis, facts: CardFacts) -> str:
+    """The card as Markdown, with the metadata that a model hub reads at its top."""
+    about, sweep = facts.about, analysis.sweep
+    parts = [
+        _metadata(facts),
+        f"# {about['label']}, from the sweep {sweep.name} over {about['collection']['name']}",
+        _what_it_is(facts),
+        "## Use",
+        _use(facts),
+        "## Tested",
+        " ".join(conclusions(analysis)),
+        markdown(paper_table(analysis)).strip(),
+        _which_run(analysis, facts),
+        "## Data and origin",
+        _listed(_origin(analysis, facts)),
+        "## Made by",
+        _commands([sweep.command, facts.export_command]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _metadata(facts: CardFacts) -> str:
+    library = "sentence-transformers" if facts.is_cross_encoder else "ranksweep"
+    tags = ["reranker", "cross-encoder"] if facts.is_cross_encoder else ["reranker"]
+    lines = ["---", f"library_name: {library}", "pipeline_tag: text-ranking", "tags:"]
+    return "\n".join([*lines, *(f"- {tag}" for tag in ["ranksweep", *tags]), "---"])
+
+
+def _what_it_is(facts: CardFacts) -> str:
+    config = facts.config
+    kind, cut = model_class(config.model.name), config.chunking
+    windows = "" if kind.first_chunk_only else f", a new one every {cut.stride}"
+    most = f", at most {cut.max_chunks} of them" if cut.max_chunks else ""
+    return (
+        f"{kind.label} ({kind.paper}) over {facts.about['backbone']['name']}. It reranks documents "
+        f"for a query. Of a query it reads {cut.max_query_tokens} tokens; of a document the first "
+        f"{cut.max_document_tokens}, in chunks of {cut.window} tokens{windows}{most}, as the model "
+        "cuts them."
+    )
+
+
+def _use(facts: CardFacts) -> str:
+    call = "reranker.rank(query, [text_1, text_2])   # [Ranked(doc_id=1, score=...), ...]"
+    if facts.config.model.name == "birch":
+        call = "reranker.rerank(run, queries, documents)   # it also needs the first stage's scores"
+    lines = ["```python", "import rank_core", "", 'reranker = rank_core.Reranker.load("FOLDER")']
+    text = "\n".join([*lines, call, "```"])
+    if facts.is_cross_encoder:
+        cut = facts.config.chunking
+        text += (
+            "\n\nIt is a `CrossEncoder` of sentence-transformers (5.4 or later) as well, with the "
+            f"same scores for queries of at most {cut.max_query_tokens} tokens and texts of at "
+            f"most {cut.window}; beside a shorter query a `CrossEncoder` reads a few more tokens "
+            "of a longer text."
+        )
+    return text
+
+
+def _which_run(analysis: Analysis, facts: CardFacts) -> str:
+    sweep, about = analysis.sweep, facts.about
+    values = ", ".join(f"{name} {value:.4f}" for name, value in about["test"].items())
+    return (
+        f"The table has the means over all seeds. This folder holds the model of seed "
+        f"{about['seed']}, {about['chosen']} ({sweep.primary} on dev {about['dev']:.4f}); on "
+        f"{sweep.split} it has {values}."
+    )
+
+
+def _origin(analysis: Analysis, facts: CardFacts) -> list[str]:
+    sweep, about = analysis.sweep, facts.about
+    collection, backbone = about["collection"], about["backbone"]
+    numbers = sweep.collection.get("num_queries", {})
+    queries = ", ".join(f"{number} {name}" for name, number in numbers.items())
+    return [
+        f"collection {collection['name']}, content hash `{collection['content_hash']}`: "
+        f"{sweep.collection.get('num_documents', '?')} documents; queries: {queries}",
+        f"backbone {backbone['name']}, content hash `{backbone['content_hash']}`",
+        f"trial `{about['trial']}`: the last 12 digits before its seed are the hash of every "
+        "setting, the collection's and the backbone's contents",
+        "versions: " + ", ".join(f"{name} {text}" for name, text in about["versions"].items()),
+    ]
+
+
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _commands(commands: Sequence[str]) -> str:
+    return "\n".join(["```bash", *(command for command in commands if command), "```"])

@@ -1,0 +1,109 @@
+"""An exported model in MLflow: logged with its signature and an example, registered, and named
+champion. It carries its folder and the code of `rank_core`, so that it loads where ranksweep is not
+installed."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rank_core
+from sweeps.tracking.client import artifact_root, connect, ensure_experiment
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHAMPION = "champion"
+SCRIPT = Path(__file__).with_name("pyfunc_model.py")
+NEEDS = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "filelock")
+EXAMPLE = {
+    "query": ["how to open a file", "how to open a file"],
+    "document": ["open(path) opens the file at path.", "A list is sorted by its method sort()."],
+}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What a model is registered as."""
+
+    name: str
+    tracking_uri: str
+    experiment: str
+    trial: str  # its run is the model's source, where MLflow has it
+    label: str
+    family: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    champion: bool = False
+
+
+def register_model(folder: Path, model: Registered) -> int:
+    """Logs the exported folder and registers it; the number of its version."""
+    client = connect(model.tracking_uri)
+    import mlflow
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import ColSpec, Schema, TensorSpec
+
+    root = artifact_root(model.tracking_uri, Path.cwd())
+    experiment_id = ensure_experiment(client, model.experiment, root)
+    mlflow.set_tracking_uri(model.tracking_uri)
+    mlflow.set_registry_uri(model.tracking_uri)
+    mlflow.set_experiment(experiment_id=experiment_id)
+    runs = client.search_runs(
+        [experiment_id], filter_string=f"tags.`rank.trial_key` LIKE '%/{model.trial}'"
+    )
+    texts: list[ColSpec | TensorSpec] = [ColSpec("string", name) for name in EXAMPLE]
+    with _quietly():
+        logged = Model.log(
+            artifact_path=None,
+            name="reranker",
+            flavor=mlflow.pyfunc,
+            run_id=runs[0].info.run_id if runs else None,
+            registered_model_name=model.name,
+            model_type=model.family,
+            tags=dict(model.tags),
+            python_model=str(SCRIPT),
+            artifacts={"model": str(folder)},
+            code_paths=[str(Path(rank_core.__file__).parent)],
+            signature=ModelSignature(Schema(texts), Schema([ColSpec("double", "score")])),
+            input_example=_example(),
+            pip_requirements=list(_requirements()),
+        )
+    number = int(logged.registered_model_version)
+    for name, text in model.tags.items():
+        client.set_model_version_tag(model.name, str(number), name, text)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    client.update_model_version(model.name, str(number), description=card)
+    if model.champion:
+        client.set_registered_model_alias(model.name, CHAMPION, str(number))
+    return number
+
+
+def _example() -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(EXAMPLE)
+
+
+def _requirements() -> Iterator[str]:
+    """What the model was made with, as pip knows it, without a build of torch of its own."""
+    for name in NEEDS:
+        with suppress(PackageNotFoundError):
+            yield f"{name}=={version(name).partition('+')[0]}"
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without MLflow's lines about the environment."""
+    log = logging.getLogger("mlflow")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(before)

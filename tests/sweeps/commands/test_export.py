@@ -1,0 +1,212 @@
+"""`sweeps export` and `sweeps rerank` on a finished smoke test: files and refusals."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rank_core.data.load import load_collection
+from rank_core.data.trec import read_run, write_run
+from rank_core.export.reranker import Reranker
+from sweeps.__main__ import main
+from sweeps.engine import rerank as shards
+from tests.e2e.conftest import run_local
+
+__all__ = ["run_local"]
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
+WORDS = ("--smoke-test", "--num-seeds", "2", "chunking.window=48", "chunking.stride=32")
+
+
+@pytest.fixture(scope="module")
+def finished(run_local, tmp_path_factory):
+    """A finished sweep with its models, tracked in MLflow."""
+    return run_local(tmp_path_factory.mktemp("export") / "results", *WORDS)
+
+
+@pytest.fixture(scope="module")
+def exported(finished, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    assert main(["export", str(finished.folder), "--to", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def refused(capsys):
+    """The one message of a command that is refused."""
+
+    def message(*words):
+        assert main([*map(str, words)]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith("error: ") and "Traceback" not in err
+        return err
+
+    return message
+
+
+def of_trial(finished, folder):
+    """The folder of the trial that a model comes from."""
+    about = json.loads((folder / "ranker.json").read_text())["about"]
+    return finished.folder / "runs" / about["trial"]
+
+
+def test_the_winner_on_dev_is_exported_with_its_card(finished, exported):
+    about = json.loads((exported / "ranker.json").read_text())["about"]
+    means = {}
+    for path in finished.folder.glob("runs/*/result.json"):
+        result = json.loads(path.read_text())
+        means.setdefault(result["cell"], []).append(result["dev"]["nDCG@10"])
+    assert about["cell"] == max(means, key=lambda cell: sum(means[cell]))
+    assert about["dev"] == max(means[about["cell"]])
+    card = (exported / "README.md").read_text()
+    for words in (about["collection"]["content_hash"], about["trial"], about["sweep"], "nDCG@10"):
+        assert words in card
+    assert "| FirstP" in card and "sweeps export" in card and "Reranker.load" in card
+    assert sorted(path.name for path in exported.parent.iterdir()) == ["model"]
+
+
+PROGRAM = """
+import sys
+import rank_core
+from rank_core.data.load import load_collection
+from rank_core.data.trec import read_run
+model, collection, run = sys.argv[1:]
+collection, expected = load_collection(collection), read_run(__import__("pathlib").Path(run))
+split = collection.splits["test"]
+candidates = {query_id: split.candidates[query_id] for query_id in expected}
+found = rank_core.Reranker.load(model).rerank(candidates, split.queries, collection.documents)
+assert {q: set(d) for q, d in found.items()} == {q: set(d) for q, d in expected.items()}
+print(max(abs(found[q][d] - s) for q, of in expected.items() for d, s in of.items()))
+"""
+
+
+def test_a_fresh_process_reproduces_the_trial_s_run(
+    finished, exported, collection_folder, tmp_path
+):
+    moved = shutil.copytree(exported, tmp_path / "elsewhere")
+    run = of_trial(finished, exported) / "test.run.gz"
+    words = [sys.executable, "-c", PROGRAM, str(moved), str(collection_folder), str(run)]
+    done = subprocess.run(
+        words,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) <= 1e-5
+
+
+def test_a_cell_and_a_seed_can_be_named(finished, refused, tmp_path, capsys):
+    labels = [
+        cell["label"] for cell in json.loads((finished.folder / "sweep.json").read_text())["cells"]
+    ]
+    baseline = labels[0]
+    assert (
+        main(["export", str(finished.folder), "--cell", baseline, "--to", str(tmp_path / "b")]) == 0
+    )
+    about = json.loads((tmp_path / "b" / "ranker.json").read_text())["about"]
+    assert f"{baseline}, seed {about['seed']}" in capsys.readouterr().out
+    assert about["label"] == baseline
+    other = 3 - about["seed"]
+    words = ("export", finished.folder, "--cell", baseline, "--to", tmp_path / "c")
+    text = refused(*words, "--seed", other)
+    assert f"must have kept its weights of seed {other}, only seeds {about['seed']} have" in text
+    assert "training.keep_weights=all" in text
+    text = refused("export", finished.folder, "--cell", "MaxP 1/1", "--to", tmp_path / "c")
+    assert "unknown cell 'MaxP 1/1'" in text and all(label in text for label in labels)
+
+
+def test_what_cannot_be_exported_is_refused_before_anything_is_written(
+    finished, exported, refused, tmp_path
+):
+    bare = shutil.copytree(finished.folder, tmp_path / "bare" / "woods")
+    for path in bare.glob("runs/*/weights.safetensors"):
+        path.unlink()
+    text = refused("export", bare, "--to", tmp_path / "m")
+    assert "none of its seeds has" in text
+    assert "window_stride.py" in text and "training.keep_weights=best" in text
+    assert "must be a new or an empty folder" in refused("export", bare, "--to", exported)
+    assert "needs --to FOLDER, --register NAME" in refused("export", bare)
+    assert "must be a sweep's folder" in refused("export", tmp_path, "--to", tmp_path / "m")
+    weights = next(finished.folder.glob("runs/*/weights.safetensors"))
+    torn = shutil.copytree(finished.folder, tmp_path / "torn" / "woods")
+    os.truncate(torn / weights.relative_to(finished.folder), 100)
+    assert "has 100 of" in refused("export", torn, "--to", tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.fixture
+def job(exported, collection_folder, tmp_path):
+    """(words of a `rerank` command, the run that it reads, the one that it writes)."""
+    split = load_collection(str(collection_folder)).splits["test"]
+    run, out = tmp_path / "first.run", tmp_path / "out.run"
+    write_run(run, split.candidates, tag="bm25")
+    words = ("rerank", exported, "--collection", collection_folder, "--run", run, "--out", out)
+    return [*map(str, words), "--shard-queries", "3"], run, out
+
+
+def test_a_run_is_reranked_in_shards_as_at_once(job, exported, collection_folder):
+    words, run, out = job
+    assert main(words) == 0
+    collection = load_collection(str(collection_folder))
+    queries = collection.splits["test"].queries
+    expected = Reranker.load(exported).rerank(read_run(run), queries, collection.documents)
+    found = read_run(out)
+    for query_id, scores in expected.items():
+        assert found[query_id] == pytest.approx(scores, abs=1e-6)
+    assert sorted(path.name for path in out.parent.iterdir()) == ["first.run", "out.run"]
+
+
+def test_finished_shards_are_kept_and_the_same_command_goes_on(job, monkeypatch, capsys, refused):
+    words, _, out = job
+    whole, calls = shards.rerank_shard, []
+
+    def dies_at_the_second(job, shard):
+        calls.append(shard)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        whole(job, shard)
+
+    monkeypatch.setattr(shards, "rerank_shard", dies_at_the_second)
+    assert main(words) == 130
+    assert not out.exists() and len(list(out.parent.glob("out.run.parts/shard-*"))) == 1
+    capsys.readouterr()
+    text = refused(*words, "--depth", "2")
+    assert "holds the shards of another command, which differs in depth" in text
+    calls.clear()
+    calls.append(-1)
+    calls.append(-1)
+    assert main(words) == 0
+    assert calls == [-1, -1, 1, 2] and "1 shard of 3 are there already" in capsys.readouterr().out
+    assert f"--out must be a new file, and {out} is there" in refused(*words)
+
+
+def test_what_cannot_be_reranked_is_refused(job, exported, refused, tmp_path):
+    words, run, out = job
+    with run.open("a") as file:
+        file.write("q? Q0 d00 1 1.0 x\n")
+    assert "every query of --run must have a text, 'q?' has none" in refused(*words)
+    write_run(run, {"test-0": {"d?": 1.0}}, tag="x")
+    assert "every document of --run must have a text, 'd?' has none" in refused(*words)
+    run.write_text("")
+    assert "has no line" in refused(*words)
+    words[1] = str(tmp_path)
+    assert "an exported model is a folder with ranker.json" in refused(*words)
+    assert not out.exists()
+
+
+@pytest.mark.ray
+def test_a_cluster_gives_the_same_run(job, tmp_path):
+    words, _, out = job
+    assert main(words) == 0
+    on_ray = [*words[:-4], "--out", str(tmp_path / "ray.run"), "--shard-queries", "3"]
+    on_ray[on_ray.index("--out") : on_ray.index("--out") + 2] = ["--out", str(tmp_path / "ray.run")]
+    assert main([*on_ray, "--engine", "ray"]) == 0
+    assert (tmp_path / "ray.run").read_bytes() == out.read_bytes()

@@ -1,0 +1,98 @@
+"""A model in MLflow's registry: signature, example, code of its own, champion of a confirmation."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from rank_core.export.reranker import Reranker
+from sweeps.__main__ import main
+from sweeps.commands import export
+from sweeps.tracking.client import connect
+from tests.e2e.conftest import run_local
+
+__all__ = ["run_local"]
+
+pytestmark = pytest.mark.slow
+WORDS = ("--smoke-test", "--num-seeds", "2", "chunking.window=48", "chunking.stride=32")
+QUERY, TEXTS = "amber grove", ["amber birch grove", "slate", "a heron at the meadow"]
+PREDICT = """
+import json, sys
+import mlflow, pandas
+uri, model, query, *texts = sys.argv[1:]
+mlflow.set_tracking_uri(uri)
+loaded = mlflow.pyfunc.load_model(model)
+rows = pandas.DataFrame({"query": query, "document": texts}, index=range(5, 5 + len(texts)))
+found = loaded.predict(rows)
+assert list(found.index) == list(rows.index)
+import rank_core
+print(json.dumps([found["score"].tolist(), rank_core.__file__]))
+"""
+
+
+@pytest.fixture(scope="module")
+def storage(run_local, tmp_path_factory):
+    """A finished sweep and its confirmation, tracked in one database."""
+    storage = tmp_path_factory.mktemp("registry") / "results"
+    run_local(storage, *WORDS)
+    run_local(storage, "--confirm")
+    return storage
+
+
+@pytest.fixture(scope="module")
+def client(storage):
+    return connect(f"sqlite:///{storage / 'mlflow.db'}")
+
+
+def test_a_model_is_registered_and_the_confirmed_one_is_champion(
+    storage, client, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    first, confirmed = (storage / n / "woods" for n in ("window_stride", "window_stride-confirm"))
+    assert main(["export", str(first), "--register", "woods-reranker"]) == 0
+    assert "export the confirmation (--confirm) to make a champion" in capsys.readouterr().out
+    assert client.get_registered_model("woods-reranker").aliases == {}
+    words = ["export", str(confirmed), "--to", str(tmp_path / "m"), "--register", "woods-reranker"]
+    gains(monkeypatch, 0.1)  # smoke tests confirm nothing
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    aliases = client.get_registered_model("woods-reranker").aliases
+    assert {alias: int(number) for alias, number in aliases.items()} == {"champion": 2}, out
+    assert "alias champion: models:/woods-reranker@champion" in out
+    version = client.get_model_version_by_alias("woods-reranker", "champion")
+    assert version.tags["sweep"] == "window_stride-confirm" and "## Tested" in version.description
+    runs = client.get_run(version.run_id).data.tags
+    assert runs["rank.trial_key"].endswith(f"{version.tags['cell']}-seed{version.tags['seed']}")
+    uri = f"sqlite:///{storage / 'mlflow.db'}"
+    command = [sys.executable, "-c", PREDICT, uri, "models:/woods-reranker@champion", QUERY, *TEXTS]
+    home = os.environ | {"PYTHONPATH": ""}  # without a checkout: the model brings its own code
+    done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found, file = json.loads(done.stdout.splitlines()[-1])
+    ranked = dict(Reranker.load(tmp_path / "m").rank(QUERY, TEXTS))
+    assert "code/rank_core" in file
+    assert found == pytest.approx([ranked[i] for i in range(len(TEXTS))], abs=1e-6)
+    assert not (tmp_path / "mlruns").exists()
+
+
+def gains(monkeypatch, delta):
+    """Lets every system gain so much over the baseline."""
+    found = export.analyse
+
+    def analyse(sweep):
+        analysis = found(sweep)
+        gained = [replace(comparison, delta=delta) for comparison in analysis.comparisons]
+        return replace(analysis, comparisons=gained)
+
+    monkeypatch.setattr(export, "analyse", analyse)
+
+
+def test_a_gain_that_was_not_confirmed_makes_no_champion(storage, client, monkeypatch, capsys):
+    gains(monkeypatch, -0.1)
+    confirmed = storage / "window_stride-confirm" / "woods"
+    assert main(["export", str(confirmed), "--register", "another"]) == 0
+    assert "its gain was not confirmed (-0.100), so it is no champion" in capsys.readouterr().out
+    assert client.get_registered_model("another").aliases == {}
