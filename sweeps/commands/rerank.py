@@ -4,12 +4,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from rank_core.data.transforms.expression import base_of, with_base
 from rank_core.errors import BadInput, unknown
 from sweeps.driver.rerank import rerank_run
 from sweeps.engine.rerank import RerankJob
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.plan.options import ENGINES
+from sweeps.plan.options import ENGINES, named_collection
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,6 +19,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("folder", metavar="FOLDER", help="an exported model")
     add = parser.add_argument
     add("--collection", required=True, metavar="NAME|DIR", help="where the texts are")
+    add("--fields", metavar="id=doc_id,...", help="columns of a folder's files by our names")
     add("--run", required=True, type=Path, metavar="FILE", help="the first stage's run")
     add("--out", required=True, type=Path, metavar="FILE", help="the reranked run, a new file")
     add("--queries", type=Path, metavar="FILE", help="query_id TAB text; default: the collection's")
@@ -37,13 +37,9 @@ def main(argv: Sequence[str]) -> int:
     if given.engine not in ("", *ENGINES):
         raise unknown("engine", given.engine, ENGINES)
     check_writable("the folder of --out", given.out.parent)
-    base = base_of(given.collection)
-    collection = given.collection
-    if os.path.isdir(base):
-        collection = with_base(collection, os.path.abspath(base))
     job = RerankJob(
         folder=os.path.abspath(given.folder),
-        collection=collection,
+        collection=str(named_collection(given.collection, given.fields)),
         run=os.path.abspath(given.run),
         out=os.path.abspath(given.out),
         queries=os.path.abspath(given.queries) if given.queries else "",
