@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("folder", metavar="FOLDER", help="an exported model")
     add = parser.add_argument
     add("--collection", required=True, metavar="NAME|DIR", help="where the texts are")
-    add("--fields", metavar="id=doc_id,...", help="columns of a folder's files by our names")
+    add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")
     add("--run", required=True, type=Path, metavar="FILE", help="the first stage's run")
     add("--out", required=True, type=Path, metavar="FILE", help="the reranked run, a new file")
     add("--queries", type=Path, metavar="FILE", help="query_id TAB text; default: the collection's")
