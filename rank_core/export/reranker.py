@@ -78,8 +78,8 @@ class Reranker:
         )
         run: Run = {"": dict.fromkeys(texts, 0.0)}
         [ranked] = self.rerank(run, {"": query}, texts, depth=max(1, len(texts))).values()
-        ids = ranked if named else map(int, ranked)
-        return [Ranked(*pair) for pair in zip(ids, ranked.values(), strict=True)][:top]
+        ids: list[str | int] = [*ranked] if named else [int(place) for place in ranked]
+        return [Ranked(*one) for one in zip(ids, ranked.values(), strict=True)][:top]
 
     def rerank(
         self,
