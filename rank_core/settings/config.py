@@ -138,7 +138,7 @@ class Evaluation:
         "share the limits above. 0: the collection's own splits",
     )
     keep_chunk_scores: bool = added(
-        False, "keeps the scores of chunks for `ranksweep derive`: other aggregations, no model"
+        False, "keeps the scores of chunks for `ranksweep derive DIR`: other aggregations, no model"
     )
 
     def __post_init__(self) -> None:

@@ -217,7 +217,11 @@ def _feasible(
         if limit and (len(cells) - 1 == limit or in_vain == DRAWS):
             break
     if len(cells) == 1:
-        reasons = "; ".join(dict.fromkeys(item.reason for item in removed))
+        values: dict[str, dict[str, None]] = {}  # the same law once, with all that broke it
+        for item in removed:
+            law, got, value = item.reason.partition(", got ")
+            values.setdefault(f"{law}{got}", {})[value] = None
+        reasons = "; ".join(f"{law}{', '.join(broken)}" for law, broken in values.items())
         raise BadInput(f"no point of the grid can run: {reasons}")
     return cells, removed
 

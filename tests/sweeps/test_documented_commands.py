@@ -28,7 +28,7 @@ NOT_OURS = {
 }
 """Programs whose words are not looked at, and why."""
 
-OURS, CLICK = ("python", "make", "pip", "pytest", "sbatch"), ("ray", "mlflow")
+OURS, CLICK = ("ranksweep", "python", "make", "pip", "pytest", "sbatch"), ("ray", "mlflow")
 
 
 def documented() -> Iterator[tuple[str, list[str]]]:
@@ -123,7 +123,9 @@ def accept_python(words):
 @pytest.mark.parametrize("words", of(*OURS))
 def test_a_command_of_ours_is_accepted(words, stop_when_parsed):
     program, *rest = words
-    if program == "python":
+    if program == "ranksweep":
+        accept_python(["-m", "sweeps", *rest])
+    elif program == "python":
         accept_python(rest)
     elif program == "make":
         makefile = (ROOT / "Makefile").read_text()

@@ -73,6 +73,10 @@ COMMAND_LINES = [
         ["0 < chunking.stride <= chunking.window", "stride=64", "window=48"],
     ),
     ("chunking.window=97", ["chunking.window <= 96 must hold", "131 positions", "window=97"]),
+    (
+        "chunking.window=97,98",
+        ["chunking.window <= 96 must", "got chunking.window=97, chunking.window=98"],
+    ),
     ("chunking.window=0", ["chunking.stride <= chunking.window", "chunking.window=0"]),
     ("chunking.max_query_tokens=128", ["max_query_tokens <= 127 must hold", "tokens=128"]),
     ("chunking.overflow=last", ["unknown chunking.overflow 'last'", "first-last-sampled"]),
