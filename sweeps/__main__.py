@@ -9,6 +9,7 @@ from rank_core.errors import unknown
 from sweeps.plan.command_line import heed_interrupts, run_command
 
 COMMANDS = {
+    "run": ("sweeps.commands.run:main", "SWEEP ...", "a sweep by name, or in a .toml or .py file"),
     "report": (
         "sweeps.commands.report:main",
         "DIR",

@@ -27,8 +27,10 @@ from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
 from rank_core.models.ranker import Ranker
+from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig
 from rank_core.training.train import num_training_steps, validation_interval
+from rank_core.trial.own_names import own_paths, portable_config
 from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment, Grid, model_and_windows, suited
 from sweeps.plan.make_plan import base_config
@@ -84,7 +86,7 @@ def _scale(given: argparse.Namespace) -> int:
     numbers = _numbers(given.num_workers)
     config = _configuration(options, most=max(numbers, default=1))
     try:
-        connect(1)
+        connect(1, travelling(own_paths(config)))
         groups = _groups(numbers, options, config.training.batch_size)
         found = list(_measured(config, groups))
     finally:
@@ -128,7 +130,8 @@ def _configuration(options: Options, most: int) -> TrialConfig:
     """The one configuration, with windows that suit its backbone; refuses what cannot be timed,
     also on `most` workers."""
     defaults = dict(CONFIGURATION.defaults) | (SMOKE if options.smoke_test else {})
-    base = base_config(replace(CONFIGURATION, defaults=defaults, profile=options.profile), options)
+    configuration = replace(CONFIGURATION, defaults=defaults, profile=options.profile)
+    base = portable_config(base_config(configuration, options))
     if not issubclass(model_class(base.model.name), Ranker):
         raise BadInput(f"the model must be one that is trained, got {base.model.name}")
     inputs = load_inputs(base.collection, base.model.backbone)

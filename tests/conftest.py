@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 # What takes seconds to import is imported where it is used: the process that only hands tests to
 # others reads this file too, and they wait for it.
 
-WORDS = (
-    "amber birch cedar delta ember flint grove heron ivory jade kelp larch maple north otter "
-    "pearl quartz raven slate thorn umber violet willow yarrow zephyr lantern harbour meadow"
-).split()
+pytest.register_assert_rewrite("rank_core.testing")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -65,25 +62,10 @@ def spared_heap():
 @pytest.fixture(scope="session")
 def backbone_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with random weights, large enough that every token moves the score."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    from rank_core.encoders.tiny import train_tokenizer
+    from rank_core.testing.laws import make_backbone
 
     folder = tmp_path_factory.mktemp("backbone")
-    tokenizer = train_tokenizer([" ".join(WORDS), "lanterns at the northern harbour"], 150)
-    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        intermediate_size=64,
-        max_position_embeddings=131,
-        initializer_range=0.2,
-        **sizes,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    make_backbone(folder)
     return folder
 
 
@@ -97,6 +79,8 @@ def backbone(backbone_folder: Path) -> "Backbone":
 @pytest.fixture(scope="session")
 def collection_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """20 documents of 20 to 250 words; 8 queries a split, each with 2 relevant of 6 candidates."""
+    from rank_core.testing.laws import WORDS
+
     folder, rng = tmp_path_factory.mktemp("collections") / "woods", np.random.default_rng(3)
     sizes = {f"d{i:02}": 20 + 230 * i // 19 for i in range(20)}
     for split in ("train", "dev", "test"):

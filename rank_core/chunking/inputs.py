@@ -1,6 +1,7 @@
 """Inputs that the trials of a sweep share: collection, backbone, tokens; and the name of a cell."""
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from rank_core.data.load import load_collection
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
+from rank_core.own_code import is_reference, source_hash
 from rank_core.records import Collection
 from rank_core.settings.config import TrialConfig
 
@@ -65,14 +67,19 @@ def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
 
 
 def cell_of(config: TrialConfig, inputs: Inputs) -> str:
-    """The cell's name: model, window, stride and the fingerprint of everything else."""
+    """The cell's name: model, window, stride and the fingerprint of everything else, of the source
+    of a model from outside too."""
+    model, contents = config.model.name, content_hashes(config)
+    if is_reference(model):
+        contents["model.name"] = f"{model} {source_hash(model)}"
     fingerprint = config.fingerprint(
         collection_hash=inputs.collection.content_hash,
         backbone_hash=inputs.backbone.content_hash,
-        contents=content_hashes(config),
+        contents=contents,
     )
     chunking = config.chunking
-    return f"{config.model.name}-w{chunking.window}-s{chunking.stride}-{fingerprint}"
+    name = re.sub(r"[.:]", "-", model)
+    return f"{name}-w{chunking.window}-s{chunking.stride}-{fingerprint}"
 
 
 FURTHER_ENCODERS = ("aggregator", "interaction", "selector_backbone")

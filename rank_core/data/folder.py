@@ -142,7 +142,7 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
         first, *others = table_files(files.documents)
         parts = {"docs": first} | {f"docs/{one.name}": one for one in others}
         documents_hash = _content_hash(parts, files.fields)
-        for name, path in _bm25_runs(documents, without, documents_hash).items():
+        for name, path in bm25_runs(documents, without, documents_hash).items():
             candidates[name] = iter_run(path)
             contents[f"{name}/{path.name}"] = path
     for name, (queries, qrels) in judged.items():
@@ -328,10 +328,10 @@ def _queries_at(split: _SplitFiles, fields: Fields, *, judged: bool) -> Iterator
         yield from ((place, one) for place, one, _ in query_rows(split.queries, fields))
 
 
-def _bm25_runs(
+def bm25_runs(
     documents: Mapping[str, str], queries: Mapping[str, Mapping[str, str]], documents_hash: str
 ) -> dict[str, Path]:
-    """{split: its BM25 run file}, built once for these documents and queries."""
+    """{split: its BM25 run file} of {split: its queries}, built once for these documents."""
     recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
     key = _digest_of(recipe, documents_hash, queries)
     file_name = f"bm25.top{first_stage.DEPTH}.run.gz"

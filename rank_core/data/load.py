@@ -1,11 +1,10 @@
 """Collections by name, folder or ir_datasets id.
 
 A new one from ir_datasets is one entry in `rank_core.data.named`; any other is one file in
-`rank_core.data.made` and one line in `COLLECTIONS`.
+`rank_core.data.made` and one line in `COLLECTIONS`. One from outside is named `module:function`.
 """
 
 import os
-from importlib import import_module
 from pathlib import Path
 
 from rank_core.data.folder import LAYOUT, load_folder
@@ -19,13 +18,17 @@ from rank_core.data.ir_datasets.collection import (
 from rank_core.data.ir_datasets.source import known_ids
 from rank_core.data.made.long_embed import TASKS, is_task, load_task
 from rank_core.data.named import NAMED
+from rank_core.data.own_collection import load_own
 from rank_core.data.readers.records import parse_fields
 from rank_core.data.transforms.expression import (
     apply_transforms,
     folder_and_fields,
     parse_collection_expression,
+    portable_steps,
+    with_folder,
 )
 from rank_core.errors import BadInput, shown, unknown
+from rank_core.own_code import announced, is_reference, load
 from rank_core.records import Collection
 
 COLLECTIONS: dict[str, str] = {
@@ -38,7 +41,8 @@ COLLECTIONS: dict[str, str] = {
 
 
 def load_collection(name: str) -> Collection:
-    """The collection of a registered name or, failing that, of a folder or an ir_datasets id.
+    """The collection of a registered name or, failing that, of a folder, of a function of one's own
+    (`module:function`, or an entry point's name) or of an ir_datasets id.
 
     A name may choose a fold (`robust04-title/fold2`, `robust04-title@folds.json#s1`) or a length
     (`needle-4096`). `ir:ID` is always an ir_datasets id, a plain ID is one if no folder has it.
@@ -54,8 +58,7 @@ def load_collection(name: str) -> Collection:
             raise BadInput(f"--fields names columns of a folder's files; {shown(folder)} is none")
         return load_folder(Path(folder), parse_fields(fields))
     if name in COLLECTIONS:
-        module, _, function = COLLECTIONS[name].partition(":")
-        collection: Collection = getattr(import_module(module), function)(name)
+        collection: Collection = load("collection", COLLECTIONS[name])(name)
         return collection
     if is_task(name):
         return load_task(name)
@@ -66,6 +69,8 @@ def load_collection(name: str) -> Collection:
     folder = os.path.expanduser(name)
     if os.path.isdir(folder):
         return load_folder(Path(folder))
+    if is_reference(name) or name in announced("collection"):
+        return load_own(announced("collection").get(name, name))
     if is_dataset(name):
         return load_dataset(name)
     if os.path.exists(folder):
@@ -73,8 +78,8 @@ def load_collection(name: str) -> Collection:
     if folder.startswith((".", "~")) or _is_path(folder):
         raise BadInput(f"--collection {shown(name)} does not exist; {LAYOUT}")
     raise BadInput(
-        f"{unknown('collection', name, COLLECTIONS)}; or {PREFIX}ID for any ir_datasets id; "
-        f"or a folder: {LAYOUT}"
+        f"{unknown('collection', name, [*COLLECTIONS, *announced('collection')])}; or {PREFIX}ID "
+        f"for any ir_datasets id; or module:function of your own; or a folder: {LAYOUT}"
     )
 
 
@@ -82,3 +87,12 @@ def _is_path(name: str) -> bool:
     """Whether a name that nothing has can only be a path: ir_datasets has ids with slashes, too."""
     top, slash, _ = name.partition("/")
     return bool(slash) and all(known.partition("/")[0] != top for known in known_ids())
+
+
+def portable_collection(name: str) -> str:
+    """The name, or expression, by which every process knows the same collection: those that an
+    installed package announces become `module:function` and `module:Class`."""
+    parse_collection_expression(name)
+    base = name.partition("|")[0].strip()
+    own = {} if base in COLLECTIONS or os.path.isdir(base) else announced("collection")
+    return portable_steps(with_folder(name, own.get(base, base)))

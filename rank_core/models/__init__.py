@@ -1,5 +1,5 @@
 """Every ranking system by name, and the laws of its settings. Adding one: a file here and a line in
-`MODELS`."""
+`MODELS`; one from outside is named `module:Class`."""
 
 import dataclasses
 from importlib import import_module
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from rank_core.chunking.chunks import chunk_spans
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.errors import BadInput, unknown
+from rank_core.errors import BadInput
 from rank_core.models.list_rankers import ListRanker
+from rank_core.own_code import load, path_of
 from rank_core.settings.config import Chat, Model, TrialConfig
 from rank_core.settings.training import check_training
 
@@ -60,11 +61,13 @@ POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
 
 
 def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
-    """The class of the model called `name`; refused without its label, paper and family."""
+    """The class of the model called `name`, or at `module:Class`; refused without its label, paper
+    and family."""
+    path = path_of("model", name, MODELS)
+    model: type[Ranker] | type[ListRanker] = load("model", path)
     if name not in MODELS:
-        raise unknown("model", name, MODELS)
-    module, _, kind = MODELS[name].partition(":")
-    model: type[Ranker] | type[ListRanker] = getattr(import_module(module), kind)
+        _check_own(path, model)
+    kind = path.partition(":")[2]
     for field in ("label", "paper", "family"):
         text = getattr(model, field, None)
         if not isinstance(text, str) or not text.strip():
@@ -73,6 +76,18 @@ def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
                 + (f"got {text!r}" if hasattr(model, field) else "found none")
             )
     return model
+
+
+def _check_own(path: str, model: object) -> None:
+    """Refuses what is no ranker, or would stand in tables under the name of another."""
+    ranker = import_module("rank_core.models.ranker").Ranker
+    if not isinstance(model, type) or not issubclass(model, (ranker, ListRanker)):
+        raise BadInput(f"model {path} must be a subclass of Ranker or ListRanker, got {model!r}")
+    if "label" not in vars(model) and hasattr(model, "label"):
+        raise BadInput(
+            f"model {path} must have a label of its own, found that of the class it inherits from, "
+            f"{model.label!r}"
+        )
 
 
 def check_model(config: TrialConfig, backbone: Backbone) -> None:

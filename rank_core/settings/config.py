@@ -24,6 +24,7 @@ __all__ = [
     "Model",
     "Training",
     "TrialConfig",
+    "checked_setting",
     "parse_setting",
     "setting_types",
 ]
@@ -218,7 +219,8 @@ class TrialConfig:
         top: dict[str, Any] = {}
         for name, value in settings.items():
             section, _, leaf = name.rpartition(".")
-            (nested.setdefault(section, {}) if section else top)[leaf] = _checked(name, value)
+            changed = nested.setdefault(section, {}) if section else top
+            changed[leaf] = checked_setting(name, value)
         sections = {
             name: dataclasses.replace(getattr(self, name), **changes)
             for name, changes in nested.items()
@@ -341,10 +343,10 @@ def parse_setting(name: str, text: str) -> Any:
         value = _WORDS[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError):
         raise _wrong_type(name, kind, text) from None
-    return _checked(name, value)
+    return checked_setting(name, value)
 
 
-def _checked(name: str, value: Any) -> Any:
+def checked_setting(name: str, value: Any) -> Any:
     """A value that is of its setting's type, or stands for one as in JSON: a list for a tuple, 16.0
     for 16, 1 for 1.0."""
     kind = setting_type(name)

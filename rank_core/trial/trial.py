@@ -21,6 +21,7 @@ from rank_core.settings.config import TrialConfig
 from rank_core.training.train import Streams
 from rank_core.trial.cross_validation import parts_of
 from rank_core.trial.fold_model import FoldModel, planned_steps
+from rank_core.trial.own_names import portable_config
 from rank_core.trial.trial_result import (
     SPLITS,
     ModelResult,
@@ -48,6 +49,7 @@ def run_trial(
     share the work and rank 0 writes.
     """
     reset_peak_memory()
+    config = portable_config(config)
     inputs = load_inputs(config.collection, config.model.backbone)
     check_model(config, inputs.backbone)
     lists = issubclass(model_class(config.model.name), ListRanker)

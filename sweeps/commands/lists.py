@@ -12,6 +12,7 @@ from rank_core.data.load import COLLECTIONS
 from rank_core.data.named import NAMED
 from rank_core.data.transforms.expression import TRANSFORMS
 from rank_core.errors import BadInput
+from rank_core.own_code import announced
 from rank_core.settings.config import Setting, declared_settings
 from sweeps.plan.command_line import Parser
 from sweeps.plan.terminal import wrapped
@@ -46,10 +47,12 @@ def collections(argv: Sequence[str]) -> int:
     """Every collection that has a name, and where it comes from."""
     given = _parser("collections", collections.__doc__).parse_args(argv)
     rows = [{"name": name, "text": _origin(name)} for name in COLLECTIONS]
+    rows += [{"name": name, "text": path} for name, path in announced("collection").items()]
     code = _show(given, rows, lambda row: row["text"])
     if not given.json:
         also = (
-            f"Also: a folder (docs/data.md), ir:ID of ir_datasets, NAME|{'|NAME|'.join(TRANSFORMS)}"
+            "Also: a folder (docs/data.md), ir:ID of ir_datasets, module:function of your own "
+            f"(docs/extending.md), NAME|{'|NAME|'.join(TRANSFORMS)}"
         )
         print(wrapped(also, indent=6))
     return code

@@ -16,6 +16,7 @@ from rank_core.models import MODELS, check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
+from rank_core.own_code import announced
 from rank_core.settings.config import Chat, TrialConfig
 from sweeps.plan.command_line import Parser
 from sweeps.plan.experiment import suited
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps(asdict(stated), indent=1) if arguments.json else profile_text(stated))
         return 0
     backbone = resolve_backbone(arguments.backbone)
-    entries = [entry(name, backbone) for name in MODELS]
+    entries = [entry(name, backbone) for name in [*MODELS, *announced("model")]]
     if arguments.json:
         json.dump([asdict(one) for one in entries], sys.stdout, indent=1)
         print()

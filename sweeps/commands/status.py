@@ -1,5 +1,7 @@
 """`python -m sweeps status`: how far a sweep is, who drives it, and what to do next."""
 
+import os
+import shlex
 import shutil
 import textwrap
 import time
@@ -11,6 +13,7 @@ from sweeps.commands.snapshot import DAMAGED, Snapshot, TrialNow, take_snapshot
 from sweeps.plan.command_line import Parser
 from sweeps.plan.terminal import duration
 from sweeps.store.failures import counted
+from sweeps.store.sweep_file import SweepFile
 from sweeps.store.trial_status import LOST, USED, TrialStatus
 
 SETTLED = (
@@ -236,11 +239,18 @@ def _next_steps(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     # A budget takes the seeds and configurations that it held back out of the plan.
     todo = any(trial.status not in SETTLED for trial in snapshot.trials)
     if todo or snapshot.file.stopped:
-        yield "go on", snapshot.file.command
+        yield "go on", _resume(snapshot.file)
     elif snapshot.pending:
         yield "send", f"python -m sweeps sync {snapshot.where}"
     elif not snapshot.report:
         yield "aggregate", f"python -m sweeps report {snapshot.where}"
+
+
+def _resume(file: SweepFile) -> str:
+    """The sweep's own command, which works where it was typed: paths, and modules, stand there."""
+    if file.directory in ("", os.getcwd()):
+        return file.command
+    return f"cd {shlex.quote(file.directory)} && {file.command}"
 
 
 def _labels(snapshot: Snapshot) -> dict[str, str]:

@@ -7,19 +7,27 @@ from collections.abc import Sequence
 from sweeps.engine import EngineLost
 from sweeps.plan.command_line import heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment
-from sweeps.plan.options import Options, parse
+from sweeps.plan.options import Options, Preset, parse
 from sweeps.plan.secrets import refuse_secrets
 
 ENGINE_LOST = 1
 
 
-def main(experiment: Experiment, argv: Sequence[str], *, doc: str | None) -> int:
-    """Runs one command line; returns the exit code."""
+def main(
+    experiment: Experiment,
+    argv: Sequence[str],
+    *,
+    doc: str | None,
+    prog: str = "",
+    preset: Preset | None = None,
+) -> int:
+    """Runs one command line over what the sweep's file presets; returns the exit code."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # a first run waits for minutes
 
     def command() -> int:
-        options = parse(argv, prog=f"{experiment.name}.py", description=doc or "")
+        program = prog or f"{experiment.name}.py"
+        options = parse(argv, prog=program, description=doc or "", preset=preset)
         _check_no_secrets(options)
         from sweeps.driver.sweep import run_sweep
 

@@ -1,12 +1,14 @@
 """The inputs of a sweep, made where its trials will run."""
 
 from rank_core.settings.config import TrialConfig
+from rank_core.trial.own_names import portable_config
 from rank_core.trial.prepare import prepare
 from sweeps.plan.options import cluster_address
 
 
 def prepare_machines(config: TrialConfig) -> None:
     """Prepares a configuration on every node of this command's cluster, or on this machine."""
+    config = portable_config(config)
     if cluster_address() is None:
         prepare(config)
         return

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, shown
 from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
 from sweeps.driver.confirmation import (
     Shortlist,
@@ -21,7 +21,7 @@ from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import GIBIBYTE
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
 from sweeps.plan.experiment import Experiment
-from sweeps.plan.make_plan import make_plan
+from sweeps.plan.make_plan import make_plan, own_code
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
@@ -72,12 +72,14 @@ def _sweep(
     if given is not None:
         check_database(tracking_uri)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
+    options = replace(options, code=own_code(plan))
     if plan.search.kind.proposes:
         plan = replace(plan, search=plan.search.filling(slots_of(options), len(plan.seeds)))
     if shortlist:
         shortlist.check(plan)
     else:
         store = store.of(plan.inputs.collection)
+        _check_same_sweep(experiment, store)
     if options.dry_run:
         _dry_run(plan, store, options)
         return DONE
@@ -89,6 +91,18 @@ def _sweep(
         table = TrialTable(store)
         with table.kept():
             return _drive(plan, store, table, options, argv, tracking_uri)
+
+
+def _check_same_sweep(experiment: Experiment, store: Store) -> None:
+    """Two sweeps of one name never share a folder."""
+    there = store.described()
+    if there and (there.question, there.swept) != (experiment.question, experiment.swept):
+        raise BadInput(
+            f"{store.root} holds another sweep called {experiment.name}, which asks "
+            f"{shown(there.question)} and sweeps {', '.join(there.swept) or 'nothing'}; this one "
+            f"asks {shown(experiment.question)} and sweeps {', '.join(experiment.swept)}. Give it "
+            "another name, or take another --storage"
+        )
 
 
 def _check_storage(store: Store, options: Options) -> None:

@@ -18,11 +18,12 @@ import torch
 from rank_core import distributed
 from rank_core.checkpoints import Cadence
 from rank_core.checkpoints.checkpoint import Checkpoints
-from rank_core.chunking.inputs import load_inputs
+from rank_core.chunking.inputs import cell_of, load_inputs
 from rank_core.errors import BadInput, Diverged
 from rank_core.machine import begin_on_device
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.fold_model import pause_step
+from rank_core.trial.own_names import own_paths
 from rank_core.trial.trial import Progress, TrialResult, run_trial
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
@@ -114,6 +115,7 @@ def compute(task: TrialTask) -> Iterator[Report]:
     # Ray and `ray submit` set the thread count of a process by rules of their own.
     torch.set_num_threads(max(1, task.threads))
     begin_on_device(task.gpu_share)
+    _check_own_code(task)
     rank, num_workers = distributed.world()
     store = Store(task.storage, task.sweep)
     if num_workers == 1 and (kept := publish_kept(store, task.name)):
@@ -152,6 +154,19 @@ def compute(task: TrialTask) -> Iterator[Report]:
         raise
     finally:
         shutil.rmtree(workdir, ignore_errors=True)
+
+
+def _check_own_code(task: TrialTask) -> None:
+    """Refuses a model or collection from outside that is not the one the trial is named by."""
+    own = own_paths(task.config)
+    if not own:
+        return
+    inputs = load_inputs(task.config.collection, task.config.model.backbone)
+    if task.name != f"{cell_of(task.config, inputs)}-seed{task.config.seed}":
+        raise BadInput(
+            f"{', '.join(own)}: in this process the code, or the data it reads, is not what the "
+            "sweep was planned with: a file was edited, or this node has another version installed"
+        )
 
 
 def _checkpoints(task: TrialTask, store: Store, pause: int | None) -> Checkpoints | None:

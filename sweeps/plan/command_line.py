@@ -3,6 +3,7 @@
 import argparse
 import os
 import select
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -24,6 +25,22 @@ INTERPOLATE = ("best", "all", "none")
 BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: nobody reads the output any more
 
 
+SCRIPT = "ranksweep"  # what the installed package calls `python -m sweeps`
+
+
+def typed_command(sweep: str, argv: Sequence[str]) -> list[str]:
+    """The words that started this process, if `argv` ends them; else a command for `argv`, which a
+    program gave."""
+    rest, given = sys.argv[1:], list(argv)
+    if rest != given and (rest[:1] != ["run"] or rest[2:] != given):
+        return ["python", "-m", "sweeps", "run", sweep, *given]
+    program, *words = sys.orig_argv
+    if words and Path(words[0]).name == SCRIPT:  # its first line names the interpreter
+        program, *words = words
+        program = SCRIPT if shutil.which(SCRIPT) == program else program
+    return [program, *words]
+
+
 def end_at_interrupts() -> None:
     """From here on Ctrl-C ends this process at once, for the seconds in which it imports what it
     needs: nothing has begun, and libraries interrupted half way raise errors of their own."""
@@ -43,7 +60,10 @@ def _end(signum: int, frame: FrameType | None) -> None:
 
 
 def run_command(command: Callable[[], int], *, interrupted: str = "interrupted") -> int:
-    """The exit code of a command: its own, or that of bad input, of Ctrl-C, or of `| head`."""
+    """The exit code of a command: its own, or that of bad input, of Ctrl-C, or of `| head`. Modules
+    of the working directory can be imported by it, as by `python -m`."""
+    if not {"", os.getcwd()} & {*sys.path}:
+        sys.path.append(os.getcwd())
     try:
         try:
             return command()

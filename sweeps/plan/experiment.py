@@ -1,15 +1,18 @@
 """What a sweep file states: question, grid, baseline; and windows and names for its cells."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.errors import BadInput
+from rank_core.errors import BadInput, shown
 from rank_core.models import check_model, model_class
 from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 
+NAMED_ANYWAY = ("model.name", "model.backbone", "chunking.window", "chunking.stride")
+"""Settings that every label of ours tells of; backbones where there are several."""
 Settings = Mapping[str, Any]
 """Dotted settings and their values: one point of a grid."""
 
@@ -24,23 +27,41 @@ class Grid:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One sweep. `grid` says which points suit a base configuration and its backbone; `label` and
-    `group` name a cell in tables."""
+    """One sweep. `grid` says which points suit a base configuration and its backbone; `label` names
+    a cell in tables, by default by model, windows and what is swept beside them."""
 
     name: str
     question: str
     swept: tuple[str, ...]
     grid: Callable[[TrialConfig, Backbone], Grid]
-    label: Callable[[TrialConfig], str]
+    label: Callable[[TrialConfig], str] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings nobody has given
+    settings: Mapping[str, Any] = field(default_factory=dict)  # above those of its profile
     profile: str = "clean"  # of PROFILES; below what the user sets
     given: frozenset[str] = frozenset()  # settings of the user, which no profile changes
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
 
-    @property
-    def script(self) -> str:
-        """The file that runs it: a confirmation is a mode of the sweep that it confirms."""
-        return f"{self.confirms['sweep'] if self.confirms else self.name}.py"
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w.-]*", self.name):
+            raise BadInput(
+                "the name of a sweep must be letters, digits, _, - and dots, because a folder is "
+                f"called so, got {shown(self.name)}"
+            )
+
+    def label_of(self, config: TrialConfig) -> str:
+        """The name of a cell."""
+        if self.label:
+            return self.label(config)
+        settings = config.settings()
+        others = [name for name in self.swept if name not in NAMED_ANYWAY]
+        values = [f"{name.rpartition('.')[2]} {_text(settings[name])}" for name in others]
+        return ", ".join([model_and_windows(config), *values])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def suited(config: TrialConfig, backbone: Backbone) -> Settings:

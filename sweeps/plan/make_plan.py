@@ -16,11 +16,13 @@ from rank_core.measure_check import check_measures
 from rank_core.models import check_model, model_class
 from rank_core.models.build import is_deterministic
 from rank_core.models.ranker import Ranker
+from rank_core.own_code import travelling
 from rank_core.ranking.final_runs import ranks_by_score_alone
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.cross_validation import near_duplicates, parts_of
+from rank_core.trial.own_names import own_paths, portable_config
 from sweeps.plan.experiment import Experiment, Settings, suited
-from sweeps.plan.options import Options
+from sweeps.plan.options import FLAG_SETTINGS, MOST_POINTS, Options
 from sweeps.plan.plan import Plan, PlannedCell, Removed
 from sweeps.plan.profiles import profile_settings, suited_to_model
 from sweeps.plan.search_options import SearchSettings
@@ -29,8 +31,6 @@ from sweeps.plan.trial_cost import chunk_statistics, trial_cost
 
 DRAWS = 1_000
 """Points drawn at most in a row that cannot run or repeat others."""
-MOST_POINTS = 10_000
-"""Of a grid: more would take hours to plan."""
 # What `--smoke-test` makes small: the whole path in seconds, on so many queries and candidates that
 # most queries have a relevant one, so that systems differ and a search has something to choose by.
 FEW = {
@@ -48,9 +48,9 @@ POINTS = 2
 def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
     """Everything that can be known before a launch; raises `BadInput` for what can never run.
     Without `base` the options give the settings that all cells share."""
-    given = {*options.settings, *_smoke_settings(options)}
+    given = {*experiment.settings, *options.settings, *_smoke_settings(options)}
     experiment = replace(experiment, profile=options.profile, given=frozenset(given))
-    base = base or base_config(experiment, options)
+    base = portable_config(base or base_config(experiment, options))
     check_measures(base.evaluation.measures)
     model_class(base.model.name)
     inputs = load_inputs(base.collection, base.model.backbone)
@@ -98,15 +98,19 @@ def extended(plan: Plan, point: Settings) -> Plan | Removed:
     return replace(plan, cells=tuple(_told_apart([*plan.cells, found])))
 
 
+def own_code(plan: Plan) -> tuple[str, ...]:
+    """Files and folders with the code from outside that trials of a plan run, those that a search
+    may still propose included: workers on other machines need them."""
+    named = [plan.base, *(cell.config for cell in plan.cells)]
+    names = {point["model.name"] for point in plan.space.points if "model.name" in point}
+    named += [portable_config(plan.base.override({"model.name": name})) for name in names]
+    return travelling({path for config in named for path in own_paths(config)})
+
+
 def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     """The settings that all cells share: defaults, then the backbone's, then those of the sweep and
-    of the profile, then the user's."""
-    named = {
-        "collection": options.collection,
-        "model.backbone": options.backbone,
-        "model.name": options.model,
-        "training.init_from": options.init_from,
-    }
+    of the profile, then those that its file sets, then the user's."""
+    named = {setting: getattr(options, flag) for flag, setting in FLAG_SETTINGS.items()}
     chosen: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     for name in chosen.keys() & (
         options.settings.keys() | options.grids.keys() | options.ranges.keys()
@@ -121,9 +125,9 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
             )
     # Swept settings are values of points; several points may share one.
     chosen |= {k: v for k, v in options.settings.items() if k not in experiment.swept}
-    backbone = chosen.get("model.backbone", TrialConfig().model.backbone)
+    backbone = {**TrialConfig().settings(), **experiment.settings, **chosen}["model.backbone"]
     defaults = (tiny.SETTINGS if backbone in tiny.NAMES else {}) | dict(experiment.defaults)
-    defaults |= profile_settings(experiment.profile)
+    defaults |= profile_settings(experiment.profile) | dict(experiment.settings)
     return TrialConfig().override({**defaults, **_smoke_settings(options), **chosen})
 
 
@@ -132,8 +136,8 @@ def search_space(points: tuple[Settings, ...], experiment: Experiment, options: 
     the experiment's own values for the others."""
     given = {name: [value] for name, value in options.settings.items() if name in experiment.swept}
     given |= options.grids
-    if not given and not options.ranges:
-        return Space(tuple(points))
+    if not given and not any(name in point for point in points for name in options.ranges):
+        return Space(tuple(points), options.ranges)
     common, names, axes = _common(points, experiment, options), [], []
     for name in experiment.swept:
         if name not in options.ranges:
@@ -291,7 +295,7 @@ def _existing(search: SearchSettings, space: Space) -> SearchSettings:
 
 
 def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> PlannedCell:
-    config = base.override(point)
+    config = portable_config(base.override(point))
     given = experiment.given | point.keys()
     config = config.override(suited_to_model(experiment.profile, config, given))
     inputs = load_inputs(config.collection, config.model.backbone)
@@ -301,7 +305,7 @@ def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> Planned
     chunks = chunk_statistics(config, inputs)
     return PlannedCell(
         cell=cell_of(config, inputs),
-        label=experiment.label(config),
+        label=experiment.label_of(config),
         config=config,
         inputs=inputs,
         chunks=chunks,

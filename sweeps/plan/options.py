@@ -4,8 +4,8 @@ import argparse
 import os
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from sweeps.plan.search_space import Range, parse_range
 ENGINES = ("ray", "local")
 DEFAULT_NUM_SEEDS = 3
 MOST_SEEDS, MOST_WORKERS = 1_000, 10_000
+MOST_POINTS = 10_000
+"""Of a grid: more would take hours to plan."""
 OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
 LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
 """Settings whose own value is a list, not a grid."""
@@ -31,9 +33,21 @@ FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # `ray up` leaves it on the head
 FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files, and folders of files."""
+FLAG_SETTINGS = {
+    "collection": "collection",
+    "backbone": "model.backbone",
+    "model": "model.name",
+    "init_from": "training.init_from",
+}
+"""{flag: the setting that it is short for}"""
+SEEDS = {"seeds", "num_seeds"}
+SEARCH = {
+    *("search", "num_configs", "search_seed"),
+    *("race_delta", "halving_eta", "halving_min_epochs"),
+}
 NOT_CONFIRMED = (
     *("backbone", "model", "init_from", "profile"),
-    *("search", "num_configs", "search_seed", "race_delta", "halving_eta", "halving_min_epochs"),
+    *sorted(SEARCH),
 )
 """Flags that would change what is confirmed."""
 
@@ -68,6 +82,7 @@ class Options:
     grids: dict[str, list[Any]]  # dotted setting: several values
     ranges: dict[str, Range]  # dotted setting: lo..hi
     search: SearchSettings
+    code: tuple[str, ...] = ()  # files and folders that workers need, from outside the package
 
     @property
     def gpu_share(self) -> float:
@@ -75,25 +90,39 @@ class Options:
         return min(1.0, self.gpus_per_worker or 1.0)
 
 
-def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
-    """The options of one command."""
+@dataclass(frozen=True)
+class Preset:
+    """What a sweep's own file asks for; a command line may ask for something else."""
+
+    flags: Mapping[str, Any] = field(default_factory=dict)  # by their names within `parse`
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+
+    def fill(self, arguments: argparse.Namespace) -> None:
+        """Sets the flags that were not given, unless one that was means another search or other
+        seeds altogether."""
+        given = vars(arguments).get("given", set())
+        given = given | SEEDS if arguments.smoke_test else given
+        for group, names in ((SEEDS, SEEDS), ({"search"}, SEARCH)):
+            given = given | names if given & group else given
+        for name in self.flags.keys() - given:
+            setattr(arguments, name, self.flags[name])
+
+
+def parse(
+    argv: Sequence[str], *, prog: str, description: str, preset: Preset | None = None
+) -> Options:
+    """The options of one command, those of its sweep's file included."""
     parser = _parser(prog, description)
     # Settings may stand before, between and after the flags.
     arguments = parser.parse_intermixed_args(list(argv))
     settings, grids, ranges = _settings(arguments.settings)
     if arguments.confirm:
         _check_confirmation(arguments, [*settings, *grids, *ranges])
-    _within("--num-workers", arguments.num_workers, MOST_WORKERS)
-    _within("--cpus-per-worker", arguments.cpus_per_worker, MOST_WORKERS)
-    if not 0 < arguments.alpha < 1:
-        raise BadInput(f"0 < --alpha < 1 must hold, got {arguments.alpha}")
-    for name in ("checkpoint_minutes", "checkpoint_gib", "weights_gib"):
-        if not 0 <= vars(arguments)[name] < float("inf"):
-            flag = f"--{name.replace('_', '-')}"
-            raise BadInput(f"{flag} >= 0 must hold, got {vars(arguments)[name]}")
-    gpus = arguments.gpus_per_worker
-    if gpus is not None and not (0 <= gpus <= 1 or gpus in range(MOST_WORKERS)):
-        raise BadInput(f"--gpus-per-worker must be 0, a fraction or a whole number, got {gpus}")
+    elif preset:
+        preset.fill(arguments)
+        other = {name: r for name, r in preset.ranges.items() if name not in settings | grids}
+        ranges = other | ranges
+    _check_numbers(arguments)
     seeds = _seeds(arguments)
     budget = parse_budget(arguments.max_gpu_hours, arguments.deadline, time.time())
     return Options(
@@ -111,7 +140,7 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
         engine=_engine(arguments),
         num_workers=arguments.num_workers,
         cpus_per_worker=arguments.cpus_per_worker,
-        gpus_per_worker=gpus,
+        gpus_per_worker=arguments.gpus_per_worker,
         budget=budget,
         checkpoint_minutes=arguments.checkpoint_minutes,
         checkpoint_gib=arguments.checkpoint_gib,
@@ -133,6 +162,20 @@ def parse(argv: Sequence[str], *, prog: str, description: str) -> Options:
             num_seeds=len(seeds),
         ),
     )
+
+
+def _check_numbers(arguments: argparse.Namespace) -> None:
+    _within("--num-workers", arguments.num_workers, MOST_WORKERS)
+    _within("--cpus-per-worker", arguments.cpus_per_worker, MOST_WORKERS)
+    if not 0 < arguments.alpha < 1:
+        raise BadInput(f"0 < --alpha < 1 must hold, got {arguments.alpha}")
+    for name in ("checkpoint_minutes", "checkpoint_gib", "weights_gib"):
+        if not 0 <= vars(arguments)[name] < float("inf"):
+            flag = f"--{name.replace('_', '-')}"
+            raise BadInput(f"{flag} >= 0 must hold, got {vars(arguments)[name]}")
+    gpus = arguments.gpus_per_worker
+    if gpus is not None and not (0 <= gpus <= 1 or gpus in range(MOST_WORKERS)):
+        raise BadInput(f"--gpus-per-worker must be 0, a fraction or a whole number, got {gpus}")
 
 
 def cluster_address() -> str | None:
@@ -242,19 +285,20 @@ def named_collection(name: str | None, fields: str | None) -> str | None:
     return absolute_folder(with_fields(name, fields))
 
 
-def absolute_folder(name: str | None) -> str | None:
+def absolute_folder(name: str | None, start: str = "") -> str | None:
     """Folders as absolute paths, also within a collection's expression: trials run in other working
-    directories."""
+    directories. Relative ones begin at `start`, by default the working directory."""
     if name is None:
         return None
     folder = name.partition("|")[0].strip()
-    return with_folder(name, os.path.abspath(folder)) if os.path.isdir(folder) else name
+    path = os.path.abspath(os.path.join(start, folder))
+    return with_folder(name, path) if folder and os.path.isdir(path) else name
 
 
-def _files(names: str) -> str:
+def _files(names: str, start: str = "") -> str:
     """The same for files and folders, one or several with commas between."""
-    paths = (os.path.abspath(name) if _is_there(name) else name for name in names.split(","))
-    return ",".join(paths)
+    paths = {name: os.path.abspath(os.path.join(start, name)) for name in names.split(",")}
+    return ",".join(path if _is_there(path) else name for name, path in paths.items())
 
 
 def _is_there(name: str) -> bool:
@@ -266,10 +310,11 @@ def _profile(name: str | None) -> str:
     return name or "clean"
 
 
-def _absolute(setting: str, value: str) -> str:
+def absolute(setting: str, value: str, start: str = "") -> str:
+    """The value of a setting; of one that names a folder or files, with absolute paths."""
     if setting in FILES:
-        return _files(value)
-    return str(absolute_folder(value)) if setting in FOLDERS else value
+        return _files(value, start)
+    return str(absolute_folder(value, start)) if setting in FOLDERS else value
 
 
 def _within(flag: str, value: int, most: int) -> None:
@@ -346,7 +391,7 @@ def _settings(
         if span := parse_range(name, text):
             ranges[name] = span
         elif len(texts) > 1:
-            grids[name] = [parse_setting(name, _absolute(name, part)) for part in texts]
+            grids[name] = [parse_setting(name, absolute(name, part)) for part in texts]
         else:
-            settings[name] = parse_setting(name, _absolute(name, text))
+            settings[name] = parse_setting(name, absolute(name, text))
     return settings, grids, ranges

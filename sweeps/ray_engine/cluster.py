@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,8 +35,9 @@ class Resources:
     slots: int
 
 
-def connect(num_workers: int) -> None:
-    """Joins the cluster this command was submitted to, or starts Ray on this machine alone."""
+def connect(num_workers: int, code: Sequence[str] = ()) -> None:
+    """Joins the cluster this command was submitted to, or starts Ray on this machine alone; every
+    worker gets a copy of the `code`, files and folders that are no part of the package."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # At its default of 2 s every trial of several workers would end seven seconds late.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -46,14 +47,16 @@ def connect(num_workers: int) -> None:
     os.environ.update(HIDE_GPUS)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = cluster_address()
+    env: dict[str, Any] = {"py_modules": list(code)} if code else {}
     if address:
-        ray.init(address=address, runtime_env={"env_vars": HIDE_GPUS}, **quiet)
+        ray.init(address=address, runtime_env={"env_vars": HIDE_GPUS} | env, **quiet)
         return
     ray.init(
         address="local",
         object_store_memory=OBJECT_STORE_BYTES,
         # Ray Train asks the dashboard which placement groups to free; other trials need none.
         include_dashboard=num_workers > 1,
+        runtime_env=env or None,
         **quiet,
     )
 
@@ -154,7 +157,7 @@ def _sees(path: str) -> bool:
 
 def slots_of_cluster(options: Options) -> int:
     """How many trials run side by side on the cluster."""
-    connect(options.num_workers)
+    connect(options.num_workers, options.code)
     try:
         return trial_resources(options).slots
     finally:
@@ -163,7 +166,7 @@ def slots_of_cluster(options: Options) -> int:
 
 def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
     """What a trial takes on the cluster, and what `work` gives on one of its slots."""
-    connect(options.num_workers)
+    connect(options.num_workers, options.code)
     try:
         resources = trial_resources(options)
         task = ray.remote(work).options(

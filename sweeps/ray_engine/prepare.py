@@ -11,7 +11,9 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rank_core.errors import BadInput
+from rank_core.own_code import travelling
 from rank_core.settings.config import TrialConfig
+from rank_core.trial.own_names import own_paths
 from rank_core.trial.prepare import prepare
 from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.cluster import connect, disconnect
@@ -20,7 +22,7 @@ from sweeps.ray_engine.cluster import connect, disconnect
 def prepare_cluster(config: TrialConfig) -> None:
     """Prepares a configuration on every node of this command's cluster."""
     try:
-        connect(num_workers=1)
+        connect(num_workers=1, code=travelling(own_paths(config)))
         prepare_nodes([config])
     finally:
         disconnect()

@@ -41,7 +41,7 @@ def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) 
     """Runs what the feed hands out until it is over, on the cluster of this command or on this
     machine; raises `BadInput` for what cannot run there."""
     try:
-        connect(options.num_workers)
+        connect(options.num_workers, options.code)
         resources = trial_resources(options)
         check_nodes(store)
         prepare_nodes([trial.cell.config for trial in feed.ahead])
@@ -84,7 +84,7 @@ def _start_again(error: NoNode, in_vain: int, options: Options, monitor: Monitor
     monitor.tell(f"{error}: it is started again, and the sweep goes on")
     disconnect()  # which also ends the processes that Ray has left behind
     try:
-        connect(options.num_workers)
+        connect(options.num_workers, options.code)
     except Exception as failure:  # Ray has no class for it
         raise EngineLost(f"{error}, and does not start again: {first_line(failure)}") from failure
 

@@ -1,5 +1,6 @@
 """A plan as `sweep.json` and the judgments beside it tell of it."""
 
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from rank_core.models import model_class
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.records import Collection, Qrels, Run
 from rank_core.trial.cross_validation import parts_of
+from sweeps.plan.command_line import typed_command
 from sweeps.plan.plan import Plan
 from sweeps.plan.secrets import redact_text
 from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile
@@ -19,7 +21,7 @@ SPLITS = ("dev", "test")
 def manifest(plan: Plan, argv: list[str]) -> SweepFile:
     """What the report needs to know of the sweep beside its tables."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
-    swept = plan.experiment.swept
+    swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
     return SweepFile(
         sweep=plan.experiment.name,
         question=plan.experiment.question,
@@ -40,9 +42,13 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
         },
         backbone={"name": backbone.name, "content_hash": backbone.content_hash},
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
-        command=redact_text(shlex.join(["python", f"sweeps/{plan.experiment.script}", *argv])),
+        # A confirmation is a mode of the sweep that it confirms.
+        command=redact_text(
+            shlex.join(typed_command(confirms.get("sweep", plan.experiment.name), argv))
+        ),
+        directory=redact_text(os.getcwd()),
         profile=plan.experiment.profile or "",
-        confirms=plan.experiment.confirms or {},
+        confirms=confirms,
         **described_cells(plan),
     )
 

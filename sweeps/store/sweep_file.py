@@ -52,7 +52,8 @@ class SweepFile:
     collection: Mapping[str, Any] = field(default_factory=dict)
     backbone: Mapping[str, Any] = field(default_factory=dict)
     first_stage: Mapping[str, float] = field(default_factory=dict)
-    command: str = ""
+    command: str = ""  # as it was typed
+    directory: str = ""  # where it was
     profile: str = ""
     confirms: Mapping[str, Any] = field(default_factory=dict)  # the choice that it tests anew
     experiment: str = ""  # MLflow's name of it

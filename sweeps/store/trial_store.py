@@ -29,7 +29,7 @@ from rank_core.records import Collection
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig
 from sweeps.store.checksums import RESULT, SCORES, damage
-from sweeps.store.sweep_file import FILE, parse_sweep_file
+from sweeps.store.sweep_file import FILE, SweepFile, parse_sweep_file
 
 if TYPE_CHECKING:
     from sweeps.plan.plan import Trial
@@ -89,12 +89,16 @@ class Store:
     def _contents(self) -> str:
         """The hash of the collection that the sweep is over; empty where there is no sweep, or
         nothing of it can be read."""
-        content = self.read_file(FILE)
+        file = self.described()
+        return str(file.collection.get("content_hash", "")) if file else ""
+
+    def described(self) -> SweepFile | None:
+        """What the sweep's folder says of it; None where there is no sweep, or nothing of it can
+        be read."""
         try:
-            file = parse_sweep_file(content or b"", self.root)
+            return parse_sweep_file(self.read_file(FILE) or b"", self.root)
         except BadInput:
-            return ""
-        return str(file.collection.get("content_hash", ""))
+            return None
 
     def collections(self) -> list[str]:
         """The names of the folders with a sweep that this experiment's folder holds."""

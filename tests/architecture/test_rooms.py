@@ -31,6 +31,7 @@ CORE = {
     "training",
     "rank_core.trial": "rank_core settings checkpoints data encoders chunking models ranking "
     "training",
+    "rank_core.testing": "rank_core settings encoders chunking models ranking training",
 }
 SWEEPS = {
     "sweeps.plan": "",

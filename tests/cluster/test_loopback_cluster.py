@@ -5,6 +5,7 @@ would download; everything else is what the file says.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -138,6 +139,21 @@ def test_ray_submit_runs_a_sweep_on_every_node_of_the_cluster(cluster: Cluster):
     # The script travelled alone, and stands where Ray puts it.
     assert (cluster.head.disk / "window_stride.py").exists()
     assert not (cluster.head.disk / "sweeps").exists()
+
+
+@pytest.mark.timeout(900)
+def test_own_code_travels_to_the_nodes_that_do_not_have_it(cluster: Cluster, backbone_folder: Path):
+    shutil.copytree(backbone_folder, cluster.shared / "backbone")
+    cluster.run("ray", "rsync-up", CONFIG, f"{ROOT}/docs/examples/", f"{HOME}/")
+    words = f"--smoke-test --backbone {SHARED}/backbone --storage {SHARED}/own"
+    submit = ("ray", "submit", CONFIG, "docs/examples/own_sweep.py", "--", *words.split())
+    output = cluster.run(*submit, timeout=400)
+    output += cluster.on_head(f"python -m sweeps run own_sweep.toml {words}")
+    assert output.count("prepared on 2 nodes") == 2 and "SmoothMaxP 24/12" in output
+    for name in ("smooth_chunks", "smooth_windows"):
+        assert _statuses(cluster.shared / "own" / name / "notes") == {"done"}
+    assert (cluster.head.disk / "own_model.py").exists()
+    assert not (cluster.worker.disk / "own_model.py").exists()
 
 
 def test_a_job_runs_a_sweep_and_ends_with_its_state(cluster: Cluster):

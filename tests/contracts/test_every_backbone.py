@@ -26,8 +26,8 @@ from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from tests.contracts import laws
-from tests.contracts.laws import assert_each_document_is_scored_alone, batch_of, without_gradient
+from rank_core.testing import laws
+from rank_core.testing.laws import assert_each_document_is_scored_alone, batch_of, without_gradient
 from tests.contracts.small_backbones import (
     CONFIGS,
     WORDS,

@@ -17,7 +17,7 @@ from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, TrialConfig
-from tests.contracts.laws import batch_of, tokens
+from rank_core.testing.laws import batch_of, tokens
 from tests.contracts.small_backbones import make_backbone
 from tests.contracts.test_every_backbone import backbones  # noqa: F401
 

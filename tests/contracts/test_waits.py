@@ -18,7 +18,7 @@ from rank_core.models.build import build_model
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, TrialConfig
-from tests.contracts.laws import QUERY, tokens
+from rank_core.testing.laws import QUERY, tokens
 
 MODELS = {name: kind for name in SYSTEMS if issubclass(kind := model_class(name), Ranker)}
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)

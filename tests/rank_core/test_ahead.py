@@ -9,7 +9,7 @@ from rank_core.ahead import ahead
 from rank_core.chunking.batches import PairEncoder
 from rank_core.models.key_blocks.blocks import BlockBatch, Passages
 from rank_core.settings.config import Chunking
-from tests.contracts.laws import tokens
+from rank_core.testing.laws import tokens
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 

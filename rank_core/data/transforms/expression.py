@@ -1,18 +1,19 @@
 """The spelling of a transformed collection: `BASE|NAME(SETTING=VALUE,...)|NAME...`, left to right.
 
 `python-docs|debias(seed=1)` for example; brackets may be left out where every setting keeps its
-default. A shell needs quotes around it. `DIR|fields(THEIRS=OURS,...)` is a base: a folder, and what
-the names of fields in its files stand for.
+default. A shell needs quotes around it. NAME is one of `TRANSFORMS`, or `module:Class`.
+`DIR|fields(THEIRS=OURS,...)` is a base: a folder, and what the names of fields in its files stand
+for.
 """
 
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, get_type_hints
 
 from rank_core.data.transforms.transform import Transform
 from rank_core.errors import BadInput, unknown
+from rank_core.own_code import load, path_of, portable
 from rank_core.records import Collection
 
 TRANSFORMS: dict[str, str] = {
@@ -28,7 +29,7 @@ Step = tuple[str, dict[str, Any]]
 """A transform's name and the settings that are given."""
 
 FORM = "BASE|NAME(SETTING=VALUE,...)|..."
-_STEP = re.compile(r"\s*(?P<name>[\w-]+)\s*(?:\((?P<settings>[^()]*)\)\s*)?")
+_STEP = re.compile(r"\s*(?P<name>[\w.:-]+)\s*(?:\((?P<settings>[^()]*)\)\s*)?")
 _FIELDS = re.compile(r"\s*fields\s*\(([^()]*)\)\s*(?=\||$)")
 _TRUE_AND_FALSE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _ARTICLES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -53,16 +54,23 @@ def parse_collection_expression(text: str) -> tuple[str, list[Step]]:
 def apply_transforms(collection: Collection, steps: Sequence[Step]) -> Collection:
     """The collection after all transforms, the first one first."""
     for name, settings in steps:
-        collection = make_transform(name, settings)(collection)
+        before, collection = collection, make_transform(name, settings)(collection)
+        if not isinstance(collection, Collection) or collection.content_hash == before.content_hash:
+            raise BadInput(
+                f"transform {name} must give a Collection with a content_hash of its own, as "
+                "`derived` of rank_core.data.transforms.transform does"
+            )
     return collection
 
 
 def transform_class(name: str) -> type[Transform]:
     """The transform called `name`."""
-    if name not in TRANSFORMS:
-        raise unknown("transform", name, TRANSFORMS)
-    module, _, kind = TRANSFORMS[name].partition(":")
-    transform: type[Transform] = getattr(import_module(module), kind)
+    transform: type[Transform] = load("transform", path_of("transform", name, TRANSFORMS))
+    if not dataclasses.is_dataclass(transform) or not hasattr(transform, "version"):
+        raise BadInput(
+            f"transform {name} must be a frozen dataclass with name, version and __call__, got "
+            f"{transform!r}"
+        )
     return transform
 
 
@@ -82,6 +90,16 @@ def make_transform(name: str, settings: Mapping[str, Any]) -> Transform:
         for setting, value in settings.items()
     }
     return kind(**parsed)
+
+
+def portable_steps(text: str) -> str:
+    """The expression with each transform under a name that every process knows."""
+    base, *steps = text.split("|")
+    for at, step in enumerate(steps):
+        if at or not _FIELDS.match(step):
+            name = _STEP.fullmatch(step)["name"]  # type: ignore[index]  # it was parsed before
+            steps[at] = step.replace(name, portable("transform", name, TRANSFORMS), 1)
+    return "|".join([base, *steps])
 
 
 def base_of(text: str) -> str:

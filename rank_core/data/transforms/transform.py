@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
+from rank_core.own_code import OURS, source_hash
 from rank_core.records import Collection, Split
 
 
@@ -45,8 +46,12 @@ def derived(
 
 def derived_hash(source: Collection, transform: Transform, depends_on: str = "") -> str:
     """16 hex digits over the source's contents and the transform; `depends_on` names whatever else
-    shapes the result, such as a first stage."""
+    shapes the result, such as a first stage. The source of a transform from outside is part of it.
+    """
     recipe = [transform.name, transform.version, dataclasses.asdict(transform), depends_on]
+    kind = type(transform)
+    if kind.__module__.partition(".")[0] not in OURS:
+        recipe.append(source_hash(f"{kind.__module__}:{kind.__qualname__}"))
     text = json.dumps([source.content_hash, *recipe], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

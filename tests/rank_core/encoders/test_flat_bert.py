@@ -14,7 +14,7 @@ from rank_core.encoders.packed import flat_states
 from rank_core.models.build import build_model
 from rank_core.ranking.encode import Work, encode_chunks
 from rank_core.settings.config import TrialConfig
-from tests.contracts.laws import tokens
+from rank_core.testing.laws import tokens
 from tests.rank_core.encoders.cpu.test_packed_layers import whole_encoder
 
 LENGTHS = (12, 4, 9, 12, 1)

@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from tests.contracts.laws import tokens
+from rank_core.testing.laws import tokens
 
 WINDOW, STRIDE, LIMIT, MAX_QUERY = 20, 10, 60, 8
 CHUNKING = Chunking(WINDOW, STRIDE, max_document_tokens=LIMIT, max_query_tokens=MAX_QUERY)

@@ -22,7 +22,7 @@ from rank_core.models.key_blocks.idcm import (
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from tests.contracts.laws import (
+from rank_core.testing.laws import (
     QUERY,
     assert_each_document_is_scored_alone,
     batch_of,

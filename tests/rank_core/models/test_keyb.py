@@ -27,7 +27,7 @@ from rank_core.models.key_blocks.blocks import (
 )
 from rank_core.ranking.rerank import rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from tests.contracts.laws import (
+from rank_core.testing.laws import (
     QUERY,
     assert_each_document_is_scored_alone,
     assert_the_fast_path_is_the_definition,

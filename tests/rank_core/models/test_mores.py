@@ -12,7 +12,7 @@ from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.mores import Attention, InteractionBlock
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from tests.contracts.laws import QUERY, tokens
+from rank_core.testing.laws import QUERY, tokens
 
 CHUNKING = Chunking(window=20, stride=20, max_document_tokens=80, max_query_tokens=8)
 

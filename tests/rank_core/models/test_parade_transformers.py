@@ -17,9 +17,9 @@ from rank_core.models.build import build_model
 from rank_core.models.vector_encoders import Part, pack, random_body, read_first
 from rank_core.ranking.encode import Work, score_documents
 from rank_core.settings.config import Chunking, Model, Training, TrialConfig
+from rank_core.testing.laws import QUERY, tokens
+from rank_core.testing.laws import scores as scores_of
 from rank_core.training.optimizer import build_optimizer
-from tests.contracts.laws import QUERY, tokens
-from tests.contracts.laws import scores as scores_of
 
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60, max_query_tokens=8)
 OVER_VECTORS = ("parade-transformer-pretrained", "parade-transformer-query")

@@ -21,9 +21,9 @@ from rank_core.models.qds import (
     sentence_starts,
 )
 from rank_core.settings.config import Chunking, Model, TrialConfig
-from tests.contracts.laws import assert_each_document_is_scored_alone, batch_of, without_gradient
-from tests.contracts.laws import scores as scores_of
-from tests.contracts.laws import tokens as made_tokens
+from rank_core.testing.laws import assert_each_document_is_scored_alone, batch_of, without_gradient
+from rank_core.testing.laws import scores as scores_of
+from rank_core.testing.laws import tokens as made_tokens
 
 CHUNKING = Chunking(window=96, stride=96, max_document_tokens=96)
 every_pattern = pytest.mark.parametrize("pattern", sorted(PATTERNS))

@@ -159,7 +159,7 @@ def test_a_living_driver_is_seen_by_its_lease_and_named(begun, leave_result):
         assert "nothing: the driver works on it" in text and "go on" not in text
     after = seen(store)
     assert "none: the sweep stands still" in after
-    assert "go on" in after and "python sweeps/window_stride.py" in after
+    assert "go on" in after and "python -m sweeps run window_stride" in after
 
 
 def test_a_running_trial_shows_its_step_and_its_dev_value(begun, leave_result):

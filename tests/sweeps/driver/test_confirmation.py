@@ -278,7 +278,7 @@ def test_the_confirmed_cells_are_the_first_ones_to_the_last_setting(swept_for_re
     assert plan.seeds == (3, 4) and plan.base.model.name == "maxp"
     described = manifest(plan, ["--confirm"])
     assert described.sweep == "window_stride-confirm" and described.question.endswith("?")
-    assert described.command == "python sweeps/window_stride.py --confirm"
+    assert described.command == "python -m sweeps run window_stride --confirm"
     assert described.confirms["cell"] == described.cells[1].cell
     assert described.confirms["num_candidates"] == 2
     with pytest.raises(BadInput, match=r"trains the frozen cells .* changed since window_stride"):

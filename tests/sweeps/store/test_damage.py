@@ -137,7 +137,7 @@ def test_a_damaged_trial_is_named_by_all_who_read_the_sweep(folder, refusal, cap
     assert main(["status", str(folder)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "5 done, 1 damaged" in text and f"damaged: {path.parent.name}: {file} " in text
-    assert "go on python sweeps/window_stride.py" in text
+    assert "go on python -m sweeps run window_stride" in text
     assert contents(folder) == before
 
 

@@ -111,7 +111,8 @@ def test_every_setting_the_version_and_the_source_change_the_content_hash(name, 
         hashes.append(
             derived_hash(passages, dataclasses.replace(transform, **{field.name: changed}))
         )
-    newer = type(name, (type(transform),), {"version": transform.version + 1})
+    changes = {"version": transform.version + 1, "__module__": type(transform).__module__}
+    newer = type(name, (type(transform),), changes)
     hashes.append(derived_hash(passages, newer(**dataclasses.asdict(transform))))
     assert len(set(hashes)) == len(hashes)
     assert all(len(one) == 16 for one in hashes)

@@ -1,0 +1,34 @@
+"""How many chunks does a smooth maximum need, compared with MaxP?"""
+
+import sys
+
+from rank_core.encoders.backbone_types import Backbone
+from rank_core.settings.config import TrialConfig
+from sweeps.driver.command import main
+from sweeps.plan.experiment import Experiment, Grid
+
+
+def grid(base: TrialConfig, backbone: Backbone) -> Grid:
+    """The own model over more and more chunks; the baseline reads all that MaxP reads."""
+    return Grid(
+        points=tuple(
+            {"model.name": "own_model:SmoothMaxP", "chunking.max_chunks": n} for n in (1, 2, 4)
+        ),
+        baseline={"model.name": "maxp"},
+    )
+
+
+EXPERIMENT = Experiment(
+    name="smooth_chunks",
+    question="How many chunks does a smooth maximum need?",
+    swept=("chunking.max_chunks",),
+    grid=grid,
+    defaults={
+        "collection": "own_collection:notes",
+        "chunking.window": 32,
+        "chunking.stride": 16,
+    },
+)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=__doc__))

@@ -1,0 +1,94 @@
+"""A collection that a function from outside makes, checked before anything reads it."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from rank_core.data.folder import SPLITS, bm25_runs
+from rank_core.data.trec import in_rank_order, read_run
+from rank_core.errors import BadInput, shown
+from rank_core.own_code import load
+from rank_core.records import Collection, Split
+
+
+@lru_cache(maxsize=4)
+def load_own(path: str) -> Collection:
+    """The collection that the function at `module:function`, called without arguments, returns.
+
+    Splits without candidates get those of BM25. An empty `content_hash` is computed from all
+    texts, judgments and candidates; one that is given must do the same. Raises `BadInput` for
+    whatever a trial could not read.
+    """
+    function: Callable[[], Any] = load("collection", path)
+    if not callable(function):
+        raise BadInput(f"collection {path} must be a function, got {shown(function)}")
+    made = function()
+    if not isinstance(made, Collection):
+        found = type(made).__name__
+        raise BadInput(f"collection {path} must return a rank_core.records.Collection, got {found}")
+    if not isinstance(made.name, str) or not made.name.strip():
+        raise BadInput(f"collection {path} must have a name, got {shown(made.name)}")
+    _check(f"collection {path}", made)
+    content_hash = made.content_hash or _content_hash(made)
+    return replace(made, content_hash=content_hash, splits=_ranked(made, content_hash))
+
+
+def _check(what: str, made: Collection) -> None:
+    if set(made.splits) != set(SPLITS):
+        raise BadInput(
+            f"{what} must have the splits {', '.join(SPLITS)}, got {', '.join(made.splits)}"
+        )
+    owners: dict[str, str] = {}
+    for name, split in made.splits.items():
+        queries, where = split.queries, f"{what}, {name}"
+        _known(f"{where}: the judgments' queries", split.qrels, queries)
+        _known(f"{where}: the candidates' queries", split.candidates, queries)
+        for kind, table in (("judged", split.qrels), ("candidate", split.candidates)):
+            documents = {doc_id for of_query in table.values() for doc_id in of_query}
+            _known(f"{where}: {kind} documents", documents, made.documents)
+        if not any(grade > 0 for judged in split.qrels.values() for grade in judged.values()):
+            raise BadInput(f"{where} must judge a document relevant (above 0) for some query")
+        for query_id in queries:
+            if query_id in owners:
+                raise BadInput(
+                    f"{what}: a query_id may be in one split only, found {shown(query_id)} in "
+                    f"{owners[query_id]} and {name}"
+                )
+            owners[query_id] = name
+
+
+def _known(what: str, names: Iterable[str], known: Mapping[str, Any]) -> None:
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise BadInput(f"{what} must be in the collection, found {shown(strange[0])}")
+
+
+def _ranked(made: Collection, content_hash: str) -> dict[str, Split]:
+    """The splits, of judged queries alone, each with its candidates."""
+    splits = {
+        name: Split(
+            queries={q: text for q, text in split.queries.items() if q in split.qrels},
+            qrels=split.qrels,
+            candidates={q: in_rank_order(scores) for q, scores in split.candidates.items()},
+        )
+        for name, split in made.splits.items()
+    }
+    without = {name: split.queries for name, split in splits.items() if not split.candidates}
+    runs = bm25_runs(made.documents, without, content_hash) if without else {}
+    return splits | {
+        name: replace(splits[name], candidates=read_run(path)) for name, path in runs.items()
+    }
+
+
+def _content_hash(made: Collection) -> str:
+    """16 hex digits over all that a trial reads."""
+    digest = hashlib.sha256()
+    for document in sorted(made.documents.items()):
+        digest.update(json.dumps(document).encode())
+    for name, split in sorted(made.splits.items()):
+        content = [name, dict(split.queries), split.qrels, split.candidates]
+        digest.update(json.dumps(content, sort_keys=True).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,69 @@
+"""`python -m sweeps run`: a sweep of ours by its name, or of the user's own in a file."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from rank_core.errors import BadInput, unknown
+from rank_core.own_code import import_own
+from sweeps.driver.command import main as run_experiment
+from sweeps.plan.experiment import Experiment
+from sweeps.plan.toml_sweep import read_toml_sweep
+
+USAGE = """usage: python -m sweeps run SWEEP [flags and settings]
+
+SWEEP is one of ours ({ours}),
+a TOML file (my_sweep.toml) or a Python file with an EXPERIMENT (my_sweep.py): docs/extending.md.
+`python -m sweeps run SWEEP --help` lists flags and settings."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs a sweep; returns the exit code."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE.format(ours=", ".join(ours())))
+        return 0 if argv else 2
+    name, *rest = argv
+    if name.startswith("-"):
+        raise BadInput(f"the sweep's name or file comes before its flags, got {name}")
+    path, prog = Path(name), f"python -m sweeps run {name}"
+    if path.suffix == ".toml":
+        experiment, preset = read_toml_sweep(path)
+        _see_modules_beside(path)
+        return run_experiment(experiment, rest, doc=experiment.question, prog=prog, preset=preset)
+    module = _of_file(path) if path.suffix == ".py" else _of_ours(name)
+    if not hasattr(module, "EXPERIMENT"):
+        return int(module.main(rest))
+    return run_experiment(module.EXPERIMENT, rest, doc=module.__doc__, prog=prog)
+
+
+def ours() -> list[str]:
+    """The names of the sweeps of the package."""
+    files = Path(__file__).parents[1].glob("[!_]*.py")
+    return sorted(path.stem for path in files)
+
+
+def _of_ours(name: str) -> ModuleType:
+    if name not in ours():
+        raise BadInput(f"{unknown('sweep', name, ours())}; or a file: my_sweep.toml, my_sweep.py")
+    return import_module(f"sweeps.{name}")
+
+
+def _of_file(path: Path) -> ModuleType:
+    """The module of a file, as a worker will import it."""
+    if not path.is_file():
+        found = "a folder" if path.exists() else "none"
+        raise BadInput(f"{path} must be a sweep's file, found {found}")
+    _see_modules_beside(path)
+    module = import_own(path.stem, str(path))
+    if Path(str(module.__file__)).resolve() != path.resolve():
+        raise BadInput(f"{path}: another module is called {path.stem}; give the file another name")
+    if not isinstance(getattr(module, "EXPERIMENT", None), Experiment):
+        raise BadInput(f"{path} must define EXPERIMENT = Experiment(...)")
+    return module
+
+
+def _see_modules_beside(path: Path) -> None:
+    """Makes the modules of a file's folder importable, as `python FILE` does."""
+    sys.path.insert(0, str(path.resolve().parent))

@@ -1,0 +1,130 @@
+"""A user's own model, collection, transform and sweeps, from a folder that is not the project's,
+through Ray: every worker knows them."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from sweeps.store.sweep_file import read_sweep_file
+from tests.e2e.conftest import ROOT
+
+EXAMPLES = ROOT / "docs" / "examples"
+SMOKE = ("--smoke-test", "--tracking-uri", "none")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A user's folder with the examples."""
+    folder = tmp_path_factory.mktemp("home")
+    for path in EXAMPLES.glob("own_*"):
+        shutil.copy(path, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sweep(home, backbone_folder):
+    """Runs `python -m sweeps run` as from a folder of the user's."""
+
+    def run(name, *words, cwd=home):
+        inputs = ["--backbone", str(backbone_folder), "--storage", str(home / "results")]
+        return subprocess.run(
+            [sys.executable, "-m", "sweeps", "run", name, *inputs, *SMOKE, *words],
+            cwd=cwd,
+            env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(sweep, tmp_path_factory):
+    """The example's TOML file through Ray, started elsewhere: neither the working directory nor the
+    path of the workers knows the modules beside the file."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    return lambda home: sweep(str(home / "own_sweep.toml"), cwd=elsewhere)
+
+
+@pytest.mark.ray
+def test_a_toml_sweep_of_an_own_model_and_collection_trains_through_ray(home, trained):
+    done = trained(home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^SmoothMaxP 24/12 .* 2/2 ", done.stdout, re.M) and " slot" in done.stdout
+    folder = home / "results" / "smooth_windows" / "notes"
+    trials = pd.read_parquet(folder / "trials.parquet")
+    assert set(trials["status"]) == {"done"}
+    names = {json.loads(p.read_text())["model.name"] for p in folder.glob("runs/*/config.json")}
+    assert names == {"firstp", "own_model:SmoothMaxP"}
+    assert trained(home).stdout.count("nothing to launch") == 1
+
+
+@pytest.mark.ray
+def test_a_changed_class_is_another_cell_on_workers_as_well(home, trained):
+    model = home / "own_model.py"
+    runs = home / "results" / "smooth_windows" / "notes" / "runs"
+    before = {path.name for path in runs.glob("own_model-*")}
+    model.write_text(model.read_text().replace("dim=1)", "dim=1) * 2"))
+    done = trained(home)
+    after = {path.name for path in runs.glob("own_model-*")}
+    assert done.returncode == 0 and before < after and len(after) == 2 * len(before)
+
+
+@pytest.mark.slow
+def test_a_python_sweep_with_a_transform_runs_in_this_process(home, sweep):
+    cut = "own_collection:notes|own_collection:FirstWords(number=50)"
+    words = ("--engine", "local", "--num-seeds", "1", "--collection", cut)
+    done = sweep("own_sweep.py", *words)
+    assert done.returncode == 0, done.stderr
+    [folder] = (home / "results" / "smooth_chunks").glob("notes*first-words*")
+    # By default a label tells of the model, its windows and what is swept.
+    labels = [cell.label for cell in read_sweep_file(folder).cells]
+    assert labels == [
+        "MaxP 32/16, max_chunks 0",
+        "SmoothMaxP 32/16, max_chunks 1",
+        "SmoothMaxP 32/16, max_chunks 2",
+    ]
+    assert len(list(folder.glob("runs/*/result.json"))) == 3
+
+
+IN_MAIN = """
+import sys
+from own_model import SmoothMaxP
+from sweeps.driver.command import main
+from sweeps.window_stride import EXPERIMENT
+
+class Mine(SmoothMaxP):
+    label = "Mine"
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT, sys.argv[1:], doc=None))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "__main__:Mine"], "name the file, as in in_main:Mine"),
+        (["--model", "no_such.module:Mine"], "no_such.module:Mine: no module no_such; it must be"),
+        (["--collection", "own_collection:nots"], "'nots'; did you mean notes?"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_worker_would_not_know(home, backbone_folder, words, message):
+    (home / "in_main.py").write_text(IN_MAIN)
+    done = subprocess.run(
+        [sys.executable, "in_main.py", "--backbone", str(backbone_folder), "--dry-run", *words],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1 and not done.stdout

@@ -1,0 +1,131 @@
+import dataclasses
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from docs.examples.own_collection import FirstWords, notes
+from rank_core.data.load import load_collection, portable_collection
+from rank_core.data.own_collection import load_own
+from rank_core.data.transforms.transform import derived_hash
+from rank_core.errors import BadInput
+from rank_core.own_code import source_hash
+from rank_core.records import Collection, Split
+
+NOTES = "docs.examples.own_collection:notes"
+CUT = f"{NOTES}|docs.examples.own_collection:FirstWords(number=5)"
+
+
+def test_a_function_s_collection_is_ranked_and_named_by_its_contents():
+    loaded = load_collection(NOTES)
+    assert loaded.name == "notes" and re.fullmatch(r"[0-9a-f]{16}", loaded.content_hash)
+    assert loaded.documents == notes().documents
+    test = loaded.splits["test"]
+    assert set(test.candidates) == set(test.queries) == set(notes().splits["test"].queries)
+    ranked = list(test.candidates["ruby-river"].values())
+    assert ranked == sorted(ranked, reverse=True) and len(ranked) > 5
+    assert load_own(NOTES) is loaded  # made once in a process
+
+
+def test_a_transform_of_one_s_own_takes_settings_and_names_what_it_gives():
+    cut = load_collection(CUT)
+    assert cut.name == "notes|first-words(number=5)"
+    assert {len(text.split()) for text in cut.documents.values()} == {5}
+    assert portable_collection(CUT) == CUT
+
+
+def test_the_source_of_a_transform_is_part_of_what_it_gives(monkeypatch):
+    source = load_collection(NOTES)
+    before = derived_hash(source, FirstWords())
+    source_hash.cache_clear()
+    changed = b"# another source\n"
+    monkeypatch.setattr("pathlib.Path.read_bytes", lambda path: changed)
+    assert derived_hash(source, FirstWords()) != before
+    source_hash.cache_clear()
+
+
+def made(**changes):
+    """A small collection with something changed."""
+    splits = {
+        name: Split({f"{name}1": "amber"}, {f"{name}1": {"d1": 1}}, {f"{name}1": {"d1": 1.0}})
+        for name in ("train", "dev", "test")
+    }
+    return dataclasses.replace(
+        Collection("small", "", {"d1": "amber", "d2": "birch"}, splits), **changes
+    )
+
+
+def with_dev(**changes):
+    splits = made().splits
+    return made(splits=splits | {"dev": dataclasses.replace(splits["dev"], **changes)})
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Loads what a function would return, from a module that has this file."""
+
+    def load(result):
+        module = SimpleNamespace(
+            make=(lambda: result), __spec__=sys.modules[__name__].__spec__, not_a_function=3
+        )
+        monkeypatch.setitem(sys.modules, "given_module", module)
+        load_own.cache_clear()
+        source_hash.cache_clear()
+        return load_collection("given_module:make")
+
+    return load
+
+
+def test_a_hash_that_is_given_is_taken_and_queries_without_judgments_are_left(given):
+    assert given(made(content_hash="mine")).content_hash == "mine"
+    splits = made().splits
+    more = dataclasses.replace(splits["dev"], queries={"dev1": "amber", "dev2": "birch"})
+    assert set(given(made(splits=splits | {"dev": more})).splits["dev"].queries) == {"dev1"}
+    one, other = given(made()), given(with_dev(queries={"dev1": "birch"}))
+    assert one.content_hash != other.content_hash
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({}, "must return a rank_core.records.Collection, got dict"),
+        (made(name=" "), "must have a name, got ' '"),
+        (made(splits={}), "must have the splits train, dev, test"),
+        (with_dev(qrels={"q9": {"d1": 1}}), "dev: the judgments' queries must be in .*'q9'"),
+        (with_dev(qrels={"dev1": {"d9": 1}}), "dev: judged documents must be in .*'d9'"),
+        (with_dev(candidates={"dev1": {"d9": 1.0}}), "dev: candidate documents must be .*'d9'"),
+        (with_dev(qrels={"dev1": {"d1": 0}}), "dev must judge a document relevant"),
+        (
+            with_dev(queries={"train1": "a"}, qrels={"train1": {"d1": 1}}, candidates={}),
+            "a query_id may be in one split only, found 'train1' in train and dev",
+        ),
+    ],
+)
+def test_what_no_trial_could_read_is_refused(given, result, message):
+    with pytest.raises(BadInput, match=f"collection given_module:make.*{message}"):
+        given(result)
+
+
+def test_what_is_no_function_or_transform_is_refused(given):
+    given(made())
+    with pytest.raises(BadInput, match="must be a function, got 3"):
+        load_collection("given_module:not_a_function")
+    with pytest.raises(BadInput, match=r"transform given_module:make must be a frozen dataclass"):
+        load_collection("given_module:make|given_module:make")
+
+
+@dataclasses.dataclass(frozen=True)
+class Same:
+    name = "same"
+    version = 1
+
+    def __call__(self, collection):
+        return dataclasses.replace(collection, documents={})
+
+
+def test_a_transform_that_leaves_the_hash_is_refused(given):
+    given(made())
+    sys.modules["given_module"].Same = Same
+    with pytest.raises(BadInput, match="must give a Collection with a content_hash of its own"):
+        load_collection("given_module:make|given_module:Same")

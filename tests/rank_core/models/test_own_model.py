@@ -1,0 +1,49 @@
+import pytest
+
+from docs.examples import own_model
+from docs.examples.own_model import SmoothMaxP
+from rank_core.chunking.inputs import cell_of, load_inputs
+from rank_core.errors import BadInput
+from rank_core.models import MODELS, model_class
+from rank_core.models.passage_scores import MaxP
+from rank_core.trial.own_names import own_paths, portable_config
+
+MODULE = "docs.examples.own_model"
+OWN = f"{MODULE}:SmoothMaxP"
+
+
+def test_a_model_is_found_by_name_and_by_reference():
+    assert model_class(OWN) is SmoothMaxP and model_class("maxp") is MaxP
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (int, "must be a subclass of Ranker or ListRanker, got <class 'int'>"),
+        (type("Heir", (MaxP,), {}), r"must have a label of its own, found .* from, 'MaxP'"),
+        (type("Bare", (SmoothMaxP,), {"label": ""}), r"Given\.label must be a text .*, got ''"),
+    ],
+)
+def test_a_class_that_is_no_ranker_or_has_no_label_of_its_own_is_refused(
+    kind, message, monkeypatch
+):
+    monkeypatch.setattr(own_model, "Given", kind, raising=False)
+    with pytest.raises(BadInput, match=message):
+        model_class(f"{MODULE}:Given")
+
+
+def test_the_source_of_a_model_is_part_of_the_cell_s_name(small_trial, monkeypatch):
+    config = small_trial.override({"model.name": OWN})
+    inputs = load_inputs(config.collection, config.model.backbone)
+    before, ours = cell_of(config, inputs), cell_of(small_trial, inputs)
+    assert before.startswith("docs-examples-own_model-SmoothMaxP-w40-s20-")
+    monkeypatch.setattr("rank_core.chunking.inputs.source_hash", lambda path: "another")
+    assert cell_of(config, inputs) != before and cell_of(small_trial, inputs) == ours
+
+
+def test_other_processes_are_told_references(small_trial, monkeypatch):
+    monkeypatch.setitem(MODELS, "mine", OWN)
+    assert portable_config(small_trial.override({"model.name": "mine"})).model.name == OWN
+    assert portable_config(small_trial) == small_trial and own_paths(small_trial) == ()
+    both = {"model.name": OWN, "collection": "m:f|deep(rate=0.5)"}
+    assert own_paths(small_trial.override(both)) == (OWN, "m:f")

@@ -1,0 +1,163 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from rank_core.errors import BadInput
+from sweeps.plan.make_plan import make_plan
+from sweeps.plan.options import parse
+from sweeps.plan.toml_sweep import read_toml_sweep
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+FEW = """name = "few"
+question = "Which?"
+baseline = { model.name = "firstp", chunking.window = 64 }
+"""
+GRID = "[grid]\nchunking.max_chunks = [1, 2]\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def put(text):
+        path = tmp_path / "few.toml"
+        path.write_text(text)
+        return path
+
+    return put
+
+
+@pytest.fixture
+def planned(inputs_words):
+    def plan(path, *words):
+        experiment, preset = read_toml_sweep(path)
+        options = parse([*inputs_words, *words], prog="run", description="", preset=preset)
+        return make_plan(experiment, options), options
+
+    return plan
+
+
+def test_window_stride_as_a_file_has_the_cells_of_the_script(planned, plan_of):
+    as_file, ours = planned(EXAMPLES / "window_stride.toml")[0], plan_of()
+    assert len(ours.cells) == 5
+    assert [cell.cell for cell in as_file.cells] == [cell.cell for cell in ours.cells]
+    assert [cell.label for cell in as_file.cells] == [cell.label for cell in ours.cells]
+    assert as_file.seeds == ours.seeds and as_file.experiment.swept == ours.experiment.swept
+    assert as_file.experiment.question == ours.experiment.question
+
+
+BASE = """
+[base]
+model.name = "avgp"
+chunking.window = 40
+chunking.stride = 20
+chunking.max_document_tokens = 80
+training.num_epochs = 2
+evaluation.measures = ["RR@10", "nDCG@10"]
+"""
+
+
+def test_base_settings_seeds_and_search_come_from_the_file(write, planned):
+    baseline = FEW.replace("chunking.window = 64", "chunking.window = 40, chunking.stride = 40")
+    search = 'search = { name = "random", num_configs = 3, seed = 5 }\nseeds = [3, 9]\n'
+    ranges = '[ranges]\ntraining.head_learning_rate = "1e-5..1e-3:log"\n'
+    plan, options = planned(write(baseline + search + GRID + ranges + BASE))
+    assert plan.seeds == (3, 9) and plan.search.seed == 5 and len(plan.cells) == 4
+    assert options.ranges["training.head_learning_rate"].log
+    assert plan.experiment.swept == ("chunking.max_chunks", "training.head_learning_rate")
+    assert plan.base.model.name == "avgp" and plan.base.evaluation.measures == ("RR@10", "nDCG@10")
+    # By default a label tells of the model, its windows and what is swept beside them.
+    assert re.fullmatch(r"AvgP 40/20, max_chunks [12], head_learning_rate \S+", plan.cells[1].label)
+    assert {cell.config.chunking.max_chunks for cell in plan.cells[1:]} <= {1, 2}
+    # A command line may say otherwise, of the search as a whole.
+    words = ["--num-seeds", "1", "--model", "sump", "training.num_epochs=3"]
+    plan, _ = planned(
+        write(baseline + search + GRID + BASE), *words, "--search", "grid", "chunking.max_chunks=3"
+    )
+    assert plan.seeds == (1,) and plan.search.name == "grid"
+    assert plan.base.model.name == "sump" and plan.base.training.num_epochs == 3
+    assert [cell.config.chunking.max_chunks for cell in plan.cells[1:]] == [3]
+
+
+def test_a_smoke_test_and_a_profile_stand_where_they_do_for_a_script(write, planned):
+    baseline = FEW.replace("chunking.window = 64", "chunking.window = 40, chunking.stride = 40")
+    path = write(f'{baseline}profile = "boytsov2022"\n{GRID}{BASE}')
+    plan, _ = planned(path)
+    training = plan.base.training
+    assert training.num_epochs == 2 and training.weight_decay == 1e-7 and training.warmup == 0.2
+    plan, _ = planned(path, "--smoke-test")
+    assert plan.base.training.max_steps == 2 and "smoke" not in plan.experiment.name
+    assert len(plan.seeds) == 2
+
+
+def test_folders_begin_at_the_file_and_the_baseline_is_no_point_twice(write, tmp_path):
+    (tmp_path / "data").mkdir()
+    base = '[base]\ncollection = "data|deep(rate=0.5)"\nmodel.backbone = "tiny"\n'
+    points = 'points = [{ model.name = "maxp" }, { model.name = "firstp" }]\n'
+    text = FEW.replace(", chunking.window = 64", "") + points + base
+    experiment, _ = read_toml_sweep(write(text))
+    assert experiment.settings["collection"] == f"{tmp_path / 'data'}|deep(rate=0.5)"
+    assert experiment.settings["model.backbone"] == "tiny"
+    assert experiment.grid(None, None).points == ({"model.name": "maxp"},)
+
+
+WRONG = [
+    ("name = \n", r":1: not valid TOML"),
+    ('name = "x"\n', r": a sweep must have a question: what the sweep answers"),
+    (f"{FEW}", r":1: grid, points or ranges must name what is swept"),
+    (f"{FEW}{GRID}[bsae]\n", r":6: unknown key 'bsae'; did you mean base\?; known: base, baseline"),
+    (f"{FEW}{GRID}[base]\ntraining.epochs = 2\n", r":7: unknown setting 'training.epochs'"),
+    (
+        f"{FEW}points = [\n  {{ chunking.max_chunks = 1 }},\n  {{ chunking.max_chunk = 1 }},\n]\n",
+        r":6: unknown setting 'chunking.max_chunk'; did you mean chunking.max_chunks\?",
+    ),
+    (
+        f"{FEW}[grid]\nchunking.window = 40\n",
+        r":5: grid holds a list of values for each setting, got chunking.window = 40",
+    ),
+    (
+        f'{FEW}[grid]\nchunking.window = [40, "x"]\n',
+        r":5: chunking.window must be a whole number, got 'x'",
+    ),
+    (f"{FEW}points = [3]\n", r":4: points must hold tables of settings, got 3"),
+    (
+        f"{FEW}points = [{{ chunking.window = 3 }}, {{ chunking.stride = 3 }}]\n",
+        r":4: all points must set the same settings",
+    ),
+    (f"{FEW}points = []\n{GRID}", r":4: a sweep has a grid or points, found both"),
+    (
+        f"{FEW}{GRID}[base]\nchunking.max_chunks = 2\n",
+        r":7: a setting is given once, found chunking.max_chunks in base and swept",
+    ),
+    (f"{FEW}{GRID}[base]\nseed = 2\n", r":7: seeds stand under seeds, not under seed"),
+    (
+        f'{FEW}[ranges]\ntraining.head_learning_rate = "small"\n',
+        r""":5: a range is written "lo..hi" or "lo..hi:log", got training.head_learning_rate =""",
+    ),
+    (f'{FEW}[ranges]\nmodel.dropout = "3..1"\n', r":5: lo < hi must hold in a range"),
+    (f'{FEW}seeds = "3"\n{GRID}', r":4: seeds must be a number or a list, got '3'"),
+    (f"{FEW}{GRID}[search]\nnumber = 3\n", r":7: unknown key of search 'number'.*known: delta"),
+    (
+        f'{FEW}{GRID}[search]\nnum_configs = "3"\n',
+        r":7: num_configs of search must be a whole number, got '3'",
+    ),
+    (FEW.replace('"few"', '"a/b"') + GRID, r"the name of a sweep must be letters, .*got 'a/b'"),
+    (FEW.replace('"few"', "3") + GRID, r":1: name must be a text \(of the folder below"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=range(len(WRONG)))
+def test_what_is_no_sweep_is_refused_with_its_line(write, text, message):
+    path = write(text)
+    with pytest.raises(BadInput) as error:
+        read_toml_sweep(path)
+    assert re.search(message, str(error.value))
+    if message.startswith(":"):
+        assert str(error.value).startswith(str(path))
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"none\.toml: No such file"):
+        read_toml_sweep(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff")
+    with pytest.raises(BadInput, match="must be UTF-8 text"):
+        read_toml_sweep(tmp_path / "bytes.toml")
