@@ -19,6 +19,7 @@ from rank_core.stats.scopes import (
     paired_scope_test,
     scope_test,
     seed_variances,
+    variance_interval,
 )
 
 TIE = 1e-9
@@ -200,15 +201,9 @@ def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> fl
 def false_positive_interval(
     test: ScopeTest, *, alpha: float = 0.05, level: float = 0.95
 ) -> tuple[float, float]:
-    """What the predicted rate may be: V at both ends of the chi-square interval of the variance
-    between seeds."""
-    error = test.variance_error_a + test.variance_error_b
-    ends = []
-    for tail in ((1 + level) / 2, (1 - level) / 2):
-        seeds = test.se_seeds**2 * test.df_seeds / stats.chi2.ppf(tail, test.df_seeds)
-        V = test.variance_queries + max(seeds - error, 0)
-        ends.append(_false_positive_rate(test, float(V), alpha))
-    return ends[0], ends[1]
+    """What the predicted rate may be: that at both ends of the variance."""
+    low, high = variance_interval(test, level)
+    return _false_positive_rate(test, low, alpha), _false_positive_rate(test, high, alpha)
 
 
 def _false_positive_rate(test: ScopeTest, V: float, alpha: float) -> float:

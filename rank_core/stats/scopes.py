@@ -146,6 +146,20 @@ def confidence_interval(
     return test.delta - half, test.delta + half
 
 
+def variance_interval(test: ScopeTest, level: float = 0.95) -> tuple[float, float]:
+    """Both ends of the variance of the difference in scope `both`: that of the queries as it is,
+    that between seeds at the ends of its chi-square interval; NaN where one seed cannot tell."""
+    if test.se_seeds == 0:
+        return test.se_both**2, test.se_both**2
+    tails = (1 + level) / 2, (1 - level) / 2
+    error = test.variance_error_a + test.variance_error_b
+    low, high = test.se_seeds**2 * test.df_seeds / stats.chi2.ppf(tails, test.df_seeds)
+    return (
+        test.variance_queries + max(float(low) - error, 0.0),
+        test.variance_queries + max(float(high) - error, 0.0),
+    )
+
+
 def seed_variances(score_SQ: Floats, *, scale: float | None = None) -> tuple[float, float]:
     """V_s and V_e of one system: the variance of its mean over seeds, and the residual's share.
 

@@ -1,15 +1,12 @@
 """What picking the best of many configurations does to its reported gain.
 
 The winner was partly lucky: in its queries and in its seeds. Fresh seeds and held-out queries
-remove the luck; where neither is at hand, the estimates here say how large it is.
+remove the luck; where neither is at hand, the estimate here takes most of it out.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import integrate, stats
 
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.bootstrap import (
@@ -32,32 +29,6 @@ class SelectedGain:
     luck: float  # naive - corrected
     num_candidates: int
     num_replicates: int  # those with something left out for the winner and the baseline
-
-
-def expected_maximum(num_candidates: int) -> float:
-    """E[max] of independent standard normals: how far the best of equals stands out."""
-    if num_candidates < 1:
-        raise BadInput(f"num_candidates >= 1 must hold, got {num_candidates}")
-    K = num_candidates
-
-    def tail(x: float) -> float:
-        """P(max > x) - P(max < -x), whose integral over x > 0 is the mean."""
-        return float(-math.expm1(K * stats.norm.logcdf(x)) - math.exp(K * stats.norm.logcdf(-x)))
-
-    return float(integrate.quad(tail, 0, math.inf)[0])
-
-
-def expected_luck(se_both: Sequence[float], *, num_candidates: int) -> float:
-    """The gain the best of equal configurations shows by luck, in units of the measure.
-
-    `se_both` are the standard errors of the differences; that of one configuration alone is
-    sqrt(1/2) of their root mean square. NaN (one seed) is left out.
-    """
-    known = [se for se in se_both if not math.isnan(se)]
-    if not known:
-        return math.nan
-    single = math.sqrt(sum(se**2 for se in known) / len(known) / 2)
-    return expected_maximum(num_candidates) * single
 
 
 def selected_gain(

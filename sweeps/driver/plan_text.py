@@ -38,7 +38,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     lines = [
         *map(wrapped, head),
         "",
-        f"{'cell':<{width}}{'chunks':>8}{'(max)':>7}{'tokens/doc':>12}{'seen':>8}{'cost':>8}",
+        f"{'cell':<{width}}{'chunks':>8}{'(max)':>7}{'tokens/doc':>12}{'read':>8}{'cost':>8}",
     ]
     # Costs are multiples of the baseline's, or of the first cell's that encodes anything.
     reference = next((cell.cost for cell in plan.cells if cell.cost), 1)
@@ -49,6 +49,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
             f"{chunks.tokens_per_document:>12,.0f}{chunks.coverage:>8.0%}"
             f"{cell.cost / reference:>7.1f}x" + ("  (baseline)" if cell is plan.cells[0] else "")
         )
+    lines.append("read: share of the documents' tokens in some chunk; cost: encoder tokens")
     lines += [wrapped(f"left out    {item.label}: {item.reason}") for item in plan.removed]
     return "\n".join(lines)
 

@@ -14,14 +14,13 @@ from sweeps.report.figures.figure import (
     GREY,
     INK,
     ORANGE,
-    WIDTH,
     Drawing,
     draw,
     new_figure,
     style,
 )
 
-HEIGHT = 3.0  # inches
+WIDTH, HEIGHT = 7.4, 3.0  # inches
 _PERCENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")
 _NUMBER = FuncFormatter(lambda number, _: f"{number:,.0f}")
 _COLOURS = (BLUE, ORANGE, "#009e73", "#cc79a7", INK)

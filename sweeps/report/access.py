@@ -72,19 +72,12 @@ def read_accesses(path: Path) -> list[Access]:
 
 
 def access_sentence(accesses: list[Access]) -> str:
-    """How often test values were opened, and when first; "" if never."""
-    if not accesses:
+    """Over how many sets of trials test values were opened; "" where it is one, or none."""
+    if len(accesses) < 2:
         return ""
     first = accesses[0]
     when = datetime.fromisoformat(first.time).strftime("%Y-%m-%d %H:%M UTC")
-    trials = f"{first.num_trials} trial{'s' * (first.num_trials != 1)}"
-    if len(accesses) == 1:
-        return (
-            f"The {first.split} values in this folder were opened over one set of trials, first "
-            f"on {when} ({trials}); {ACCESS_FILE} keeps count."
-        )
     return (
-        f"The {first.split} values in this folder were opened over {len(accesses)} different sets "
-        f"of trials, first on {when} ({trials}): what was added after that may have been chosen "
-        f"by looking at {first.split}. {ACCESS_FILE} has each of them."
+        f"The {first.split} values were opened over {len(accesses)} different sets of trials, "
+        f"first on {when}: what was added later may have been chosen by looking ({ACCESS_FILE})."
     )

@@ -79,28 +79,32 @@ class Analysis:
             tie_policy=self.sweep.tie_policy,
             third_party=self.sweep.third_party,
         )
+        return " ".join([text, *self.reservations])
+
+    @property
+    def reservations(self) -> list[str]:
+        """What the letters of this table do not say: a sentence each."""
+        found = []
         if left_after(self.sweep):
-            text += (
-                " Systems without a difference were stopped by successive halving on dev, by "
-                "design."
+            how = (
+                "stopped by successive halving on dev, by design."
                 if fate_word(self.sweep) == "stopped"
-                else " Systems without a difference were eliminated on dev, with fewer seeds by "
-                "design."
+                else "eliminated on dev, with fewer seeds by design."
             )
+            found.append(f"Systems without a difference were {how}")
         if self.undecided:
-            text += (
-                f" {ONE_RUN} One training run: interval and p are those of the queries alone, and "
+            found.append(
+                f"{ONE_RUN} One training run: interval and p are those of the queries alone, and "
                 "letters are conditional on that run."
             )
-        text += few_seeds(self.comparisons, self.sweep.alpha)
-        if sentence := interpolated_sentence(self):
-            text += f" {sentence}"
+        found += [few] if (few := few_seeds(self.comparisons, self.sweep.alpha)) else []
+        found += [words] if (words := interpolated_sentence(self)) else []
         if self.sweep.paired_seeds and not self.paired:
-            text += (
-                " The sweep declares its seeds as paired, but the systems do not have the same "
+            found.append(
+                "The sweep declares its seeds as paired, but the systems do not have the same "
                 "finished seeds: they are compared as unpaired, which is the safe side."
             )
-        return text
+        return found
 
 
 def interpolated_sentence(analysis: Analysis) -> str:
@@ -123,13 +127,13 @@ def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
     least = min(one.fewest_seeds for one in decided)
     if least < LEAST_SEEDS:
         return (
-            " Two seeds have no upper-case letter: they fix the deviation between training runs "
+            "Two seeds have no upper-case letter: they fix the deviation between training runs "
             "within a factor of 0.45 to 32 only, and where systems scatter unequally p < .05 "
             "happens by chance in up to 10 % of cases."
         )
     if any(not math.isnan(one.p_moderated) for one in decided):
         return (
-            " With so many trained systems p is the larger one of this test and of the one whose "
+            "With so many trained systems p is the larger one of this test and of the one whose "
             "seed variances are moderated over all systems (Smyth 2004)."
         )
     size = max(one.family_size for one in decided)
@@ -137,7 +141,7 @@ def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
     if math.isinf(least) or rate < 1.3 * alpha:
         return ""
     return (
-        f" Where systems scatter very unequally over {least:.0f} seeds, the chance of any false "
+        f"Where systems scatter very unequally over {least:.0f} seeds, the chance of any false "
         f"letter in a family of {size} is up to {rate:.2f}, not {alpha:g}."
     )
 

@@ -1,11 +1,11 @@
-"""The report in sentences: the answer, how often the paired t-test is wrong, what is lost."""
+"""The report in sentences: the answer, what was chosen or lost on the way."""
 
 import math
 
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
-from sweeps.report.notation import names_text
+from sweeps.report.notation import interval_text, level_text, names_text, percent, signed
 from sweeps.report.search import search_sentences
 from sweeps.report.sections.attempts import attempts_sentences
 from sweeps.report.summary import losses
@@ -16,15 +16,15 @@ _ROUNDING = 1e-9
 
 
 def conclusions(analysis: Analysis) -> list[str]:
-    """One sentence or two for each: the answer, the paired t-test, the fate of the trials."""
+    """One sentence or two for each: the answer, the search, the fate of the trials."""
     return [
         answer(analysis),
         *([confirmed] if (confirmed := confirmation(analysis)) else []),
         *search_sentences(analysis.sweep),
-        *([wrong] if analysis.primary and (wrong := paired_t_test(analysis)) else []),
         *([below] if (below := below_first_stage(analysis)) else []),
         *(losses(analysis.cells) or [_all_finished(analysis)]),
         *attempts_sentences(analysis.sweep),
+        *([note] if (note := correction_note(analysis)) else []),
     ]
 
 
@@ -78,27 +78,24 @@ def _decided_answer(analysis: Analysis, decided: list[Comparison]) -> str:
     better = sorted((one for one in significant if one.delta > 0), key=lambda one: -one.delta)
     worse = sorted((one for one in significant if one.delta < 0), key=lambda one: one.delta)
     where = f"On {sweep.primary} ({sweep.count_text(decided[0].num_queries)})"
-    rule = (
-        "with queries and seeds (training runs) as random effects "
-        f"(alpha = {sweep.alpha:g}, "
-        f"{CORRECTION_NAMES[sweep.correction]} over {decided[0].family_size})"
-    )
+    family = f"{CORRECTION_NAMES[sweep.correction]} over {decided[0].family_size}"
+    rule = f"queries and seeds random, alpha = {sweep.alpha:g}, {family}"
     baseline = sweep.label(sweep.baseline)
     if not significant:
         highest = max(decided, key=lambda one: one.delta)
         return (
-            f"{where} no cell is significantly different from {baseline} {rule}; the highest is "
-            f"{_difference(analysis, highest)}."
+            f"{where} no system is significantly different from {baseline} ({rule}); the highest "
+            f"is {_difference(analysis, highest)}."
         )
     parts = []
     for found, word in ((better, "better"), (worse, "worse")):
         if found:
             verb = "is" if len(found) == 1 else "are"
-            named = names_text([_difference(analysis, one) for one in found])
+            named = names_text([_difference(analysis, one) for one in found], most=2)
             parts.append(f"{len(found)} of {len(decided)} {verb} {word} than {baseline}: {named}")
         else:
             parts.append(f"none is {word}")
-    return f"{where}, {rule}, {'; '.join(parts)}."
+    return f"{where}, {'; '.join(parts)} ({rule})."
 
 
 def _conditional_answer(analysis: Analysis) -> str:
@@ -106,9 +103,9 @@ def _conditional_answer(analysis: Analysis) -> str:
     sweep = analysis.sweep
     marked = [one for one in analysis.primary if one.p_queries_adjusted < sweep.alpha]
     return (
-        f"With one seed per cell nothing is known about retraining, so these letters are "
+        f"With one seed per system nothing is known about retraining, so these letters are "
         f"conditional on one training run: with only the queries random, {len(marked)} of "
-        f"{len(analysis.primary)} cells differ from {sweep.label(sweep.baseline)} on "
+        f"{len(analysis.primary)} systems differ from {sweep.label(sweep.baseline)} on "
         f"{sweep.primary} ({sweep.split_text}). {_best(analysis)}"
     )
 
@@ -117,43 +114,33 @@ def _best(analysis: Analysis) -> str:
     primary = analysis.sweep.primary
     scored = [one for one in analysis.cells if one.num_used]
     if not scored:
-        return "No cell has a score."
+        return "No system has a score."
     best = max(scored, key=lambda one: one.mean(primary))
     return f"The highest {primary} is {best.mean(primary):.3f}, of {best.cell.label}."
 
 
 def _difference(analysis: Analysis, one: Comparison) -> str:
-    level = f"{100 * (1 - analysis.sweep.alpha):g} %"
     return (
-        f"{analysis.sweep.label(one.system)} ({one.delta:+.3f}, "
-        f"{level} interval {one.ci_low:+.3f} to {one.ci_high:+.3f})"
+        f"{analysis.sweep.label(one.system)} ({signed(one.delta)}, "
+        f"{level_text(analysis.sweep.alpha)} interval {interval_text(one)})"
     )
 
 
 def paired_t_test(analysis: Analysis) -> str:
     """The predicted false-positive rate of the test that takes the runs as fixed; "" where it is
-    hardly above alpha in every comparison."""
+    hardly above alpha in every comparison, and with one seed."""
     alpha = analysis.sweep.alpha
     known = [one for one in analysis.primary if not math.isnan(one.p_both)]
-    if not known:
-        return (
-            "How often the paired t-test over queries (seeds averaged) is wrong cannot be "
-            "predicted from one seed; launch at least three."
-        )
-    ordered = sorted(known, key=lambda one: one.predicted_false_positive_rate)
-    if ordered[-1].predicted_false_positive_rate < alpha + _WORTH_SAYING:
+    worst = max(known, key=lambda one: one.predicted_false_positive_rate, default=None)
+    if worst is None or worst.predicted_false_positive_rate < alpha + _WORTH_SAYING:
         return ""
-    worst, middle = ordered[-1], ordered[(len(ordered) - 1) // 2]
     test = analysis.tests[worst.measure, worst.system]
-    ends = " to ".join(map(_percent, false_positive_interval(test, alpha=alpha)))
-    often, spread = _percent(worst.predicted_false_positive_rate), f"95 % interval {ends}"
-    if len(known) > 1:
-        often = f"up to {often}"
-        spread += f"; median of {len(known)} comparisons "
-        spread += _percent(middle.predicted_false_positive_rate)
+    low, high = map(percent, false_positive_interval(test, alpha=alpha))
+    most = "up to " * (len(known) > 1)
     return (
-        "The paired t-test over queries (seeds averaged) would call two equally good methods "
-        f"different in {often} of cases here instead of {_percent(alpha)} ({spread})."
+        "The paired t-test over queries (seeds averaged) would call two equal systems different "
+        f"in {most}{percent(worst.predicted_false_positive_rate)} of cases ({low} to {high}) "
+        f"instead of {100 * alpha:g} %: cite p and upper-case letters."
     )
 
 
@@ -181,7 +168,7 @@ def below_first_stage(analysis: Analysis) -> str:
     if not below:
         return ""
     if len(below) == len(scored):
-        who = "Every cell" if len(scored) > 1 else below[0].cell.label
+        who = "Every system" if len(scored) > 1 else below[0].cell.label
     else:
         who = names_text([one.cell.label for one in below])
     verb = "lies" if len(below) in (1, len(scored)) else "lie"
@@ -189,10 +176,6 @@ def below_first_stage(analysis: Analysis) -> str:
         f"{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking made the "
         "order of the candidates worse."
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _all_finished(analysis: Analysis) -> str:

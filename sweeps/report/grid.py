@@ -27,6 +27,16 @@ class Grid:
         return sorted({stride for _, stride in self.cells})
 
 
+def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[Grid]:
+    """The grids in which window and stride do not move together: a picture and a test of the
+    factors tell more of these than the table does."""
+    return [
+        grid
+        for grid in grids_of(sweep, cells)
+        if len(grid.cells) > max(len(grid.windows), len(grid.strides)) > 1
+    ]
+
+
 def reads_one_chunk(cell: Cell) -> bool:
     """FirstP cuts one chunk from the front: stride means nothing to it."""
     return str(cell.settings.get("model.name", cell.group)).lower() == "firstp"

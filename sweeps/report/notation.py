@@ -65,12 +65,21 @@ ONE_RUN = "†"
 """Marks an interval or a p with the queries random alone: one training run leaves no other."""
 ONE_RUN_WORDS = f"{ONE_RUN}: one training run; only the queries are random."
 _WIDEST = 2.0  # an interval that no measure could fill: of two queries, or of two seeds
+_TOO_WIDE = "too wide"
 
 
 def interval_text(one: Comparison) -> str:
     """The interval of a difference in a sentence or on a page; that of the queries where one seed
     leaves no other."""
     return _interval(one, "{} to {}", signed)
+
+
+def range_text(low: float, high: float, *, signs: bool = True) -> str:
+    """`+0.010 to +0.030`, or without the signs; a range that no measure fills has no numbers."""
+    if high - low > _WIDEST:
+        return _TOO_WIDE
+    drawn = signed if signs else number
+    return f"{drawn(low)} to {drawn(high)}"
 
 
 def short_interval(one: Comparison) -> str:
@@ -101,7 +110,7 @@ def _interval(one: Comparison, form: str, drawn: Callable[[float], str]) -> str:
     if math.isnan(low):
         return MISSING
     if high - low > _WIDEST:
-        return "too wide"
+        return _TOO_WIDE
     return form.format(drawn(low), drawn(high)) + (ONE_RUN if single else "")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from sweeps.report.analysis import Analysis
-from sweeps.report.conclusions import conclusions, correction_note
+from sweeps.report.conclusions import conclusions
 from sweeps.report.html import render
 from sweeps.report.sections import (
     agreement,
@@ -12,19 +12,17 @@ from sweeps.report.sections import (
     reliability,
     reproduce,
     results,
-    trials,
 )
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.summary import query_sets
 
 SECTIONS: tuple[Callable[[Findings], Section | None], ...] = (
     results.section,
-    reliability.section,
     figures.section,
-    figures.more,
     agreement.section,
+    reliability.section,
     attempts.section,
-    trials.section,
+    figures.more,
     reproduce.section,
 )
 """The sections below the conclusions, in the order of the page and of results.json; None where a
@@ -44,7 +42,7 @@ def page(analysis: Analysis, sections: Sequence[Section]) -> str:
         "page.html",
         title=analysis.sweep.question,
         answer=answer,
-        notes=[*notes, *([note] if (note := correction_note(analysis)) else [])],
+        notes=notes,
         facts=_facts(analysis),
         sections=[one for one in sections if one.is_drawn],
     )
@@ -53,11 +51,11 @@ def page(analysis: Analysis, sections: Sequence[Section]) -> str:
 def _facts(analysis: Analysis) -> list[str]:
     """The line under the title: what was measured on what."""
     sweep = analysis.sweep
-    facts = [f"sweep {sweep.name}"]
+    facts = [sweep.name]
     if "name" in sweep.collection:
         documents = sweep.collection.get("num_documents")
         size = f" ({documents:,} documents)" if isinstance(documents, int) else ""
-        facts.append(f"collection {sweep.collection['name']}{size}")
+        facts.append(f"{sweep.collection['name']}{size}")
     sets = [f"{name} {count}" for name, count in query_sets(sweep).items()]
     pooled = f" ({', '.join(sets)})" if sets else ""
     facts.append(
@@ -65,6 +63,4 @@ def _facts(analysis: Analysis) -> list[str]:
     )
     if "name" in sweep.backbone:
         facts.append(f"backbone {sweep.backbone['name']}")
-    cells, trials = len(sweep.cells), sum(one.num_launched for one in analysis.cells)
-    facts.append(f"{cells} cell{'s' * (cells != 1)}, {trials} trial{'s' * (trials != 1)} launched")
     return facts

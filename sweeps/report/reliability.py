@@ -5,7 +5,6 @@ All of it is about the primary measure. What one seed cannot tell is None here, 
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rank_core.errors import BadInput
@@ -13,9 +12,10 @@ from rank_core.seeding import generator
 from rank_core.stats.bootstrap import crossed_weights
 from rank_core.stats.compare import Comparison, compare
 from rank_core.stats.design import Variances, floor
-from rank_core.stats.equivalence import Rope, equivalence_p, rope, upper_limit
+from rank_core.stats.equivalence import equivalence_p
 from rank_core.stats.matrix import ScoreMatrix
-from rank_core.stats.selection import SelectedGain, expected_luck, selected_gain
+from rank_core.stats.scopes import confidence_interval, variance_interval
+from rank_core.stats.selection import SelectedGain, selected_gain
 from rank_core.stats.stability import RankStability, rank_stability
 from rank_core.stats.variance import (
     SweepComponents,
@@ -24,6 +24,7 @@ from rank_core.stats.variance import (
     sweep_components,
 )
 from sweeps.report.analysis import Analysis, without_collapsed
+from sweeps.report.factors import GridFactors, grid_factors
 from sweeps.report.summary import best_on_dev
 
 POWER = 0.8
@@ -36,9 +37,11 @@ class Limits:
 
     system: str
     detectable: float  # smallest true difference found with `POWER`, alpha / family size
-    upper: float  # one-sided upper limit of the difference, level 1 - alpha
-    rope: Rope
-    equivalence_p: float
+    detectable_low: float  # the same at the ends of the 95 % interval of the variance
+    detectable_high: float
+    family_low: float  # interval of the difference that holds for the whole family at once
+    family_high: float
+    equivalence_p: float  # two one-sided tests of a difference within the sweep's margin
 
 
 @dataclass(frozen=True)
@@ -61,16 +64,16 @@ class WithoutCollapsed:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Everything the section "How far to trust this" says."""
+    """Everything behind the section "How far to trust this", and the tests of a grid's factors."""
 
     components: SweepComponents | None
     floor: float | None  # smallest difference that any number of seeds could find
     homogeneity_p: float | None
     limits: list[Limits]
-    luck: float | None
     chosen_on_dev: DevChoice | None
     corrected: SelectedGain | None
     collapsed: list[WithoutCollapsed]
+    factors: list[GridFactors]
     ranking: RankStability | None
 
 
@@ -79,25 +82,21 @@ def assess(analysis: Analysis) -> Reliability:
     sweep = analysis.sweep
     matrix = analysis.matrices.get(sweep.primary)
     seeded = None if matrix is None else _seeded(matrix)
-    known = [one for one in analysis.primary if not math.isnan(one.se_both)]
-    components = (
-        sweep_components(seeded, baseline=sweep.baseline)
-        if seeded and known and sweep.baseline in seeded.cells
-        else None
-    )
+    decided = any(not math.isnan(one.se_both) for one in analysis.primary)
+    trained = seeded is not None and sweep.baseline in seeded.cells
+    components = None
+    if seeded and decided:  # without seeds of the baseline, any other shows what a seed changes
+        anchor = sweep.baseline if trained else seeded.cells[0]
+        components = sweep_components(seeded, baseline=anchor)
     return Reliability(
         components=components,
-        floor=None if components is None else _floor(analysis, components),
+        floor=_floor(analysis, components) if components and trained else None,
         homogeneity_p=homogeneity(seeded) if seeded and len(seeded.cells) > 1 else None,
         limits=comparison_limits(analysis),
-        luck=(
-            expected_luck([_winner(known).se_both], num_candidates=len(analysis.primary))
-            if len(known) > 1
-            else None
-        ),
         chosen_on_dev=_chosen_on_dev(analysis),
-        corrected=_corrected(seeded, sweep.baseline) if components else None,
+        corrected=_corrected(seeded, sweep.baseline) if decided and trained else None,
         collapsed=_without_collapsed(analysis),
+        factors=grid_factors(analysis),
         ranking=_ranking(matrix, paired_seeds=analysis.paired),
     )
 
@@ -108,11 +107,6 @@ def _ranking(matrix: ScoreMatrix | None, *, paired_seeds: bool) -> RankStability
         return None
     weights = crossed_weights(matrix, rng=generator(0, "rank stability"), paired_seeds=paired_seeds)
     return rank_stability(matrix, weights, rng=generator(0, "rankings by single runs"))
-
-
-def _winner(compared: Sequence[Comparison]) -> Comparison:
-    """The one whose luck is asked for: a collapsed seed of another says nothing about it."""
-    return max(compared, key=lambda one: one.delta)
 
 
 def _seeded(matrix: ScoreMatrix) -> ScoreMatrix | None:
@@ -148,15 +142,16 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
             detectable = detectable_difference(
                 test, alpha=sweep.alpha, power=POWER, family_size=one.family_size
             )
+            per_error = detectable / test.se_both if test.se_both else 0.0
+            low, high = (per_error * math.sqrt(V) for V in variance_interval(test))
+            level = 1 - sweep.alpha / one.family_size
             limits.append(
                 Limits(
-                    system=one.system,
-                    detectable=detectable,
-                    upper=upper_limit(test, 1 - sweep.alpha),
-                    rope=rope(test, margin=sweep.rope),
-                    equivalence_p=equivalence_p(test, margin=sweep.rope),
+                    one.system, detectable, low, high,
+                    *confidence_interval(test, level),
+                    equivalence_p(test, margin=sweep.rope),
                 )
-            )
+            )  # fmt: skip
     return limits
 
 

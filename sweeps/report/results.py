@@ -17,7 +17,7 @@ from sweeps.report.sections.section import Section
 from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, csv_text, latex, markdown
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 COMPARISON_COLUMNS = (
     "measure system baseline delta relative_gain p_queries p_seeds p_both p_both_adjusted df_both "

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from rank_core.files import atomic_write, write_json
-from sweeps.report.figures.figure import BLUE, GREY, ORANGE, WIDTH, Drawing, draw, new_figure, style
+from sweeps.report.figures.figure import BLUE, GREY, ORANGE, Drawing, draw, new_figure, style
 
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""
@@ -127,7 +127,7 @@ def scaling_plot(timings: Sequence[Timing], rows: Sequence[Row]) -> Drawing:
     """Speed-up with the ideal line, and efficiency; bars span the repeats."""
     numbers = [row.num_workers for row in rows]
     with style():
-        figure = new_figure(WIDTH, 3.3)
+        figure = new_figure(7.4, 3.3)
         speedup, efficiency = figure.subplots(1, 2)
         speedup.plot(numbers, numbers, "--", color=GREY, lw=1, label="ideal")
         efficiency.axhline(1, ls="--", color=GREY, lw=1)

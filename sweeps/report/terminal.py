@@ -64,9 +64,9 @@ def measure_table(
             table_row(
                 shortened(shown.label, label),
                 str(shown.seeds_used) if sweep.third_party else used,
-                _without_note(scores.cell(shown, at)),
+                without_note(scores.cell(shown, at)),
                 *difference,
-                *(_without_note(scores.cell(shown, other)) for other in rest),
+                *(without_note(scores.cell(shown, other)) for other in rest),
             )
         )
     seeds = "runs" if sweep.third_party else "seeds"
@@ -99,5 +99,6 @@ def legend(analysis: Analysis) -> str:
     return " ".join(parts)
 
 
-def _without_note(cell: Cell) -> Cell:
+def without_note(cell: Cell) -> Cell:
+    """The value and its letters."""
     return Cell(cell.text, cell.letters)

@@ -207,5 +207,5 @@ def _reservations(found: RunComparison) -> list[str]:
     best = best_gain(found.analysis, comparison_limits(found.analysis))
     return [
         *([wrong] if (wrong := paired_t_test(found.analysis)) else []),
-        *([f"On {found.sweep.primary}, {best[0].lower()}{best[1:]}"] if best else []),
+        *([f"On {found.sweep.primary}, {best}"] if best else []),
     ]

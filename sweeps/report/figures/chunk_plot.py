@@ -9,6 +9,8 @@ from sweeps.report.figures.figure import (
     WIDTH,
     Shown,
     draw,
+    grid,
+    legend,
     new_figure,
     style,
 )
@@ -30,7 +32,7 @@ def chunk_plot(analysis: Analysis) -> Shown | None:
     by_cell = {one.system: one for one in analysis.primary}
     groups = list(dict.fromkeys(one.cell.group for one in scored))
     with style():
-        figure = new_figure(WIDTH, 3.2)
+        figure = new_figure(WIDTH, 3.0)
         axes = figure.add_subplot()
         for number, group in enumerate(groups):
             colour = _COLOURS[number % len(_COLOURS)]
@@ -55,18 +57,14 @@ def chunk_plot(analysis: Analysis) -> Shown | None:
         axes.set_xticks(range(len(limits)), [str(limit) if limit else "all" for limit in limits])
         axes.set_xlabel("most chunks read of a document")
         axes.set_ylabel(f"{sweep.primary} on {sweep.split}")
-        axes.grid(color="#e6e6e6", linewidth=0.7)
-        axes.set_axisbelow(True)
-        figure.legend(loc="outside upper left", ncols=5, frameon=False, fontsize=8)
+        grid(axes)
+        legend(figure)
         drawing = draw(figure, name="chunks", description=f"{sweep.primary} by number of chunks")
     return Shown(
         "Number of chunks",
         drawing,
-        f"Mean {sweep.primary} over seeds against the limit on chunks. The band is the "
-        f"{100 * (1 - sweep.alpha):g} % interval of the difference to "
-        f"{analysis.baseline.cell.label}, queries and runs random, around the baseline's mean; "
-        "where it leaves the dashed line "
-        "the difference is real, before correction.",
+        f"Band: {100 * (1 - sweep.alpha):g} % interval of the difference to "
+        f"{analysis.baseline.cell.label}, queries and seeds random, around its mean.",
     )
 
 

@@ -6,23 +6,33 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from sweeps.plan.terminal import shortened
+
 BLUE, ORANGE, GREY, INK = "#0072b2", "#d55e00", "#767676", "#222222"
 """Colours of Okabe and Ito, which colour-blind readers tell apart."""
+LINE, PAPER = "#e6e6e6", "#ffffff"
+DARK = "#1b1b1b"  # on a coloured ground: it stays dark where the page does not
 
-WIDTH = 7.4  # inches; the page shows a figure at its own size and scrolls it on a telephone
+_LABEL = 28
+"""Letters of a row's name."""
+WIDTH = 4.8  # inches; scaled down to a telephone its letters can still be read
 
 _SVG_DPI, _PNG_DPI = 72, 160  # an SVG counts in points; a PNG should stand a slide
 
+_FOLLOWS = {INK: "ink", GREY: "soft", LINE: "line", PAPER: "paper"}
+"""Colours that are the page's own: they change with it in the dark."""
+
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib, so the outlines are the same everywhere
-    "font.size": 9,
+    "font.size": 9.5,
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
@@ -55,8 +65,13 @@ class Drawing:
         # Two figures on one page must not share an id, or one would draw the other's clip paths.
         text = re.sub(r'\bid="', f'id="{self.name}-', text)
         text = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{self.name}-", text)
+        for colour, name in _FOLLOWS.items():
+            text = text.replace(colour, f"var(--{name}, {colour})")
+        points = float(re.findall(r'width="([\d.]+)pt"', text)[0])
+        size = f'style="width: {points * 4 / 3:.0f}px; min-width: {points:.0f}px"'
         label = html.escape(self.description)
-        return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()
+        text = text.replace("<svg ", f'<svg role="img" aria-label="{label}" {size} ', 1)
+        return text.strip()
 
 
 @dataclass(frozen=True)
@@ -88,7 +103,25 @@ def new_figure(width: float, height: float) -> Figure:
 
 def width_for(labels: list[str]) -> float:
     """Inches for a figure with these row labels: long names must not press the axes together."""
-    return WIDTH + 0.07 * max(0, max(map(len, labels), default=0) - 16)
+    longest = max(map(len, labels), default=0)
+    return WIDTH + 0.07 * min(max(0, longest - 14), _LABEL - 14)
+
+
+def row_labels(axes: Axes, labels: list[str]) -> None:
+    """One name per row from the top, long ones shortened."""
+    axes.set_yticks(range(len(labels)), [shortened(label, _LABEL) for label in labels])
+    axes.tick_params(axis="y", length=0)
+
+
+def grid(axes: Axes, axis: Literal["x", "y", "both"] = "both") -> None:
+    """Pale lines behind the data."""
+    axes.grid(axis=axis, color=LINE, linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def legend(figure: Figure, columns: int = 2) -> None:
+    """The marks that have words, above the axes."""
+    figure.legend(loc="outside upper left", ncols=columns, frameon=False, fontsize=9)
 
 
 def draw(figure: Figure, *, name: str, description: str) -> Drawing:

@@ -15,6 +15,8 @@ from sweeps.report.figures.figure import (
     WIDTH,
     Shown,
     draw,
+    grid,
+    legend,
     new_figure,
     style,
 )
@@ -90,8 +92,8 @@ def learning_plot(analysis: Analysis) -> Shown | None:
     steps = max(step for one in curves for step in (*one.loss, *one.dev))
     window = max(1, steps // 12)
     with style():
-        figure = new_figure(WIDTH + 1.6, 3.3)
-        loss, dev = figure.subplots(1, 2)
+        figure = new_figure(WIDTH, 4.6)
+        loss, dev = figure.subplots(2, 1, sharex=True)
         for one in curves:
             colour, front = looks[one.cell][0], looks[one.cell][1]
             if _lost(analysis, one):
@@ -104,23 +106,21 @@ def learning_plot(analysis: Analysis) -> Shown | None:
                     ms=6, mfc="white", mec=colour, mew=1.4, zorder=5,
                 )  # fmt: skip
         for axes, label in ((loss, "training loss"), (dev, f"{sweep.primary} on dev")):
-            axes.set_xlabel("optimiser step")
             axes.set_ylabel(label)
             axes.set_xlim(0, steps * 1.04)
-            axes.grid(color="#e6e6e6", linewidth=0.7)
-            axes.set_axisbelow(True)
+            grid(axes)
+        dev.set_xlabel("optimiser step")
         loss.set_ylim(bottom=0)
         _legend(loss, dev, looks, lost=any(_lost(analysis, one) for one in curves))
-        handles, words = loss.get_legend_handles_labels()
-        figure.legend(handles, words, loc="outside upper left", ncols=4, frameon=False, fontsize=8)
+        legend(figure)
         drawing = draw(figure, name="learning", description="learning curves of every run")
     smooth = f" (mean of the last {window} steps)" if window > 1 else ""
     first = f", for the first {MOST_RUNS}" if len(sweep.trials) > MOST_RUNS else ""
     return Shown(
         "Learning curves",
         drawing,
-        f"Training loss{smooth} and {sweep.primary} on the development queries, one line per "
-        f"training run{first}; a ring marks the checkpoint that was kept.",
+        f"Training loss{smooth} and {sweep.primary} on dev, a line per training run{first}; ring: "
+        "the checkpoint that was kept.",
         appendix=True,
     )
 

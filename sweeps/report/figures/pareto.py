@@ -13,7 +13,19 @@ from rank_core.stats.compare import Comparison
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
-from sweeps.report.figures.figure import BLUE, GREY, INK, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.figures.figure import (
+    BLUE,
+    GREY,
+    INK,
+    PAPER,
+    WIDTH,
+    Shown,
+    draw,
+    grid,
+    new_figure,
+    style,
+)
+from sweeps.report.notation import percent
 from sweeps.report.search import left_after
 
 _NAMED = 8
@@ -38,7 +50,7 @@ def pareto_plot(analysis: Analysis) -> Shown | None:
     points = _points(analysis, matrix, costs)
     front = _front(points)
     with style():
-        figure = new_figure(WIDTH, 3.9)
+        figure = new_figure(WIDTH, 3.4)
         axes = figure.add_subplot()
         axes.plot(
             [one.cost for one in front], [one.mean for one in front],
@@ -51,24 +63,19 @@ def pareto_plot(analysis: Analysis) -> Shown | None:
         _names(axes, analysis, points if len(points) <= _NAMED else front)
         axes.set_xlabel(unit)
         axes.set_ylabel(f"{analysis.sweep.primary} on {analysis.sweep.split}")
-        axes.grid(color="#e6e6e6", linewidth=0.7)
-        axes.set_axisbelow(True)
+        grid(axes)
         drawing = draw(figure, name="pareto", description="effectiveness against cost")
     shares = ", ".join(
-        f"{analysis.sweep.label(one.cell)} {100 * one.chance:.0f} %"
-        for one in sorted(points, key=lambda one: -one.chance)[:4]
+        f"{analysis.sweep.label(one.cell)} {percent(one.chance)}"
+        for one in sorted(points, key=lambda one: -one.chance)[:3]
     )
-    redrawn = "queries and seeds" if any(one.interval for one in points) else "queries"
-    level = f"{100 * (1 - analysis.sweep.alpha):g} %"
-    bars = (
-        f" Bars are the {level} interval of the difference to the baseline, queries and runs "
-        "random." if any(one.interval for one in points) else ""
-    )  # fmt: skip
+    intervals = any(one.interval for one in points)
+    redrawn = "queries and seeds" if intervals else "queries"
+    bars = " Bars: interval of the difference to the baseline." if intervals else ""
     return Shown(
-        "Effectiveness and cost",
+        "Cost",
         drawing,
-        f"Filled points on the line are the front: no cheaper cell is better.{bars} Share of "
-        f"redrawn {redrawn} in which a cell is on the front: {shares}.",
+        f"Filled: no cheaper system is better.{bars} So in redrawn {redrawn}: {shares}.",
     )
 
 
@@ -135,7 +142,7 @@ def _draw(axes: Axes, one: _Point, *, on_front: bool) -> None:
         axes.plot((one.cost, one.cost), one.interval, color=GREY, linewidth=1, zorder=1)
     axes.plot(
         one.cost, one.mean, "o", ms=6.5, mew=1.4, zorder=3,
-        mfc=BLUE if on_front else "white", mec=BLUE if on_front else INK,
+        mfc=BLUE if on_front else PAPER, mec=BLUE if on_front else INK,
     )  # fmt: skip
 
 
@@ -170,24 +177,26 @@ def _frame(axes: Axes, points: list[_Point]) -> None:
 
 
 def _names(axes: Axes, analysis: Analysis, points: list[_Point]) -> None:
-    """The names above and right of their points, each moved up until it meets no other."""
-    taken: list[tuple[float, float]] = []
+    """The names beside their points, on the side with more room, moved up until they meet none."""
+    taken: list[tuple[bool, float]] = []
     for one in sorted(points, key=lambda one: (one.mean, one.cost)):
         x, y = axes.transAxes.inverted().transform(axes.transData.transform((one.cost, one.mean)))
-        place = y + 0.035
-        while any(abs(x - left) < 0.2 and abs(place - top) < 0.055 for left, top in taken):
+        is_left = x > 0.5
+        place = y if is_left else y + 0.045  # its step leads to the right
+        while any(side == is_left and abs(place - top) < 0.065 for side, top in taken):
             place += 0.01
-        taken.append((x, place))
+        taken.append((is_left, place))
         moved = place - y > 0.06
         text = axes.annotate(
-            shortened(analysis.sweep.label(one.cell), 24),
+            shortened(analysis.sweep.label(one.cell), 18),
             (x, y),
             xycoords="axes fraction",
-            xytext=(x + 0.012, place),
+            xytext=(x - 0.05 if is_left else x + 0.03, place),
             textcoords="axes fraction",
-            fontsize=8,
+            fontsize=8.5,
+            ha="right" if is_left else "left",
             va="center",
             arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6} if moved else None,
             zorder=6,
         )
-        text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+        text.set_path_effects([withStroke(linewidth=2.5, foreground=PAPER)])

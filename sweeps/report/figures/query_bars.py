@@ -4,7 +4,17 @@ import numpy as np
 
 from rank_core.stats.compare import TIE
 from sweeps.report.analysis import Analysis
-from sweeps.report.figures.figure import BLUE, INK, ORANGE, WIDTH, Shown, draw, new_figure, style
+from sweeps.report.figures.figure import (
+    BLUE,
+    INK,
+    ORANGE,
+    WIDTH,
+    Shown,
+    draw,
+    grid,
+    new_figure,
+    style,
+)
 from sweeps.report.notation import signed
 
 _NAMED = 3
@@ -27,7 +37,7 @@ def query_bars(analysis: Analysis) -> Shown | None:
     place_Q = np.unique(np.linspace(0, len(order) - 1, min(len(order), _DRAWN)).round().astype(int))
     height_Q = delta_Q[order][place_Q]
     with style():
-        figure = new_figure(WIDTH, 2.9)
+        figure = new_figure(WIDTH, 2.4)
         axes = figure.add_subplot()
         for sign, colour in ((1, BLUE), (-1, ORANGE)):
             side_Q = np.where(sign * height_Q > TIE, height_Q, 0.0)
@@ -36,20 +46,17 @@ def query_bars(analysis: Analysis) -> Shown | None:
         axes.axhline(one.delta, color=INK, linewidth=1, linestyle=(0, (5, 3)))
         axes.annotate(
             f"mean {signed(one.delta)}", (1, one.delta), xycoords=axes.get_yaxis_transform(),
-            xytext=(0, 4), textcoords="offset points", ha="right", fontsize=8,
+            xytext=(0, 4), textcoords="offset points", ha="right", fontsize=9,
         )  # fmt: skip
         axes.set_xlim(0, len(order))
-        axes.set_xlabel(
-            f"queries, sorted ({one.wins} better, {one.ties} equal, {one.losses} worse)"
-        )
+        axes.set_xlabel(f"queries: {one.wins} better, {one.ties} equal, {one.losses} worse")
         axes.set_ylabel(f"difference in {sweep.primary}")
-        axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)
-        axes.set_axisbelow(True)
+        grid(axes, "y")
         drawing = draw(figure, name="queries", description="difference of every query")
-    words = f"{system} minus {baseline} on every query, means over seeds."
+    words = f"{system} minus {baseline}, means over seeds."
     gained = [matrix.query_ids[at] for at in order[:_NAMED] if delta_Q[at] > TIE]
     lost = [matrix.query_ids[at] for at in order[::-1][:_NAMED] if delta_Q[at] < -TIE]
     for names, what in ((gained, "Largest gains"), (lost, "Largest losses")):
         if names:
             words += f" {what}: {', '.join(names)}."
-    return Shown("Every query", drawing, words, appendix=True)
+    return Shown("Every query", drawing, words)

@@ -5,18 +5,24 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import (
     BLUE,
     GREY,
     INK,
     ORANGE,
-    Drawing,
+    PAPER,
+    Shown,
     draw,
+    grid,
+    legend,
     new_figure,
+    row_labels,
     style,
     width_for,
 )
 from sweeps.report.load import Sweep
+from sweeps.report.notation import level_text
 from sweeps.report.summary import CellSummary
 from sweeps.store.trial_status import LOST
 
@@ -32,10 +38,12 @@ class _Range:
         return self.low <= value <= self.high
 
 
-def strip_plot(sweep: Sweep, cells: list[CellSummary]) -> Drawing:
+def strip_plot(analysis: Analysis) -> Shown:
     """The primary measure of each seed, with the mean and its interval over training runs."""
+    sweep, cells = analysis.sweep, analysis.cells
+    labels = [one.cell.label for one in cells]
     with style():
-        figure = new_figure(width_for([one.cell.label for one in cells]), 1.4 + 0.32 * len(cells))
+        figure = new_figure(width_for(labels), 1.2 + 0.3 * len(cells))
         axes = figure.add_subplot()
         shown = _range(sweep, cells)
         _references(axes, sweep, cells, shown)
@@ -43,15 +51,15 @@ def strip_plot(sweep: Sweep, cells: list[CellSummary]) -> Drawing:
             _row(axes, row, cell, sweep, shown)
         axes.set_xlim(shown.low, shown.high)
         axes.set_ylim(len(cells) - 0.4, -1.05)
-        axes.set_yticks(range(len(cells)), [one.cell.label for one in cells])
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlabel(f"{sweep.primary} on {sweep.split} (mean over queries)")
-        axes.grid(axis="x", color="#e6e6e6", linewidth=0.7)
-        axes.set_axisbelow(True)
+        row_labels(axes, labels)
+        axes.set_xlabel(f"{sweep.primary} on {sweep.split}")
+        grid(axes, "x")
         _legend(figure, axes, cells)
-        return draw(
-            figure, name="strip", description=f"{sweep.primary} of every seed of every cell"
-        )
+        drawing = draw(figure, name="strip", description=f"{sweep.primary} of every seed")
+    words = "A dot is one training run"
+    if any(one.num_used > 1 for one in cells):
+        words += f"; a line the {level_text(sweep.alpha)} interval of the mean over seeds"
+    return Shown("Every seed", drawing, f"{words}. Dashed: the baseline's mean.")
 
 
 def _range(sweep: Sweep, cells: list[CellSummary]) -> _Range:
@@ -105,7 +113,7 @@ def _references(axes: Axes, sweep: Sweep, cells: list[CellSummary], shown: _Rang
 
 
 def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
-    """One cell: dots of its seeds, mean, interval, and at the right what became of its seeds."""
+    """One cell: dots of its seeds, mean, interval, and what became of lost seeds."""
     for seed, value in cell.seed_means[sweep.primary].items():
         collapsed = cell.fates[seed] == "collapsed"
         if shown.holds(value):
@@ -118,14 +126,11 @@ def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -
     if cell.num_used and shown.holds(cell.mean(sweep.primary)):
         axes.plot(cell.mean(sweep.primary), row, "|", color=INK, ms=13, mew=2)
     _beyond(axes, row, cell, sweep, shown)
-    axes.annotate(
-        _fate(cell),
-        (1.01, row),
-        xycoords=axes.get_yaxis_transform(),
-        fontsize=8,
-        color=ORANGE if cell.seeds(*LOST, "collapsed") else GREY,
-        va="center",
-    )
+    if lost := _fate(cell):
+        axes.annotate(
+            lost, (1, row - 0.36), xycoords=axes.get_yaxis_transform(), fontsize=8, color=ORANGE,
+            ha="right", va="center",
+        )  # fmt: skip
 
 
 def _beyond(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
@@ -146,24 +151,16 @@ def _beyond(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range
                 fontsize=8,
                 ha=side,
                 va="center",
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
             )
 
 
 def _fate(cell: CellSummary) -> str:
-    """`2/3 seeds, 1 failed`: used / launched, and what became of the others."""
-    counts = [
-        f"{len(cell.seeds(status))} {word}"
-        for status, word in (
-            ("failed", "failed"),
-            ("diverged", "diverged"),
-            ("collapsed", "collapsed"),
-            ("running", "running"),
-            ("planned", "not run"),
-        )
-        if cell.seeds(status)
-    ]
-    return ", ".join([f"{cell.used_of_launched} seeds", *counts])
+    """`2/3 seeds, 1 failed`: used / launched, and what became of the others; "" if none is lost."""
+    named = [*LOST, "collapsed", "running"]
+    counts = [f"{len(cell.seeds(one))} {one}" for one in named if cell.seeds(one)]
+    counts += [f"{len(cell.seeds('planned'))} not run"] if cell.seeds("planned") else []
+    return ", ".join([f"{cell.used_of_launched} seeds", *counts]) if counts else ""
 
 
 def _legend(figure: Figure, axes: Axes, cells: list[CellSummary]) -> None:
@@ -172,15 +169,4 @@ def _legend(figure: Figure, axes: Axes, cells: list[CellSummary]) -> None:
     if any(one.seeds("collapsed") for one in cells):
         axes.plot([], [], "o", mfc="none", mec=ORANGE, ms=5, ls="none", label="collapsed seed")
     axes.plot([], [], "|", color=INK, ms=11, mew=2, ls="none", label="mean")
-    if any(one.num_used > 1 for one in cells):
-        axes.plot([], [], color=INK, linewidth=1.2, label="interval of the mean over runs")
-    axes.plot([], [], color=INK, linewidth=1, linestyle=(0, (5, 3)), label="baseline mean")
-    figure.legend(
-        loc="outside upper left",
-        ncols=5,
-        frameon=False,
-        fontsize=8,
-        handletextpad=0.4,
-        columnspacing=1.2,
-        borderaxespad=0.2,
-    )
+    legend(figure, 3)

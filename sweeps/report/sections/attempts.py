@@ -24,7 +24,11 @@ def section(found: Findings) -> Section:
         "What happened on the way",
         sentences=sentences,
         folded={lost.title: [lost]} if lost else {},
-        results={"lost_attempts": sweep.failures.to_dict("records")},
+        is_folded=True,
+        results={
+            "trials": sweep.trials.to_dict("records"),
+            "lost_attempts": sweep.failures.to_dict("records"),
+        },
     )
 
 

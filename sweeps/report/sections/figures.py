@@ -10,4 +10,4 @@ def section(found: Findings) -> Section:
 
 def more(found: Findings) -> Section:
     """The figures a reader opens."""
-    return Section("More figures", figures=[one for one in found.figures if one.appendix])
+    return Section("", figures=[one for one in found.figures if one.appendix])

@@ -11,8 +11,9 @@ def section(found: Findings) -> Section:
         "How to reproduce",
         code=sweep.command,
         values=_origins(sweep),
-        note="Unrounded numbers lie beside this page: results.json, comparisons.csv, table.csv; "
-        "every figure as SVG and PNG in plots/.",
+        note="Beside this page: all numbers and every trial in results.json; the table of a paper "
+        "in table.md, .tex and .csv; figures in plots/. docs/statistics.md explains each number.",
+        is_folded=True,
     )
 
 

@@ -1,80 +1,87 @@
 """The results: the tested table, the search's standings, own baselines, query sets."""
 
-import math
-
-from rank_core.stats.gain import GainInterval
+from rank_core.stats.compare import Comparison
+from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
-from sweeps.report.notation import (
-    MISSING,
-    decisive_p,
-    gain_text,
-    interval_text,
-    level_text,
-    signed,
-    wins_text,
-)
+from sweeps.report.notation import decisive_p, interval_text, level_text, signed
 from sweeps.report.published import beside
-from sweeps.report.results_table import ResultRow, Scores
+from sweeps.report.results_table import Scores
 from sweeps.report.search import fate_word, left_after, standings
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.summary import CellSummary, query_set_means, query_sets
-from sweeps.report.table import Cell, Row, Table, table, table_row
-
-_COSTS = {
-    "coverage": "document read",
-    "encoder_tokens_per_document": "tokens / document",
-}
+from sweeps.report.table import Cell, Table, table, table_row
+from sweeps.report.terminal import legend, without_note
 
 
 def section(found: Findings) -> Section:
     """The table of the sweep, and the tables that belong to it."""
     analysis = found.analysis
-    sweep, sets = analysis.sweep, _query_sets(analysis)
-    tables = [beside(_results(analysis), analysis), standings(sweep), _own_baselines(analysis)]
+    sweep = analysis.sweep
+    folded = [standings(sweep), _query_sets(analysis)]
+    tables = [beside(_results(analysis), analysis), _own_baselines(analysis)]
     return Section(
-        "Results",
+        "",
         tables=[one for one in tables if one],
-        folded={sets.title: [sets]} if sets else {},
+        folded={one.title: [one] for one in folded if one},
         results={"query_sets": {"sizes": query_sets(sweep), "means": query_set_means(sweep)}},
     )
 
 
 def _results(analysis: Analysis) -> Table:
-    """The table of the page: the primary measure with its comparison, other measures, costs."""
-    sweep, level = analysis.sweep, level_text(analysis.sweep.alpha)
-    costs = [one for one in _COSTS if any(getattr(c, one) is not None for c in sweep.cells)]
-    heading = ["system", "seeds used / launched", sweep.primary]
-    if analysis.comparisons:
-        gain = f"gain, {level} interval" if analysis.gains else "gain"
-        heading += ["difference", f"{level} interval", "p", gain, "won / tied / lost"]
-    heading += [one for one in sweep.measures if one != sweep.primary]
-    heading += [_COSTS[one] for one in costs]
-    scores = Scores(analysis.rows, analysis.slots, sweep.alpha)
-    summaries = {one.cell.cell: one for one in (*analysis.cells, *analysis.interpolated)}
-    rows = [_row(analysis, one, scores, summaries[one.cell], costs) for one in analysis.rows]
-    return table(heading, rows, caption=analysis.caption)
-
-
-def _row(
-    analysis: Analysis, shown: ResultRow, scores: Scores, summary: CellSummary, costs: list[str]
-) -> Row:
+    """The table of the page: means, the gain over the first baseline, its test."""
     sweep = analysis.sweep
     at = sweep.measures.index(sweep.primary)
-    cells: list[str | Cell] = [
-        f"{shown.label} (baseline)" if shown.is_baseline else shown.label,
-        _seeds(analysis, summary),
-        scores.cell(shown, at),
-    ]
-    one = shown.cells[at].comparison
-    if one is not None:
-        gain = analysis.gains.get((one.measure, one.system, one.baseline))
-        cells += [signed(one.delta), interval_text(one), decisive_p(one)]
-        cells += [_gain(one.relative_gain, gain), wins_text(one)]
-    elif analysis.comparisons:
-        cells += [""] * 5
-    cells += [scores.cell(shown, other) for other in range(len(sweep.measures)) if other != at]
-    cells += [_cost(getattr(summary.cell, one), one) for one in costs]
-    return table_row(*cells, group=shown.group, style="baseline" if shown.is_baseline else "")
+    others = [number for number in range(len(sweep.measures)) if number != at]
+    summaries = (*analysis.cells, *analysis.interpolated)
+    seeds = {one.cell.cell: _seeds(analysis, one) for one in summaries}
+    uneven = any(cell.face or "," in cell.text for cell in seeds.values())
+    uneven = uneven or len({cell.text for cell in seeds.values()}) > 1
+    heading = ["system", *["seeds used / launched"] * uneven, sweep.primary]
+    heading += _gain_heading(analysis, sweep.baseline) if analysis.comparisons else []
+    heading += [sweep.measures[number] for number in others]
+    scores = Scores(analysis.rows, analysis.slots, sweep.alpha)
+    named = all(one.label.startswith(one.group) for one in analysis.rows)  # the labels say it
+    rows = []
+    for shown in analysis.rows:
+        cells: list[str | Cell] = [
+            Cell(shown.label, note="baseline" if shown.is_baseline else ""),
+            *[seeds[shown.cell]] * uneven,
+            scores.cell(shown, at),
+        ]
+        if analysis.comparisons:
+            one = shown.cells[at].comparison
+            cells += ["", ""] if one is None else _gain(one)
+        cells += [without_note(scores.cell(shown, number)) for number in others]
+        style = "baseline" if shown.is_baseline else ""
+        rows.append(table_row(*cells, group="" if named else shown.group, style=style))
+    return table(heading, rows, caption=_caption(analysis))
+
+
+def _gain_heading(analysis: Analysis, baseline: str) -> list[str]:
+    over = f" over {analysis.sweep.label(baseline)}" if baseline else ""
+    return [f"gain{over} ({level_text(analysis.sweep.alpha)} interval)", "p"]
+
+
+def _gain(one: Comparison) -> list[str | Cell]:
+    """The difference with its interval, and the p that decides."""
+    return [Cell(signed(one.delta), note=f"({interval_text(one)})"), decisive_p(one)]
+
+
+def _caption(analysis: Analysis) -> str:
+    """What a reader of the page must know to read the table; table.md has the whole."""
+    sweep = analysis.sweep
+    used = sorted({one.num_used for one in analysis.cells if one.num_used})
+    seeds = f" ± SD over {'-'.join(map(str, used[:: max(1, len(used) - 1)]))} seeds" * bool(used)
+    words = [f"Mean{seeds}."]
+    if analysis.comparisons:
+        first = analysis.comparisons[0]
+        words += [
+            "Bold: best mean.",
+            legend(analysis),
+            f"alpha = {sweep.alpha:g}, {CORRECTION_NAMES[first.correction]} over "
+            f"{first.family_size}; p is adjusted, intervals are not.",
+        ]
+    return " ".join([*words, *analysis.reservations])
 
 
 def _seeds(analysis: Analysis, summary: CellSummary) -> Cell:
@@ -89,48 +96,23 @@ def _seeds(analysis: Analysis, summary: CellSummary) -> Cell:
     return Cell(", ".join(parts), face="lost" if missing or collapsed else "")
 
 
-def _gain(gain: float, interval: GainInterval | None) -> Cell:
-    """The relative gain and its interval, which one seed does not have."""
-    if interval is None or math.isnan(gain):
-        return Cell(gain_text(gain))
-    note = f"{signed(100 * interval.low, 0)} to {signed(100 * interval.high, 0)}"
-    return Cell(gain_text(gain), note=note)
-
-
-def _cost(value: float | None, name: str) -> str:
-    if value is None:
-        return MISSING
-    return f"{value:.0%}" if name == "coverage" else f"{value:,.0f}"
-
-
 def _own_baselines(analysis: Analysis) -> Table | None:
     """The comparisons with each system's own baseline, on the primary measure."""
-    sweep, level = analysis.sweep, level_text(analysis.sweep.alpha)
+    sweep = analysis.sweep
     rows = [
-        (
-            sweep.label(one.system),
-            sweep.label(one.baseline),
-            signed(one.delta),
-            interval_text(one),
-            decisive_p(one),
-            _gain(one.relative_gain, analysis.gains.get((one.measure, one.system, one.baseline))),
-            wins_text(one),
-        )
+        (sweep.label(one.system), sweep.label(one.baseline), *_gain(one))
         for one in analysis.further
         if one.measure == sweep.primary
     ]
-    heading = ("system", "own baseline", f"difference in {sweep.primary}", f"{level} interval")
-    return (
-        rows
-        and table(
-            (*heading, "p", f"gain, {level} interval", "won / tied / lost"),
-            rows,
-            "llrrrrr",
-            title="Against each system's own baseline",
-            caption="Letter b/B of the table above; a family of comparisons of its own in the "
-            "correction.",
-        )
-    ) or None
+    if not rows:
+        return None
+    return table(
+        ("system", "own baseline", *_gain_heading(analysis, "")),
+        rows,
+        "llrr",
+        title="Against each system's own baseline",
+        caption="Letter b/B of the table above; a family of comparisons of its own.",
+    )
 
 
 def _query_sets(analysis: Analysis) -> Table | None:
@@ -155,6 +137,5 @@ def _query_sets(analysis: Analysis) -> Table | None:
             if one.num_used
         ],
         title=f"{primary} by query set",
-        caption="The tests are over all queries as one set, keyed by set and query: every query "
-        "counts alike, so the first column is not the mean of the others.",
+        caption="Every query counts alike: the first column is not the mean of the others.",
     )

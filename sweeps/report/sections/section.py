@@ -38,6 +38,7 @@ class Section:
     code: str = ""
     values: Sequence[tuple[str, str]] = ()  # (name, value) in a fixed-width font
     note: str = ""
+    is_folded: bool = False  # all of it, under its title
     results: Mapping[str, Any] = field(default_factory=dict)  # {key of results.json: value}
 
     @property

@@ -131,7 +131,7 @@ def test_page_terminal_and_results_tell_of_it(damaged: Path) -> None:
     (damaged / "sweep.json").write_text(json.dumps(described | {"stopped": "the <budget>"}))
     report = write_report(damaged)
     page = (report.folder / "index.html").read_text()
-    section = page.split(f"<h2>{HEADING}</h2>")[1].split("<h2>")[0]
+    section = page.split(f"<summary>{HEADING}</summary>")[1].split("<h2>")[0]
     assert "the &lt;budget&gt;" in section and "ValueError: x" in section
     assert len(re.findall("<tr>", section)) == 1 + 4
     text = " ".join(report.text.split())

@@ -16,9 +16,9 @@ from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
 from sweeps.report.figures.chunk_plot import chunk_plot
 from sweeps.report.figures.figure import Shown
+from sweeps.report.figures.figures import figures
 from sweeps.report.figures.learning_plot import learning_curves, learning_plot
 from sweeps.report.figures.pareto import pareto_plot
-from sweeps.report.figures.power_plot import power_plot
 from sweeps.report.figures.query_bars import query_bars
 from sweeps.report.load import load_sweep
 from sweeps.report.reliability import assess
@@ -113,7 +113,7 @@ def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Pat
     analysis = _analysis(tmp_path, effect=0.3)
     shown = query_bars(analysis)
     best = max(analysis.primary, key=lambda one: one.delta)
-    words = f"queries, sorted ({best.wins} better, {best.ties} equal, {best.losses} worse)"
+    words = f"queries: {best.wins} better, {best.ties} equal, {best.losses} worse"
     assert words in _texts(shown)
     assert shown is not None and shown.caption.startswith("MaxP 128/64 minus FirstP")
     delta = analysis.matrices["nDCG@10"].scores[best.system].mean(axis=0)
@@ -122,14 +122,12 @@ def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Pat
     assert f"Largest gains: {largest}," in shown.caption
 
 
-def test_what_needs_several_seeds_is_not_drawn_from_one(tmp_path: Path) -> None:
-    analysis = _analysis(tmp_path, seeds=(1,))
-    assert power_plot(analysis, assess(analysis)) is None
-    shown = pareto_plot(analysis)
+def test_one_seed_has_no_bars(tmp_path: Path) -> None:
+    shown = pareto_plot(_analysis(tmp_path, seeds=(1,)))
     assert shown is not None and "Bars" not in shown.caption
 
 
-def test_where_nothing_varies_no_power_is_drawn_and_nothing_warns(tmp_path: Path) -> None:
+def test_where_nothing_varies_nothing_warns(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, num_queries=20)
     table = pd.read_parquet(folder / "per_query.parquet")
     table["value"] = pd.factorize(table["query_id"])[0] % 7 / 7  # the same of every cell and seed
@@ -137,14 +135,9 @@ def test_where_nothing_varies_no_power_is_drawn_and_nothing_warns(tmp_path: Path
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         analysis = analyse(load_sweep(folder))
-        assert power_plot(analysis, assess(analysis)) is None
+        assert assess(analysis).limits[0].detectable == 0
+        figures(analysis, assess(analysis))
         assert {one.p_both for one in analysis.comparisons} == {1.0}
-
-
-@pytest.mark.slow
-def test_power_is_drawn_from_several_seeds(tmp_path: Path) -> None:
-    analysis = _analysis(tmp_path, seeds=(1, 2, 3, 4))
-    assert "seeds of this sweep" in _texts(power_plot(analysis, assess(analysis)))
 
 
 def test_the_chunk_curve_appears_only_where_chunks_are_swept(tmp_path: Path) -> None:

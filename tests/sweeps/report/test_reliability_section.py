@@ -1,5 +1,6 @@
 """The section "How far to trust this": numbers, sentences, and what one seed leaves out."""
 
+import dataclasses
 import json
 import math
 import re
@@ -9,13 +10,21 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rank_core.seeding import generator
+from rank_core.stats.compare import false_positive_interval
+from rank_core.stats.scopes import confidence_interval
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
-from sweeps.report.conclusions import below_first_stage, correction_note
-from sweeps.report.factors import factor_sentences, grid_factors
+from sweeps.report.conclusions import (
+    answer,
+    below_first_stage,
+    correction_note,
+    paired_t_test,
+)
+from sweeps.report.factors import factor_text, grid_factors
 from sweeps.report.load import load_sweep
 from sweeps.report.reliability import Reliability, assess
-from sweeps.report.sections.reliability import reliability_sentences
+from sweeps.report.sections.reliability import TITLE, reliability_lines
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
 
@@ -30,25 +39,68 @@ def _analysis(folder: Path, **changes: Any) -> Analysis:
 
 
 def _words(analysis: Analysis, trust: Reliability | None = None) -> dict[str, str]:
-    return dict(reliability_sentences(analysis, trust or assess(analysis)))
+    return dict(reliability_lines(analysis, trust or assess(analysis)))
 
 
-def test_every_comparison_has_its_limits_and_the_best_its_upper_limit(tmp_path: Path) -> None:
+def test_the_section_is_one_fold_of_at_most_six_lines_each_with_an_interval(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, effect=0.06, fates={(2, 2): "collapsed"})
+    page = (write_report(folder).folder / "index.html").read_text()
+    fold = page.split(f"<summary>{TITLE}</summary>")[1].split("</details>")[0]
+    lines = re.findall("<dd>(.*?)</dd>", fold)
+    assert len(lines) == 6
+    for line in lines:
+        assert re.search(r"\d( %)? to [+−]?\d", line) and len(line.split()) <= 60, line
+    assert "<table" not in fold
+
+
+def test_the_best_gain_has_the_interval_of_the_best_of_many(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, effect=0.06)
     trust = assess(analysis)
-    words = _words(analysis, trust)
     best = max(analysis.primary, key=lambda one: one.delta)
     (limits,) = [one for one in trust.limits if one.system == best.system]
     assert len(trust.limits) == len(analysis.primary) == 4
-    assert best.delta < limits.upper < best.ci_high  # one-sided lies inside two-sided
-    assert limits.rope.above > 0.99 and limits.equivalence_p > 0.99
-    assert f"gain of MaxP 128/64 is at most +{limits.upper:.3f}" in words["Size of the best gain"]
-    assert "practically equal" not in words["Size of the best gain"]
+    test = analysis.tests[best.measure, best.system]
+    family = confidence_interval(test, 1 - 0.05 / 4)
+    assert (limits.family_low, limits.family_high) == family
+    assert limits.family_low < best.ci_low and best.ci_high < limits.family_high
+    words = _words(analysis, trust)["Best of the table"]
+    assert words.startswith(
+        f"MaxP 128/64, the best of 4, gains +{best.delta:.3f} (+{family[0]:.3f}"
+    )
+    assert "for all 4 at once" in words and "--confirm" in words and "honest" not in words
+    assert "practically" not in words and limits.equivalence_p > 0.99
 
 
 def test_equal_cells_may_be_called_practically_equal(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, effect=0.0, num_queries=400, seeds=(1, 2, 3, 4, 5), rope=0.05)
-    assert "practically equal to the baseline (two" in _words(analysis)["Size of the best gain"]
+    assert "practically nothing (within ±0.05: p" in _words(analysis)["Best of the table"]
+
+
+def test_the_false_positive_rate_of_the_paired_t_test_has_its_interval(tmp_path: Path) -> None:
+    analysis = _analysis(tmp_path, seed_deviation=0.03)
+    worst = max(analysis.primary, key=lambda one: one.predicted_false_positive_rate)
+    rate, test = worst.predicted_false_positive_rate, analysis.tests["nDCG@10", worst.system]
+    low, high = false_positive_interval(test)
+    assert 0.2 < rate and low < rate < high
+    assert (
+        f"in up to {100 * rate:.0f} % of cases ({100 * low:.0f} % to {100 * high:.0f} %) instead "
+        "of 5 %"
+    ) in _words(analysis)["Paired t-test"]
+    rates = [
+        dataclasses.replace(one, predicted_false_positive_rate=0.0502)
+        for one in analysis.comparisons
+    ]
+    assert paired_t_test(dataclasses.replace(analysis, comparisons=rates)) == ""
+
+
+def test_an_interval_that_no_measure_fills_has_no_numbers(tmp_path: Path) -> None:
+    analysis = _analysis(tmp_path, num_queries=2, seeds=(1, 2), seed_deviation=0.2)
+    wide = [one for one in analysis.primary if one.ci_high - one.ci_low > 2]
+    assert wide and "too wide" in answer(analysis)
+    page = (write_report(analysis.sweep.folder).folder / "index.html").read_text()
+    assert not re.search(
+        r"[+−]\d*[2-9]\.\d{3}", re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+    )
 
 
 def test_a_wider_sweep_sees_smaller_differences(tmp_path: Path) -> None:
@@ -58,6 +110,7 @@ def test_a_wider_sweep_sees_smaller_differences(tmp_path: Path) -> None:
     )
     assert min(one.detectable for one in few.limits) > min(one.detectable for one in many.limits)
     assert few.floor is not None and few.floor < min(one.detectable for one in few.limits)
+    assert all(one.detectable_low < one.detectable < one.detectable_high for one in few.limits)
 
 
 def test_the_choice_on_dev_is_reported_with_its_test_difference(tmp_path: Path) -> None:
@@ -68,16 +121,17 @@ def test_the_choice_on_dev_is_reported_with_its_test_difference(tmp_path: Path) 
     choice = trust.chosen_on_dev
     assert choice is not None and choice.comparison is not None
     assert choice.comparison.delta < max(one.delta for one in analysis.primary)
-    words = _words(analysis, trust)["Chosen on dev"]
-    assert words.startswith("MaxP 64/48 has the best mean on the 200 development queries (0.900)")
-    assert "The best on test, MaxP 128/64" in words and "found by looking there" in words
+    words = _words(analysis, trust)["Best of the table"]
+    delta = choice.comparison.delta
+    assert words.startswith("MaxP 128/64, the best of 4, gains")
+    assert f"The best on dev, MaxP 64/48, gains {delta:+.3f} (" in words
 
 
 def test_a_baseline_that_wins_on_dev_is_kept(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, effect=0.06)
     _rewrite_dev(folder, "firstp", 0.95)
-    words = _words(analyse(load_sweep(folder)))["Chosen on dev"]
-    assert "a choice that never saw split test keeps the baseline" in words
+    words = _words(analyse(load_sweep(folder)))["Best of the table"]
+    assert "The best on dev is the baseline (200 queries)" in words
 
 
 def _rewrite_dev(folder: Path, prefix: str, value: float) -> None:
@@ -86,26 +140,22 @@ def _rewrite_dev(folder: Path, prefix: str, value: float) -> None:
     table.to_parquet(folder / "per_query.parquet")
 
 
-def test_the_winner_of_equals_is_told_its_luck(tmp_path: Path) -> None:
+def test_the_gain_of_the_best_of_equals_is_corrected_for_the_choice(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, kinds=EIGHTEEN, effect=0.0, num_queries=60)
     trust = assess(analysis)
-    best = max(one.delta for one in analysis.primary)
-    assert trust.luck is not None and 0.3 * best < trust.luck < 3 * best
     assert trust.corrected is not None and trust.corrected.corrected < trust.corrected.naive
-    words = _words(analysis, trust)["Luck of the winner"]
-    assert "best of 17 equally good configurations" in words and "redrawn queries" in words
+    assert "Corrected for the choice (bootstrap) it is" in _words(analysis)["Best of the table"]
 
 
-def test_a_collapsed_seed_of_another_cell_is_no_luck_of_the_winner(tmp_path: Path) -> None:
-    calm = assess(_analysis(tmp_path / "calm", effect=0.06)).luck
-    found = assess(_analysis(tmp_path / "one", effect=0.06, fates={(1, 2): "collapsed"})).luck
-    assert calm is not None and found is not None and found < 1.5 * calm
+def test_a_collapsed_seed_of_another_cell_does_not_widen_the_gain_of_the_best(
+    tmp_path: Path,
+) -> None:
+    def width(folder: Path, **changes: Any) -> float:
+        found = assess(_analysis(folder, effect=0.06, **changes)).limits[-1]
+        return found.family_high - found.family_low
 
-
-def test_the_best_gain_says_that_it_is_the_best_of_many(tmp_path: Path) -> None:
-    words = _words(_analysis(tmp_path, effect=0.06))
-    assert "it is the best of 4" in words["Size of the best gain"]
-    assert "honest" not in " ".join(words.values()) and "--confirm" in words["Chosen on dev"]
+    calm = width(tmp_path / "calm")
+    assert width(tmp_path / "one", fates={(1, 2): "collapsed"}) < 1.5 * calm
 
 
 def test_without_collapsed_seeds_a_deterministic_baseline_still_has_a_p(tmp_path: Path) -> None:
@@ -124,18 +174,29 @@ def test_without_collapsed_seeds_a_deterministic_baseline_still_has_a_p(tmp_path
 def test_with_one_seed_only_what_one_seed_can_tell_is_said(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, seeds=(1,), num_queries=40)
     trust = assess(analysis)
-    assert (trust.components, trust.luck, trust.corrected) == (None, None, None)
-    assert trust.limits == [] and grid_factors(analysis) == [] and analysis.gains == {}
-    assert list(_words(analysis, trust)) == ["Retraining", "Chosen on dev"]
+    assert (trust.components, trust.corrected, trust.limits) == (None, None, [])
+    assert trust.factors == [] and analysis.gains == {}
+    assert list(_words(analysis, trust)) == ["Retraining"]
     page = (write_report(analysis.sweep.folder).folder / "index.html").read_text()
-    assert page.count("Three seeds per cell are the least") == 1
+    assert page.count("three seeds for one planned comparison, five for a table") == 1
     assert not re.search(r"\bnan\b", re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL))
 
 
 def test_a_cell_that_scatters_more_than_the_others_is_named(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, seeds=(1, 2, 3, 4, 5), fates={(2, 2): "collapsed"})
     words = _words(analysis)["Retraining"]
-    assert "the cells are not alike" in words and "MaxP 64/48 scatters by" in words
+    assert "but MaxP 64/48 by 0." in words and "where one side is skewed or collapses" in words
+
+
+def test_a_test_that_noise_on_single_queries_makes_cautious_is_named(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, seed_deviation=0.0)
+    calm = analyse(load_sweep(folder))
+    table = pd.read_parquet(folder / "per_query.parquet")
+    noise = generator(1, "noise").uniform(0, 1, len(table))
+    table["value"] = 0.5 * table["value"] + 0.5 * noise
+    table.to_parquet(folder / "per_query.parquet")
+    assert "cautious" in _words(analyse(load_sweep(folder)))["Retraining"]
+    assert "cautious" not in _words(calm)["Retraining"]
 
 
 def test_results_stand_with_and_without_collapsed_seeds(tmp_path: Path) -> None:
@@ -149,8 +210,8 @@ def test_results_stand_with_and_without_collapsed_seeds(tmp_path: Path) -> None:
     assert found.without is not None
     assert found.reported.delta < 0 < found.without.delta
     assert found.without.num_seeds_system == 2
-    page = (write_report(folder).folder / "index.html").read_text()
-    assert "With and without collapsed seeds" in page and "no seed left" in page
+    words = _words(analysis)["Collapsed seeds"]
+    assert words.startswith("4, which count in all means. Without them MaxP 64/64 differs by +")
 
 
 def test_without_a_collapse_nothing_is_said_about_one(tmp_path: Path) -> None:
@@ -159,21 +220,17 @@ def test_without_a_collapse_nothing_is_said_about_one(tmp_path: Path) -> None:
 
 def test_the_factors_of_a_grid_are_tested_before_its_cells(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, kinds=EIGHTEEN, effect=0.06)
-    (grid,) = grid_factors(analysis)
+    (grid,) = assess(analysis).factors
     assert [test.factor for test in grid.tests] == [
         "window", "stride", "interaction", "any difference",
     ]  # fmt: skip
     assert grid.num_cells == 17
-    (text,) = factor_sentences(analysis, [grid])
-    assert text.startswith("Taken together, the 17 cells of the grid differ (F(")
-    assert "Window: matters (F(" in text and "Stride: " in text and "Interaction: " in text
+    assert factor_text([grid]).startswith("Factors: window p <.001, stride p ")
 
 
-def test_a_grid_in_which_window_and_stride_move_together_says_so(tmp_path: Path) -> None:
+def test_a_grid_in_which_window_and_stride_move_together_has_no_factors(tmp_path: Path) -> None:
     kinds = [("FirstP", 64, 64), *(("MaxP", window, window // 2) for window in (32, 64, 128))]
-    analysis = _analysis(tmp_path, kinds=kinds, num_queries=60)
-    (text,) = factor_sentences(analysis, grid_factors(analysis))
-    assert "their effects cannot be told apart" in text and "Interaction" not in text
+    assert grid_factors(_analysis(tmp_path, kinds=kinds, num_queries=60)) == []
 
 
 def test_factors_are_tested_again_without_collapsed_seeds(tmp_path: Path) -> None:
@@ -181,7 +238,7 @@ def test_factors_are_tested_again_without_collapsed_seeds(tmp_path: Path) -> Non
     with_all, without = grid_factors(analysis)
     assert not with_all.without_collapsed and without.without_collapsed
     assert without.tests[-1].p < with_all.tests[-1].p
-    assert factor_sentences(analysis, [with_all, without])[1].startswith("Without collapsed seeds")
+    assert ". Without collapsed seeds: window p" in factor_text([with_all, without])
 
 
 def test_a_screening_sweep_is_corrected_for_its_share_and_called_exploratory(
@@ -212,7 +269,7 @@ def test_relative_gains_are_in_the_results(tmp_path: Path) -> None:
 def test_cells_below_the_first_stage_are_named(tmp_path: Path) -> None:
     first = {"nDCG@10": 0.99, "RR@10": 0.99}
     analysis = _analysis(tmp_path, num_queries=40, first_stage=first)
-    assert "Every cell lies below the first stage (nDCG@10 0.990)" in below_first_stage(analysis)
+    assert "Every system lies below the first stage (nDCG@10 0.990)" in below_first_stage(analysis)
     assert below_first_stage(_analysis(tmp_path / "b", num_queries=40, first_stage={})) == ""
 
 
@@ -233,5 +290,4 @@ def test_a_baseline_that_no_seed_changes_does_not_silence_the_rest(tmp_path: Pat
         keep = (table["cell"] != described["baseline"]) | (table["seed"] == 1)
         table[keep].to_parquet(folder / name)
     words = _words(analyse(load_sweep(folder)))
-    assert "FirstP, is one run that every seed would repeat" in words["Retraining"]
-    assert {"Smallest visible difference", "Size of the best gain"} <= words.keys()
+    assert {"Retraining", "Detectable difference", "Best of the table"} <= words.keys()
