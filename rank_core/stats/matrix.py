@@ -4,7 +4,7 @@ Nothing is repaired here: a hole in the table is an error, because a test on the
 to be there answers another question.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -36,17 +36,25 @@ class ScoreMatrix:
     scores: dict[str, NDArray[np.float64]]
 
 
-def score_matrix(per_query: pd.DataFrame, *, measure: str, cells: Sequence[str]) -> ScoreMatrix:
+def score_matrix(
+    per_query: pd.DataFrame, *, measure: str, cells: Sequence[str], may_agree: Collection[str] = ()
+) -> ScoreMatrix:
     """The values of `measure` as one (S, Q) matrix per cell, seeds and queries in sorted order.
 
     Raises `BadInput` for several splits, holes, duplicates, values that are not finite, and seeds
-    of a cell that agree on every query and every measure of the table without being constant.
+    of a cell that agree on every query and every measure of the table without being constant, but
+    for cells of `may_agree`, which are derived from runs that differ.
     """
-    return score_matrices(per_query, measures=[measure], cells=cells)[measure]
+    matrices = score_matrices(per_query, measures=[measure], cells=cells, may_agree=may_agree)
+    return matrices[measure]
 
 
 def score_matrices(
-    per_query: pd.DataFrame, *, measures: Sequence[str], cells: Sequence[str]
+    per_query: pd.DataFrame,
+    *,
+    measures: Sequence[str],
+    cells: Sequence[str],
+    may_agree: Collection[str] = (),
 ) -> dict[str, ScoreMatrix]:
     """{measure: its `score_matrix`}; the table is taken apart once for all of them."""
     for measure in measures:
@@ -54,7 +62,8 @@ def score_matrices(
     rows = _Rows.of(per_query)
     of_cell = {cell: rows.of_cell(cell) for cell in cells}
     for cell, own in of_cell.items():
-        _refuse_identical_seeds(own, cell=cell)
+        if cell not in may_agree:
+            _refuse_identical_seeds(own, cell=cell)
     return {measure: _matrix(of_cell, measure) for measure in measures}
 
 

@@ -132,7 +132,8 @@ def derive(
     for cell in cells:
         if found := mixed.get(cell.cell):
             cell.interpolated = found
-            cell.tables.append(found.scores[found.scores["seed"].isin(cell.seeds)])
+            own = found.scores["seed"].isin(cell.seeds) | found.deterministic
+            cell.tables.append(found.scores[own])
     compared = {(one.system, one.measure): one for one in _comparisons(sweep, cells)}
     tables = pd.concat([table for cell in cells for table in cell.tables])
     means = tables.groupby(["cell", "measure"])["value"].mean()
@@ -197,17 +198,24 @@ def _comparisons(sweep: Sweep, cells: Sequence[_Cell]) -> list[Comparison]:
     table = pd.concat([table for cell in cells for table in cell.tables])
     pairs = [(name, cell.cell) for cell in cells for name in cell.labels]
     names = [name for cell in cells for name in (cell.cell, *cell.labels)]
-    fixed = [cell for cell in cells if cell.cell in sweep.deterministic]
+    fixed = [
+        name
+        for cell in cells
+        for name in (cell.cell, *cell.labels)
+        if cell.cell in sweep.deterministic
+        or (cell.interpolated and cell.interpolated.deterministic and name.endswith(FIRST_STAGE))
+    ]
+    derived = [name for cell in cells for name in cell.labels]
     return [
         comparison
         for measure in sweep.measures
         for comparison in compare_pairs(
-            score_matrix(table, measure=measure, cells=names),
+            score_matrix(table, measure=measure, cells=names, may_agree=derived),
             pairs,
             correction=sweep.correction,
             alpha=sweep.alpha,
             paired_seeds=True,
-            deterministic=[name for cell in fixed for name in (cell.cell, *cell.labels)],
+            deterministic=fixed,
         )
     ]
 

@@ -225,7 +225,9 @@ def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     found: dict[str, ScoreMatrix] = {}
     for measures in sweep.collections.values() if scored else ():
         table = sweep.scores[sweep.scores["measure"].isin(measures)]
-        found |= score_matrices(table, measures=measures, cells=scored)
+        # Seeds that lean on the first stage alone agree.
+        derived = [one.cell for one in sweep.interpolated]
+        found |= score_matrices(table, measures=measures, cells=scored, may_agree=derived)
     return found
 
 
@@ -244,6 +246,12 @@ def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
 
 def _deterministic(sweep: Sweep, matrix: ScoreMatrix) -> list[str]:
     return [cell for cell in sweep.deterministic if cell in matrix.cells]
+
+
+def _same_seeds(sweep: Sweep, matrix: ScoreMatrix) -> bool:
+    """Whether all trained cells have the same ones."""
+    trained = {own for cell, own in matrix.seeds.items() if cell not in sweep.deterministic}
+    return len(trained) == 1
 
 
 def _gains(
@@ -308,13 +316,11 @@ def _compare_interpolated(
     names = [one.cell for one in sweep.interpolated if one.of in scored]
     if not names:
         return {}
-    fixed = {one.cell for one in sweep.interpolated if one.of in sweep.deterministic}
+    fixed = [one.cell for one in sweep.interpolated if one.deterministic]
     table = pd.concat(
         [sweep.scores, *(one.scores for one in sweep.interpolated)], ignore_index=True
     )
-    both = replace(
-        sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *sorted(fixed))
-    )
+    both = replace(sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed))
     return {
         measure: [
             one
@@ -323,7 +329,7 @@ def _compare_interpolated(
                 baselines=slots[:1],
                 correction=sweep.correction,
                 alpha=sweep.alpha,
-                paired_seeds=sweep.paired_seeds and len(set(matrix.seeds.values())) == 1,
+                paired_seeds=sweep.paired_seeds and _same_seeds(both, matrix),
                 deterministic=_deterministic(both, matrix),
             )[0]
             if one.system in names

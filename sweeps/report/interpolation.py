@@ -136,13 +136,17 @@ def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: Inputs
     }
     name = f"{cell.cell}+{FIRST_STAGE}"
     scores = pd.concat(tables.values()).assign(cell=name)
+    scores = scores.loc[scores["split"] == sweep.split, list(SCORE_COLUMNS)]
+    same = cell.cell in sweep.deterministic or all((one["alpha"] == 0).all() for one in
+                                                   tables.values())  # fmt: skip
     return Interpolated(
         cell=name,
         of=cell.cell,
         label=f"{sweep.label(cell.cell)} +{sweep.first_stage_name}",
         normalise=inputs.normalise,
         alphas={seed: tuple(dict.fromkeys(table["alpha"])) for seed, table in tables.items()},
-        scores=scores.loc[scores["split"] == sweep.split, list(SCORE_COLUMNS)],
+        scores=scores[scores["seed"] == seeds[0]] if same else scores,
+        deterministic=same,
     )
 
 

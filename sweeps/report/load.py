@@ -38,7 +38,8 @@ class Interpolated:
     label: str
     normalise: str
     alphas: Mapping[int, tuple[float, ...]]  # {seed: alpha, or those of its folds}
-    scores: pd.DataFrame  # of the reported split
+    scores: pd.DataFrame  # of the reported split; one seed where it is deterministic
+    deterministic: bool  # every trial would give the same: the cell is, or all alphas are 0
 
     @property
     def alphas_text(self) -> str:

@@ -30,6 +30,7 @@ def write_ranked_sweep(
     num_queries: int = 30,
     first_stage: bool = True,
     folds: int = 0,
+    strengths: tuple[float, ...] = (0.4, 0.9, 1.4, 1.9),
     **changes: Any,
 ) -> Path:
     """The first cell ranks by weak evidence, each further one by better; the first stage's evidence
@@ -57,8 +58,7 @@ def write_ranked_sweep(
         for seed in SEEDS:
             trial = folder / "runs" / f"{cell}-seed{seed}"
             runs = {
-                split: _evidence(rng, qrels[split], doc_ids, 0.4 + 0.5 * position)
-                for split in qrels
+                split: _evidence(rng, qrels[split], doc_ids, strengths[position]) for split in qrels
             }
             tables.append(_write_trial(trial, cell, seed, runs, qrels, folds))
             trials.append({"cell": cell, "seed": seed, "status": "done", "train_seconds": 1.0})

@@ -11,6 +11,7 @@ from rank_core.data.trec import read_qrels, read_run, write_qrels, write_run
 from rank_core.errors import BadInput
 from rank_core.evaluate import per_query
 from rank_core.ranking.interpolation import choose_alpha, mixture
+from sweeps.__main__ import main
 from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
 from sweeps.report.interpolation import interpolate_cells, with_interpolated
@@ -166,6 +167,35 @@ def test_rows_are_for_the_baseline_and_the_best_on_dev_or_all_or_none(tmp_path: 
     assert with_interpolated(replace(sweep, interpolate="none")).interpolated == ()
     with pytest.raises(BadInput, match="unknown --interpolate 'some'"):
         of("some")
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_trials_that_know_nothing_are_their_first_stage(tmp_path: Path, paired: bool) -> None:
+    """Dev gives them alpha 0: what is alike by design is no seed that is not wired."""
+    folder = write_ranked_sweep(
+        tmp_path / "woods", num_queries=80, strengths=(-1.5, 1.0), paired_seeds=paired
+    )
+    sweep = with_interpolated(load_sweep(folder))
+    weak, strong = sweep.interpolated
+    assert set(weak.alphas.values()) == {(0.0,)} and weak.deterministic
+    assert not strong.deterministic and strong.scores["seed"].nunique() == 3
+    qrels = read_qrels(folder / "qrels/test.qrels")
+    expected = per_query(qrels, read_run(folder / "first_stage/test.run.gz"), MEASURES)
+    assert weak.scores["value"].tolist() == expected["value"].tolist()
+    [one] = [c for c in analyse(sweep).interpolated_comparisons
+             if c.system == weak.cell and c.measure == MEASURES[0]]  # fmt: skip
+    assert one.num_seeds_system == 1 and one.p_both < 0.05
+    assert main(["derive", str(folder)]) == 0
+
+
+def test_some_seeds_may_lean_on_the_first_stage_alone(finished: Path) -> None:
+    sweep = with_interpolated(load_sweep(finished))
+    scores = sweep.interpolated[1].scores
+    first = scores[scores["seed"] == 1]
+    alike = pd.concat([first, first.assign(seed=2), scores[scores["seed"] == 3]])
+    changed = replace(sweep.interpolated[1], scores=alike)
+    found = analyse(replace(sweep, interpolated=(changed,)))
+    assert found.interpolated_comparisons[0].num_seeds_system == 3
 
 
 def test_what_cannot_be_interpolated_costs_no_report_and_is_said(tmp_path: Path) -> None:
