@@ -22,7 +22,7 @@ COMMANDS = {
     ),
     "design": (
         "sweeps.commands.design:main",
-        "DIR",
+        "PILOT",
         "plan seeds and queries of the next comparison from a pilot (--delta .01)",
     ),
     "derive": (
@@ -52,8 +52,8 @@ COMMANDS = {
     ),
     "compare": (
         "sweeps.commands.compare.command:main",
-        "RUN ...",
-        "the same tested table for any TREC runs (--qrels FILE)",
+        "SYSTEM ..",
+        "the same tested table for anybody's runs or per-query values",
     ),
     "settings": (
         "sweeps.commands.lists:settings",

@@ -35,25 +35,27 @@ def seed_weights(
     paired_seeds: bool = False,
     stretched: bool = False,
 ) -> dict[str, Floats]:
-    """Resampling weights of every cell's seeds, (B, S); shared by all cells when seeds are paired.
+    """Resampling weights of every cell's seeds, (B, S); shared by all cells when seeds are paired,
+    but for those of one run, which has nothing to draw.
 
     `stretched` widens them by sqrt(S / (S - 1)), which gives back the seed variance that n-from-n
     resampling loses; a weight may then be negative.
     """
     if num_replicates < 1:
         raise BadInput(f"num_replicates >= 1 must hold, got {num_replicates}")
-    if paired_seeds and len({tuple(own) for own in seeds.values()}) > 1:
+    if paired_seeds and len({tuple(own) for own in seeds.values() if len(own) > 1}) > 1:
         raise BadInput("paired seeds need the same seeds in every cell")
     weights: dict[str, Floats] = {}
+    shared: dict[int, Floats] = {}
     for cell, own in seeds.items():
-        if paired_seeds and weights:
-            weights[cell] = next(iter(weights.values()))
-            continue
         S = len(own)
+        if paired_seeds and S in shared:
+            weights[cell] = shared[S]
+            continue
         weight_BS = _resampled(S, num_replicates, rng)
         if stretched and S > 1:
             weight_BS = 1 / S + (weight_BS - 1 / S) * np.sqrt(S / (S - 1))
-        weights[cell] = weight_BS
+        weights[cell] = shared[S] = weight_BS
     return weights
 
 

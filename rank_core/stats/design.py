@@ -1,6 +1,8 @@
 """How many seeds and queries a comparison needs, before it is run.
 
-V(S, Q) = sigma_D^2 / Q + 2 sigma_S^2 / S + 2 sigma_E^2 / (Q S). The power is that of the test in
+V(S, Q) = sigma_D^2 / Q + 2 sigma_S^2 / S + 2 sigma_E^2 / (Q S). Paired seeds lower sigma_S by
+sqrt(1 - r), where r is the correlation of paired runs, and leave S - 1 degrees of freedom instead
+of twice as many. The power is that of the test in
 scope `both`, averaged over the mean squares that it may find: with few seeds the closed form at
 their expectations promises too much. More seeds only shrink the last two parts: `floor`
 is the difference that no number of seeds can beat.
@@ -8,7 +10,7 @@ is the difference that no number of seeds can beat.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -33,11 +35,21 @@ class Variances:
     difference: float  # sigma_D, of the true per-query differences of two systems
     seed: float  # sigma_S, between training runs
     residual: float  # sigma_E, between training runs on one query
+    paired: bool = False
+    """Whether seeds are paired: then `seed` and `residual` are those of the differences of paired
+    runs over sqrt(2)."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
+        for name in ("difference", "seed", "residual"):
+            value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise BadInput(f"{name} >= 0 must hold, got {name}={value}")
+
+    def pairing(self, correlation: float) -> "Variances":
+        """Those of paired seeds where the means of paired runs have this correlation."""
+        if not -1 <= correlation <= 1:
+            raise BadInput(f"-1 <= correlation <= 1 must hold, got {correlation}")
+        return replace(self, seed=self.seed * math.sqrt(1 - correlation), paired=True)
 
 
 @dataclass(frozen=True)
@@ -74,7 +86,9 @@ class Design:
     cost: float
 
 
-def planned_variances(matrix: ScoreMatrix, *, baseline: str, assurance: float = 0.8) -> Variances:
+def planned_variances(
+    matrix: ScoreMatrix, *, baseline: str, assurance: float = 0.8, paired_seeds: bool = False
+) -> Variances:
     """The components of a pilot, with sigma_S at its one-sided upper limit.
 
     A pilot of few seeds underestimates sigma_S every other time; at the upper 80 % limit the plan
@@ -82,12 +96,15 @@ def planned_variances(matrix: ScoreMatrix, *, baseline: str, assurance: float = 
     """
     if not 0.5 < assurance < 1:
         raise BadInput(f"0.5 < assurance < 1 must hold, got assurance={assurance}")
-    found = sweep_components(matrix, baseline=baseline, level=2 * assurance - 1)
+    found = sweep_components(
+        matrix, baseline=baseline, level=2 * assurance - 1, paired_seeds=paired_seeds
+    )
     if math.isnan(found.difference.sd):
+        same = "the same " if paired_seeds else ""
         raise BadInput(
-            "a plan needs a pilot with two seeds or more of the baseline and another cell"
+            f"a plan needs a pilot with {same}two seeds or more of the baseline and another cell"
         )
-    return Variances(found.difference.sd, found.seed.high, found.residual.sd)
+    return Variances(found.difference.sd, found.seed.high, found.residual.sd, paired=paired_seeds)
 
 
 @dataclass(frozen=True)
@@ -114,17 +131,19 @@ def _plan(variances: Variances, *, num_seeds: int, num_queries: int, alpha: floa
             f"got {num_seeds} seeds and {num_queries} queries"
         )
     S, Q = float(num_seeds), float(num_queries)
-    V_e = variances.residual**2 / (Q * S)
-    V_s = variances.seed**2 / S + V_e
-    V_q = variances.difference**2 / Q + 2 * V_e
-    df_5 = np.array([Q - 1, S - 1, S - 1, (S - 1) * (Q - 1), (S - 1) * (Q - 1)])
-    seen_5N = stats.chi2.ppf(_QUANTILES_5N, df_5[:, None]) / df_5[:, None]
+    # The tables whose seeds are estimated: one of differences, or one of each system.
+    sides, runs = (1, 2) if variances.paired else (2, 1)
+    V_e = runs * variances.residual**2 / (Q * S)
+    V_s = runs * variances.seed**2 / S + V_e
+    V_q = variances.difference**2 / Q + sides * V_e
+    df = np.array([Q - 1, *[S - 1] * sides, *[(S - 1) * (Q - 1)] * sides])
+    seen_N = stats.chi2.ppf(_QUANTILES_5N[: len(df)], df[:, None]) / df[:, None]
     found = infer(
         delta=0.0,
-        variance_queries=V_q * seen_5N[0],
-        variance_seeds=(V_s * seen_5N[1], V_s * seen_5N[2]),
-        variance_error=(V_e * seen_5N[3], V_e * seen_5N[4]),
-        num_seeds=(S, S),
+        variance_queries=V_q * seen_N[0],
+        variance_seeds=tuple(V_s * one_N for one_N in seen_N[1 : 1 + sides]),
+        variance_error=tuple(V_e * one_N for one_N in seen_N[1 + sides :]),
+        num_seeds=(S,) * sides,
         num_queries=Q,
     )
     critical_N = np.where(

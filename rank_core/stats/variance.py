@@ -14,7 +14,7 @@ from scipy import stats
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.power import check_probability, detectable_effect
-from rank_core.stats.scopes import ScopeTest, scope_test, seed_variances
+from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test, seed_variances
 
 
 @dataclass(frozen=True)
@@ -51,30 +51,38 @@ def chi_square_factors(df: float, level: float = 0.95) -> tuple[float, float]:
     return low, math.sqrt(df / stats.chi2.ppf((1 - level) / 2, df))
 
 
-def sweep_components(matrix: ScoreMatrix, *, baseline: str, level: float = 0.95) -> SweepComponents:
+def sweep_components(
+    matrix: ScoreMatrix, *, baseline: str, level: float = 0.95, paired_seeds: bool = False
+) -> SweepComponents:
     """The components pooled over all cells with two seeds or more.
 
     sigma_D is pooled over the comparisons with `baseline`; they share their queries, so its degrees
-    of freedom stay those of one comparison.
+    of freedom stay those of one comparison. With `paired_seeds` sigma_S and sigma_E are those of
+    the differences of paired runs over sqrt(2): what a system of its own seeds would need to have
+    for differences that scatter as much. All of them share the runs of the baseline, so their
+    degrees of freedom are those of one comparison, too.
     """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     check_probability("level", level)
     Q = len(matrix.query_ids)
-    parts = {cell: seed_variances(matrix.scores[cell]) for cell in matrix.cells}
     seeded = [cell for cell in matrix.cells if len(matrix.scores[cell]) > 1]
-    df_K = np.array([len(matrix.scores[cell]) - 1 for cell in seeded], dtype=np.float64)
-    S_K = df_K + 1
-    df = float(df_K.sum())
-    means_K = S_K * np.array([parts[cell][0] for cell in seeded])
-    errors_K = Q * S_K * np.array([parts[cell][1] for cell in seeded])
-    mean_square_seeds = float(means_K @ df_K) / df if df else math.nan
-    mean_square_error = float(errors_K @ df_K) / df if df else math.nan
-    pairs = [
-        scope_test(matrix.scores[cell], matrix.scores[baseline])
-        for cell in seeded
-        if cell != baseline and baseline in seeded
-    ]
+    others = [cell for cell in seeded if cell != baseline and baseline in seeded]
+    if paired_seeds:
+        others = [cell for cell in others if matrix.seeds[cell] == matrix.seeds[baseline]]
+        tables = [(matrix.scores[o] - matrix.scores[baseline]) / math.sqrt(2) for o in others]
+    else:
+        tables = [matrix.scores[cell] for cell in seeded]
+    parts = [seed_variances(score_SQ) for score_SQ in tables]
+    df_K = np.array([len(score_SQ) - 1 for score_SQ in tables], dtype=np.float64)
+    S_K, total_df = df_K + 1, float(df_K.sum())
+    means_K = S_K * np.array([V_s for V_s, _ in parts])
+    errors_K = Q * S_K * np.array([V_e for _, V_e in parts])
+    mean_square_seeds = float(means_K @ df_K) / total_df if total_df else math.nan
+    mean_square_error = float(errors_K @ df_K) / total_df if total_df else math.nan
+    df = min(total_df, df_K.max(initial=0.0)) if paired_seeds else total_df
+    test_of = paired_scope_test if paired_seeds else scope_test
+    pairs = [test_of(matrix.scores[cell], matrix.scores[baseline]) for cell in others]
     total = [Q * test.variance_queries for test in pairs]
     noise = [Q * (test.variance_error_a + test.variance_error_b) for test in pairs]
     return SweepComponents(

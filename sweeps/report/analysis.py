@@ -153,7 +153,8 @@ def analyse(sweep: Sweep) -> Analysis:
     scored = [one.cell.cell for one in cells if one.num_used and one.cell.cell not in left]
     matrices = _matrices(sweep, scored)
     paired = sweep.paired_seeds and all(
-        len(set(matrix.seeds.values())) == 1 for matrix in matrices.values()
+        len({seeds for cell, seeds in matrix.seeds.items() if cell not in sweep.deterministic}) == 1
+        for matrix in matrices.values()
     )
     slots = _slots(sweep, scored)
     by_measure = {

@@ -87,6 +87,7 @@ class Sweep:
     interpolate: str = "none"  # which cells get a row with the first stage: of `INTERPOLATE`
     interpolated: tuple[Interpolated, ...] = ()
     not_interpolated: str = ""  # why there are none, where some were asked for
+    digits: int = 3  # decimals of means and differences in tables
 
     @property
     def baseline(self) -> str:

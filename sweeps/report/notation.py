@@ -21,9 +21,9 @@ def signed(value: float, digits: int = 3) -> str:
     return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
-def short_signed(value: float) -> str:
+def short_signed(value: float, digits: int = 3) -> str:
     """A difference in as few characters as it needs: `+.012`."""
-    text = f"{round(value, 3) + 0.0:+.3f}"
+    text = f"{round(value, digits) + 0.0:+.{digits}f}"
     return text[0] + text[1:].removeprefix("0")
 
 
@@ -82,9 +82,9 @@ def range_text(low: float, high: float, *, signs: bool = True) -> str:
     return f"{drawn(low)} to {drawn(high)}"
 
 
-def short_interval(one: Comparison) -> str:
+def short_interval(one: Comparison, digits: int = 3) -> str:
     """Both ends for a terminal."""
-    return _interval(one, "[{}, {}]", short_signed)
+    return _interval(one, "[{}, {}]", lambda value: short_signed(value, digits))
 
 
 def bracketed(one: Comparison, digits: int = 3) -> str:

@@ -12,7 +12,12 @@ from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.published import beside
-from sweeps.report.results_table import results_csv, results_table
+from sweeps.report.results_table import (
+    compact_caption,
+    compact_table,
+    results_csv,
+    results_table,
+)
 from sweeps.report.sections.section import Section
 from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, csv_text, latex, markdown
@@ -26,9 +31,11 @@ COMPARISON_COLUMNS = (
 ).split()
 
 
-def table_files(analysis: Analysis, *, label: str, notes: Sequence[str] = ()) -> dict[str, str]:
+def table_files(
+    analysis: Analysis, *, label: str, notes: Sequence[str] = (), compact: bool = False
+) -> dict[str, str]:
     """{file name: contents} of the table as Markdown, LaTeX and CSV, and of its comparisons."""
-    shown = paper_table(analysis, notes)
+    shown = compact_paper_table(analysis) if compact else paper_table(analysis, notes)
     return {
         "comparisons.csv": comparisons_csv(analysis),
         "table.md": markdown(shown),
@@ -42,10 +49,23 @@ def paper_table(analysis: Analysis, notes: Sequence[str] = ()) -> Table:
     shown = results_table(
         analysis.rows,
         alpha=analysis.sweep.alpha,
+        digits=analysis.sweep.digits,
         slots=analysis.slots,
         caption=" ".join([analysis.caption, *notes]),
     )
     return beside(shown, analysis)
+
+
+def compact_paper_table(analysis: Analysis) -> Table:
+    """Means and letters alone, a column per measure."""
+    alpha, slots = analysis.sweep.alpha, analysis.slots
+    return compact_table(
+        analysis.rows,
+        alpha=alpha,
+        digits=analysis.sweep.digits,
+        slots=slots,
+        caption=compact_caption(analysis.rows, alpha=alpha, slots=slots),
+    )
 
 
 def comparisons_csv(analysis: Analysis) -> str:
@@ -60,7 +80,16 @@ def comparisons_csv(analysis: Analysis) -> str:
     )
 
 
-_NOT_RESULTS = ("folder", "cells", "trials", "failures", "scores", "dev_scores", "interpolated")
+_NOT_RESULTS = (
+    "folder",
+    "cells",
+    "trials",
+    "failures",
+    "scores",
+    "dev_scores",
+    "interpolated",
+    "digits",
+)
 """Fields of a sweep that stand elsewhere in the results, or only on this disk."""
 
 

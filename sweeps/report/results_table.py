@@ -28,6 +28,12 @@ from sweeps.report.notation import (
 )
 from sweeps.report.table import Cell, Table, csv_text, table, table_row
 
+PAIRED = (
+    "paired across systems: run i of each is taken to share its initialisation, order of the data "
+    "and negatives with run i of the others, and their differences are what varies"
+)
+"""What a test of paired seeds assumes."""
+
 
 @dataclass(frozen=True)
 class ResultCell:
@@ -116,6 +122,44 @@ def results_table(
     return table(heading, lines, "lc".ljust(len(heading), "r"), caption=caption)
 
 
+def compact_table(
+    rows: Sequence[ResultRow],
+    *,
+    alpha: float = 0.05,
+    digits: int = 3,
+    slots: Sequence[Slot] = (),
+    caption: str = "",
+) -> Table:
+    """One column per measure: the mean with its letters and nothing else."""
+    measures = _measures(rows)
+    scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
+    lines = [
+        table_row(
+            one.label,
+            *(dataclasses.replace(scores.cell(one, at), note="") for at in range(len(measures))),
+            group=one.group,
+        )
+        for one in rows
+    ]
+    return table(["system", *measures], lines, "l" * (1 + len(measures)), caption=caption)
+
+
+def compact_caption(rows: Sequence[ResultRow], *, alpha: float, slots: Sequence[Slot]) -> str:
+    """What the letters of a table of means are, for below it."""
+    found = [c for row in rows for cell in row.cells for c in cell.comparisons]
+    seeds = _span(row.seeds_used for row in rows)
+    text = f"Means over {seeds} training runs per system"
+    if not found:
+        return f"{text}."
+    corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))
+    return (
+        f"{text} and {_span(c.num_queries for c in found)} queries. Letters mark a significant "
+        f"difference (alpha = {alpha:g}, {corrections}) from {_legend(rows, slots)}: lower case "
+        "with the queries random, upper case with queries and training runs random; ↓ marks a "
+        "loss. Bold: the best mean."
+    )
+
+
 def _compared(one: Comparison | None, digits: int) -> tuple[str, str, str, str]:
     """Gain, W/T/L, interval and p of one comparison."""
     if one is None:
@@ -195,13 +239,14 @@ def caption(
     found = [c for row in own for cell in row.cells for c in cell.comparisons]
     end = "" if third_party else " " + _lost(rows, failed=failed, collapsed=collapsed)
     tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
+    where = "Queries of" if third_party else "Split"
     seeds = f"S = {_span(row.seeds_used for row in rows)} seeds per system"
     if not found:
-        return f"Split {split}, {seeds}, mean ± SD over seeds; ties: {tied}.{end}"
+        return f"{where} {split}, {seeds}, mean ± SD over seeds; ties: {tied}.{end}"
     corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))
-    nested = "paired across systems" if paired_seeds else "nested in systems"
+    nested = PAIRED if paired_seeds else "nested in systems"
     return (
-        f"Split {split}, {seeds}, Q = {_span(c.num_queries for c in found)} queries, mean ± SD "
+        f"{where} {split}, {seeds}, Q = {_span(c.num_queries for c in found)} queries, mean ± SD "
         f"over seeds. Letters mark a difference from a baseline ({_legend(rows, slots)}) at "
         f"alpha = {alpha:g}: "
         "lower case with the queries random and the runs fixed (paired t-test on means over "

@@ -47,7 +47,7 @@ def measure_table(
     """One measure of every system, its difference and test, and the means of `others`; without
     others there is room for the p of both tests. `label` is the width of a system's name."""
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
-    scores = Scores(analysis.rows, analysis.slots, sweep.alpha)
+    scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
     at, *rest = (sweep.measures.index(one) for one in (measure, *others))
     ps = ["p"] if others else ["p queries", "p both"]
     rows = []
@@ -56,7 +56,7 @@ def measure_table(
         fate = fate_word(sweep) if shown.cell in fates else "—"
         difference = ["baseline" if shown.is_baseline else fate, "", *("" for _ in ps)]
         if one is not None:
-            difference = [short_signed(one.delta), short_interval(one)]
+            difference = [short_signed(one.delta, sweep.digits), short_interval(one, sweep.digits)]
             difference += [] if others else [p_text(one.p_queries_adjusted)]
             difference += [decisive_p(one) if others else p_text(one.p_both_adjusted)]
         used = f"{shown.seeds_used}/{shown.seeds_launched}"

@@ -191,19 +191,21 @@ def seed_luck(rng: np.random.Generator, num: int) -> Section:
 
 
 def budgets(rng: np.random.Generator, num: int) -> Section:
-    """Both spending functions, and grids of fewer and more seeds: two seeds are the first look."""
+    """Both spending functions, and grids of other sizes: what a race saves depends on the number of
+    its looks, and two seeds are the first."""
     rows: list[Row] = []
     outcomes: list[Outcome] = []
-    for S in (5, 10, 20):
+    for K, S in ((12, 5), (18, 5), (18, 10), (18, 20)):
         for kind in PLANTED:
             for n in (1, 10):
-                grids = drawn(kind, rng, num=num, better=n, S=S)
+                grids = drawn(kind, rng, num=num, better=n, K=K, S=S)
                 for spending in SPENDING:
-                    outcomes.append(outcome(grids, spending=spending))
-                    rows.append((S, kind.name, n, spending, *_row(outcomes[-1])[:2]))
+                    found = outcome(grids, spending=spending)
+                    outcomes.append(found)
+                    rows.append((f"{K} x {S}", kind.name, n, spending, found.same, found.cost))
     return Section(
-        "Seeds of the whole grid, and how the budget is spent",
-        ("seeds", "data", "better", "spending", *SHOWN[:2]),
+        "Configurations x seeds of the whole grid, and how the budget is spent",
+        ("grid", "data", "better", "spending", "same winner", "cost"),
         rows,
         [_same(outcomes, num)],
     )

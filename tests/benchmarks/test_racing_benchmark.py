@@ -42,6 +42,15 @@ def test_one_clear_winner_is_found_for_a_quarter_of_the_cost():
     assert found.same > 0.98 and found.cost < 0.3 and found.lost_better < 0.02
 
 
+def test_the_table_of_grids_has_the_share_of_winners_and_the_cost():
+    section = racing.budgets(np.random.default_rng(4), 40)
+    assert section.columns[-2:] == ("same winner", "cost")
+    grids = {row[0]: row for row in section.rows}
+    assert set(grids) == {"12 x 5", "18 x 5", "18 x 10", "18 x 20"}
+    same, cost = zip(*(row[-2:] for row in section.rows), strict=True)
+    assert min(same) > 0.8 > max(cost) and min(cost) > 0.1
+
+
 @pytest.mark.slow
 def test_the_benchmark_prints_the_same_again_and_writes_json(tmp_path, capsys):
     file = tmp_path / "races.json"

@@ -1,16 +1,17 @@
-"""`python -m sweeps compare A.run B.run --qrels Q`: the tested table for any TREC runs.
+"""`python -m sweeps compare A.run B.run --qrels Q`: the tested table of anybody's systems.
 
 Several runs of one system are its seeds. With one run per system only the queries can be random:
 the table says so wherever it matters.
 """
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import Slot
 from rank_core.stats.multiplicity import CORRECTIONS
+from sweeps.commands.compare.mlflow_runs import is_mlflow
 from sweeps.commands.compare.output import (
     SYNTAX,
     all_pairs,
@@ -18,21 +19,34 @@ from sweeps.commands.compare.output import (
     pairs_text,
     write_files,
 )
-from sweeps.commands.compare.runs import MEASURES, TIES, RunFiles, compare_runs
+from sweeps.commands.compare.runs import MEASURES, TIES, RunSource, compare_runs
+from sweeps.commands.compare.sources import training_runs
 from sweeps.plan.command_line import Parser, check_writable
 
 SET = "{set}"
 """Stands for the name of the query set in the path of a run."""
 
-EPILOG = """SYSTEM is a run, or NAME=run1,run2,run3 for several runs (seeds) of one system. A
-pattern in quotes stands for its files: 'NAME=runs/maxp.*.run'. A run by itself is a system with the
-name of its file. With several query sets (--qrels dl19=FILE --qrels dl20=FILE) the queries are
+SOURCES = """SYSTEM is a source, or NAME=source1,source2,source3 for several training runs
+(seeds) of one system. A source is a file with
+  a TREC run (needs --qrels),
+  a table of per-query values (CSV, TSV, Parquet, JSON): columns query_id (or qid), measure, value,
+    or query_id and a column per measure; seed and system (or name, as PyTerrier's perquery=True
+    has it) where it holds several, FILE:NAME for one of them,
+  the output of trec_eval -q or ir_measures -q,
+or the folder or URI of a sweep (DIR: its cells are systems; DIR:LABEL is one of them), the folder
+that an earlier comparison wrote (--out), mlflow:EXPERIMENT, mlflow:EXPERIMENT:SYSTEM or runs:/ID
+(--tracking-uri). A pattern in quotes stands for its files: 'NAME=runs/maxp.*.run'; a file by itself
+is a system with its name."""
+"""What `compare` and `design` take."""
+
+EPILOG = f"""{SOURCES} With several query sets (--qrels dl19=FILE --qrels dl20=FILE) the queries are
 pooled, keyed by (set, query_id), unless --apart is given; a run has either one file for all sets,
-or one per set with {set} in its name: 'maxp=runs/{set}/maxp.*.run'."""
+or one per set with {SET} in its name: 'maxp=runs/{SET}/maxp.*.run'."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Test TREC runs against a baseline and print the table; exit code 0."""
+    """Test systems, from runs or per-query values, against a baseline and print the table; exit
+    code 0."""
     given = _parser().parse_args(argv)
     if not 0 < given.margin <= 1:
         raise BadInput(f"0 < --margin <= 1 must hold, got {given.margin}")
@@ -40,23 +54,25 @@ def main(argv: Sequence[str]) -> int:
         check_writable("--out", given.out)
     sets = query_sets_of(given.qrels)
     found = compare_runs(
-        systems_of(given.systems, sets=list(sets)),
-        sets,
+        systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
+        sets or None,
         baselines=baselines_of(given.baseline),
         measures=given.measures,
         alpha=given.alpha,
         correction=given.correction,
         margin=given.margin,
         deterministic=given.deterministic,
+        paired_seeds=given.paired_seeds,
         apart=given.apart,
         ties=given.ties,
+        digits=given.digits,
     )
-    print(comparison_text(found), end="")
+    print(comparison_text(found, compact=given.compact), end="")
     pairs = all_pairs(found.analysis) if given.all_pairs else []
     if pairs:
         print("\n".join(pairs_text(found.analysis, pairs)))
     if given.out is not None:
-        write_files(found, given.out, pairs)
+        write_files(found, given.out, pairs, compact=given.compact)
         print(f"Tables: {given.out}")
     return 0
 
@@ -67,9 +83,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--qrels",
         action="append",
-        required=True,
+        default=[],
         metavar="FILE",
-        help="judgments; repeated as NAME=FILE for several query sets",
+        help="judgments, which runs need; repeated as NAME=FILE for several query sets",
     )
     parser.add_argument(
         "--apart",
@@ -89,10 +105,30 @@ def _parser() -> Parser:
     parser.add_argument(
         "--measures",
         nargs="+",
-        default=MEASURES,
+        default=(),
         metavar="MEASURE",
-        help="COLLECTION=MEASURE is a measure of that collection alone",
+        help=f"default: {' '.join(MEASURES)} of runs, those of the values where values are given; "
+        "COLLECTION=MEASURE is a measure of that collection alone",
     )
+    _add_tests(parser)
+    parser.add_argument(
+        "--digits",
+        type=int,
+        choices=range(1, 7),
+        default=3,
+        metavar="N",
+        help="decimals of means and differences in tables, 1 to 6 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--compact", action="store_true", help="means and letters alone, one column per measure"
+    )
+    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the table there as well")
+    return parser
+
+
+def _add_tests(parser: Parser) -> None:
+    """The flags of what is tested, and how."""
     parser.add_argument("--alpha", type=float, default=0.05)
     parser.add_argument("--correction", choices=CORRECTIONS, default="holm")
     parser.add_argument(
@@ -115,28 +151,32 @@ def _parser() -> Parser:
         help="equal scores of a run rank by ascending document id, or as trec_eval sorts them, by "
         "descending id in single precision (default: %(default)s)",
     )
+    parser.add_argument(
+        "--paired-seeds",
+        action="store_true",
+        help="seed i of every system shares its randomness (initialisation, order of the data, "
+        "negatives) with seed i of the others: their differences are tested seed by seed",
+    )
     parser.add_argument("--all-pairs", action="store_true", help="test every pair of systems too")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the table there as well")
-    return parser
 
 
 def systems_of(
-    arguments: Sequence[str], *, sets: Sequence[str] = ()
-) -> dict[str, tuple[RunFiles, ...]]:
-    """{name: its runs} from `NAME=run1,run2`, patterns and plain paths, in the given order."""
-    systems: dict[str, tuple[RunFiles, ...]] = {}
+    arguments: Sequence[str], *, sets: Sequence[str] = (), tracking_uri: str | None = None
+) -> dict[str, tuple[RunSource, ...]]:
+    """{name: its training runs} from `NAME=source1,source2`, patterns and sources by themselves, in
+    the given order."""
+    systems: dict[str, tuple[RunSource, ...]] = {}
     for text in arguments:
         name, equals, rest = text.partition("=")
-        if equals and not Path(text).exists():
+        if equals and not _is_source(text):
             parts = rest.split(",")
             if not name or not all(parts):
                 raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
-            found = {name: tuple(one for part in parts for one in _runs(part, sets))}
+            found: dict[str, tuple[RunSource, ...]] = {
+                name: tuple(one for part in parts for one in _sources(part, sets))
+            }
         else:
-            paths = _runs(text, sets)
-            found = {_name(one): (one,) for one in paths}
-            if len(found) < len(paths):
-                raise BadInput(f"runs of {text} share a file name: {SYNTAX}")
+            found = _named(_sources(text, sets), text, tracking_uri)
         for name, runs in found.items():
             if name in systems:
                 raise BadInput(f"a system must be named once, got {name!r} twice: {SYNTAX}")
@@ -146,8 +186,31 @@ def systems_of(
     return systems
 
 
+def _is_source(text: str) -> bool:
+    """Whether a text with a = in it is no `NAME=source`: the = may be one of a label."""
+    before, colon, _ = text.partition("=")[0].partition(":")
+    return Path(text).exists() or is_mlflow(text) or bool(colon and Path(before).exists())
+
+
+def _named(
+    sources: Sequence[RunSource], text: str, tracking_uri: str | None
+) -> dict[str, tuple[RunSource, ...]]:
+    """Sources by themselves: the systems that they name, or the files' names."""
+    systems: dict[str, tuple[RunSource, ...]] = {}
+    for source in sources:
+        found: Mapping[str, Sequence[RunSource]] = {"": [source]}
+        if isinstance(source, Path | str):
+            found = training_runs(source, tracking_uri=tracking_uri)
+        for own, runs in found.items():
+            name = own or _name(source)
+            if name in systems:
+                raise BadInput(f"systems of {text} share the name {name!r}: {SYNTAX}")
+            systems[name] = tuple(runs)
+    return systems
+
+
 def query_sets_of(arguments: Sequence[str]) -> dict[str, Path]:
-    """{query set: its judgments} from one file, or from `NAME=FILE` several times."""
+    """{query set: its judgments} from one file, or from `NAME=FILE` several times; may be empty."""
     if len(arguments) == 1 and ("=" not in arguments[0] or Path(arguments[0]).exists()):
         return {Path(arguments[0]).name: Path(arguments[0])}
     sets: dict[str, Path] = {}
@@ -184,8 +247,8 @@ def baselines_of(arguments: Sequence[str]) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def _runs(text: str, sets: Sequence[str]) -> list[RunFiles]:
-    """The runs a path or pattern stands for; with `{set}` in it, the k-th file of every set."""
+def _sources(text: str, sets: Sequence[str]) -> list[RunSource]:
+    """What a path or pattern stands for; with `{set}` in it, the k-th file of every set."""
     if SET not in text:
         return list(_files(text))
     if not sets:
@@ -198,17 +261,17 @@ def _runs(text: str, sets: Sequence[str]) -> list[RunFiles]:
     return [dict(zip(by_set, paths, strict=True)) for paths in zip(*by_set.values(), strict=True)]
 
 
-def _files(text: str) -> list[Path]:
-    """The file, or what a pattern stands for, in sorted order."""
-    if Path(text).exists() or not glob.has_magic(text):
-        return [Path(text)]
+def _files(text: str) -> list[str]:
+    """The source, or what a pattern stands for, in sorted order."""
+    if not glob.has_magic(text) or is_mlflow(text) or "://" in text or Path(text).exists():
+        return [text]
     found = sorted(glob.glob(text, recursive=True))
     if not found:
         raise BadInput(f"a pattern must stand for a file, found none for {text}")
-    return [Path(one) for one in found]
+    return found
 
 
-def _name(run: RunFiles) -> str:
+def _name(source: RunSource) -> str:
     """`maxp.1` for `runs/maxp.1.run.gz`."""
-    path = run if isinstance(run, Path) else next(iter(run.values()))
-    return Path(path.name.removesuffix(".gz")).stem
+    path = next(iter(source.values())) if isinstance(source, Mapping) else source
+    return Path(Path(str(path)).name.removesuffix(".gz")).stem

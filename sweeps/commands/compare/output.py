@@ -7,6 +7,8 @@ from itertools import combinations
 from pathlib import Path
 from string import ascii_lowercase
 
+import pandas as pd
+
 from rank_core.files import atomic_write
 from rank_core.seeding import generator
 from rank_core.stats.baselines import Slot
@@ -19,11 +21,18 @@ from sweeps.report.conclusions import paired_t_test
 from sweeps.report.html import table_page
 from sweeps.report.notation import level_text, p_text, short_interval, short_signed
 from sweeps.report.reliability import comparison_limits
-from sweeps.report.results import json_text, paper_table, shared_results, table_files
-from sweeps.report.results_table import average_text
+from sweeps.report.results import (
+    compact_paper_table,
+    json_text,
+    paper_table,
+    shared_results,
+    table_files,
+)
+from sweeps.report.results_table import PAIRED, average_text
 from sweeps.report.sections.reliability import best_gain
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import legend, measure_table
+from sweeps.store.checksums import SCORES
 
 SYNTAX = "give several runs of one system as NAME=run1,run2,run3"
 _LABEL, _PAIR_LABEL = 18, 15
@@ -38,16 +47,19 @@ class Pair:
     p_tukey: float  # randomised Tukey HSD: queries random, runs fixed, adjusted for all pairs
 
 
-def comparison_text(found: RunComparison) -> str:
-    """A table per column and the sentences a reader needs, in the width of a terminal."""
+def comparison_text(found: RunComparison, *, compact: bool = False) -> str:
+    """A table per column, or one of means and letters, and the sentences a reader needs, in the
+    width of a terminal."""
     analysis, sweep = found.analysis, found.sweep
     where = next(iter(found.qrels.values())) if len(found.qrels) == 1 else sweep.split
     lines = wrapped(
         f"{len(found.systems)} systems, {len(sweep.trials)} runs, "
-        f"{sum(found.measured.num_queries.values())} judged queries of {where}; "
+        f"{sum(found.measured.num_queries.values())} queries of {where}; "
         f"{_baseline_words(sweep.slots)}."
     )
-    for measure in sweep.measures:
+    if compact:
+        lines += ["", *terminal_lines(compact_paper_table(analysis))]
+    for measure in () if compact else sweep.measures:
         lines += ["", measure, *terminal_lines(measure_table(analysis, measure, label=_LABEL))]
     lines += [*_averages(analysis), ""]
     first = analysis.comparisons[0]
@@ -57,6 +69,7 @@ def comparison_text(found: RunComparison) -> str:
     for sentence in (
         f"{legend(analysis)} {adjusted}",
         *_declared(found),
+        *([f"Seeds are {PAIRED}."] if analysis.paired else []),
         *_reservations(found),
         *found.measured.notes,
         *ties,
@@ -73,6 +86,7 @@ def all_pairs(analysis: Analysis) -> list[Pair]:
             matrix,
             list(combinations(matrix.cells, 2)),
             alpha=analysis.sweep.alpha,
+            paired_seeds=analysis.paired,
             deterministic=analysis.sweep.deterministic,
         )
         permuted = randomised_tukey(matrix, rng=generator(0, f"pairs {column}"))
@@ -91,8 +105,8 @@ def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
             (
                 shortened(one.system, _PAIR_LABEL),
                 shortened(one.baseline, _PAIR_LABEL),
-                short_signed(one.delta),
-                short_interval(one),
+                short_signed(one.delta, analysis.sweep.digits),
+                short_interval(one, analysis.sweep.digits),
                 p_text(pair.p_tukey),
                 p_text(one.p_both_adjusted),
             )
@@ -109,19 +123,27 @@ def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
     return [*lines, "", *wrapped(words)]
 
 
-def write_files(found: RunComparison, folder: Path, pairs: Sequence[Pair] = ()) -> None:
+def write_files(
+    found: RunComparison, folder: Path, pairs: Sequence[Pair] = (), *, compact: bool = False
+) -> None:
     """Write the table in four formats, `comparisons.csv`, `results.json`, and `pairs.csv` if there
     are pairs."""
     notes = [*_reservations(found), *found.measured.notes]
     shown = paper_table(found.analysis, notes)
     contents = {
-        **table_files(found.analysis, label="tab:comparison", notes=notes),
+        **table_files(found.analysis, label="tab:comparison", notes=notes, compact=compact),
         "table.html": table_page(shown, "Results"),
         "results.json": json_text(
             {
                 **shared_results(found.analysis),
                 "caption": shown.caption,
-                "systems": found.systems,
+                "systems": {
+                    name: {
+                        seed: {part_set: part.where for part_set, part in run.items()}
+                        for seed, run in runs.items()
+                    }
+                    for name, runs in found.systems.items()
+                },
                 "query_sets": {
                     name: {"qrels": path, "num_queries": found.measured.num_queries[name]}
                     for name, path in found.qrels.items()
@@ -138,6 +160,14 @@ def write_files(found: RunComparison, folder: Path, pairs: Sequence[Pair] = ()) 
     for name, content in contents.items():
         with atomic_write(folder / name) as unfinished:
             unfinished.write_text(content, encoding="utf-8")
+    with atomic_write(folder / SCORES) as unfinished:
+        _values(found).to_parquet(unfinished, index=False)
+
+
+def _values(found: RunComparison) -> pd.DataFrame:
+    """The table of all values, which is a source of another comparison or of a design."""
+    scores = found.sweep.scores.rename(columns={"cell": "system"})
+    return scores[["system", "seed", "query_id", "measure", "value"]]
 
 
 def _pairs_csv(pairs: Sequence[Pair]) -> str:

@@ -1,41 +1,60 @@
-"""The second loader of the report's analysis: any TREC runs as systems with seeds.
+"""The second loader of the report's analysis: systems of anybody, as runs or as per-query values.
 
-A system is a cell, its k-th run is its k-th seed. A column is one measure on one collection, and a
-collection is one query set or several pooled ones.
+A system is a cell, its k-th training run is its k-th seed. A column is one measure on one
+collection, and a collection is one query set or several pooled ones.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
 
-from rank_core.data.named_files import named_qrels, named_run
+from rank_core.data.named_files import named_qrels
 from rank_core.errors import BadInput, unknown
 from rank_core.evaluate import parse_measure, per_query
 from rank_core.measure_check import check_measures
 from rank_core.records import Qrels, Run
 from rank_core.stats.baselines import Slot
 from rank_core.stats.pooling import pool_query_sets
+from sweeps.commands.compare.sources import (
+    Source,
+    TrainingRun,
+    judgments_of,
+    measure_key,
+    training_runs,
+)
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.load import Sweep
-from sweeps.report.notation import TIE_POLICY
+from sweeps.report.load import COUNTS, Sweep
+from sweeps.report.notation import TIE_POLICY, names_text
 from sweeps.store.sweep_file import ROPE, Cell
 
 MEASURES = ("nDCG@10", "RR@10")
+"""Of runs, unless others are named."""
+_MOST_MEASURES, _TAKEN = 6, 4
+"""Of tables with more measures than the first, so many are taken."""
 
 TIES = {
     "doc_id": TIE_POLICY,
     "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
 }
 """{rule for the documents of a run that have the same score: its words}."""
+GIVEN = "as in the given values"
+"""How ties were ranked where values are given: nobody here knows."""
 
-RunFiles = Path | Mapping[str, Path]
-"""What one training run ranked: one file for all query sets, or {query set: its file}."""
+RunSource: TypeAlias = Source | TrainingRun | Mapping[str, Source]
+"""What one training run left, or several of one system: for all query sets, or {query set: its}."""
 
-Systems = Mapping[str, tuple[RunFiles, ...]]
+Systems = Mapping[str, Sequence[RunSource]]
 """{system: its training runs}; the k-th is the same training run on every query set."""
+
+Judgments: TypeAlias = str | Path | pd.DataFrame | Qrels
+
+LoadedRun = Mapping[str, TrainingRun]
+"""{query set: a training run on it}; "" stands for all sets."""
 
 
 @dataclass
@@ -51,10 +70,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Systems given as runs, and the analysis of their columns."""
+    """Systems given as runs or values, and the analysis of their columns."""
 
-    systems: Systems
-    qrels: Mapping[str, Path]  # {query set: its judgments}
+    systems: Mapping[str, Mapping[int, LoadedRun]]  # {system: {seed: its training run}}
+    qrels: Mapping[str, str]  # {query set: where its judgments are}; empty for values without
     collections: Mapping[str, tuple[str, ...]]  # {collection: its query sets}
     measured: Measured
     analysis: Analysis
@@ -81,72 +100,265 @@ class RunComparison:
 
 def compare_runs(
     systems: Systems,
-    qrels: Path | Mapping[str, Path],
+    qrels: Judgments | Mapping[str, Judgments] | None = None,
     *,
     baselines: Sequence[Slot] = (),
-    measures: Sequence[str] = MEASURES,
+    measures: Sequence[str] = (),
     alpha: float = 0.05,
     correction: str = "holm",
     margin: float = ROPE,
     deterministic: Collection[str] = (),
+    paired_seeds: bool = False,
     apart: bool = False,
     ties: str = "doc_id",
+    digits: int = 3,
+    tracking_uri: str | None = None,
 ) -> RunComparison:
-    """Measure every run on the judged queries and test every system against its baselines.
+    """Test every system against its baselines, on the judged queries or on those of its values.
 
-    Several query sets are pooled as one collection; with `apart` each is a collection of its own,
-    except that `dl/2019` and `dl/2020` are both sets of `dl`. The first system is the baseline
-    unless others are named. `deterministic` names systems (BM25) whose one run is declared to be
-    the only one there is; `margin` is a difference that practice does not notice; `ties` is one of
-    `TIES`.
+    `qrels` are needed for runs; several query sets are pooled as one collection; with `apart` each
+    is a collection of its own, except that `dl/2019` and `dl/2020` are both sets of `dl`. The first
+    system is the baseline unless others are named. `deterministic` names systems (BM25) whose one
+    run is declared to be the only one there is; with `paired_seeds` run i of every other system
+    shares its randomness with run i of the others. `margin` is a difference that practice does not
+    notice; `ties` is one of `TIES`; `digits` are those of tables; without `measures` they are
+    `MEASURES`, or those of the values.
     """
-    if ties not in TIES:
-        raise unknown("rule for ties", ties, TIES)
-    sets = {qrels.name: qrels} if isinstance(qrels, Path) else dict(qrels)
     slots = tuple(baselines) or (next(iter(systems)),)
-    _check_names(slots, deterministic, systems)
-    collections = _collections(list(sets), apart=apart)
-    wanted = _measures(measures, list(collections))
-    of_set = {one: wanted[name] for name, own in collections.items() for one in own}
-    measured = _measure(systems, sets, of_set, ties)
-    _check_sizes(measured, collections, sets)
-    columns = {
-        name: tuple(f"{name} {one}" if len(collections) > 1 else one for one in own)
-        for name, own in wanted.items()
-    }
-    every = tuple(column for own in columns.values() for column in own)
-    sweep = Sweep(
-        folder=Path(),
-        name="comparison",
-        question=f"Which of {len(systems)} systems is better?",
-        split=_split(sets, collections, measured),
-        measures=every,
-        primary=every[0],
+    _check_names(slots, deterministic, systems, ties)
+    loaded = {name: _loaded(name, runs, tracking_uri) for name, runs in systems.items()}
+    fixed = {name for name, runs in loaded.items() if _is_deterministic(runs)}.union(deterministic)
+    _check_paired(loaded, fixed, paired_seeds)
+    judged, files = _judgments(qrels)
+    parts = _parts(loaded)
+    collections = _collections(list(judged) or [""], apart=apart)
+    wanted = _measures(measures or _shared_measures(parts), list(collections))
+    measured = _measure(loaded, judged, collections, wanted, ties)
+    _check_sizes(measured, collections, files)
+    measured.notes += _left_measures(parts, measures, wanted)
+    sweep = _as_sweep(
+        loaded,
+        files,
+        collections,
+        wanted,
+        measured,
         slots=slots,
-        deterministic=tuple(name for name in systems if name in deterministic),
+        deterministic=tuple(name for name in systems if name in fixed),
         alpha=alpha,
         correction=correction,
         rope=margin,
-        cells=tuple(Cell(name, name, "", {}, None, None) for name in systems),
+        paired_seeds=paired_seeds,
+        digits=digits,
+        ties=TIES[ties],
+    )
+    return RunComparison(loaded, files, collections, measured, analyse(sweep))
+
+
+def _as_sweep(
+    systems: Mapping[str, Mapping[int, LoadedRun]],
+    qrels: Mapping[str, str],
+    collections: Mapping[str, Sequence[str]],
+    wanted: Mapping[str, Sequence[str]],
+    measured: Measured,
+    *,
+    ties: str,
+    **settings: Any,
+) -> Sweep:
+    """The systems in the report's terms; `settings` are fields of a sweep."""
+    columns = _columns(wanted)
+    every = tuple(column for own in columns.values() for column in own)
+    ranked = any(part.ranking for part in _parts(systems))
+    return Sweep(
+        folder=Path(),
+        name="comparison",
+        question=f"Which of {len(systems)} systems is better?",
+        split=_split(qrels, collections, measured),
+        measures=every,
+        primary=every[0],
+        cells=tuple(Cell(name, name) for name in systems),
         collections=columns,
-        trials=_trials(systems, measured),
+        trials=_trials(systems, measured if ranked else None),
         scores=_scores(measured, collections, wanted, columns),
         third_party=True,
-        tie_policy=TIES[ties],
-    )
-    return RunComparison(systems, sets, collections, measured, analyse(sweep))
-
-
-def _trials(systems: Systems, measured: Measured) -> pd.DataFrame:
-    """A row for every run, as for a finished trial."""
-    runs = [(name, seed) for name in systems for seed in range(1, len(systems[name]) + 1)]
-    return pd.DataFrame(
-        [(name, seed, "done", measured.ties[name, seed]) for name, seed in runs],
-        columns=["cell", "seed", "status", "ties"],
+        tie_policy=ties if ranked else GIVEN,
+        **settings,
     )
 
 
-def _check_names(slots: Sequence[Slot], deterministic: Collection[str], systems: Systems) -> None:
+def _parts(systems: Mapping[str, Mapping[int, LoadedRun]]) -> list[TrainingRun]:
+    return [part for runs in systems.values() for run in runs.values() for part in run.values()]
+
+
+def _loaded(
+    system: str, sources: Sequence[RunSource], tracking_uri: str | None
+) -> dict[int, LoadedRun]:
+    """{seed: training run} of a system; runs without seeds of their own are numbered from 1."""
+    runs: list[LoadedRun] = []
+    for number, source in enumerate(sources, start=1):
+        where = f"run {number} of {system}"
+        if not isinstance(source, Mapping):
+            runs += [{"": one} for one in _runs_of(source, where, tracking_uri)]
+            continue
+        by_set = {
+            name: _runs_of(one, f"{where} on {name}", tracking_uri) for name, one in source.items()
+        }
+        counts = {name: len(own) for name, own in by_set.items()}
+        if len(set(counts.values())) > 1:
+            said = ", ".join(f"{count} for {name}" for name, count in counts.items())
+            raise BadInput(f"every training run must be on every query set; {where} has {said}")
+        runs += [dict(zip(by_set, own, strict=True)) for own in zip(*by_set.values(), strict=True)]
+    places = Counter(tuple(part.where for part in run.values()) for run in runs)
+    for place, count in places.items():
+        if count > 1:
+            raise BadInput(
+                f"the runs of a system must differ, but {system} has {place[0]} {count} times: a "
+                "copy is no further training run"
+            )
+    seeds = [next(iter(run.values())).seed for run in runs]
+    if None in seeds or len(set(seeds)) < len(seeds):
+        return dict(enumerate(runs, start=1))
+    return dict(sorted(zip(cast(list[int], seeds), runs, strict=True), key=lambda item: item[0]))
+
+
+def _runs_of(
+    source: Source | TrainingRun, where: str, tracking_uri: str | None
+) -> list[TrainingRun]:
+    """The runs of the one system that a source holds."""
+    if isinstance(source, TrainingRun):
+        return [source]
+    found = training_runs(source, where=where, tracking_uri=tracking_uri)
+    if len(found) > 1:
+        given = where if isinstance(source, pd.DataFrame) else source
+        raise BadInput(
+            f"{given} holds {len(found)} systems ({', '.join(found)}); one of them is "
+            f"{given}:{next(iter(found))}"
+        )
+    return next(iter(found.values()))
+
+
+def _is_deterministic(runs: Mapping[int, LoadedRun]) -> bool:
+    return len(runs) == 1 and all(
+        part.deterministic for run in runs.values() for part in run.values()
+    )
+
+
+def _judgments(
+    given: Judgments | Mapping[str, Judgments] | None,
+) -> tuple[dict[str, Qrels], dict[str, str]]:
+    """{query set: judgments} and {query set: where they are}; empty without any."""
+    if given is None:
+        return {}, {}
+    if isinstance(given, str | Path):
+        given = {Path(given).name: given}
+    elif isinstance(given, pd.DataFrame) or _is_qrels(given):
+        given = {"judgments": cast(Judgments, given)}
+    read: dict[str, Qrels] = {}
+    places: dict[str, str] = {}
+    for name, one in cast(Mapping[str, Judgments], given).items():
+        if isinstance(one, str | Path):
+            read[name], places[name] = named_qrels(one), str(one)
+        else:
+            read[name] = judgments_of(one, name) if isinstance(one, pd.DataFrame) else one
+            places[name] = name
+    return read, places
+
+
+def _is_qrels(given: Mapping[str, object]) -> bool:
+    """Whether a mapping is {query: {document: relevance}}, and not {query set: judgments}."""
+    inner = next(iter(given.values()), None)
+    return isinstance(inner, Mapping) and isinstance(next(iter(inner.values()), None), int)
+
+
+def _own_queries(parts: Sequence[TrainingRun]) -> Qrels:
+    """The queries of values without judgments, as if they were judged."""
+    for part in parts:
+        if part.ranking is not None:
+            raise BadInput(f"{part.where} is a run, which is measured with --qrels FILE")
+    queries = {
+        query_id
+        for part in parts
+        if part.values is not None
+        for query_id in part.values["query_id"]
+    }
+    return {query_id: {} for query_id in sorted(queries)}
+
+
+def _shared_measures(parts: Sequence[TrainingRun]) -> list[str]:
+    """The measures of the values that all of them have, in their order; for runs `MEASURES`."""
+    given = [part for part in parts if part.values is not None]
+    if not given:
+        return list(MEASURES)
+    shared = [
+        name
+        for name in given[0].measures
+        if all(name in part.measures for part in given) and not name.startswith((COUNTS, "num_"))
+    ]
+    if len(given) < len(parts):  # runs are measured beside them
+        shared = [name for name in shared if measure_key(name) == name and _computable(name)]
+    if not shared:
+        said = "; ".join(f"{part.where}: {', '.join(part.measures)}" for part in given[:2])
+        raise BadInput(f"all tables need a measure in common, found {said}")
+    return shared if len(shared) <= _MOST_MEASURES else shared[:_TAKEN]
+
+
+def _computable(name: str) -> bool:
+    try:
+        parse_measure(name)
+    except BadInput:
+        return False
+    return True
+
+
+def _left_measures(
+    parts: Sequence[TrainingRun], asked: Sequence[str], wanted: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Which measures of the values are not shown though no other ones were asked for."""
+    given = next((part.measures for part in parts if part.values is not None and not asked), ())
+    left = [name for name in given if all(name not in own for own in wanted.values())]
+    if left:
+        yield f"Measures not shown (--measures): {names_text(left, _TAKEN)}."
+
+
+def _columns(measures: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """{collection: the names of its columns}."""
+    return {
+        name: tuple(f"{name} {one}" if len(measures) > 1 else one for one in own)
+        for name, own in measures.items()
+    }
+
+
+def _check_paired(
+    systems: Mapping[str, Mapping[int, LoadedRun]], deterministic: Collection[str], paired: bool
+) -> None:
+    """Seed i of one system is only beside seed i of another where both have it."""
+    seeds = {name: tuple(runs) for name, runs in systems.items() if name not in deterministic}
+    if not paired or not seeds:
+        return
+    first, *others = seeds
+    for name in others:
+        if seeds[name] != seeds[first]:
+            said = " and ".join(
+                f"{', '.join(map(str, seeds[one]))} of {one}" for one in (first, name)
+            )
+            raise BadInput(f"paired seeds need the same seeds in every system, got {said}")
+
+
+def _trials(
+    systems: Mapping[str, Mapping[int, LoadedRun]], measured: Measured | None
+) -> pd.DataFrame:
+    """A row for every run, as for a finished trial; ties where runs were `measured`."""
+    rows = [(name, seed, "done") for name, runs in systems.items() for seed in runs]
+    trials = pd.DataFrame(rows, columns=["cell", "seed", "status"])
+    if measured is None:
+        return trials
+    return trials.assign(ties=[measured.ties[name, seed] for name, seed, _ in rows])
+
+
+def _check_names(
+    slots: Sequence[Slot], deterministic: Collection[str], systems: Systems, ties: str
+) -> None:
+    if ties not in TIES:
+        raise unknown("rule for ties", ties, TIES)
     for slot in slots:
         for name in [slot] if isinstance(slot, str) else [*slot.values(), *slot]:
             if name not in systems:
@@ -157,12 +369,12 @@ def _check_names(slots: Sequence[Slot], deterministic: Collection[str], systems:
 
 
 def _check_sizes(
-    measured: Measured, collections: Mapping[str, Sequence[str]], qrels: Mapping[str, Path]
+    measured: Measured, collections: Mapping[str, Sequence[str]], qrels: Mapping[str, str]
 ) -> None:
     for sets in collections.values():
         count = sum(measured.num_queries[name] for name in sets)
         if count < 2:
-            where = ", ".join(str(qrels[name]) for name in sets)
+            where = ", ".join(qrels.get(name, "the given values") for name in sets)
             raise BadInput(f"{where}: a test needs two judged queries or more, found {count}")
 
 
@@ -184,7 +396,8 @@ def _measures(measures: Sequence[str], collections: Sequence[str]) -> dict[str, 
         collection, equals, measure = text.partition("=")
         if not equals or "(" in collection:  # the = of a setting: AP(rel=2)
             collection, equals, measure = "", "", text
-        parse_measure(measure)
+        if not _computable(measure):
+            measure = measure_key(measure)  # of trec_eval: ndcg_cut_10
         if equals and collection not in wanted:
             raise unknown("collection of a measure", collection, wanted)
         for name in [collection] if equals else wanted:
@@ -196,11 +409,11 @@ def _measures(measures: Sequence[str], collections: Sequence[str]) -> dict[str, 
 
 
 def _split(
-    qrels: Mapping[str, Path], collections: Mapping[str, Sequence[str]], measured: Measured
+    qrels: Mapping[str, str], collections: Mapping[str, Sequence[str]], measured: Measured
 ) -> str:
     """The query sets with their sizes: `dl19 (43) + dl20 (45)` is pooled, a comma separates."""
-    if len(qrels) == 1:
-        return next(iter(qrels.values())).name
+    if len(qrels) < 2:
+        return next(iter(qrels), "the given tables")
     return ", ".join(
         " + ".join(f"{name} ({measured.num_queries[name]})" for name in sets)
         for sets in collections.values()
@@ -224,76 +437,128 @@ def _scores(
 
 
 def _measure(
-    systems: Systems,
-    qrels: Mapping[str, Path],
-    measures: Mapping[str, Sequence[str]],
+    systems: Mapping[str, Mapping[int, LoadedRun]],
+    qrels: Mapping[str, Qrels],
+    collections: Mapping[str, Sequence[str]],
+    wanted: Mapping[str, Sequence[str]],
     ties: str,
 ) -> Measured:
-    """Every run on the judged queries of every set; `measures` are those of each set."""
-    judged = {name: named_qrels(path) for name, path in qrels.items()}
-    for name, wanted in measures.items():
-        check_measures(wanted, [judged[name]])
-    parts: dict[str, list[pd.DataFrame]] = {name: [] for name in qrels}
+    """Every training run on the judged queries of every set, or, without any, on those that values
+    are given for; `wanted` are the measures of each collection."""
+    parts = _parts(systems)
+    judged = dict(qrels) or {"": _own_queries(parts)}
+    measures = {one: wanted[name] for name, own in collections.items() for one in own}
+    if any(part.ranking for part in parts):
+        for name, names in measures.items():
+            check_measures(names, [judged[name]])
+    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in judged}
     measured = Measured(tables={}, num_queries={name: len(one) for name, one in judged.items()})
     for system, runs in systems.items():
-        seen: dict[Path, tuple[int, Run]] = {}
-        for seed, files in enumerate(runs, start=1):
+        seen: dict[str, tuple[int, Run]] = {}
+        for seed, run in runs.items():
             measured.ties[system, seed] = 0
-            for path, sets in _sets_of_file(files, list(qrels)):
-                run = _read(path, seed, seen, system)
-                _check_apart(path, sets, judged)
-                own = {name: _ranked(path, run, judged[name], qrels[name]) for name in sets}
-                measured.notes += _lost(path, run, {name: judged[name] for name in sets}, own)
-                for name, ranked in own.items():
-                    measured.ties[system, seed] += _num_tied(ranked, ties)
-                    table = per_query(judged[name], _strict(ranked, ties), measures[name])
+            for part, sets in _sets_of(run, list(judged)):
+                _check_apart(part.where, sets, judged)
+                own = {name: judged[name] for name in sets}
+                ranking = None if part.ranking is None else _differing(part, seed, seen, system)
+                for name, one in own.items():
+                    if ranking is None:
+                        table = _given_values(part, one, measures[name], strict=not qrels)
+                    else:
+                        ranked = _ranked(part.where, ranking, one, name)
+                        measured.ties[system, seed] += _num_tied(ranked, ties)
+                        table = per_query(one, _strict(ranked, ties), measures[name])
                     # The split is the same for all sets: they are pooled as one.
-                    parts[name].append(table.assign(cell=system, seed=seed, split="judged"))
-    measured.tables = {name: pd.concat(one, ignore_index=True) for name, one in parts.items()}
+                    tables[name].append(table.assign(cell=system, seed=seed, split="judged"))
+                measured.notes += _lost(part.name, _answered(part, ranking), own)
+    measured.tables = {name: pd.concat(one, ignore_index=True) for name, one in tables.items()}
     return measured
 
 
-def _sets_of_file(files: RunFiles, names: list[str]) -> Iterator[tuple[Path, list[str]]]:
-    """Every file of a training run once, with the query sets it answers."""
-    if isinstance(files, Path):
-        yield files, names
+def _answered(part: TrainingRun, ranking: Run | None) -> set[str]:
+    if part.values is not None:
+        return set(part.values["query_id"])
+    return set(ranking or ())
+
+
+def _given_values(
+    part: TrainingRun, judged: Qrels, measures: Sequence[str], *, strict: bool
+) -> pd.DataFrame:
+    """The values of the judged queries, sorted by query, measure by measure."""
+    assert part.values is not None
+    values = part.values[part.values["query_id"].isin(judged)]
+    wide = values.pivot(index="query_id", columns="measure", values="value")
+    if not len(wide):
+        raise BadInput(f"{part.where}: none of its queries is judged")
+    if absent := sorted(judged.keys() - set(wide.index)):
+        if strict:
+            raise BadInput(
+                f"{part.where} lacks {len(absent)} of {len(judged)} {_queries(len(judged))} that "
+                f"others have: {', '.join(absent[:5])}{', ...' if len(absent) > 5 else ''}; with "
+                "--qrels judged queries without values count 0"
+            )
+        wide = pd.concat([wide, pd.DataFrame(0.0, index=absent, columns=wide.columns)])
+    wide = wide.sort_index()
+    tables = []
+    for measure in measures:
+        key = measure_key(measure)
+        if key not in wide:
+            raise unknown(f"measure of {part.where}", measure, map(str, wide.columns))
+        column = wide[key]
+        for query_id in column.index[column.isna()][:1]:
+            raise BadInput(f"{part.where}: query {query_id!r} has no {measure}, others have")
+        tables.append(
+            pd.DataFrame({"query_id": wide.index, "measure": measure, "value": column.to_numpy()})
+        )
+    return pd.concat(tables, ignore_index=True)
+
+
+def _sets_of(run: LoadedRun, names: list[str]) -> Iterator[tuple[TrainingRun, list[str]]]:
+    """Every part of a training run once, with the query sets it answers."""
+    if "" in run and names != [""]:
+        yield run[""], names
         return
-    for path in dict.fromkeys(files[name] for name in names):
-        yield path, [name for name in names if files[name] == path]
+    missing = [name for name in names if name not in run]
+    if missing:
+        raise BadInput(f"every training run must be on every query set, found none on {missing[0]}")
+    for where in dict.fromkeys(run[name].where for name in names):
+        sets = [name for name in names if run[name].where == where]
+        yield run[sets[0]], sets
 
 
-def _read(path: Path, seed: int, seen: dict[Path, tuple[int, Run]], system: str) -> Run:
-    """The run of a file; refused if another training run of the system has the same content."""
-    run = dict(named_run(path))
+def _differing(part: TrainingRun, seed: int, seen: dict[str, tuple[int, Run]], system: str) -> Run:
+    """The ranking; refused if another training run of the system has the same content."""
+    assert part.ranking is not None
+    run = part.ranking()
     for other, (earlier, content) in seen.items():
         if earlier != seed and run == content:
             raise BadInput(
-                f"the runs of a system must differ, but {path} has the content of {other} "
+                f"the runs of a system must differ, but {part.where} has the content of {other} "
                 f"({system}): a copy is no further training run"
             )
-    seen[path] = (seed, run)
+    seen[part.where] = (seed, run)
     return run
 
 
-def _check_apart(path: Path, sets: Sequence[str], judged: Mapping[str, Qrels]) -> None:
+def _check_apart(where: str, sets: Sequence[str], judged: Mapping[str, Qrels]) -> None:
     """One file for several sets is only right where no query id stands in two of them."""
     owner: dict[str, str] = {}
     for name in sets:
         for query_id in judged[name]:
             if query_id in owner:
                 raise BadInput(
-                    f"{path}: one run file for several query sets needs different query ids, but "
+                    f"{where}: one file for several query sets needs different query ids, but "
                     f"{owner[query_id]} and {name} both judge {query_id}; give one file per set, "
                     "with {set} in its name"
                 )
             owner[query_id] = name
 
 
-def _ranked(path: Path, run: Run, judged: Qrels, qrels: Path) -> Run:
+def _ranked(where: str, run: Run, judged: Qrels, qrels: str) -> Run:
     ranked = {query_id: run[query_id] for query_id in judged if query_id in run}
     if not ranked:
         raise BadInput(
-            f"{path}: a run must rank queries that are judged; {qrels} judges none of its "
+            f"{where}: a run must rank queries that are judged; {qrels} judges none of its "
             f"{len(run)}"
         )
     return ranked
@@ -327,19 +592,17 @@ def _num_tied(ranked: Run, ties: str) -> int:
     )
 
 
-def _lost(
-    path: Path, run: Run, judged: Mapping[str, Qrels], ranked: Mapping[str, Run]
-) -> Iterator[str]:
+def _lost(where: str, answered: Collection[str], judged: Mapping[str, Qrels]) -> Iterator[str]:
     """What was counted as 0, per set, and what was excluded."""
     for name, queries in judged.items():
-        where = f" of {name}" if len(judged) > 1 else ""
-        if missing := len(queries) - len(ranked[name]):
+        of_set = f" of {name}" if len(judged) > 1 else ""
+        if missing := len(queries.keys() - answered):
             yield (
-                f"{path.name}: {missing} judged {_queries(missing)}{where} without a result, "
+                f"{where}: {missing} judged {_queries(missing)}{of_set} without a result, "
                 "counted as 0."
             )
-    if extra := len(set(run).difference(*judged.values())):
-        yield f"{path.name}: {extra} ranked {_queries(extra)} without a judgment, excluded."
+    if extra := len(set(answered).difference(*judged.values())):
+        yield f"{where}: {extra} ranked {_queries(extra)} without a judgment, excluded."
 
 
 def _queries(count: int) -> str:

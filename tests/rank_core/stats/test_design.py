@@ -1,6 +1,7 @@
 """Plans reproduce the published table of detectable differences and keep their own promises."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,41 @@ def test_the_power_of_a_plan_is_that_of_drawn_sweeps(collection, num_queries, se
         )
         drawn = (found.p_both < 0.05 / family_size).mean()
         assert planned == pytest.approx(drawn, abs=0.012)  # four standard errors
+
+
+@pytest.mark.parametrize(("collection", "num_queries", "seed"), PLANS)
+@pytest.mark.parametrize(("S", "correlation"), [(3, 0.5), (5, 0.0), (5, 0.9)])
+def test_the_power_of_a_paired_plan_is_that_of_drawn_sweeps(
+    collection, num_queries, seed, S, correlation
+):
+    """Mean squares of one table of differences, whose runs have the given correlation."""
+    plan, Q, num = collection(seed).pairing(correlation), num_queries, 20_000
+    rng = np.random.default_rng(S)
+    delta = planned_detectable(plan, num_seeds=S, num_queries=Q)
+    error = 2 * collection(seed).residual ** 2 / (Q * S)
+    seeds = 2 * (1 - correlation) * seed**2 / S
+    queries = plan.difference**2 / Q + error
+    found = infer(
+        delta=rng.normal(delta, math.sqrt(queries + seeds), num),
+        variance_queries=queries * rng.chisquare(Q - 1, num) / (Q - 1),
+        variance_seeds=((seeds + error) * rng.chisquare(S - 1, num) / (S - 1),),
+        variance_error=(error * rng.chisquare((S - 1) * (Q - 1), num) / ((S - 1) * (Q - 1)),),
+        num_seeds=(S,),
+        num_queries=Q,
+    )
+    for family_size in (1, 17):
+        planned = planned_power(
+            plan, Goal(delta, family_size=family_size), num_seeds=S, num_queries=Q
+        )
+        assert planned == pytest.approx((found.p_both < 0.05 / family_size).mean(), abs=0.012)
+
+
+def test_pairing_gains_where_runs_correlate_and_loses_a_little_where_not():
+    goal, sizes = Goal(0.02), {"num_seeds": 5, "num_queries": 249}
+    alone = planned_power(robust(0.01), goal, **sizes)
+    uncorrelated = planned_power(robust(0.01).pairing(0), goal, **sizes)
+    strong = planned_power(robust(0.01).pairing(0.8), goal, **sizes)
+    assert alone - 0.08 < uncorrelated < alone < strong - 0.1
 
 
 @pytest.mark.parametrize(
@@ -192,6 +228,30 @@ def test_a_plan_assumes_more_seed_variance_than_the_pilot_saw():
     assert (plan.difference, plan.residual) == (point.difference.sd, point.residual.sd)
     surer = planned_variances(pilot(), baseline="base", assurance=0.95)
     assert surer.seed > plan.seed
+
+
+def test_a_paired_pilot_sees_the_scatter_of_differences():
+    """Runs of both systems that share their luck: half of the seed variance is common."""
+    rng = np.random.default_rng(1)
+    S, Q = 400, 60
+    shared_S1 = rng.normal(0, 0.03, (S, 1))
+    matrix = pilot(S)
+    scores = {
+        name: rng.normal(0.5, 0.06, Q)
+        + shared_S1
+        + rng.normal(0, 0.03, (S, 1))
+        + rng.normal(0, 0.05, (S, Q))
+        for name in matrix.cells
+    }
+    matrix = replace(matrix, scores=scores, query_ids=matrix.query_ids[:Q])
+    alone = sweep_components(matrix, baseline="base")
+    paired = sweep_components(matrix, baseline="base", paired_seeds=True)
+    assert alone.seed.sd == pytest.approx(0.03 * math.sqrt(2), rel=0.1)
+    assert paired.seed.sd == pytest.approx(0.03, rel=0.1)
+    assert alone.seed.df == 2 * (S - 1) and paired.seed.df == S - 1
+    assert paired.residual.sd == pytest.approx(0.05, rel=0.02)
+    assert paired.difference.sd == pytest.approx(alone.difference.sd, rel=1e-3)
+    assert planned_variances(matrix, baseline="base", paired_seeds=True).paired
 
 
 def test_what_cannot_be_planned_is_refused():

@@ -11,9 +11,11 @@ import pandas as pd
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.stats.design import Goal, planned_power
+from rank_core.stats.design import Goal, Variances, planned_power
+from rank_core.stats.matrix import score_matrix
 from rank_core.stats.variance import sweep_components
-from sweeps.commands.design import SEEDS, Costs, DesignPlan, design_text, main, plan
+from sweeps.commands.compare.command import main as compare
+from sweeps.commands.design import SEEDS, Costs, DesignPlan, design_text, main, pilot_plan
 from sweeps.report.load import load_sweep
 from tests.sweeps.report.test_load import write_sweep
 
@@ -27,7 +29,7 @@ def pilot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def planned(folder: Path, delta: float = 0.03, costs: Costs | None = COSTS, **goal: Any):
     sweep = load_sweep(folder)
-    return plan(sweep, Goal(delta, **goal), baseline=sweep.baseline, costs=costs)
+    return pilot_plan(sweep, Goal(delta, **goal), baseline=sweep.baseline, costs=costs)
 
 
 def _power(found: DesignPlan, S: float, Q: float) -> float:
@@ -49,7 +51,11 @@ def test_the_counts_are_the_smallest_that_reach_the_goal(pilot: Path, family_siz
 
 def test_the_plan_rests_on_more_seed_variance_than_the_pilot_saw_and_says_so(pilot: Path) -> None:
     found = planned(pilot)
-    own = sweep_components(found.matrix, baseline=found.sweep.baseline, level=0.6)
+    sweep = load_sweep(pilot)
+    matrix = score_matrix(
+        sweep.scores, measure=sweep.primary, cells=[one.cell for one in sweep.cells]
+    )
+    own = sweep_components(matrix, baseline=sweep.baseline, level=0.6)
     assert found.variances.seed == pytest.approx(own.seed.high)
     assert own.seed.high > own.seed.sd
     text = " ".join(design_text(found).split())
@@ -57,14 +63,50 @@ def test_the_plan_rests_on_more_seed_variance_than_the_pilot_saw_and_says_so(pil
     assert f"{own.seed.high:.4f}" in text
 
 
-def test_the_curve_has_the_promised_seeds_and_falls_towards_the_floor(pilot: Path) -> None:
+def test_the_table_of_power_has_the_promised_sizes_and_keeps_to_the_floor(pilot: Path) -> None:
     found = planned(pilot)
-    differences = [mde for _, mde in found.curve]
-    assert tuple(S for S, _ in found.curve) == SEEDS == (2, 3, 4, 5, 8, 10, 20)
+    assert tuple(found.detectable) == SEEDS == (3, 4, 5, 8, 10, 20)
+    differences = list(found.detectable.values())
     assert differences == sorted(differences, reverse=True)
     assert differences[-1] > found.floor
-    shown = re.search(r"detectable difference +(.+)", design_text(found))
-    assert shown and shown[1].split() == [f"{mde:.4f}" for mde in differences]
+    assert {Q for _, Q in found.power} == {50, 100, 200, 400, 800}
+    for (S, Q), share in found.power.items():
+        assert share == _power(found, S, Q)
+    shown = re.search(r"^ *5 +(.+)$", design_text(found), flags=re.MULTILINE)
+    row = [f"{100 * found.power[5, Q]:.0f} %" for Q in (50, 100, 200, 400, 800)]
+    assert shown and re.split(r"  +", shown[1]) == [*row, f"{found.detectable[5]:.4f}"]
+
+
+def test_given_deviations_need_no_pilot(capsys: Any) -> None:
+    words = "--delta .02 --sd-query .12 --sd-seed .006 --sd-residual .03 --queries 250".split()
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "Standard deviations as given" in shown and "needs --cost-train" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    goal, variances = Goal(0.02), Variances(0.12, 0.006, 0.03)
+    power = planned_power(variances, goal, num_seeds=5, num_queries=250)
+    assert f"{100 * power:.0f} %" in shown.partition("\n5 ")[2].partition("\n")[0]
+    assert main([*words, "--paired-seeds", "--seed-correlation", ".8"]) == 0
+    paired = capsys.readouterr().out
+    power = planned_power(variances.pairing(0.8), goal, num_seeds=5, num_queries=250)
+    assert f"{100 * power:.0f} %" in paired.partition("\n5 ")[2].partition("\n")[0]
+
+
+def test_a_pilot_may_be_anything_that_is_compared(tmp_path: Path, capsys: Any) -> None:
+    """The values of a sweep as a table of systems and seeds, and as a comparison wrote them."""
+    sweep = load_sweep(write_sweep(tmp_path / "sweep", num_queries=60))
+    words = ["--delta", ".1", "--cost-train", "60", "--cost-eval", ".1"]
+    main([f"{tmp_path}/sweep", *words])
+    expected = capsys.readouterr().out.partition("\n\n")[2]
+    values = sweep.scores[sweep.scores["measure"] == sweep.primary]
+    named = values.assign(system=[sweep.label(cell) for cell in values["cell"]])
+    named.drop(columns=["cell", "split"]).to_csv(tmp_path / "values.csv", index=False)
+    assert main([f"{tmp_path}/values.csv", *words]) == 0
+    assert capsys.readouterr().out.partition("\n\n")[2] == expected
+    compare([f"{tmp_path}/values.csv", "--out", f"{tmp_path}/out"])
+    capsys.readouterr()
+    assert main([f"{tmp_path}/out", "--measure", sweep.primary, *words]) == 0
+    assert capsys.readouterr().out.partition("\n\n")[2] == expected
 
 
 def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
@@ -110,7 +152,7 @@ def test_a_wider_family_a_higher_power_and_another_baseline_change_the_plan(pilo
     assert planned(pilot, family_size=10).queries[5] > simple.queries[5]
     assert planned(pilot, power=0.95).queries[5] > simple.queries[5]
     sweep = load_sweep(pilot)
-    other = plan(sweep, Goal(0.03), baseline=sweep.cells[2].cell, costs=None)
+    other = pilot_plan(sweep, Goal(0.03), baseline=sweep.cells[2].cell)
     assert other.components.difference != simple.components.difference
     assert other.variances.seed == simple.variances.seed
 
@@ -120,6 +162,9 @@ def test_collapsed_trials_and_paired_seeds_are_mentioned(tmp_path: Path) -> None
     text = " ".join(design_text(planned(folder, delta=0.2)).split())
     assert "1 collapsed trial of the pilot count" in text
     assert "the plan is for unpaired ones" in text
+    sweep = load_sweep(folder)
+    paired = pilot_plan(sweep, Goal(0.2), baseline=sweep.baseline, paired_seeds=True)
+    assert "unpaired" not in design_text(paired) and "paired differences" in design_text(paired)
 
 
 def test_no_line_is_wider_than_a_terminal(pilot: Path) -> None:
@@ -127,16 +172,16 @@ def test_no_line_is_wider_than_a_terminal(pilot: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "start"), [("curve.svg", b"<?xml"), ("curve.PNG", b"\x89PNG\r\n\x1a\n")]
+    ("name", "start"), [("power.svg", b"<?xml"), ("power.PNG", b"\x89PNG\r\n\x1a\n")]
 )
 @pytest.mark.slow
-def test_the_curve_is_drawn_and_the_same_again(
+def test_the_power_is_drawn_and_the_same_again(
     pilot: Path, tmp_path: Path, name: str, start: bytes
 ) -> None:
     file = tmp_path / name
-    main([str(pilot), "--delta", ".03", "--plot", str(file)])
+    main([str(pilot), "--delta", ".03", "--out", str(file)])
     first = file.read_bytes()
-    main([str(pilot), "--delta", ".03", "--plot", str(file)])
+    main([str(pilot), "--delta", ".03", "--out", str(file)])
     assert first.startswith(start) and file.read_bytes() == first
 
 
@@ -150,8 +195,11 @@ def test_the_curve_is_drawn_and_the_same_again(
         (["--delta", ".03", "--baseline", "bm25"], "unknown baseline 'bm25'"),
         (["--delta", ".03", "--cost-train", "5"], "together or not at all"),
         (["--delta", ".03", "--cost-train", "-5", "--cost-eval", "1"], "--cost-train >= 0"),
-        (["--delta", ".03", "--plot", "curve.pdf"], r"end in \.png or \.svg, got curve\.pdf"),
-        (["--delta", ".03", "--plot", "/no/such/x.png"], "folder of a plot must exist"),
+        (["--delta", ".03", "--out", "curve.pdf"], r"end in \.png or \.svg, got curve\.pdf"),
+        (["--delta", ".03", "--out", "/no/such/x.png"], "folder of a plot must exist"),
+        (["--delta", ".03", "--measure", "AP"], "unknown measure 'AP'"),
+        (["--delta", ".03", "--queries", "1"], "--queries >= 2"),
+        (["--delta", ".03", "--sd-seed", ".1"], "PILOT, or all of .*; missing: --sd-query"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(pilot: Path, arguments: list[str], law: str) -> None:

@@ -75,7 +75,8 @@ def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Pat
 
     found = three(folder, measures=["RR"])
     by_run = {
-        name: [reciprocal_ranks(path) for path in paths] for name, paths in found.systems.items()
+        name: [reciprocal_ranks(Path(run[""].where)) for run in runs.values()]
+        for name, runs in found.systems.items()
     }
     mean_Q = {
         name: np.mean([[one[q] for q in sorted(one)] for one in runs], axis=0)
@@ -88,7 +89,10 @@ def test_the_means_and_the_p_over_queries_are_those_computed_by_hand(folder: Pat
 
 
 def test_the_order_of_systems_and_runs_changes_no_number(folder: Path) -> None:
-    turned = {name: paths[::-1] for name, paths in reversed(three(folder).systems.items())}
+    turned = {
+        name: [run[""] for run in reversed(runs.values())]
+        for name, runs in reversed(three(folder).systems.items())
+    }
     again = compare_runs(turned, folder / "qrels.txt", baselines=["firstp"])
     numbers = {(one.measure, one.system): one for one in three(folder).analysis.comparisons}
     for one in again.analysis.comparisons:
@@ -211,6 +215,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     assert main([*arguments, "--qrels", str(folder / "qrels.txt"), "--out", str(out)]) == 0
     assert sorted(path.name for path in out.iterdir()) == [
         "comparisons.csv",
+        "per_query.parquet",
         "results.json",
         "table.csv",
         "table.html",

@@ -1,5 +1,6 @@
 """Equal scores of third-party runs: one rule, and trec_eval's own where it is asked for."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +12,31 @@ from rank_core.errors import BadInput
 from sweeps.commands.compare.runs import TIES, RunComparison, compare_runs
 
 MEASURES = {
+    "nDCG@5": "ndcg_cut_5",
     "nDCG@10": "ndcg_cut_10",
+    "nDCG@20": "ndcg_cut_20",
+    "nDCG": "ndcg",
     "AP": "map",
+    "AP@10": "map_cut_10",
+    "P@5": "P_5",
     "P@10": "P_10",
+    "R@10": "recall_10",
     "R@100": "recall_100",
     "RR": "recip_rank",
+    "Rprec": "Rprec",
+    "Bpref": "bpref",
+    "Success@5": "success_5",
+    "IPrec@0.2": "iprec_at_recall_0.20",
+    "infAP": "infAP",
 }
 QUERIES, DEPTH = 20, 60
+STEPS = {"few": 320, "many": 130}
+"""{run: distinct scores to draw from}."""
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    """Judgments, and runs in which 15 to 40 % of the scores are tied, some by single precision
+    """Judgments, and runs in which 15 to 40 % of the documents are tied, some by single precision
     alone; the ranks say nothing."""
     rng = np.random.default_rng(0)
     names = [f"d{number}" for number in range(200)]
@@ -33,7 +47,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     ]
     write_lines(tmp_path / "qrels", judged)
     found = {"qrels": tmp_path / "qrels"}
-    for name, steps in (("few", 260), ("many", 100)):
+    for name, steps in STEPS.items():
         lines = []
         for query in range(QUERIES):
             scores = rng.integers(0, steps, DEPTH) + 10.0 + 1e-8 * rng.random(DEPTH)
@@ -45,27 +59,39 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def compared(files: dict[str, Path], ties: str) -> RunComparison:
-    systems = {name: (files[name],) for name in ("few", "many")}
+    systems = {name: (files[name],) for name in STEPS}
     return compare_runs(systems, files["qrels"], measures=list(MEASURES), ties=ties)
+
+
+def shares_tied(path: Path) -> tuple[dict[str, dict[str, float]], float]:
+    """The run of a file, and the share of its documents whose score, in single precision, another
+    document of the query has as well."""
+    run: dict[str, dict[str, float]] = {}
+    for line in path.read_text().splitlines():
+        query_id, _, doc_id, _, score, _ = line.split()
+        run.setdefault(query_id, {})[doc_id] = float(score)
+    tied = 0
+    for ranked in run.values():
+        counts = Counter(np.float32(score) for score in ranked.values())
+        tied += sum(count for count in counts.values() if count > 1)
+    return run, tied / sum(map(len, run.values()))
 
 
 def test_all_values_are_those_of_trec_eval(files):
     found = compared(files, "trec_eval")
-    qrels = read_qrels(files["qrels"])
-    tool = pytrec_eval.RelevanceEvaluator(qrels, set(MEASURES.values()))
-    for name in ("few", "many"):
-        run: dict[str, dict[str, float]] = {}
-        for line in files[name].read_text().splitlines():
-            query_id, _, doc_id, _, score, _ = line.split()
-            run.setdefault(query_id, {})[doc_id] = float(score)
-        share = found.measured.ties[name, 1] / (QUERIES * DEPTH)
-        assert 0.08 < share < 0.45
+    tool = pytrec_eval.RelevanceEvaluator(read_qrels(files["qrels"]), set(MEASURES.values()))
+    values = found.sweep.scores.groupby("cell")
+    compared_values = 0
+    for name in STEPS:
+        run, share = shares_tied(files[name])
+        assert 0.15 < share < 0.40
+        assert 0 < found.measured.ties[name, 1] < share * QUERIES * DEPTH
         expected = tool.evaluate(run)
-        table = found.sweep.scores[found.sweep.scores["cell"] == name]
-        for row in table.itertuples():
-            assert row.value == pytest.approx(
-                expected[row.query_id][MEASURES[row.measure]], abs=1e-12
-            ), (name, row.query_id, row.measure)
+        for row in values.get_group(name).itertuples():
+            theirs = expected[row.query_id][MEASURES[row.measure]]
+            assert row.value == pytest.approx(theirs, abs=1e-12), (name, row)
+            compared_values += 1
+    assert compared_values == len(STEPS) * QUERIES * len(MEASURES)
 
 
 def test_the_rule_changes_values_and_is_named(files):
@@ -78,7 +104,7 @@ def test_the_rule_changes_values_and_is_named(files):
 
 def test_the_rank_of_a_file_decides_nothing(tmp_path, files):
     before = compared(files, "doc_id").sweep.scores
-    for name in ("few", "many"):
+    for name in STEPS:
         fields = [line.split() for line in files[name].read_text().splitlines()]
         write_lines(files[name], [" ".join([*one[:3], "1", *one[4:]]) for one in fields])
     after = compared(files, "doc_id").sweep.scores

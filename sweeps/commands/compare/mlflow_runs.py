@@ -1,0 +1,130 @@
+"""Per-query tables among the artifacts of MLflow runs."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from rank_core.errors import BadInput, unknown
+from sweeps.plan.secrets import redact_text
+from sweeps.tracking.client import connect
+from sweeps.tracking.uri import check_tracking_uri, sqlite_file
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+EXPERIMENT, RUN = "mlflow:", "runs:/"
+TABLES = tuple(
+    f"{folder}per_query.{kind}" for folder in ("eval/", "") for kind in ("parquet", "json", "csv")
+)
+"""Where the table of a run may be, unless its path follows the run's id."""
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """The table of one run, downloaded, and the system that the run is one of."""
+
+    where: str
+    path: Path
+    system: str
+
+
+def is_mlflow(source: str) -> bool:
+    """Whether a source is `mlflow:EXPERIMENT`, `runs:/ID` or `runs:/ID/path/of/the/table.csv`."""
+    return source.startswith((EXPERIMENT, RUN))
+
+
+def run_tables(source: str, tracking_uri: str | None, folder: Path) -> Iterator[RunTable]:
+    """The tables of all finished runs of an experiment that have one, the oldest first, or of one
+    run; they are downloaded into `folder`. Runs of one name, but for a number at its end (`#2`),
+    are those of one system."""
+    from mlflow.exceptions import MlflowException
+
+    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        raise BadInput(f"{source} needs --tracking-uri, or MLFLOW_TRACKING_URI")
+    check_tracking_uri(uri)
+    if uri.startswith("sqlite:") and not sqlite_file(uri).is_file():
+        raise BadInput(f"--tracking-uri must name a database, {redact_text(uri)} does not exist")
+    try:
+        client = connect(uri)
+        if source.startswith(RUN):
+            run_id, _, artifact = source.removeprefix(RUN).partition("/")
+            run = client.get_run(run_id)
+            yield _downloaded(client, run, artifact or _table_of(client, run), folder)
+            return
+        yield from _of_experiment(client, source.removeprefix(EXPERIMENT), folder)
+    except MlflowException as error:
+        reason = redact_text(str(error).strip().partition("\n")[0])
+        raise BadInput(f"{source}: MLflow has none or does not give it: {reason}") from None
+
+
+def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[RunTable]:
+    experiment, wanted = client.get_experiment_by_name(name), ""
+    if experiment is None and ":" in name:
+        base, _, wanted = name.rpartition(":")
+        experiment = client.get_experiment_by_name(base)
+    if experiment is None:
+        known = [one.name for one in client.search_experiments()]
+        raise unknown("experiment", name, known)
+    systems: set[str] = set()
+    for run in _finished(client, experiment.experiment_id):
+        artifact = _table_of(client, run, needed=False)
+        if artifact:
+            systems.add(_system_of(run))
+        if artifact and wanted in ("", _system_of(run)):
+            yield _downloaded(client, run, artifact, folder)
+    if not systems:
+        raise BadInput(
+            f"{EXPERIMENT}{name}: none of its finished runs has a per-query table "
+            f"({', '.join(TABLES)})"
+        )
+    if wanted and wanted not in systems:
+        raise unknown(f"system of {EXPERIMENT}{experiment.name}", wanted, systems)
+
+
+def _system_of(run: "Run") -> str:
+    name = run.data.tags.get("config.id") or re.sub(r"\s*#\d+$", "", run.info.run_name or "")
+    return name or str(run.info.run_id)
+
+
+def _finished(client: "MlflowClient", experiment_id: str) -> Iterator["Run"]:
+    page = None
+    while True:
+        runs = client.search_runs(
+            [experiment_id],
+            filter_string="attributes.status = 'FINISHED'",
+            order_by=["attributes.start_time"],
+            page_token=page,
+        )
+        yield from runs
+        page = runs.token
+        if not page:
+            return
+
+
+def _table_of(client: "MlflowClient", run: "Run", *, needed: bool = True) -> str:
+    """The path of a run's table; "" where it has none."""
+    folders = {str(PurePosixPath(name).parent) for name in TABLES}
+    there = {
+        one.path
+        for folder in folders
+        for one in client.list_artifacts(run.info.run_id, None if folder == "." else folder)
+    }
+    table = next((name for name in TABLES if name in there), "")
+    if needed and not table:
+        raise BadInput(
+            f"{RUN}{run.info.run_id} has no {', '.join(TABLES)}; name its table: "
+            f"{RUN}{run.info.run_id}/PATH"
+        )
+    return table
+
+
+def _downloaded(client: "MlflowClient", run: "Run", artifact: str, folder: Path) -> RunTable:
+    own = folder / run.info.run_id
+    own.mkdir(exist_ok=True)
+    path = Path(client.download_artifacts(run.info.run_id, artifact, str(own)))
+    return RunTable(f"{RUN}{run.info.run_id}/{artifact}", path, _system_of(run))

@@ -1,0 +1,167 @@
+"""Paired seeds, compact tables, digits: what is asked for is what is computed and written."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from rank_core.errors import BadInput
+from sweeps.commands.compare.command import main, systems_of
+from sweeps.commands.compare.runs import compare_runs
+
+QUERY_4 = np.array([0.3, 0.4, 0.6, 0.7])
+LUCK_3 = np.array([-0.1, 0.0, 0.1])
+"""Of run i, shared by both systems: it leaves their differences."""
+OWN_3 = np.array([0.02, 0.04, 0.06])
+HARD_4 = np.array([-0.03, -0.01, 0.01, 0.03])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """B = query + luck, A = B + own seed effect + query effect: without residual."""
+    b_34 = QUERY_4 + LUCK_3[:, None]
+    a_34 = b_34 + OWN_3[:, None] + HARD_4
+    rows = [
+        (system, seed + 1, f"q{query}", "AP", float(score_34[seed, query]))
+        for system, score_34 in (("B", b_34), ("A", a_34))
+        for seed in range(3)
+        for query in range(4)
+    ]
+    columns = ["system", "seed", "query_id", "measure", "value"]
+    pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "values.csv", index=False)
+    return tmp_path / "values.csv"
+
+
+def test_paired_seeds_are_tested_by_their_differences(table: Path) -> None:
+    """By hand: the differences are .02, .04, .06 by seed and -.03, -.01, .01, .03 by query, so
+    V_seeds = .0004 / 3, V_queries = (.002 / 3) / 4, no residual; V = .0003. The degrees of freedom
+    are Satterthwaite's, .0003^2 / (V_queries^2 / 3 + V_seeds^2 / 2) = 4.96: Welch's are more."""
+    (one,) = compare_runs(systems_of([str(table)]), paired_seeds=True).analysis.comparisons
+    assert one.delta == pytest.approx(0.04, rel=1e-9)
+    assert one.se_both == pytest.approx(math.sqrt(0.0003), rel=1e-9)
+    satterthwaite = 0.0003**2 / ((0.002 / 12) ** 2 / 3 + (0.0004 / 3) ** 2 / 2)
+    assert satterthwaite == pytest.approx(4.96, abs=0.005)
+    assert one.df_both == pytest.approx(satterthwaite, rel=1e-9)
+    assert one.p_both == pytest.approx(2 * stats.t.sf(0.04 / math.sqrt(0.0003), 4.95918367), 1e-6)
+    (alone,) = compare_runs(systems_of([str(table)])).analysis.comparisons
+    # Their own luck, which both have, is in the variances of both: .01 / 3 and .0144 / 3.
+    assert alone.se_both**2 == pytest.approx(0.002 / 12 + 0.01 / 3 + 0.0144 / 3, rel=1e-9)
+    assert alone.delta == pytest.approx(one.delta, rel=1e-9) and alone.p_both > one.p_both
+
+
+def test_what_pairing_assumes_is_said_in_the_terminal_and_the_caption(table: Path, capsys) -> None:
+    words = "run i of each is taken to share its initialisation, order of the data and negatives"
+    for flags, said in (([], False), (["--paired-seeds"], True)):
+        assert main([str(table), "--out", str(table.parent / "out"), *flags]) == 0
+        assert (words in " ".join(capsys.readouterr().out.split())) is said
+        assert (words in (table.parent / "out" / "table.md").read_text()) is said
+
+
+def test_unequal_seeds_are_not_paired_but_a_deterministic_system_may_stand_beside(
+    table: Path,
+) -> None:
+    values = pd.read_csv(table)
+    systems = {name: [rows] for name, rows in values.groupby("system")}
+    one_run = values[values["seed"] == 2].drop(columns=["seed", "system"]).iloc[:4]
+    beside = compare_runs(
+        {**systems, "bm25": [one_run]},
+        baselines=["B"],
+        deterministic=["bm25"],
+        paired_seeds=True,
+    )
+    paired = compare_runs(systems, baselines=["B"], paired_seeds=True)
+    assert beside.analysis.paired
+    assert beside.analysis.comparisons[0].p_both == paired.analysis.comparisons[0].p_both
+    systems["A"] = [values[(values["system"] == "A") & (values["seed"] < 3)]]
+    with pytest.raises(BadInput, match="same seeds in every system, got 1, 2 of A and 1, 2, 3 of"):
+        compare_runs(systems, paired_seeds=True)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_the_paired_test_keeps_its_level_and_gains_with_the_correlation(correlation: float) -> None:
+    """2,000 drawn sweeps of 200 queries and 3 seeds (standard error .005 at .05)."""
+    from rank_core.stats.scopes import infer
+
+    rng = np.random.default_rng(int(10 * correlation))
+    num, S, Q, delta = 2000, 3, 200, 0.03
+    common = rng.normal(0, 0.01 * math.sqrt(correlation), (num, S))
+    rest = 0.01 * math.sqrt(1 - correlation)
+    score = []
+    for _ in range(2):
+        seed = common + rng.normal(0, rest, (num, S))
+        taste = rng.normal(0, 0.05, (num, 1, Q))
+        score.append(seed[:, :, None] + taste + rng.normal(0, 0.08, (num, S, Q)))
+
+    def parts(score_NSQ):
+        mean_NS = score_NSQ.mean(axis=2)
+        residual = (
+            score_NSQ
+            - mean_NS[:, :, None]
+            - score_NSQ.mean(axis=1)[:, None]
+            + mean_NS.mean(axis=1)[:, None, None]
+        )
+        error = (residual**2).sum(axis=(1, 2)) / ((S - 1) * (Q - 1))
+        return mean_NS.var(axis=1, ddof=1) / S, error / (Q * S)
+
+    gap_NSQ = score[0] - score[1]
+    queries = gap_NSQ.mean(axis=1).var(axis=1, ddof=1) / Q
+    (V_s, V_e), sides = parts(gap_NSQ), [parts(one) for one in score]
+
+    def rejected(shift, *tables):
+        found = infer(
+            delta=gap_NSQ.mean(axis=(1, 2)) + shift,
+            variance_queries=queries,
+            variance_seeds=tuple(one[0] for one in tables),
+            variance_error=tuple(one[1] for one in tables),
+            num_seeds=(S,) * len(tables),
+            num_queries=Q,
+        )
+        return (found.p_both < 0.05).mean()
+
+    assert 0.025 < rejected(0, (V_s, V_e)) < 0.062
+    paired, alone = rejected(delta, (V_s, V_e)), rejected(delta, *sides)
+    if correlation == 0:
+        assert alone - 0.12 < paired < alone + 0.01
+    else:
+        assert paired > alone + (0.01 if correlation == 0.5 else 0.15)
+
+
+def test_digits_are_those_of_every_table(table: Path, capsys) -> None:
+    out = table.parent / "out"
+    assert main([str(table), "--digits", "5", "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "0.54000" in shown and "+.04000" in shown
+    for name in ("table.md", "table.tex"):
+        assert "0.54000" in (out / name).read_text()
+    with pytest.raises(BadInput, match="--digits"):
+        main([str(table), "--digits", "0"])
+
+
+def test_compact_is_means_and_letters_in_a_column_per_measure(table: Path, capsys) -> None:
+    values = pd.read_csv(table)
+    more = values.assign(measure="RR", value=1 - values["value"])
+    pd.concat([values, more]).to_csv(table, index=False)
+    out = table.parent / "out"
+    assert main([str(table), "--compact", "--digits", "2", "--out", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    table_at = next(at for at, line in enumerate(lines) if line.startswith("system"))
+    heading, _, first, second = lines[table_at : table_at + 4]
+    assert re.split(r"  +", heading) == ["system", "AP", "RR"]
+    assert re.split(r"  +", first) == ["B", "0.50", "0.50"]
+    assert re.split(r"  +", second)[:2] == ["A", "0.54"]
+    markdown = (out / "table.md").read_text().splitlines()
+    assert markdown[0] == "| system | AP | RR |" and len(markdown[2].split("|")) == 5
+    latex = (out / "table.tex").read_text()
+    assert r"\begin{tabular}{lll}" in latex and r"\toprule" in latex and "±" not in latex
+    assert "interval" not in latex and len(latex.partition("caption")[2].splitlines()[0]) < 600
+
+
+@pytest.mark.parametrize("margin", ["-1", "0", "2", "nan"])
+def test_a_margin_that_is_no_difference_is_refused(table: Path, margin: str) -> None:
+    with pytest.raises(BadInput, match="0 < --margin <= 1 must hold"):
+        main([str(table), "--margin", margin])
