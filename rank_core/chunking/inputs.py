@@ -9,6 +9,7 @@ from pathlib import Path
 from rank_core.checkpoints.weights import cell_trials, weights_file
 from rank_core.chunking.token_store import TokenStore, open_token_store
 from rank_core.data.load import load_collection
+from rank_core.data.named_files import named_digest
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput
@@ -112,6 +113,8 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
 
 
 def _file_hash(setting: str, path: Path) -> str:
+    if (of_id := named_digest(path, "scoreddocs")) is not None:
+        return of_id
     if not path.is_file():
         raise BadInput(f"{setting} must name a file, found none at {path}")
     state = path.stat()

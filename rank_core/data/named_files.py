@@ -1,5 +1,7 @@
 """Judgments, queries and runs by what names them: a file of any kind, or `ir:ID` of ir_datasets."""
 
+import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,11 @@ RANKED = 1000
 """Documents of a query that are taken of an id's ranked lists."""
 
 
+def absolute(name: str | Path) -> str:
+    """A file's absolute path; an id stays what it is."""
+    return str(name) if str(name).startswith(PREFIX) else os.path.abspath(name)
+
+
 def source_of(name: str | Path, entity: str) -> IrSource | None:
     """The dataset that `ir:ID` names, which must have `entity`; None for a file's name."""
     if not str(name).startswith(PREFIX):
@@ -21,6 +28,13 @@ def source_of(name: str | Path, entity: str) -> IrSource | None:
     source = IrSource(str(name).removeprefix(PREFIX))
     source.require(entity)
     return source
+
+
+def named_digest(name: str | Path, entity: str) -> str | None:
+    """16 hex digits that name the content of `ir:ID`, which the id itself does; None for a file."""
+    if source_of(name, entity) is None:
+        return None
+    return hashlib.sha256(f"{name} {entity}".encode()).hexdigest()[:16]
 
 
 def named_qrels(name: str | Path, fields: records.Fields | None = None) -> Qrels:

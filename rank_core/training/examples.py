@@ -23,7 +23,7 @@ from rank_core.chunking.inputs import Inputs, content_hashes
 from rank_core.chunking.token_store import TokenStore
 from rank_core.data.disk.rows import Rows, RowsWriter, num_rows
 from rank_core.data.disk.run_store import RunStore
-from rank_core.data.trec import read_run
+from rank_core.data.named_files import named_run
 from rank_core.errors import BadInput
 from rank_core.progress import reported
 from rank_core.ranking.encode import Document
@@ -149,8 +149,8 @@ def write_training_rows(
     to those that the teacher has scored.
     """
     split = collection.splits["train"]
-    lists = [read_run(Path(path)) for path in training.negatives_from] or [split.candidates]
-    teacher = read_run(Path(training.teacher)) if training.teacher else None
+    lists = [dict(named_run(name)) for name in training.negatives_from] or [split.candidates]
+    teacher = dict(named_run(training.teacher)) if training.teacher else None
     names = [f"negatives{number:03}" for number in range(len(lists))]
     row_types: dict[str, DTypeLike] = dict.fromkeys(["positives", "grades", *names], np.int32)
     if teacher is not None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from rank_core.data.named_files import absolute
 from rank_core.errors import BadInput, unknown
 from sweeps.driver.rerank import rerank_run
 from sweeps.engine.rerank import RerankJob
@@ -20,9 +21,9 @@ def main(argv: Sequence[str]) -> int:
     add = parser.add_argument
     add("--collection", required=True, metavar="NAME|DIR", help="where the texts are")
     add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")
-    add("--run", required=True, type=Path, metavar="FILE", help="the first stage's run")
+    add("--run", required=True, metavar="FILE|ir:ID", help="the first stage's run")
     add("--out", required=True, type=Path, metavar="FILE", help="the reranked run, a new file")
-    add("--queries", type=Path, metavar="FILE", help="query_id TAB text; default: the collection's")
+    add("--queries", metavar="FILE|ir:ID", help="their texts; default: the collection's")
     add("--depth", type=int, default=0, metavar="N", help="candidates of a query (the trial's)")
     add("--shard-queries", type=int, default=50, metavar="N", help="of one shard (default 50)")
     add("--engine", default="", metavar="NAME", help="ray or local; default: ray within a cluster")
@@ -40,9 +41,9 @@ def main(argv: Sequence[str]) -> int:
     job = RerankJob(
         folder=os.path.abspath(given.folder),
         collection=str(named_collection(given.collection, given.fields)),
-        run=os.path.abspath(given.run),
+        run=absolute(given.run),
         out=os.path.abspath(given.out),
-        queries=os.path.abspath(given.queries) if given.queries else "",
+        queries=absolute(given.queries) if given.queries else "",
         depth=given.depth,
         shard_queries=given.shard_queries,
         threads=given.cpus_per_worker,

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from rank_core.data.load import load_collection
-from rank_core.data.trec import read_queries, read_run, write_run
+from rank_core.data.named_files import named_digest, named_queries, named_run
+from rank_core.data.trec import read_run, write_run
 from rank_core.errors import BadInput, shown
 from rank_core.export.folder import FILE, require_model
 from rank_core.export.reranker import Reranker
@@ -118,14 +119,15 @@ def put_together(job: RerankJob, number: int) -> None:
 def _facts(job: RerankJob) -> dict[str, object]:
     """What two commands must share for their shards to be of one run."""
     content = load_collection(job.collection).content_hash
-    files = [path for path in (job.run, job.queries) if path]
     return {
         name: value for name, value in asdict(job).items() if name in ("depth", "shard_queries")
     } | {
         "model": "+".join(_digest(path) for path in sorted(Path(job.folder).glob("*.safetensors")))
         + _digest(Path(job.folder) / FILE),
         "collection": content,
-        "files": [_digest(Path(path)) for path in files],
+        "run": named_digest(job.run, "scoreddocs") or _digest(Path(job.run)),
+        "queries": job.queries
+        and (named_digest(job.queries, "queries") or _digest(Path(job.queries))),
     }
 
 
@@ -147,7 +149,7 @@ def _reranker(folder: str) -> Reranker:
 
 @lru_cache(maxsize=1)
 def _run(path: str) -> Run:
-    return read_run(Path(path))
+    return dict(named_run(path))
 
 
 @lru_cache(maxsize=1)
@@ -155,7 +157,7 @@ def _texts(collection_name: str, queries: str) -> tuple[Mapping[str, str], Mappi
     """Queries, of all splits if no file has them, and documents."""
     collection = load_collection(collection_name)
     if queries:
-        return read_queries(Path(queries)), collection.documents
+        return named_queries(queries), collection.documents
     texts: dict[str, str] = {}
     for split in collection.splits.values():
         texts |= split.queries

@@ -4,10 +4,14 @@ import json
 
 import pytest
 
+from rank_core.chunking.inputs import content_hashes, load_inputs
 from rank_core.data.folder import SPLITS
-from rank_core.data.named_files import named_qrels, named_queries, named_run
+from rank_core.data.named_files import named_digest, named_qrels, named_queries, named_run
 from rank_core.data.trec import read_qrels, read_queries, read_run, write_qrels, write_run
 from rank_core.errors import BadInput
+from rank_core.settings.config import TrialConfig
+from rank_core.settings.training import Training
+from rank_core.training.examples import write_training_rows
 from sweeps.__main__ import main
 
 DEV = "ir:msmarco-document/dev"
@@ -63,3 +67,26 @@ def test_an_id_is_divided(documents):
     assert list(read_run(folder / "train" / "first-stage.run.gz")) == ["201"]
     lines = (folder / "docs.jsonl").read_text().splitlines()
     assert len(lines) == 30 and json.loads(lines[7])["doc_id"] == "D7"
+
+
+def test_a_trial_takes_ids_for_the_lists_that_it_learns_from(documents):
+    lists = "ir:msmarco-document/train"
+    config = TrialConfig().override({"training.negatives_from": (lists, DEV)})
+    first, second = content_hashes(config)["training.negatives_from"].split("+")
+    assert first == named_digest(lists, "scoreddocs") != second
+    with pytest.raises(BadInput, match="must have scoreddocs, found docs"):
+        named_digest("ir:msmarco-document", "scoreddocs")
+    assert named_digest("mine.run", "scoreddocs") is None
+
+
+def test_training_rows_from_an_id_are_those_of_its_lists(documents, backbone):
+    inputs = load_inputs("ir:msmarco-document/train", backbone.name)
+    rows = {}
+    train = documents / "train.run"
+    write_run(train, dict(named_run("ir:msmarco-document/train")), tag="first")
+    for name in ("ir:msmarco-document/train", str(train)):
+        training = Training(negatives_from=(name,), teacher=name, loss="margin-mse")
+        (folder := documents / name[:2]).mkdir()
+        write_training_rows(folder, inputs.collection, inputs.tokens, 10, training)
+        rows[name] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert len({str(files) for files in rows.values()}) == 1
