@@ -18,7 +18,7 @@ Robust04, DLc like the pooled TREC Deep Learning tracks, MSMc like MS MARCO docu
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,8 @@ from tests.benchmarks.simulated_sweeps import (
     MSM,
     R04,
     SELECTION,
+    SHAPES,
+    Kind,
     best_of_equals,
     bounded_scores,
     customary_error,
@@ -45,6 +47,8 @@ from tests.benchmarks.simulated_sweeps import (
 )
 
 ALPHA = 0.05
+Z80 = float(stats.norm.isf(ALPHA / 2) + stats.norm.ppf(0.8))
+"""The difference, in standard errors, that a test with a known variance finds in 80 %."""
 
 
 class Shown(NamedTuple):
@@ -63,24 +67,25 @@ SEEDS, SEED_SDS = (3, 5, 10), (0.0, 0.002, 0.005, 0.01)
 
 
 def type_1_errors(rng: np.random.Generator, num: int) -> Section:
-    """Both tests of equal systems in every calibrated cell."""
+    """All tests of equal systems in every calibrated cell, and the power of the deciding ones."""
     rows, both, gaps = [], [], []
     for kind in (R04, DL, MSM):
         for S in SEEDS:
             for seed_sd in SEED_SDS:
-                found = null_and_planted(kind, rng, num=num, S=S, seed_sd=seed_sd)
+                sides = (S, seed_sd), (S, seed_sd)
+                null, *rates = _rates(rng, 10 * num, sides, kind)
                 expected = customary_error(kind, S=S, seed_sd=seed_sd, alpha=ALPHA)
-                customary = _rate(found.p_queries)
-                both.append(_rate(found.p_both))
+                customary = _rate(null.tests.p_queries)
+                both.append(rates[1])
                 gaps.append(abs(customary - expected))
-                rows.append((kind.name, S, seed_sd, customary, expected, both[-1]))
+                rows.append((kind.name, S, seed_sd, customary, expected, *rates))
     return Section(
-        "Type-I error at a nominal .05, equal systems",
-        ("data", "seeds", "seed SD", "customary test", "predicted", "queries and runs"),
+        "Type-I error at a nominal .05, equal systems; power where a z test has .80",
+        ("data", "S", "seed SD", "customary", "predicted", "1st", "2nd", "power, 1st", "2nd"),
         rows,
         [
             Bar(
-                "queries and runs: every cell in [.03, .07]",
+                "2nd: every cell in [.03, .07]",
                 f"{min(both):.4f} to {max(both):.4f}",
                 0.03 <= min(both) and max(both) <= 0.07,
             ),
@@ -164,29 +169,24 @@ def family(rng: np.random.Generator, num: int) -> Section:
     )
 
 
-UNLIKE = (  # seeds and seed SD of both sides; 0 seeds: deterministic; queries, residual SD
-    ("alike, stable", (3, 0.0), (3, 0.0), 250, 0.06),
-    ("alike", (3, 0.01), (3, 0.01), 250, 0.06),
-    ("alike, unstable", (3, 0.03), (3, 0.03), 250, 0.06),
-    ("alike", (5, 0.01), (5, 0.01), 250, 0.06),
-    ("residual alone", (3, 0.0), (3, 0.0), 200, 0.15),
-    ("residual alone", (5, 0.0), (5, 0.0), 200, 0.15),
-    ("unlike", (2, 0.03), (2, 0.0), 250, 0.06),
-    ("unlike", (3, 0.03), (3, 0.0), 250, 0.06),
-    ("unlike", (3, 0.03), (10, 0.005), 250, 0.06),
-    ("unlike", (5, 0.03), (5, 0.0), 250, 0.06),
-    ("unlike", (10, 0.03), (10, 0.0), 250, 0.06),
-    ("v deterministic", (2, 0.02), (0, 0.0), 250, 0.06),
-    ("v deterministic", (3, 0.02), (0, 0.0), 250, 0.06),
-    ("v deterministic", (5, 0.02), (0, 0.0), 250, 0.06),
+NEWS = Kind("news", 0.06, 0.06, 250)
+NOISY = Kind("noisy", 0.06, 0.15, 200)
+UNLIKE = (  # seeds and seed SD of both sides; 0 seeds: deterministic
+    ("alike, stable", (3, 0.0), (3, 0.0), NEWS),
+    ("alike", (3, 0.01), (3, 0.01), NEWS),
+    ("alike, unstable", (3, 0.03), (3, 0.03), NEWS),
+    ("alike", (5, 0.01), (5, 0.01), NEWS),
+    ("residual alone", (3, 0.0), (3, 0.0), NOISY),
+    ("residual alone", (5, 0.0), (5, 0.0), NOISY),
+    ("unlike", (2, 0.03), (2, 0.0), NEWS),
+    ("unlike", (3, 0.03), (3, 0.0), NEWS),
+    ("unlike", (3, 0.03), (10, 0.005), NEWS),
+    ("unlike", (5, 0.03), (5, 0.0), NEWS),
+    ("unlike", (10, 0.03), (10, 0.0), NEWS),
+    ("v deterministic", (2, 0.02), (0, 0.0), NEWS),
+    ("v deterministic", (3, 0.02), (0, 0.0), NEWS),
+    ("v deterministic", (5, 0.02), (0, 0.0), NEWS),
 )
-SHAPES: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
-    "normal": lambda rng, shape: rng.normal(0, 1, shape),
-    "t, 3 df": lambda rng, shape: rng.standard_t(3, shape) / math.sqrt(3),
-    "exponential": lambda rng, shape: rng.exponential(1, shape) - 1,
-    "1 in 20 collapses": lambda rng, shape: (0.05 - (rng.random(shape) < 0.05)) / math.sqrt(0.0475),
-}
-"""{how training runs scatter: draws of mean 0 and deviation 1}."""
 
 
 def unequal_scatter(rng: np.random.Generator, num: int) -> Section:
@@ -194,36 +194,44 @@ def unequal_scatter(rng: np.random.Generator, num: int) -> Section:
     rows, bars = [], []
     drawn = [(*one, "normal") for one in UNLIKE]
     drawn += [(*UNLIKE[at], shape) for at in (1, 7, 9) for shape in list(SHAPES)[1:]]
-    for name, one, other, Q, residual, shape in drawn:
-        null, error = _two_systems(rng, 10 * num, (one, other), Q, residual, shape, 0.0)
-        truth = error * float(stats.norm.isf(ALPHA / 2) + stats.norm.ppf(0.8))
-        planted, _ = _two_systems(rng, 10 * num, (one, other), Q, residual, shape, truth)
-        first, second = _rate(_first_order_p(null)), _rate(null.p_both)
+    for name, one, other, kind, shape in drawn:
+        _, *rates = _rates(rng, 10 * num, (one, other), kind, shape)
         seeds = f"{one[0]} v {other[0] or 'det'}"
-        powers = _rate(_first_order_p(planted)), _rate(planted.p_both)
-        rows.append((name, shape, seeds, one[1], other[1], first, second, *powers))
+        rows.append((name, shape, seeds, one[1], other[1], *rates))
         if shape == "normal" and min(one[0], other[0] or 9) >= 3:
             bars.append(
-                Bar(f"{name}, {seeds}: at most .068", f"{second:.4f}", second <= 0.068),
+                Bar(f"{name}, {seeds}: at most .068", f"{rates[1]:.4f}", rates[1] <= 0.068),
             )
     columns = ("seeds", "scatter", "S", "SD", "SD", "type-I, 1st", "2nd", "power, 1st", "2nd")
     return Section("Type-I error and power of both orders of the df", columns, rows, bars)
 
 
+Sides = tuple[tuple[int, float], tuple[int, float]]
+"""The seeds and the deviation between seeds of two systems."""
+
+
+def _rates(
+    rng: np.random.Generator, num: int, sides: Sides, kind: Kind, shape: str = "normal"
+) -> tuple[Shown, float, float, float, float]:
+    """(the tests of equal systems; their type-I error by both orders of the df; their power where
+    a test that knows the variance has .80)."""
+    null, error = _two_systems(rng, num, sides, kind, shape, 0.0)
+    truth = error * Z80
+    planted, _ = _two_systems(rng, num, sides, kind, shape, truth)
+    first, second = ((_rate(_first_order_p(one)), _rate(one.p_both)) for one in (null, planted))
+    return null, *first, *second
+
+
 def _two_systems(
-    rng: np.random.Generator,
-    num: int,
-    sides: tuple[tuple[int, float], tuple[int, float]],
-    Q: int,
-    residual: float,
-    shape: str,
-    delta: float,
+    rng: np.random.Generator, num: int, sides: Sides, kind: Kind, shape: str, delta: float
 ) -> tuple[Shown, float]:
     """(the tests of `num` pairs that differ by delta, the true standard error of a difference)."""
+    Q, residual = kind.num_queries, kind.residual
     S_least = [max(S, 1) for S, _ in sides]
-    V_q = (2 * 0.06**2 + sum(residual**2 / S for S in S_least)) / Q
-    found_N = delta + rng.normal(0, math.sqrt(2 * 0.06**2 / Q), num)
-    V_s, V_e, seeds, variance = [], [], [], 2 * 0.06**2 / Q
+    variance = 2 * kind.query**2 / Q
+    V_q = variance + sum(residual**2 / S for S in S_least) / Q
+    found_N = delta + rng.normal(0, math.sqrt(variance), num)
+    V_s, V_e, seeds = [], [], []
     for sign, (S, sd) in zip((1, -1), sides, strict=True):
         run_NS = rng.normal(0, residual / math.sqrt(Q), (num, max(S, 1)))
         run_NS += sd * SHAPES[shape](rng, run_NS.shape) if S else 0
@@ -246,62 +254,81 @@ def _two_systems(
 
 
 def large_families(rng: np.random.Generator, num: int) -> Section:
-    """Holm over 17 equal systems against one baseline: its familywise error under three rules."""
+    """Holm over 17 systems against one baseline under three rules: the familywise error of equal
+    systems, and the power for one that is better."""
     rows, bars = [], []
-    kinds = {
-        "all .01": (np.full(17, 0.01), 0.01),
-        "spread .002 to .03": (np.linspace(0.002, 0.03, 17), 0.01),
-        "spread, stable baseline": (np.linspace(0.002, 0.03, 17), 0.0),
-        "unstable baseline": (np.full(17, 0.002), 0.03),
-        ".02, deterministic baseline": (np.full(17, 0.02), None),
-        ".03, deterministic baseline": (np.full(17, 0.03), None),
-    }
-    for name, (sd_K, base_sd) in kinds.items():
+    for name, (sd_K, base_sd, shape) in FAMILIES.items():
         for S in (3, 5):
-            wrong = np.mean([_family_errors(rng, sd_K, base_sd, S) for _ in range(num)], axis=0)
-            rows.append((name, S, *map(float, wrong)))
-            bars.append(
-                Bar(f"{name}, S = {S}: at most .07", f"{wrong[2]:.4f}", float(wrong[2]) <= 0.07)
-            )
-    columns = ("seed SDs", "S", "1st order", "2nd order", "2nd and moderated")
+            drawn = [_family_decisions(rng, sd_K, base_sd, S, shape) for _ in range(num)]
+            rates = [float(one) for one in np.mean(drawn, axis=0)]
+            rows.append((name, shape, S, *rates))
+            if shape == "normal":
+                law = f"{name}, S = {S}: at most .07"
+                bars.append(Bar(law, f"{rates[2]:.4f}", rates[2] <= 0.07))
+    rules = ("1st", "2nd", "2nd and moderated")
+    columns = ("seed SDs", "scatter", "S", *rules, *(f"power, {one}" for one in rules))
     return Section("Familywise error of Holm over 17 comparisons, 150 queries", columns, rows, bars)
 
 
-def _family_errors(
-    rng: np.random.Generator, sd_K: Floats, base_sd: float | None, S: int
-) -> tuple[bool, bool, bool]:
-    """Whether each rule finds a difference among equals."""
-    Q, residual = 150, 0.06
+_SPREAD = np.linspace(0.002, 0.03, 17)
+FAMILIES = {  # seed SDs of the systems, of the baseline (None: deterministic), their shape
+    "all .01": (np.full(17, 0.01), 0.01, "normal"),
+    "spread .002 to .03": (_SPREAD, 0.01, "normal"),
+    "spread, stable baseline": (_SPREAD, 0.0, "normal"),
+    "unstable baseline": (np.full(17, 0.002), 0.03, "normal"),
+    ".02, deterministic baseline": (np.full(17, 0.02), None, "normal"),
+    ".03, deterministic baseline": (np.full(17, 0.03), None, "normal"),
+    "all .01, resampled": (np.full(17, 0.01), 0.01, "resampled"),
+    "spread, resampled": (_SPREAD, 0.01, "resampled"),
+    "spread, skewed": (_SPREAD, 0.01, "exponential"),
+    ".02 skewed, deterministic baseline": (np.full(17, 0.02), None, "exponential"),
+}
+
+
+def _family_decisions(
+    rng: np.random.Generator, sd_K: Floats, base_sd: float | None, S: int, shape: str
+) -> list[bool]:
+    """Whether each rule finds a difference among equals; then whether it finds the middle system
+    where that one is better by what a z test at the level of its smallest p finds in 80 %."""
+    K, Q, query, residual = 17, 150, 0.06, 0.06
     sd_all = np.append(sd_K, base_sd or 0.0)
-    mean_KQ = rng.normal(0, math.hypot(0.06, residual / math.sqrt(S)), (18, Q))
-    run_KS = rng.normal(0, 1, (18, S)) * np.hypot(sd_all, residual / math.sqrt(Q))[:, None]
-    mean_KQ += (rng.normal(0, 1, 18) * sd_all / math.sqrt(S))[:, None]
-    V_s = run_KS.var(axis=1, ddof=1) / S
+    run_KS = sd_all[:, None] * SHAPES[shape](rng, (K + 1, S))
+    noise_KS = rng.normal(0, residual / math.sqrt(Q), (K + 1, S))
+    mean_KQ = rng.normal(0, math.hypot(query, residual / math.sqrt(S)), (K + 1, Q))
+    # The residual's share of a mean stands in mean_KQ; of run means it scatters like noise_KS.
+    mean_KQ += run_KS.mean(axis=1, keepdims=True)
+    V_s = (run_KS + noise_KS).var(axis=1, ddof=1) / S
     df = (S - 1) * (Q - 1)
-    V_e = residual**2 / (Q * S) * rng.chisquare(df, 18) / df
-    trained = slice(0, 17) if base_sd is None else slice(0, 18)
+    V_e = residual**2 / (Q * S) * rng.chisquare(df, K + 1) / df
+    trained = slice(0, K) if base_sd is None else slice(0, K + 1)
     prior = fitted_prior((S * V_s[trained]).tolist(), np.full(len(V_s[trained]), S - 1.0).tolist())
-    delta_KQ = mean_KQ[:17] - mean_KQ[17]
-    sides = [(V_s[:17], V_e[:17])] + ([] if base_sd is None else [(V_s[17], V_e[17])])
-    V_q = delta_KQ.var(axis=1, ddof=1) / Q
-    found = infer(
-        delta=delta_KQ.mean(axis=1),
-        variance_queries=V_q,
-        variance_seeds=tuple(one for one, _ in sides),
-        variance_error=tuple(one for _, one in sides),
-        num_seeds=(S,) * len(sides),
-        num_queries=Q,
-    )
-    base = [] if base_sd is None else [(float(V_s[17]), float(V_e[17]), S)]
-    moderated = [
-        moderated_p(float(d), float(v), Q, [(float(s), float(e), S), *base], prior)
-        for d, v, s, e in zip(delta_KQ.mean(axis=1), V_q, V_s[:17], V_e[:17], strict=True)
-    ]
-    first = _first_order_p(Shown(delta_KQ.mean(axis=1), found))
-    return tuple(
-        bool((holm(p) < ALPHA).any())
-        for p in (first, found.p_both, np.maximum(found.p_both, moderated))
-    )  # type: ignore[return-value]
+    delta_KQ = mean_KQ[:K] - mean_KQ[K]
+    delta_K, V_q = delta_KQ.mean(axis=1), delta_KQ.var(axis=1, ddof=1) / Q
+    sides = [(V_s[:K], V_e[:K])] + ([] if base_sd is None else [(V_s[K], V_e[K])])
+    base = [] if base_sd is None else [(float(V_s[K]), float(V_e[K]), S)]
+    middle = K // 2
+    truth = 2 * (query**2 + residual**2 / S) / Q + (sd_K[middle] ** 2 + (base_sd or 0) ** 2) / S
+    z = float(stats.norm.isf(ALPHA / K / 2) + stats.norm.ppf(0.8))
+    better_K = delta_K + z * math.sqrt(truth) * (np.arange(K) == middle)
+    decisions = []
+    for shown_K in (delta_K, better_K):
+        found = infer(
+            delta=shown_K,
+            variance_queries=V_q,
+            variance_seeds=tuple(one for one, _ in sides),
+            variance_error=tuple(one for _, one in sides),
+            num_seeds=(S,) * len(sides),
+            num_queries=Q,
+        )
+        moderated_K = [
+            moderated_p(float(d), float(v), Q, [(float(s), float(e), S), *base], prior)
+            for d, v, s, e in zip(shown_K, V_q, V_s[:K], V_e[:K], strict=True)
+        ]
+        first_K = _first_order_p(Shown(shown_K, found))
+        for p_K in (first_K, found.p_both, np.maximum(found.p_both, moderated_K)):
+            wrong_K = holm(p_K) < ALPHA
+            decisions.append(bool(wrong_K.any() if shown_K is delta_K else wrong_K[middle]))
+    return decisions
 
 
 def _first_order_p(found: Shown) -> Floats:

@@ -8,12 +8,14 @@ Drawing them is the same experiment as drawing whole tables of scores, at a thou
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from rank_core.stats.scopes import Floats, Inference, infer
+from tests.benchmarks.seed_deviations import SEED_DEVIATIONS
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,19 @@ DL = Kind("DLc", 0.04, 0.04, 145)
 MSM = Kind("MSMc", 0.09, 0.12, 5193)
 COLLAPSING = Kind("collapse", 0.09, 0.08, 200)
 SELECTION = Kind("selection", 0.05, 0.08, 200)
+
+
+SHAPES: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
+    "normal": lambda rng, shape: rng.normal(0, 1, shape),
+    "resampled": lambda rng, shape: rng.choice(SEED_DEVIATIONS, shape),
+    "t, 3 df": lambda rng, shape: rng.standard_t(3, shape) / math.sqrt(3),
+    "exponential": lambda rng, shape: rng.exponential(1, shape) - 1,
+    "lognormal": lambda rng, shape: (
+        (np.exp(rng.normal(0, 1, shape)) - math.sqrt(math.e)) / math.sqrt(math.e * (math.e - 1))
+    ),
+    "1 in 20 collapses": lambda rng, shape: (0.05 - (rng.random(shape) < 0.05)) / math.sqrt(0.0475),
+}
+"""{how training runs scatter: draws of mean 0 and deviation 1}."""
 
 
 def null_and_planted(

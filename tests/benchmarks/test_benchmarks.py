@@ -55,10 +55,30 @@ def test_bounded_scores_are_bounded_and_have_their_share_of_zeros(load):
     assert 0.05 < (score_2SQ == 0).all(axis=(0, 1)).mean() < 0.2
 
 
+@pytest.mark.parametrize(
+    ("shape", "skewed"),
+    [("normal", False), ("resampled", False), ("exponential", True), ("lognormal", True)],
+)
+def test_runs_of_every_shape_have_mean_0_and_deviation_1(load, shape, skewed):
+    drawn = load("simulated_sweeps").SHAPES[shape](np.random.default_rng(6), (400, 2000))
+    assert (drawn.mean(), drawn.std()) == (pytest.approx(0, abs=0.01), pytest.approx(1, abs=0.03))
+    assert (abs((drawn**3).mean()) > 1) == skewed
+
+
+def test_a_family_of_equals_is_decided_by_each_rule_and_power_is_that_of_the_planted_one(load):
+    rates = load("error_rates")
+    rng = np.random.default_rng(7)
+    drawn = [rates._family_decisions(rng, *rates.FAMILIES["all .01"][:2], 5, "normal")
+             for _ in range(150)]  # fmt: skip
+    wrong, power = np.mean(drawn, axis=0)[:3], np.mean(drawn, axis=0)[3:]
+    assert all(wrong < 0.11) and list(wrong) == sorted(wrong)[::-1]  # ever fewer
+    assert all(power > 0.45) and list(power) == sorted(power)[::-1]
+
+
 def test_the_error_rates_are_the_same_again_and_written_as_json(load, tmp_path, capsys):
     rates = load("error_rates")
     file = tmp_path / "rates.json"
-    arguments = ["--simulations", "400", "--only", "type-1", "--json", str(file)]
+    arguments = ["--simulations", "40", "--only", "type-1", "--json", str(file)]
     codes = {rates.main(arguments)}
     first, shown = json.loads(file.read_text()), capsys.readouterr().out
     codes.add(rates.main(arguments))
@@ -67,7 +87,8 @@ def test_the_error_rates_are_the_same_again_and_written_as_json(load, tmp_path, 
     assert len(section["rows"]) == 36 and len(codes) == 1
     assert shown.count("\n| ") == 38
     noise = 4 * math.sqrt(0.05 * 0.95 / 400)
-    assert all(abs(row[-1] - 0.045) < noise for row in section["rows"])
+    assert all(abs(row[6] - 0.045) < noise for row in section["rows"])
+    assert all(0.4 < row[8] < 0.85 for row in section["rows"])  # of .80 with a known variance
 
 
 def test_a_broken_promise_is_printed_and_ends_with_1(load, capsys):
