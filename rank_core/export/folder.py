@@ -113,9 +113,30 @@ def write_model(
 
 
 def read_model(folder: Path | str) -> ExportedModel:
-    """The model in a folder; raises `BadInput` where it is none, or was written by a later
-    version."""
+    """The model in a folder; raises `BadInput` where it is none, was written by a later version, or
+    is a class of somebody's own that this process cannot import."""
     folder = Path(folder).absolute()
+    config, content = _read_settings(folder)
+    backbone = resolve_backbone(str(folder))
+    model = build_model(config, backbone, init_seed=0)
+    _load_rest(model, folder / REST)
+    interpolation = content.get("interpolation")
+    return ExportedModel(
+        model.eval(),
+        config,
+        backbone,
+        frequencies=_read_frequencies(folder / FREQUENCIES),
+        interpolation=Interpolation(**interpolation) if interpolation else None,
+        about=content.get("about", {}),
+    )
+
+
+def read_settings(folder: Path | str) -> TrialConfig:
+    """The settings of the model in a folder, its encoders under their places there."""
+    return _read_settings(Path(folder).absolute())[0]
+
+
+def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
     require_model(folder)
     try:
         content = json.loads((folder / FILE).read_text(encoding="utf-8"))
@@ -129,19 +150,7 @@ def read_model(folder: Path | str) -> ExportedModel:
         )
     places = {f"model.{name}": str(folder / name) for name in FURTHER_ENCODERS}
     settings |= {name: place for name, place in places.items() if settings[name]}
-    config = TrialConfig().override(settings | {"model.backbone": str(folder)})
-    backbone = resolve_backbone(str(folder))
-    model = build_model(config, backbone, init_seed=0)
-    _load_rest(model, folder / REST)
-    interpolation = content.get("interpolation")
-    return ExportedModel(
-        model.eval(),
-        config,
-        backbone,
-        frequencies=_read_frequencies(folder / FREQUENCIES),
-        interpolation=Interpolation(**interpolation) if interpolation else None,
-        about=content.get("about", {}),
-    )
+    return TrialConfig().override(settings | {"model.backbone": str(folder)}), content
 
 
 def require_model(folder: Path) -> None:

@@ -153,11 +153,7 @@ def _drive(
         if search.over:
             store.drop_checkpoints(set(search.resting()))  # nobody goes on from them
         finished.compare()
-        if weights.over_quota:
-            say(
-                f"weights     of {numbered(len(weights.over_quota), 'cell')} are not kept: "
-                f"--weights-gib {options.weights_gib:g} holds no more, the best on dev come first"
-            )
+        _tell_of_weights(weights, options)
         held_back = note_held_back(feed, store)
         report = write_results(search.plan, store, table)
     finally:
@@ -271,6 +267,19 @@ def _means(values: Mapping[str, Mapping[str, float]]) -> str:
 def _weights(plan: Plan, store: Store, options: Options) -> KeptWeights:
     measure = plan.base.evaluation.measures[0]
     return KeptWeights(store, measure, int(options.weights_gib * GIBIBYTE))
+
+
+def _tell_of_weights(weights: KeptWeights, options: Options) -> None:
+    if weights.num_kept:
+        say(
+            f"weights     of {numbered(weights.num_kept, 'trial')} kept; the winner as a model: "
+            f"python -m sweeps export {weights.store.uri} --to FOLDER"
+        )
+    if weights.over_quota:
+        say(
+            f"weights     of {numbered(len(weights.over_quota), 'cell')} not kept: --weights-gib "
+            f"{options.weights_gib:g} holds no more, the best on dev come first"
+        )
 
 
 def _lacking(plan: Plan, finished: set[str], weights: KeptWeights, options: Options) -> set[str]:

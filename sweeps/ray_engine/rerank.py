@@ -1,11 +1,15 @@
 """Shards of a run that an exported model reranks, as tasks of the cluster."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
 
 from rank_core.errors import BadInput
+from rank_core.export.folder import read_settings
+from rank_core.own_code import travelling
+from rank_core.trial.own_names import own_paths
 from sweeps.engine.rerank import RerankJob, rerank_shard
 from sweeps.plan.terminal import numbered, say
 from sweeps.ray_engine.cluster import capacity, check_shared, connect, disconnect
@@ -22,7 +26,8 @@ def rerank_on_cluster(
     Raises `BadInput` where a node does not see the job's files or has not what a task needs.
     """
     try:
-        connect(num_workers=1)
+        config = replace(read_settings(job.folder), collection=job.collection)
+        connect(num_workers=1, code=travelling(own_paths(config)))
         check_shared(job.parts, f"--out must be in a folder that every node sees, but {job.parts}")
         if gpus is None:
             gpus = 1.0 if capacity("GPU") else 0.0

@@ -36,6 +36,11 @@ class KeptWeights:
         self._models: dict[str, dict[int, _Model]] = {}  # {cell: {seed: its model}}
         self._here: dict[str, bool] = {}  # {trial with weights in the storage: may be removed}
 
+    @property
+    def num_kept(self) -> int:
+        """Trials with weights in the storage, of those that it has learnt of."""
+        return len(self._here)
+
     def take_in(self, names: Iterable[str]) -> None:
         """Learns of finished trials, whose results are in the store's folder."""
         here = self.store.with_weights()

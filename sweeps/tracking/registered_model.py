@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rank_core
+from rank_core.export.folder import read_settings
+from rank_core.own_code import is_reference, travelling
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def register_model(folder: Path, model: Registered) -> int:
             tags=dict(model.tags),
             python_model=str(SCRIPT),
             artifacts={"model": str(folder)},
-            code_paths=[str(Path(rank_core.__file__).parent)],
+            code_paths=[str(Path(rank_core.__file__).parent), *_own_code(folder)],
             signature=ModelSignature(Schema(texts), Schema([ColSpec("double", "score")])),
             input_example=_example(),
             pip_requirements=list(_requirements()),
@@ -86,6 +88,12 @@ def _example() -> "pd.DataFrame":
     import pandas as pd
 
     return pd.DataFrame(EXAMPLE)
+
+
+def _own_code(folder: Path) -> tuple[str, ...]:
+    """The files of a model that is no part of the package."""
+    name = read_settings(folder).model.name
+    return travelling([name]) if is_reference(name) else ()
 
 
 def _requirements() -> Iterator[str]:

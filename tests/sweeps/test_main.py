@@ -28,6 +28,8 @@ NEEDED = {
     "derive": TABLES | TRAINING,
     "compare": TABLES,
     "models": TRAINING,
+    "export": TABLES | TRAINING,
+    "rerank": TRAINING,
     "prepare": TRAINING,
 }
 """What a sweep or a command imports before it knows its flags; the others import none of these."""

@@ -2,18 +2,23 @@
 
 import json
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
 import rank_core
-from rank_core.checkpoints.weights import WEIGHTS
+from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.data.load import load_collection
 from rank_core.data.trec import read_run
 from rank_core.errors import BadInput
 from rank_core.export import reranker as module
 from rank_core.export.folder import FILE, REST, read_model, write_model
 from rank_core.export.reranker import Ranked, Reranker
+from rank_core.models.build import build_model
 from rank_core.trial.trial import run_trial
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +133,18 @@ def test_what_is_no_exported_model_is_refused(folder, tmp_path, damage, law):
     shutil.copytree(folder, tmp_path / "m")
     damage(tmp_path / "m")
     with pytest.raises(BadInput, match=law):
+        Reranker.load(tmp_path / "m")
+
+
+def test_a_model_of_somebody_s_own_needs_its_module(trial, backbone, tmp_path, monkeypatch):
+    config = trial[0].override({"model.name": "own_model:SmoothMaxP"})
+    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
+    save_weights(tmp_path, build_model(config, backbone, init_seed=1).state_dict())
+    write_model(tmp_path / "m", config, tmp_path / WEIGHTS)
+    assert len(Reranker.load(tmp_path / "m").rank("amber", ["birch", "amber"])) == 2
+    monkeypatch.undo()
+    monkeypatch.delitem(sys.modules, "own_model")
+    with pytest.raises(BadInput, match="no module own_model; it must be installed, or stand in"):
         Reranker.load(tmp_path / "m")
 
 

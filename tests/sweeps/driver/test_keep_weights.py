@@ -37,7 +37,9 @@ def values(folder):
 
 
 def test_a_sweep_keeps_the_best_seed_of_each_cell_and_again_launches_nothing(run_local, tmp_path):
-    folder = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3").folder
+    ran = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3")
+    folder = ran.folder
+    assert f"2 trials kept; the winner as a model: python -m sweeps export {folder}" in ran.text
     assert with_weights(folder) == best_seeds(folder) and len(best_seeds(folder)) == 2
     again = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3", "training.keep_weights=best")
     assert "nothing to launch" in again.text
