@@ -58,6 +58,8 @@ def write_cross_encoder(
         "transformer_task": "feature-extraction",
         "modality_config": {"text": text},
         "module_output_name": "token_embeddings",
+        # Else it would be drawn, and warned of, and not used.
+        "model_kwargs": {"add_pooling_layer": False} if TYPES[backbone.kind].pooler else {},
     }
     write_json(folder / "sentence_bert_config.json", transformer)
     whole = {"model_type": "CrossEncoder", "activation_fn": IDENTITY, "prompts": {}}
