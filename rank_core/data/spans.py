@@ -13,6 +13,7 @@ from typing import Any
 
 from rank_core.cache import cache_root
 from rank_core.data.folder import load_folder
+from rank_core.data.transforms.expression import folder_and_fields
 from rank_core.data.trec import read_lines
 from rank_core.errors import BadInput
 from rank_core.records import Collection
@@ -23,7 +24,7 @@ _WORD = re.compile(r"\S+")
 
 def spans_file(name: str, collection: Collection) -> Path | None:
     """The file of spans of a folder, or of a made collection's folder in the cache."""
-    folder = Path(os.path.expanduser(name))
+    folder = Path(os.path.expanduser(folder_and_fields(name)[0]))
     if os.path.isdir(folder):
         return folder / FILE if (folder / FILE).exists() else None
     for path in sorted(cache_root().glob(f"collections/{name}-*/{FILE}")):

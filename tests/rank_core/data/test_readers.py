@@ -13,6 +13,7 @@ from rank_core.data.folder import load_folder
 from rank_core.data.load import load_collection
 from rank_core.data.readers import arrow
 from rank_core.data.readers.records import documents, parse_fields, qrels_of
+from rank_core.data.spans import relevant_spans, spans_file
 from rank_core.errors import BadInput
 from sweeps.plan.options import parse
 
@@ -222,6 +223,9 @@ def test_names_of_fields_that_nobody_knows_are_given(home):
     assert untitled.content_hash != named.content_hash
     assert untitled.documents["1"] == "cats sleep a lot"
     assert load_collection(f"{given}|deep(rate=1)").documents == named.documents
+    write(home / "spans.jsonl.gz", '{"query_id": "t1", "doc_id": "1", "start": 5, "end": 9}')
+    spans = relevant_spans(spans_file(given, named), named)
+    assert list(spans) == [("t1", "1", 5, 9)]
 
 
 def test_columns_of_a_file_without_names_are_given_by_number(home):
