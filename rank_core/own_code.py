@@ -3,6 +3,7 @@ or announced as entry points of an installed package."""
 
 import ast
 import hashlib
+import shutil
 import sys
 import sysconfig
 import traceback
@@ -109,6 +110,15 @@ def source_hash(path: str) -> str:
         content = file.read_bytes()
         digest.update(f"\n{name} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:16]
+
+
+def write_source(path: str, folder: Path) -> None:
+    """Copies what `source_hash` is of into a new folder, from which it can be imported."""
+    for name, file in _sources(path.partition(":")[0]).items():
+        at = Path(*name.split("."), "__init__.py") if file.stem == "__init__" else None
+        target = folder / (at or Path(*name.split(".")).with_suffix(file.suffix))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
 
 
 def travelling(paths: Iterable[str]) -> tuple[str, ...]:

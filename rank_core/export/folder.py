@@ -5,6 +5,7 @@
     ranker.json                                  every setting, and where the model comes from
     aggregator/, interaction/, selector_backbone/   encoders beside the first, if it has some
     frequencies.safetensors                      of words in the collection, if blocks are chosen so
+    code/                                        the source of a model from outside the package
     README.md                                    the model card
 
 `read_model` needs no file but these.
@@ -45,6 +46,7 @@ from rank_core.models.build import build_model
 from rank_core.models.key_blocks.block_scores import BLOCK_SCORES, DocumentFrequencies
 from rank_core.models.key_blocks.blocks import BlockReader
 from rank_core.models.ranker import Ranker
+from rank_core.own_code import is_reference, source_hash, write_source
 from rank_core.ranking.final_runs import Interpolation
 from rank_core.settings.config import TrialConfig
 
@@ -52,6 +54,7 @@ FILE, REST, FREQUENCIES, CARD = (
     *("ranker.json", "ranker.safetensors"),
     *("frequencies.safetensors", "README.md"),
 )
+CODE = "code"
 FORMAT = 1  # raised when an older program could not read the folder
 
 
@@ -99,12 +102,16 @@ def write_model(
             write_cross_encoder(unfinished, config, backbone, model)
         else:
             load_tokenizer(backbone.folder).save_pretrained(unfinished)
+        own = config.model.name if is_reference(config.model.name) else ""
+        if own:
+            write_source(own, unfinished / CODE)
         (unfinished / CARD).write_text(card, encoding="utf-8")
         content = {
             "format": FORMAT,
             "settings": settings | {"model.backbone": "."},
             "interpolation": dict(interpolation) if interpolation else None,
             "about": dict(about or {}),
+            **({"code": source_hash(own)} if own else {}),
         }
         write_json(unfinished / FILE, content)
         unfinished.replace(folder)
@@ -150,7 +157,22 @@ def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
         )
     places = {f"model.{name}": str(folder / name) for name in FURTHER_ENCODERS}
     settings |= {name: place for name, place in places.items() if settings[name]}
+    if "code" in content:
+        _check_code(settings["model.name"], content["code"], folder / CODE)
     return TrialConfig().override(settings | {"model.backbone": str(folder)}), content
+
+
+def _check_code(name: str, code: str, folder: Path) -> None:
+    """Refuses a class from outside that is absent, or not the one that was trained. Code that came
+    with a folder is never run unasked."""
+    advice = f"the source that it was trained with is in {folder}: read it, then put that folder "
+    advice += "first on PYTHONPATH"
+    try:
+        model_class(name)
+    except BadInput as error:
+        raise BadInput(f"{error}; {advice}") from None
+    if source_hash(name) != code:
+        raise BadInput(f"model {name} is another one here than was trained; {advice}")
 
 
 def require_model(folder: Path) -> None:
