@@ -66,10 +66,11 @@ def load(kind: str, path: str) -> Any:
     if _is_ours(path):
         return getattr(import_module(module), attribute)
     if module == "__main__":
-        script = Path(str(getattr(sys.modules["__main__"], "__file__", "FILE.py"))).stem
+        script = Path(str(getattr(sys.modules["__main__"], "__file__", "__main__"))).stem
+        file = "my_module" if script == "__main__" else script
         raise BadInput(
             f"{kind} {path}: __main__ is another program in every worker; name the file, as in "
-            f"{script}:{attribute}"
+            f"{file}:{attribute}"
         )
     imported = import_own(module, f"{kind} {path}")
     if not hasattr(imported, attribute):
