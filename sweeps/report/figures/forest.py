@@ -61,8 +61,8 @@ def forest_plot(analysis: Analysis) -> Shown | None:
     return Shown(
         f"Gain over {baseline}",
         drawing,
-        f"{level_text(sweep.alpha)} intervals, not adjusted; the thick one decides. Filled: "
-        "significant after correction.",
+        f"{level_text(sweep.alpha)} intervals, not adjusted"
+        + ("; the thick one decides. Filled: significant after correction." if decided else "."),
     )
 
 

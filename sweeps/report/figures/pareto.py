@@ -178,14 +178,15 @@ def _frame(axes: Axes, points: list[_Point]) -> None:
 
 def _names(axes: Axes, analysis: Analysis, points: list[_Point]) -> None:
     """The names beside their points, on the side with more room, moved up until they meet none."""
-    taken: list[tuple[bool, float]] = []
+    taken: list[tuple[float, float]] = []  # middles of names
     for one in sorted(points, key=lambda one: (one.mean, one.cost)):
         x, y = axes.transAxes.inverted().transform(axes.transData.transform((one.cost, one.mean)))
         is_left = x > 0.5
         place = y if is_left else y + 0.045  # its step leads to the right
-        while any(side == is_left and abs(place - top) < 0.065 for side, top in taken):
+        middle = x - 0.2 if is_left else x + 0.18
+        while any(abs(middle - other) < 0.34 and abs(place - top) < 0.065 for other, top in taken):
             place += 0.01
-        taken.append((is_left, place))
+        taken.append((middle, place))
         moved = place - y > 0.06
         text = axes.annotate(
             shortened(analysis.sweep.label(one.cell), 18),

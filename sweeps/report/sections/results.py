@@ -71,8 +71,10 @@ def _caption(analysis: Analysis) -> str:
     """What a reader of the page must know to read the table; table.md has the whole."""
     sweep = analysis.sweep
     used = sorted({one.num_used for one in analysis.cells if one.num_used})
-    seeds = f" ± SD over {'-'.join(map(str, used[:: max(1, len(used) - 1)]))} seeds" * bool(used)
-    words = [f"Mean{seeds}."]
+    words = ["Mean of one seed."]
+    if used and used[-1] > 1:
+        ends = "-".join(map(str, used[:: max(1, len(used) - 1)]))
+        words = [f"Mean ± SD over {ends} seeds."]
     if analysis.comparisons:
         first = analysis.comparisons[0]
         words += [

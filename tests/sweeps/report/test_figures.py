@@ -17,6 +17,7 @@ from sweeps.report.build import write_report
 from sweeps.report.figures.chunk_plot import chunk_plot
 from sweeps.report.figures.figure import Shown
 from sweeps.report.figures.figures import figures
+from sweeps.report.figures.forest import forest_plot
 from sweeps.report.figures.learning_plot import learning_curves, learning_plot
 from sweeps.report.figures.pareto import pareto_plot
 from sweeps.report.figures.query_bars import query_bars
@@ -122,9 +123,18 @@ def test_the_query_bars_name_the_best_cell_and_its_extreme_queries(tmp_path: Pat
     assert f"Largest gains: {largest}," in shown.caption
 
 
-def test_one_seed_has_no_bars(tmp_path: Path) -> None:
-    shown = pareto_plot(_analysis(tmp_path, seeds=(1,)))
-    assert shown is not None and "Bars" not in shown.caption
+def test_one_seed_has_no_bars_and_no_interval_that_decides(tmp_path: Path) -> None:
+    analysis = _analysis(tmp_path, seeds=(1,))
+    for shown, words in ((pareto_plot(analysis), "Bars"), (forest_plot(analysis), "decides")):
+        assert shown is not None and words not in shown.caption
+
+
+def test_a_figure_fits_a_telephone_and_follows_the_page_into_the_dark(tmp_path: Path) -> None:
+    for shown in figures(analysis := _analysis(tmp_path, kinds=EIGHTEEN), assess(analysis)):
+        text = shown.drawing.inline
+        width = float(re.findall(r"width: (\d+)px; min-width: (\d+)px", text)[0][0])
+        assert width <= 560, shown.heading  # at 370 pixels the letters have 8 of their 12.5
+        assert "var(--ink, #222222)" in text and "fill: #ffffff" not in text
 
 
 def test_where_nothing_varies_nothing_warns(tmp_path: Path) -> None:
