@@ -1,8 +1,11 @@
-"""The questions a user can run, one a file; the rooms below them answer."""
+"""The questions a user can run, one a file; the rooms below them answer. `load` and `compare`, for
+notebooks, are loaded on first use."""
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from sweeps.plan.command_line import end_at_interrupts
 
@@ -13,3 +16,11 @@ if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name, and the stron
 _program = Path(sys.argv[0])
 if _program.name in ("-m", "ranksweep") or _program.resolve().parent == Path(__file__).parent:
     end_at_interrupts()  # this process is `ranksweep`, `python -m sweeps` or a file of this folder
+
+__all__ = ["compare", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("sweeps._api"), name)

@@ -19,6 +19,11 @@ def table_page(shown: Table, title: str) -> str:
     return render("table_page.html", title=title, table=shown)
 
 
+def table_part(shown: Table) -> str:
+    """A table within somebody else's page, such as a notebook."""
+    return render("table_part.html", table=shown)
+
+
 @cache
 def _environment() -> Environment:
     return Environment(

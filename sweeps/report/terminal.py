@@ -41,6 +41,16 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
     return "\n".join([*lines, f"A copy to open: {page}", f"Report: {uri}/report/index.html", ""])
 
 
+def table_text(analysis: Analysis) -> str:
+    """The table with its legend alone."""
+    sweep = analysis.sweep
+    others = [one for one in sweep.measures if one != sweep.primary][:_OTHERS]
+    lines = [*terminal_lines(measure_table(analysis, sweep.primary, others)), ""]
+    for sentence in filter(None, (legend(analysis), interpolated_sentence(analysis))):
+        lines += wrapped(sentence)
+    return "\n".join(lines)
+
+
 def measure_table(
     analysis: Analysis, measure: str, others: Sequence[str] = (), *, label: int = 20
 ) -> Table:

@@ -45,7 +45,7 @@ SWEEPS = {
     "sweeps.forecast": "plan store ray_engine",
     "sweeps.driver": "plan store tracking search report engine ray_engine forecast",
     "sweeps.commands": "plan store tracking report engine driver",
-    "sweeps": "plan report positions ray_engine driver commands",
+    "sweeps": "plan store report positions ray_engine driver commands",
 }
 FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps"}
 """What `rank_core` never names."""

@@ -56,6 +56,7 @@ class Drawing:
     description: str
     svg: str
     png: bytes
+    figure: Figure
 
     @property
     def inline(self) -> str:
@@ -93,9 +94,17 @@ def style() -> Iterator[None]:
         yield
 
 
+class ReportFigure(Figure):
+    """A figure that a notebook shows, though pyplot does not know it."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        width, height = (round(96 * inches) for inches in self.get_size_inches())
+        return _png(self), {"width": width, "height": height}
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of so many inches that no window or global state knows about."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = ReportFigure(figsize=(width, height), layout="constrained")
     figure.set_layout_engine("constrained", w_pad=0.07, h_pad=0.06)
     FigureCanvasSVG(figure)
     return figure
@@ -132,7 +141,11 @@ def draw(figure: Figure, *, name: str, description: str) -> Drawing:
     figure.set_layout_engine("none")
     text = io.StringIO()
     FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
+    return Drawing(name, description, text.getvalue(), _png(figure), figure)
+
+
+def _png(figure: Figure) -> bytes:
     pixels = io.BytesIO()
     figure.set_dpi(_PNG_DPI)
     FigureCanvasAgg(figure).print_png(pixels, metadata={"Software": None})
-    return Drawing(name, description, text.getvalue(), pixels.getvalue())
+    return pixels.getvalue()

@@ -18,7 +18,7 @@ def section(found: Findings) -> Section:
     analysis = found.analysis
     sweep = analysis.sweep
     folded = [standings(sweep), _query_sets(analysis)]
-    tables = [beside(_results(analysis), analysis), _own_baselines(analysis)]
+    tables = [beside(page_table(analysis), analysis), _own_baselines(analysis)]
     return Section(
         "",
         tables=[one for one in tables if one],
@@ -27,7 +27,7 @@ def section(found: Findings) -> Section:
     )
 
 
-def _results(analysis: Analysis) -> Table:
+def page_table(analysis: Analysis) -> Table:
     """The table of the page: means, the gain over the first baseline, its test."""
     sweep = analysis.sweep
     at = sweep.measures.index(sweep.primary)

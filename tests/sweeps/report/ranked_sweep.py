@@ -61,7 +61,15 @@ def write_ranked_sweep(
                 split: _evidence(rng, qrels[split], doc_ids, strengths[position]) for split in qrels
             }
             tables.append(_write_trial(trial, cell, seed, runs, qrels, folds))
-            trials.append({"cell": cell, "seed": seed, "status": "done", "train_seconds": 1.0})
+            trials.append(
+                {
+                    "cell": cell,
+                    "seed": seed,
+                    "status": "done",
+                    "train_seconds": 1.0,
+                    "eval_seconds": 2.0,
+                }
+            )
     pd.concat(tables).to_parquet(folder / "per_query.parquet")
     pd.DataFrame(trials).to_parquet(folder / "trials.parquet")
     described = {

@@ -1,0 +1,158 @@
+"""Sweeps and comparisons as objects of a notebook: `sweeps.load` and `sweeps.compare`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rank_core.errors import unknown
+from rank_core.stats.compare import Comparison
+from sweeps.commands.compare.output import comparison_text
+from sweeps.commands.compare.runs import compare_runs
+from sweeps.commands.compare.sources import Source
+from sweeps.report.access import record_access
+from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.figures.figures import figures
+from sweeps.report.html import table_part
+from sweeps.report.interpolation import with_interpolated
+from sweeps.report.load import load_sweep
+from sweeps.report.reliability import assess
+from sweeps.report.results import paper_table
+from sweeps.report.sections.results import page_table
+from sweeps.report.table import latex, markdown
+from sweeps.report.terminal import table_text
+from sweeps.store.opened_sweep import opened
+from sweeps.store.scores import TEXTS
+
+_TESTED = tuple(one.name for one in fields(Comparison) if one.name not in ("measure", "system"))
+
+
+class TestedTable:
+    """The table of a sweep or a comparison: a notebook draws it, `print` writes it."""
+
+    def __init__(self, analysis: Analysis, text: str) -> None:
+        self._analysis, self._text = analysis, text
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each system and measure, nothing rounded: `system, measure, mean, sd_seeds,
+        seeds`, and of its comparison with the first baseline the fields of
+        `rank_core.stats.compare.Comparison`; none of these for the baseline itself."""
+        return pd.DataFrame(
+            {
+                "system": row.label,
+                "measure": cell.measure,
+                "mean": cell.mean,
+                "sd_seeds": cell.sd_seeds,
+                "seeds": row.seeds_used,
+                **{name: getattr(cell.comparison, name, None) for name in _TESTED},
+            }
+            for row in self._analysis.rows
+            for cell in row.cells
+        )
+
+    def markdown(self) -> str:
+        """The table under its caption, for a README."""
+        return markdown(paper_table(self._analysis))
+
+    def latex(self, label: str = "tab:results") -> str:
+        """The same for a paper."""
+        return latex(paper_table(self._analysis), label)
+
+    def _repr_html_(self) -> str:
+        return table_part(page_table(self._analysis))
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+class LoadedSweep:
+    """A sweep with at least one finished trial.
+
+    `trials` has a row for each trial, `per_query` the value of each used trial, query and measure
+    on the reported split, and of the primary measure on dev. Both call systems what the table does;
+    a change of them changes nothing else.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        sweep = analysis.sweep
+        self.name, self.question, self.folder = sweep.name, sweep.question, sweep.folder
+        self.trials = _labelled(sweep.trials, analysis)
+        dev = [] if sweep.split == "dev" else [sweep.dev_scores]
+        tables = [sweep.scores, *(one.scores for one in sweep.interpolated), *dev]
+        texts = dict.fromkeys(TEXTS, str)
+        self.per_query = _labelled(
+            pd.concat([one.astype(texts) for one in tables if len(one)]), analysis
+        )
+
+    def table(self) -> TestedTable:
+        """The tested table of all systems and measures."""
+        return TestedTable(self._analysis, table_text(self._analysis))
+
+    def plot(self, name: str) -> Figure:
+        """A figure of the report by the name of its file (forest, strip, ...). A notebook shows it,
+        `savefig` writes it."""
+        if name not in self._figures:
+            raise unknown("plot of this sweep", name, self._figures)
+        return self._figures[name]
+
+    @cached_property
+    def _figures(self) -> dict[str, Figure]:
+        drawn = figures(self._analysis, assess(self._analysis))
+        return {one.drawing.name: one.drawing.figure for one in drawn}
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.question}\n\n{self.table()!r}"
+
+
+def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
+    """The sweep in a folder or under a URI. `interpolate` says which systems get a row with the
+    first stage: best, all or none; empty: as the sweep's command asked. Raises `BadInput` where
+    there is no such sweep, or nothing of it has finished."""
+    with opened(str(where), trials=interpolate == "all") as store:
+        sweep = with_interpolated(load_sweep(store.folder), interpolate)
+        record_access(sweep, f"sweeps.load({str(where)!r})")
+    return LoadedSweep(analyse(sweep))
+
+
+def compare(
+    systems: Mapping[str, Source | Sequence[Source]],
+    qrels: Any = None,
+    *,
+    baseline: str | Sequence[str] = (),
+    **options: Any,
+) -> TestedTable:
+    """The tested table of anybody's systems: {name: its runs or per-query values}, several of them
+    are its seeds; each is what `ranksweep compare` takes, or a data frame (of a run query_id,
+    doc_id, score, or qid, docno, score; of values query_id, measure, value). `qrels` are the
+    judgments that runs need: a file, a data frame or a dictionary.
+    `baseline` is the first system unless it is named. `options` are those of `compare_runs` in
+    `sweeps.commands.compare.runs`: `measures`, `correction`, `deterministic`, ... Raises
+    `BadInput`."""
+    runs: dict[str, Any] = {
+        name: (source,) if isinstance(source, Source) else tuple(source)
+        for name, source in systems.items()
+    }
+    found = compare_runs(
+        runs,
+        qrels,
+        baselines=(baseline,) if isinstance(baseline, str) else tuple(baseline),
+        **options,
+    )
+    return TestedTable(found.analysis, comparison_text(found))
+
+
+def _labelled(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+    """A copy with what tables call each cell in front."""
+    found = table.reset_index(drop=True)
+    labels = {cell: analysis.sweep.label(cell) for cell in found["cell"].unique()}
+    found.insert(0, "system", found["cell"].map(labels))
+    return found

@@ -1,0 +1,141 @@
+"""What a notebook holds: a sweep's frames, table and figures; anybody's runs compared."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+import rank_core
+import sweeps
+from rank_core.data.trec import read_run
+from rank_core.errors import BadInput
+from sweeps import compare, load
+from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
+
+LABELS = ["FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_ranked_sweep(tmp_path_factory.mktemp("sweeps") / "window_stride" / "woods")
+
+
+def test_trials_and_values_are_frames_under_the_names_of_the_table(folder: Path) -> None:
+    sweep = load(str(folder))
+    assert list(sweep.trials["system"]) == ["FirstP 40"] * 3 + ["MaxP 40/20"] * 3
+    test = sweep.per_query[sweep.per_query["split"] == "test"]
+    assert list(test["system"].unique()) == ["FirstP 40", "MaxP 40/20", *LABELS[1::2]]
+    assert len(test) == 4 * 3 * 30 * len(MEASURES)
+    assert set(sweep.per_query["split"]) == {"dev", "test"}
+    means = test.groupby(["system", "measure"])["value"].mean()
+    frame = load(folder).table().frame
+    assert list(frame["system"].unique()) == LABELS
+    for row in frame.itertuples():
+        assert row.mean == pytest.approx(means[row.system, row.measure])
+    of_baseline = frame[frame["system"] == LABELS[0]]
+    assert of_baseline["delta"].isna().all() and frame["delta"].notna().sum() == 6
+
+
+def test_the_table_is_drawn_by_a_notebook_and_written_by_print(folder: Path) -> None:
+    sweep = load(folder)
+    html = sweep._repr_html_()
+    assert html == sweep.table()._repr_html_()
+    assert all(label in html for label in LABELS) and "<html" not in html
+    text = repr(sweep)
+    assert text.startswith("window_stride: Which?") and "MaxP 40/20 +BM25" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "MaxP 40/20 +BM25" in sweep.table().markdown()
+    assert sweep.table().latex("tab:mine").count("tab:mine") == 1
+
+
+def test_a_plot_is_a_figure_that_a_notebook_shows_without_pyplot(folder: Path) -> None:
+    sweep = load(folder)
+    forest = sweep.plot("forest")
+    png, size = forest._repr_png_()
+    assert isinstance(forest, Figure) and png.startswith(b"\x89PNG") and size["width"] > 300
+    with pytest.raises(BadInput, match=r"unknown plot of this sweep 'wood'.*forest"):
+        sweep.plot("wood")
+
+
+def test_rows_with_the_first_stage_are_chosen_by_the_caller(folder: Path) -> None:
+    assert load(folder, interpolate="none").table().frame["system"].nunique() == 2
+    with pytest.raises(BadInput, match="unknown --interpolate 'some'"):
+        load(folder, interpolate="some")
+
+
+def test_a_look_at_test_values_is_counted_once(tmp_path: Path) -> None:
+    folder = write_ranked_sweep(tmp_path / "woods")
+    load(folder)
+    [line] = (folder / "test_access.jsonl").read_text().splitlines()
+    assert "sweeps.load(" in line
+    load(str(folder))
+    assert (folder / "test_access.jsonl").read_text().splitlines() == [line]
+
+
+def test_runs_are_compared_with_seeds_and_judgments(folder: Path) -> None:
+    cell = CELLS[1][0]
+    systems = {
+        "BM25": folder / "first_stage" / "test.run.gz",
+        "MaxP": sorted((folder / "runs").glob(f"{cell}-seed*/test.run.gz")),
+    }
+    qrels = folder / "qrels" / "test.qrels"
+    found = compare(systems, qrels, measures=["nDCG@10"], deterministic=["BM25"])
+    frame = found.frame.set_index("system")
+    assert list(frame["seeds"]) == [1, 3] and frame.loc["MaxP", "baseline"] == "BM25"
+    trained = load(folder).table().frame
+    own = trained[(trained["system"] == "MaxP 40/20") & (trained["measure"] == "nDCG@10")]
+    assert frame.loc["MaxP", "mean"] == pytest.approx(own["mean"].item())
+    assert "BM25" in found._repr_html_() and "2 systems, 4 runs" in repr(found)
+    other = compare(systems, qrels, baseline="MaxP", measures=["nDCG@10"], deterministic=["BM25"])
+    assert other.frame.set_index("system").loc["BM25", "baseline"] == "MaxP"
+
+
+def test_frames_of_runs_and_of_values_are_compared_like_files(folder: Path) -> None:
+    names = ("query_id", "q0", "doc_id", "rank", "score", "tag")
+    files = {
+        name: sorted((folder / "runs").glob(f"{name.lower()}-*/test.run.gz"))
+        for name in ("FirstP", "MaxP")
+    }
+    frames = {
+        name: [pd.read_csv(path, sep=r"\s+", names=names) for path in own]
+        for name, own in files.items()
+    }
+    qrels = folder / "qrels" / "test.qrels"
+    judged = pd.read_csv(qrels, sep=" ", names=["qid", "q0", "docno", "label"])
+    of_files = compare(files, qrels, measures=["nDCG@10"]).frame
+    pyterrier = {"query_id": "qid", "doc_id": "docno"}
+    of_frames = compare(
+        {name: [one.rename(columns=pyterrier) for one in own] for name, own in frames.items()},
+        judged,
+        measures=["nDCG@10"],
+    ).frame
+    pd.testing.assert_frame_equal(of_frames, of_files)
+    values = load(folder).per_query.query("split == 'test' and measure == 'nDCG@10'")
+    of_values = compare(
+        {
+            label: [part for _, part in values[values["system"] == label].groupby("seed")]
+            for label in ("FirstP 40", "MaxP 40/20")
+        }
+    ).frame
+    numbers = ["mean", "delta", "ci_low", "p_both"]
+    pd.testing.assert_frame_equal(of_values[numbers], of_files[numbers])
+
+
+def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="DIR must be a sweep's folder"):
+        load(tmp_path)
+
+
+def test_public_names_cost_nothing_until_they_are_used() -> None:
+    heavy = "torch", "pandas", "scipy", "matplotlib", "ray", "mlflow"
+    code = f"import sys, rank_core, sweeps; print([one for one in {heavy} if one in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n", done.stderr
+    assert {"mixture", "read_run", "compare"} <= set(dir(rank_core))
+    assert rank_core.read_run is read_run
+    for package in (rank_core, sweeps):
+        with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+            package.nothing  # noqa: B018

@@ -1,0 +1,41 @@
+"""The notebook of docs/examples runs from its first cell to its last."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.sweeps.report.ranked_sweep import write_ranked_sweep
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "examples" / "notebook.ipynb"
+CELLS = (
+    ("firstp-w96-s96-0", "FirstP 96", "firstp"),
+    ("maxp-w32-s24-1", "MaxP 32/24", "maxp"),
+)
+
+
+def test_the_notebook_is_kept_with_what_it_showed() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.outputs for cell in cells), "run it again (docs/api.md says how)"
+    shown = {kind for cell in cells for out in cell.outputs for kind in out.get("data", {})}
+    assert {"text/html", "image/png"} <= shown
+    assert not [out for cell in cells for out in cell.outputs if out.output_type == "error"]
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_on_a_sweep_like_the_quickstarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
+    pytest.importorskip("ipykernel")
+    write_ranked_sweep(tmp_path / "results" / "window_stride" / "python-docs", cells=CELLS)
+    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[2]))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    client.execute()  # raises where a cell does
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    assert "MaxP 32/24 +BM25" in first.outputs[0].data["text/html"]
