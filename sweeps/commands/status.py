@@ -3,12 +3,14 @@
 import os
 import shlex
 import shutil
+import sys
 import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
+from rank_core.errors import BadInput
 from sweeps.commands.snapshot import DAMAGED, Snapshot, TrialNow, take_snapshot
 from sweeps.plan.command_line import Parser
 from sweeps.plan.terminal import duration
@@ -34,6 +36,8 @@ STATES = {
 }
 """The log's words, in the order they are told, and a person's."""
 NARROW = 80
+WATCH_SECONDS = 5.0
+CLEAR = "\x1b[2J\x1b[H"  # a terminal's screen
 SILENT_SECONDS = 180.0  # trials report, or Ray's death is noticed, long before
 FIELD = 11  # width of the first column of the upper part
 
@@ -42,10 +46,28 @@ def main(argv: Sequence[str]) -> int:
     """Prints how far a running, killed or finished sweep is; changes nothing."""
     parser = Parser("python -m sweeps status", main.__doc__)
     parser.add_argument("folder", metavar="DIR", help="a sweep's folder, or its URI (s3://...)")
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        type=float,
+        nargs="?",
+        const=WATCH_SECONDS,
+        help="print it again and again, until no command drives the sweep (default: every "
+        "%(const)g seconds)",
+    )
     arguments = parser.parse_args(argv)
-    width = max(NARROW, shutil.get_terminal_size((NARROW, 24)).columns)
-    print(status_text(take_snapshot(arguments.folder), now=time.time(), width=width))
-    return 0
+    if arguments.watch is not None and not 0 < arguments.watch < float("inf"):
+        raise BadInput(f"--watch must be seconds above 0, got {arguments.watch:g}")
+    while True:
+        width = max(NARROW, shutil.get_terminal_size((NARROW, 24)).columns)
+        snapshot = take_snapshot(arguments.folder)
+        again = arguments.watch is not None and snapshot.driver == "alive"
+        if again and sys.stdout.isatty():
+            print(CLEAR, end="")
+        print(status_text(snapshot, now=time.time(), width=width), flush=True)
+        if not again:
+            return 0
+        time.sleep(arguments.watch)
 
 
 def status_text(snapshot: Snapshot, *, now: float, width: int) -> str:

@@ -16,6 +16,7 @@ from sweeps.driver.confirmation import (
 )
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.driver.results import summary_rows, write_results
+from sweeps.driver.webhook import announced, check_webhook
 from sweeps.engine import EngineLost, local
 from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import GIBIBYTE
@@ -50,6 +51,7 @@ def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
     over the frozen pair of a finished one."""
     store = Store(options.storage, experiment.name)
     _check_storage(store, options)
+    check_webhook()
     if not options.confirm:
         return _sweep(experiment, options, argv, store)
     first, store = confirmation_stores(store, options)
@@ -90,7 +92,8 @@ def _sweep(
             freeze(store, shortlist)
         table = TrialTable(store)
         with table.kept():
-            return _drive(plan, store, table, options, argv, tracking_uri)
+            drive = partial(_drive, plan, store, table, options, argv, tracking_uri)
+            return announced(store, table, drive)
 
 
 def _check_same_sweep(experiment: Experiment, store: Store) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from sweeps.plan.experiment import Settings
 from sweeps.plan.make_plan import DRAWS, extended
 from sweeps.plan.plan import Plan, PlannedCell, Removed, Trial
 from sweeps.plan.terminal import numbered
-from sweeps.search.sampler import Seen, propose
+from sweeps.search.sampler import Seen, propose, write_study
 from sweeps.search.search import Block, Decision, Known, Search, dev_values, source
 from sweeps.store.plan_description import described_cells
 from sweeps.store.storage_retry import patiently
@@ -43,6 +44,7 @@ class ProposingSearch(Search):
         self._points: list[Settings] = []
         self._refused: list[Settings] = []
         self._exhausted = False
+        self._shown: dict[str, tuple[float | None] | None] = {}  # {cell: what it reached}
         for proposal in self._read()[: self._most]:
             if not self._accept(proposal["point"]):
                 break  # a newer program refuses it: what followed from it is proposed anew
@@ -96,6 +98,30 @@ class ProposingSearch(Search):
         cell = trial.cell
         trials = tuple(other for other in self.ahead if other.cell.cell == cell.cell)
         return Block(trials, f"{numbered(len(trials), 'trial')} of {cell.label}")
+
+    def describe(self) -> None:
+        """Besides, keeps the proposals as a study for optuna-dashboard."""
+        super().describe()
+        with suppress(Exception):  # for people alone: the search itself does without
+            self._keep_study()
+
+    def _keep_study(self) -> None:
+        before, shown = self._shown, {}
+        for cell in self._proposals:
+            ended = self._settled(cell)
+            shown[cell.cell] = before.get(cell.cell) or ((self._value(cell),) if ended else None)
+        if shown == before:
+            return
+        told = [
+            (cell.label, (point, ended[0] if ended else None, ended is not None))
+            for cell, point in zip(self._proposals, self._points, strict=True)
+            for ended in [shown[cell.cell]]
+        ]
+        path = self._path.removesuffix(".json") + ".optuna.log"
+        experiment, space = self.plan.experiment.name, self.plan.space
+        write_study(self.store.folder / path, experiment, space, told)
+        self._shown = shown
+        self.store.push(path)
 
     def begun(self) -> Mapping[str, Any]:
         """Without the configurations that lack a seed: nobody shall choose one for its luck."""

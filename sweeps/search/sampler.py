@@ -6,6 +6,7 @@ has to survive a killed driver.
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -15,8 +16,11 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
+from rank_core.files import atomic_write
 from sweeps.plan.search_space import Range, Space
 
 Seen = tuple[Mapping[str, Any], float | None, bool]
@@ -37,6 +41,20 @@ def propose(
             study.add_trial(_told(values, value, ended, distributions))
         while True:
             yield study.ask(distributions).params
+
+
+def write_study(path: Path, name: str, space: Space, told: Sequence[tuple[str, Seen]]) -> None:
+    """The proposals with their labels as a study called `name`, in a file that optuna-dashboard and
+    optuna's plots open (`JournalFileBackend`); whole or not at all."""
+    distributions = _distributions(space)
+    with warnings.catch_warnings(), atomic_write(path) as unfinished:
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        storage = JournalStorage(JournalFileBackend(str(unfinished)))
+        study = optuna.create_study(study_name=name, storage=storage, direction="maximize")
+        for label, (values, value, ended) in told:
+            trial = _told(values, value, ended, distributions)
+            trial.set_user_attr("label", label)
+            study.add_trial(trial)
 
 
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:

@@ -310,3 +310,23 @@ def test_a_driver_that_records_nothing_for_minutes_is_called_silent(begun):
         soon, late = (status_text(snapshot, now=last + s, width=120) for s in (170.0, 372.0))
     assert "silent" not in soon and "nothing: the driver works on it" in soon
     assert "it has been silent for 6 min 12 s" in late and "works on it" not in late
+
+
+def test_watching_ends_with_the_command_that_is_watched(begun, monkeypatch, capsys):
+    store, *_ = begun
+    driver, waits = only_driver(store), []
+    driver.__enter__()
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            driver.__exit__(None, None, None)
+
+    monkeypatch.setattr(status.time, "sleep", sleep)
+    assert main(["status", str(store.folder), "--watch", "7"]) == 0
+    assert waits == [7, 7]
+    assert capsys.readouterr().out.count("window_stride: ") == 3
+    assert main(["status", str(store.folder), "--watch"]) == 0
+    assert waits == [7, 7], "nobody drives it: once is enough"
+    assert main(["status", str(store.folder), "--watch", "0"]) == 2
+    assert "--watch must be seconds above 0, got 0" in capsys.readouterr().err

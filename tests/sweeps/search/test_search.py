@@ -7,7 +7,10 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
@@ -265,3 +268,19 @@ def test_the_plan_says_how_many_trials_a_search_can_come_to(plan_of, race_plan, 
     proposing = plan_of("--search", "gp", "--num-configs", "3", "--num-seeds", "4", *SIX)
     assert "at most 16 trials" in "\n".join(search_class("gp").plan_lines(proposing))
     assert list(Listed.plan_lines(plan_of(*SIX))) == []
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp"])
+def test_proposals_are_a_study_that_optuna_opens(name, plan_of, tmp_path):
+    plan = plan_of("--num-seeds", "2", "--search", name, "--num-configs", "4", *SIX)
+    player = Player(tmp_path / "results", plan, good_small_windows)
+    search = player.play()
+    [path] = player.store.folder.glob("search-*.optuna.log")
+    study = optuna.load_study(
+        study_name="window_stride", storage=JournalStorage(JournalFileBackend(str(path)))
+    )
+    cells = search.plan.cells[1:]
+    assert [trial.user_attrs["label"] for trial in study.trials] == [one.label for one in cells]
+    assert {trial.state for trial in study.trials} == {optuna.trial.TrialState.COMPLETE}
+    assert study.best_trial.params["chunking.window"] == 16
+    assert not list(player.store.folder.glob("*.unfinished*"))

@@ -1,0 +1,90 @@
+"""A message at the end of a sweep, to the address in the environment's `RANKSWEEP_WEBHOOK`: a POST
+of JSON whose `text` is what Slack and its like show. An address in the environment is in no stored
+command; whatever becomes of the message, the sweep ends as it would without."""
+
+import json
+import os
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rank_core.errors import BadInput
+from sweeps.plan.secrets import redact, redact_text
+from sweeps.plan.terminal import say
+from sweeps.store.sweep_file import read_sweep_file
+from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import TrialTable
+
+VARIABLE = "RANKSWEEP_WEBHOOK"
+SECONDS = 10.0  # that a silent server may hold up the end
+ENDS = {
+    0: "done",
+    3: "finished with failed trials",
+    4: "stopped by its budget",
+}
+"""{exit code: its words}."""
+
+
+def check_webhook() -> None:
+    """Refuses an address that no message can be sent to, before anything is launched."""
+    address = os.environ.get(VARIABLE, "")
+    if address and not address.startswith(("http://", "https://")):
+        raise BadInput(f"{VARIABLE} must be the address of a webhook, https://..., found another")
+
+
+def announced(store: Store, table: TrialTable, drive: Callable[[], int]) -> int:
+    """The exit code of `drive`; the message is sent when that ends, in whatever way."""
+    try:
+        code = drive()
+    except BaseException as error:
+        _send(store, table, f"stopped by {type(error).__name__}: {error}".rstrip(": "))
+        raise
+    _send(store, table, ENDS[code], _answer(store.folder))
+    return code
+
+
+def _send(store: Store, table: TrialTable, end: str, answer: str = "") -> None:
+    address = os.environ.get(VARIABLE)
+    if not address:
+        return
+    try:
+        body = json.dumps(redact(message(store, table, end, answer))).encode()
+        headers = {"Content-Type": "application/json", "User-Agent": "ranksweep"}
+        request = urllib.request.Request(address, data=body, headers=headers)
+        with urllib.request.urlopen(request, timeout=SECONDS):
+            pass
+    except Exception as error:  # of the network, and of a server that refuses
+        say(f"warning: the webhook has not taken the end of the sweep: {redact_text(str(error))}")
+
+
+def message(store: Store, table: TrialTable, end: str, answer: str) -> dict[str, Any]:
+    """What is sent: `text`, and the same in parts."""
+    file = read_sweep_file(store.folder)
+    planned = {f"{cell.cell}-seed{seed}" for cell in file.cells for seed in file.seeds}
+    trials = table.state.trials
+    counts = Counter(str(trial.status) for name, trial in trials.items() if name in planned)
+    where = str(file.collection.get("name", ""))
+    told = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+    text = f"{file.sweep} on {where}: {end} ({told or 'no trial'} of {len(planned)} trials)"
+    return {
+        "text": f"{text}. {answer}".rstrip(),
+        "sweep": file.sweep,
+        "collection": where,
+        "question": file.question,
+        "end": end,
+        "trials": dict(counts),
+        "planned": len(planned),
+        "answer": answer,
+        "where": store.uri,
+    }
+
+
+def _answer(folder: Path) -> str:
+    """The first conclusion of the report; "" without one."""
+    with suppress(OSError, ValueError, KeyError, IndexError):
+        results = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
+        return str(results["conclusions"][0])
+    return ""
