@@ -8,6 +8,7 @@ from pathlib import Path
 import ir_measures
 import pandas as pd
 import pytest
+from markupsafe import escape
 
 from rank_core.data.trec import read_qrels
 from sweeps.plan.experiment import Experiment, Grid
@@ -114,6 +115,17 @@ def test_the_report_has_its_files_and_its_columns(smoke):
     assert json.loads((report / "results.json").read_text())["schema_version"] == SCHEMA_VERSION
     assert "FirstP 96" in (report / "table.md").read_text()
     assert f"Report: {report / 'index.html'}" in smoke.text
+
+
+def test_the_queries_that_moved_most_have_their_texts_and_documents(smoke):
+    texts = json.loads((smoke.folder / "qrels" / "shown_texts.json").read_text())
+    page = (smoke.folder / "report" / "queries.html").read_text()
+    assert texts["queries"] and all(texts["queries"].values())
+    assert texts["documents"] and all(
+        str(escape(one)) in page for one in texts["documents"].values()
+    )
+    agreement = json.loads((smoke.folder / "report" / "results.json").read_text())["agreement"]
+    assert len(agreement) == 3 and all(0 < one["rbo_seeds"] <= 1 for one in agreement)
 
 
 def test_mlflow_has_one_finished_run_per_trial(smoke, read_mlflow):
