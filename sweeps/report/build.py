@@ -1,9 +1,10 @@
 """From a sweep folder to its `report/`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rank_core.files import atomic_write
 from rank_core.records import Collection
@@ -58,8 +59,10 @@ def write_report(
     queries = moved_queries(analysis)
     if collection is not None and queries:
         remember_texts(sweep_dir, queries, collection)
-    files = _files(analysis, accesses, queries)
-    _write(folder, files)
+    files = report_files(
+        analysis, accesses=accesses, queries=queries, label=f"tab:{analysis.sweep.name}"
+    )
+    write_files(folder, files)
     if not queries:
         (folder / QUERY_PAGE).unlink(missing_ok=True)  # of a report of other runs
     if not out:
@@ -72,14 +75,24 @@ def write_report(
     )
 
 
-def _files(analysis: Analysis, accesses: list[Access], queries: list[Moved]) -> dict[str, bytes]:
-    """{file name below the folder: contents}."""
+def report_files(
+    analysis: Analysis,
+    *,
+    label: str,
+    accesses: Sequence[Access] = (),
+    queries: Sequence[Moved] = (),
+    notes: Sequence[str] = (),
+    compact: bool = False,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, bytes]:
+    """{file name below the folder: contents}. `label` is the table's in LaTeX; `notes` end its
+    caption, `compact` leaves means and letters of it; `more` is added to results.json."""
     reliability = assess(analysis)
     drawn = figures(analysis, reliability)
     parts = sections(Findings(analysis, reliability, drawn, accesses, queries))
     texts = {
-        **table_files(analysis, label=f"tab:{analysis.sweep.name}"),
-        "results.json": results_json(analysis, parts),
+        **table_files(analysis, label=label, notes=notes, compact=compact),
+        "results.json": results_json(analysis, parts, more or {}),
         "index.html": page(analysis, parts),
         **({QUERY_PAGE: query_page(analysis, queries)} if queries else {}),
     }
@@ -95,7 +108,8 @@ def _plots(drawn: list[Shown]) -> dict[str, bytes]:
     return files
 
 
-def _write(folder: Path, files: dict[str, bytes]) -> None:
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes all of them, and their folders."""
     (folder / PLOTS).mkdir(parents=True, exist_ok=True)
     with ExitStack() as whole:  # none takes its place before all are written
         for name, data in files.items():

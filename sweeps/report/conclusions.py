@@ -22,10 +22,17 @@ def conclusions(analysis: Analysis) -> list[str]:
         *([confirmed] if (confirmed := confirmation(analysis)) else []),
         *search_sentences(analysis.sweep),
         *([below] if (below := below_first_stage(analysis)) else []),
-        *(losses(analysis.cells) or [_all_finished(analysis)]),
+        *_fates(analysis),
         *attempts_sentences(analysis.sweep),
         *([note] if (note := correction_note(analysis)) else []),
     ]
+
+
+def _fates(analysis: Analysis) -> list[str]:
+    """What became of the trials; of the runs of a third party nobody here knows."""
+    if analysis.sweep.third_party:
+        return []
+    return losses(analysis.cells) or [_all_finished(analysis)]
 
 
 def answer(analysis: Analysis) -> str:

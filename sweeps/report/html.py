@@ -6,17 +6,10 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from sweeps.report.table import Table
-
 
 def render(template: str, **content: Any) -> str:
     """The text of a page; whatever is not marked as safe is escaped."""
-    return _environment().get_template(template).render(**content)
-
-
-def table_page(shown: Table, title: str) -> str:
-    """A page of its own for one table, to open or to mail."""
-    return render("table_page.html", title=title, table=shown)
+    return environment().get_template(template).render(**content)
 
 
 def table_part(shown: Table) -> str:
@@ -25,7 +18,8 @@ def table_part(shown: Table) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """What finds the templates and how they are filled."""
     return Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

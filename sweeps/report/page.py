@@ -51,6 +51,10 @@ def page(analysis: Analysis, sections: Sequence[Section]) -> str:
 def _facts(analysis: Analysis) -> list[str]:
     """The line under the title: what was measured on what."""
     sweep = analysis.sweep
+    if sweep.third_party:
+        runs = sum(one.num_used for one in analysis.cells)
+        queries = sweep.scores["query_id"].nunique()
+        return [f"{runs} runs of {len(sweep.cells)} systems", f"{queries} queries of {sweep.split}"]
     facts = [sweep.name]
     if "name" in sweep.collection:
         documents = sweep.collection.get("num_documents")

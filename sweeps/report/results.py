@@ -93,14 +93,17 @@ _NOT_RESULTS = (
 """Fields of a sweep that stand elsewhere in the results, or only on this disk."""
 
 
-def results_json(analysis: Analysis, sections: Sequence[Section]) -> str:
-    """Everything the page shows and the variance parts behind it; NaN is written as null."""
+def results_json(
+    analysis: Analysis, sections: Sequence[Section], more: Mapping[str, Any] | None = None
+) -> str:
+    """Everything the page shows and the variance parts behind it, and `more`; NaN is written as
+    null."""
     results = shared_results(analysis) | {"conclusions": conclusions(analysis)}
     for section in sections:
         if twice := results.keys() & section.results.keys():
             raise ValueError(f"section {section.title!r}: {sorted(twice)} is in use already")
         results |= section.results
-    return json_text(results)
+    return json_text(results | dict(more or {}))
 
 
 def shared_results(analysis: Analysis) -> dict[str, Any]:

@@ -53,6 +53,7 @@ FORBIDDEN = {"ray", "mlflow", "optuna", "sweeps"}
 LATE = {
     ("rank_core.encoders.backbones", "rank_core.encoders.big_bird"): "brings in its encoder",
     ("rank_core.encoders.backbones", "rank_core.encoders.longformer"): "brings in its encoder",
+    ("sweeps.commands.compare.output", "sweeps.report.build"): "draws",
     ("sweeps.commands.doctor.command", "sweeps.commands.doctor.examination"): "brings in pandas",
     ("sweeps.driver.command", "sweeps.driver.sweep"): "brings in torch",
     ("sweeps.driver.prepare", "sweeps.ray_engine.prepare"): "brings in Ray",

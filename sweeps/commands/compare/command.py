@@ -5,6 +5,7 @@ the table says so wherever it matters.
 """
 
 import glob
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def main(argv: Sequence[str]) -> int:
         apart=given.apart,
         ties=given.ties,
         digits=given.digits,
+        command=shlex.join(["python", "-m", "sweeps", "compare", *argv]),
     )
     print(comparison_text(found, compact=given.compact), end="")
     pairs = all_pairs(found.analysis) if given.all_pairs else []
@@ -73,7 +75,8 @@ def main(argv: Sequence[str]) -> int:
         print("\n".join(pairs_text(found.analysis, pairs)))
     if given.out is not None:
         write_files(found, given.out, pairs, compact=given.compact)
-        print(f"Tables: {given.out}")
+        page = given.out / "index.html"
+        print(f"Page: {page}" if found.sweep.baseline else f"Tables: {given.out}")
     return 0
 
 

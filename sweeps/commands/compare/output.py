@@ -1,15 +1,16 @@
 """A comparison of runs in a terminal and as files, with what its letters may be read as."""
 
 import dataclasses
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
 import pandas as pd
 
-from rank_core.files import atomic_write
 from rank_core.seeding import generator
 from rank_core.stats.baselines import Slot
 from rank_core.stats.compare import Comparison, compare_pairs
@@ -18,7 +19,6 @@ from sweeps.commands.compare.runs import RunComparison
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import paired_t_test
-from sweeps.report.html import table_page
 from sweeps.report.notation import level_text, p_text, short_interval, short_signed
 from sweeps.report.reliability import comparison_limits
 from sweeps.report.results import (
@@ -126,42 +126,48 @@ def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
 def write_files(
     found: RunComparison, folder: Path, pairs: Sequence[Pair] = (), *, compact: bool = False
 ) -> None:
-    """Write the table in four formats, `comparisons.csv`, `results.json`, and `pairs.csv` if there
-    are pairs."""
+    """Write the page with its figures, the table in three formats, `comparisons.csv`,
+    `results.json`, the values, and `pairs.csv` if there are pairs."""
+    from sweeps.report.build import report_files  # draws
+    from sweeps.report.build import write_files as write_all
+
     notes = [*_reservations(found), *found.measured.notes]
-    shown = paper_table(found.analysis, notes)
-    contents = {
-        **table_files(found.analysis, label="tab:comparison", notes=notes, compact=compact),
-        "table.html": table_page(shown, "Results"),
-        "results.json": json_text(
-            {
-                **shared_results(found.analysis),
-                "caption": shown.caption,
-                "systems": {
-                    name: {
-                        seed: {part_set: part.where for part_set, part in run.items()}
-                        for seed, run in runs.items()
-                    }
-                    for name, runs in found.systems.items()
-                },
-                "query_sets": {
-                    name: {"qrels": path, "num_queries": found.measured.num_queries[name]}
-                    for name, path in found.qrels.items()
-                },
-                "collections": found.collections,
-                "tied_scores": found.tied,
-                "pairs": [dataclasses.asdict(pair) for pair in pairs],
-            }
-        ),
+    values = io.BytesIO()
+    _values(found).to_parquet(values, index=False)
+    more = _origins(found) | {
+        "caption": paper_table(found.analysis, notes).caption,
+        "pairs": [dataclasses.asdict(pair) for pair in pairs],
     }
+    drawn: dict[str, Any] = {"label": "tab:comparison", "notes": notes, "compact": compact}
+    if found.sweep.baseline:
+        files = report_files(found.analysis, more=more, **drawn)
+    else:  # each system has its own: there is no difference to draw
+        results = json_text(shared_results(found.analysis) | more)
+        texts = {**table_files(found.analysis, **drawn), "results.json": results}
+        files = {name: text.encode() for name, text in texts.items()}
+    files[SCORES] = values.getvalue()
     if pairs:
-        contents["pairs.csv"] = _pairs_csv(pairs)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        with atomic_write(folder / name) as unfinished:
-            unfinished.write_text(content, encoding="utf-8")
-    with atomic_write(folder / SCORES) as unfinished:
-        _values(found).to_parquet(unfinished, index=False)
+        files["pairs.csv"] = _pairs_csv(pairs).encode()
+    write_all(folder, files)
+
+
+def _origins(found: RunComparison) -> dict[str, Any]:
+    """Where the numbers come from."""
+    return {
+        "systems": {
+            name: {
+                seed: {query_set: part.where for query_set, part in run.items()}
+                for seed, run in runs.items()
+            }
+            for name, runs in found.systems.items()
+        },
+        "qrels": {
+            name: {"file": file, "num_queries": found.measured.num_queries[name]}
+            for name, file in found.qrels.items()
+        },
+        "collections": found.collections,
+        "tied_scores": found.tied,
+    }
 
 
 def _values(found: RunComparison) -> pd.DataFrame:

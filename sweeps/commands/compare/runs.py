@@ -113,6 +113,7 @@ def compare_runs(
     ties: str = "doc_id",
     digits: int = 3,
     tracking_uri: str | None = None,
+    command: str = "",
 ) -> RunComparison:
     """Test every system against its baselines, on the judged queries or on those of its values.
 
@@ -122,7 +123,7 @@ def compare_runs(
     run is declared to be the only one there is; with `paired_seeds` run i of every other system
     shares its randomness with run i of the others. `margin` is a difference that practice does not
     notice; `ties` is one of `TIES`; `digits` are those of tables; without `measures` they are
-    `MEASURES`, or those of the values.
+    `MEASURES`, or those of the values; `command` is named where the numbers come from.
     """
     slots = tuple(baselines) or (next(iter(systems)),)
     _check_names(slots, deterministic, systems, ties)
@@ -149,6 +150,7 @@ def compare_runs(
         rope=margin,
         paired_seeds=paired_seeds,
         digits=digits,
+        command=command,
         ties=TIES[ties],
     )
     return RunComparison(loaded, files, collections, measured, analyse(sweep))
@@ -171,7 +173,7 @@ def _as_sweep(
     return Sweep(
         folder=Path(),
         name="comparison",
-        question=f"Which of {len(systems)} systems is better?",
+        question=_question(list(systems), settings["slots"][0]),
         split=_split(qrels, collections, measured),
         measures=every,
         primary=every[0],
@@ -183,6 +185,15 @@ def _as_sweep(
         tie_policy=ties if ranked else GIVEN,
         **settings,
     )
+
+
+def _question(names: Sequence[str], baseline: Slot) -> str:
+    """The title of the page."""
+    if not isinstance(baseline, str):
+        return f"Which of {len(names)} systems is better than its baseline?"
+    others = [name for name in names if name != baseline]
+    which = others[0] if len(others) == 1 else f"any of {len(others)} systems"
+    return f"Is {which} better than {baseline}?"
 
 
 def _parts(systems: Mapping[str, Mapping[int, LoadedRun]]) -> list[TrainingRun]:

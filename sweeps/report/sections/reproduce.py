@@ -25,7 +25,7 @@ def _origins(sweep: Sweep) -> list[tuple[str, str]]:
         if "content_hash" in described
     ]
     return [
-        ("seeds", ", ".join(map(str, sweep.seeds))),
+        *([("seeds", ", ".join(map(str, sweep.seeds)))] if sweep.seeds else []),
         *contents,
         *((name, str(version)) for name, version in sweep.versions.items()),
     ]

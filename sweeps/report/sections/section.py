@@ -21,7 +21,7 @@ class Findings:
     analysis: Analysis
     reliability: Reliability
     figures: list["Shown"]
-    accesses: list[Access]  # to the test values
+    accesses: Sequence[Access]  # to the test values
     queries: Sequence[Moved] = ()  # what `queries.html` shows
 
 

@@ -215,10 +215,11 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     assert main([*arguments, "--qrels", str(folder / "qrels.txt"), "--out", str(out)]) == 0
     assert sorted(path.name for path in out.iterdir()) == [
         "comparisons.csv",
+        "index.html",
         "per_query.parquet",
+        "plots",
         "results.json",
         "table.csv",
-        "table.html",
         "table.md",
         "table.tex",
     ]
@@ -239,7 +240,15 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     assert results["comparisons"][0]["p_both"] == expected[0].p_both
     deviation = np.std(list(kept["per_seed"].values()), ddof=1)
     note = f'class="letter">A</span> <span class="deviation">± {deviation:.3f}'
-    assert note in (out / "table.html").read_text()
+    page = (out / "index.html").read_text()
+    assert note in page and "<h1>Is any of 2 systems better than firstp?</h1>" in page
+    assert {path.name for path in (out / "plots").iterdir()} >= {
+        "forest.png",
+        "forest.svg",
+        "queries.svg",
+        "strip.svg",
+    }
+    assert all(word not in page for word in ("launched", "All 9 trials", "split"))
 
 
 @pytest.mark.parametrize(
