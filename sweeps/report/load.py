@@ -1,7 +1,7 @@
 """What a sweep left on disk, read and checked: its description, its trials, its scores."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rank_core.errors import BadInput
+from rank_core.records import Qrels
 from rank_core.stats.baselines import Slot
 from sweeps.report.notation import TIE_POLICY
 from sweeps.store.checksums import REMEDY, SCORES, damage
@@ -45,6 +46,10 @@ class Interpolated:
     def alphas_text(self) -> str:
         """`0.6, 0.7, 0.6`, seed by seed; those of folds as `0.6/0.7`."""
         return ", ".join("/".join(f"{one:g}" for one in own) for own in self.alphas.values())
+
+
+ListReader = Callable[[Collection[str]], dict[str, list[str]]]
+"""From queries to {query_id: doc_ids, best first} of those that a run ranks."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,9 @@ class Sweep:
     interpolated: tuple[Interpolated, ...] = ()
     not_interpolated: str = ""  # why there are none, where some were asked for
     digits: int = 3  # decimals of means and differences in tables
+    lists: Mapping[tuple[str, int], ListReader] = field(default_factory=dict)
+    """{(cell, seed): its ranked lists} of a third party; a sweep has them in its folder."""
+    qrels: Qrels | None = None  # of a third party, likewise
 
     @property
     def baseline(self) -> str:

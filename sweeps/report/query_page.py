@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rank_core.data.trec import read_qrels
 from rank_core.files import write_json
 from rank_core.records import Collection
 from rank_core.stats.compare import TIE
 from sweeps.report.analysis import Analysis
 from sweeps.report.html import render
 from sweeps.report.notation import MISSING, number, signed
-from sweeps.report.runs import Lists, read_lists, run_files
+from sweeps.report.runs import Lists, judgments, list_readers
 from sweeps.report.table import table
 
 QUERY_PAGE = "queries.html"
@@ -46,7 +45,7 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
     if matrix is None or not compared:
         return []
     best = max(compared, key=lambda one: one.delta)
-    files = run_files(sweep, matrix)
+    files = list_readers(sweep, matrix)
     if not {best.system, best.baseline} <= files.keys():
         return []
     value_of, base_of = (
@@ -58,11 +57,8 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
     lost = [one for one in order[:EACH] if delta[one] < -TIE]
     gained = [one for one in order[: -EACH - 1 : -1] if delta[one] > TIE]
     chosen = gained + lost
-    system, base = (
-        [read_lists(path, chosen) for path in files[cell]] for cell in (best.system, best.baseline)
-    )
-    qrels_file = sweep.folder / "qrels" / f"{sweep.split}.qrels"
-    qrels = read_qrels(qrels_file) if qrels_file.is_file() else {}
+    system, base = ([read(chosen) for read in files[cell]] for cell in (best.system, best.baseline))
+    qrels = judgments(sweep) or {}
     return [
         Moved(one, value_of[one], base_of[one], _documents(one, system, base, qrels.get(one, {})))
         for one in chosen
@@ -134,7 +130,8 @@ def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
     """The page of these queries, as HTML text."""
     best = max(analysis.primary, key=lambda one: one.delta)
     system, baseline = map(analysis.sweep.label, (best.system, best.baseline))
-    texts = read_texts(analysis.sweep.folder)
+    nothing: dict[str, dict[str, str]] = {"queries": {}, "documents": {}}
+    texts = nothing if analysis.sweep.third_party else read_texts(analysis.sweep.folder)
     shown = []
     for one in queries:
         values = f"{system} {number(one.system)}, {baseline} {number(one.baseline)}"

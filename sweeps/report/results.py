@@ -89,6 +89,8 @@ _NOT_RESULTS = (
     "dev_scores",
     "interpolated",
     "digits",
+    "lists",
+    "qrels",
 )
 """Fields of a sweep that stand elsewhere in the results, or only on this disk."""
 

@@ -1,13 +1,16 @@
 """The ranked lists of a sweep's trials, read from `runs/` a file at a time."""
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 from pyarrow import ArrowInvalid, array, compute, csv, string
 
+from rank_core.data.trec import read_qrels
 from rank_core.errors import BadInput
+from rank_core.records import Qrels
 from rank_core.stats.matrix import ScoreMatrix
-from sweeps.report.load import Sweep
+from sweeps.report.load import ListReader, Sweep
 from sweeps.store.checksums import REMEDY
 
 _COLUMNS = ("query_id", "q0", "doc_id", "rank", "score", "tag")
@@ -17,8 +20,15 @@ Lists = dict[str, list[str]]
 """{query_id: doc_ids, best first}."""
 
 
-def run_files(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[Path]]:
-    """{cell: the runs of its used seeds}, of cells whose runs are all on this machine."""
+def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader]]:
+    """{cell: what reads the lists of its used seeds}, of cells whose runs are all here."""
+    if sweep.third_party:
+        keys = {cell: [(cell, seed) for seed in matrix.seeds[cell]] for cell in matrix.cells}
+        return {
+            cell: [sweep.lists[key] for key in own]
+            for cell, own in keys.items()
+            if all(key in sweep.lists for key in own)
+        }
     files = {
         cell: [
             sweep.folder / "runs" / f"{cell}-seed{seed}" / f"{sweep.split}.run.gz"
@@ -26,7 +36,19 @@ def run_files(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[Path]]:
         ]
         for cell in matrix.cells
     }
-    return {cell: own for cell, own in files.items() if all(path.is_file() for path in own)}
+    return {
+        cell: [partial(read_lists, path) for path in own]
+        for cell, own in files.items()
+        if all(path.is_file() for path in own)
+    }
+
+
+def judgments(sweep: Sweep) -> Qrels | None:
+    """Those of the reported queries, where they are here."""
+    if sweep.third_party:
+        return sweep.qrels
+    file = sweep.folder / "qrels" / f"{sweep.split}.qrels"
+    return read_qrels(file) if file.is_file() else None
 
 
 def read_lists(path: Path, queries: Collection[str]) -> Lists:

@@ -20,6 +20,7 @@ from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import paired_t_test
 from sweeps.report.notation import level_text, p_text, short_interval, short_signed
+from sweeps.report.query_page import moved_queries
 from sweeps.report.reliability import comparison_limits
 from sweeps.report.results import (
     compact_paper_table,
@@ -140,7 +141,8 @@ def write_files(
     }
     drawn: dict[str, Any] = {"label": "tab:comparison", "notes": notes, "compact": compact}
     if found.sweep.baseline:
-        files = report_files(found.analysis, more=more, **drawn)
+        queries = moved_queries(found.analysis)
+        files = report_files(found.analysis, queries=queries, more=more, **drawn)
     else:  # each system has its own: there is no difference to draw
         results = json_text(shared_results(found.analysis) | more)
         texts = {**table_files(found.analysis, **drawn), "results.json": results}

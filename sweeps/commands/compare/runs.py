@@ -5,8 +5,9 @@ collection, and a collection is one query set or several pooled ones.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -28,7 +29,7 @@ from sweeps.commands.compare.sources import (
     training_runs,
 )
 from sweeps.report.analysis import Analysis, analyse
-from sweeps.report.load import COUNTS, Sweep
+from sweeps.report.load import COUNTS, ListReader, Sweep
 from sweeps.report.notation import TIE_POLICY, names_text
 from sweeps.store.sweep_file import ROPE, Cell
 
@@ -143,6 +144,7 @@ def compare_runs(
         collections,
         wanted,
         measured,
+        judged,
         slots=slots,
         deterministic=tuple(name for name in systems if name in fixed),
         alpha=alpha,
@@ -151,7 +153,7 @@ def compare_runs(
         paired_seeds=paired_seeds,
         digits=digits,
         command=command,
-        ties=TIES[ties],
+        ties=ties,
     )
     return RunComparison(loaded, files, collections, measured, analyse(sweep))
 
@@ -162,6 +164,7 @@ def _as_sweep(
     collections: Mapping[str, Sequence[str]],
     wanted: Mapping[str, Sequence[str]],
     measured: Measured,
+    judged: Mapping[str, Qrels],
     *,
     ties: str,
     **settings: Any,
@@ -182,9 +185,32 @@ def _as_sweep(
         trials=_trials(systems, measured if ranked else None),
         scores=_scores(measured, collections, wanted, columns),
         third_party=True,
-        tie_policy=ties if ranked else GIVEN,
+        tie_policy=TIES[ties] if ranked else GIVEN,
+        lists=_lists(systems, qrels, ties),
+        qrels=next(iter(judged.values())) if len(judged) == 1 else None,
         **settings,
     )
+
+
+def _lists(
+    systems: Mapping[str, Mapping[int, LoadedRun]], qrels: Mapping[str, str], ties: str
+) -> dict[tuple[str, int], ListReader]:
+    """{(system, seed): its ranked lists}, of runs on a single query set; they are read again."""
+
+    def read(ranking: Callable[[], Run], queries: Collection[str]) -> dict[str, list[str]]:
+        wanted = set(queries)
+        return {
+            query_id: _ordered(scores, ties)
+            for query_id, scores in ranking().items()
+            if query_id in wanted
+        }
+
+    return {
+        (system, seed): partial(read, run[""].ranking)
+        for system, runs in systems.items()
+        for seed, run in runs.items()
+        if len(qrels) == 1 and "" in run and run[""].ranking is not None
+    }
 
 
 def _question(names: Sequence[str], baseline: Slot) -> str:

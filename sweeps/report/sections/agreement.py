@@ -10,7 +10,6 @@ from itertools import combinations, product
 
 import numpy as np
 
-from rank_core.data.trec import read_qrels
 from rank_core.evaluate import parse_measure
 from rank_core.records import Qrels
 from rank_core.stats.agreement import PERSISTENCE, Ranks, rank_biased_overlap, ranks, top_overlap
@@ -18,7 +17,7 @@ from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.load import Sweep
 from sweeps.report.notation import MISSING
 from sweeps.report.query_page import QUERY_PAGE, moved_text
-from sweeps.report.runs import Lists, read_lists, run_files
+from sweeps.report.runs import Lists, judgments, list_readers
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.table import Table, table
 
@@ -61,14 +60,13 @@ def section(found: Findings) -> Section | None:
 def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
     """Every cell whose runs are here, in the order of the matrix; at most the runs of two cells are
     in memory."""
-    files = run_files(sweep, matrix)
+    files = list_readers(sweep, matrix)
     queries = sampled(matrix.query_ids)
     places: dict[str, dict[str, int]] = defaultdict(dict)
-    qrels_file = sweep.folder / "qrels" / f"{sweep.split}.qrels"
-    qrels = read_qrels(qrels_file) if files and qrels_file.is_file() else None
+    qrels = judgments(sweep) if files else None
 
     def read(cell: str) -> tuple[list[Ranks], float]:
-        lists = [read_lists(path, queries) for path in files.get(cell, [])]
+        lists = [read_run(queries) for read_run in files.get(cell, [])]
         shares = [judged_share(one, qrels, judged_depth(sweep.primary)) for one in lists]
         return [ranks(one, queries, places) for one in lists], _mean(shares)
 

@@ -218,6 +218,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
         "index.html",
         "per_query.parquet",
         "plots",
+        "queries.html",
         "results.json",
         "table.csv",
         "table.md",
@@ -242,6 +243,12 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     note = f'class="letter">A</span> <span class="deviation">± {deviation:.3f}'
     page = (out / "index.html").read_text()
     assert note in page and "<h1>Is any of 2 systems better than firstp?</h1>" in page
+    assert "Agreement of runs" in page and "judged@10" in page
+    kept = {one["cell"]: one for one in results["agreement"]}
+    assert list(kept) == ["firstp", "maxp", "sump"] and kept["maxp"]["num_runs"] == 3
+    # Each run ranks d0 to d11 of which d0 to d2 are judged, three of the first ten or fewer.
+    assert 0 < kept["maxp"]["rbo_seeds"] < 1 and 0.2 < kept["maxp"]["judged"] <= 0.3
+    assert "firstp" in (out / "queries.html").read_text()
     assert {path.name for path in (out / "plots").iterdir()} >= {
         "forest.png",
         "forest.svg",
