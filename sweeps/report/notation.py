@@ -68,10 +68,10 @@ _WIDEST = 2.0  # an interval that no measure could fill: of two queries, or of t
 _TOO_WIDE = "too wide"
 
 
-def interval_text(one: Comparison) -> str:
+def interval_text(one: Comparison, digits: int = 3) -> str:
     """The interval of a difference in a sentence or on a page; that of the queries where one seed
     leaves no other."""
-    return _interval(one, "{} to {}", signed)
+    return _interval(one, "{} to {}", lambda value: signed(value, digits))
 
 
 def range_text(low: float, high: float, *, signs: bool = True) -> str:

@@ -5,7 +5,7 @@ from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import decisive_p, interval_text, level_text, signed
 from sweeps.report.published import beside
-from sweeps.report.results_table import Scores
+from sweeps.report.results_table import PAIRED, Scores
 from sweeps.report.search import fate_word, left_after, standings
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.summary import CellSummary, query_set_means, query_sets
@@ -36,10 +36,11 @@ def page_table(analysis: Analysis) -> Table:
     seeds = {one.cell.cell: _seeds(analysis, one) for one in summaries}
     uneven = any(cell.face or "," in cell.text for cell in seeds.values())
     uneven = uneven or len({cell.text for cell in seeds.values()}) > 1
-    heading = ["system", *["seeds used / launched"] * uneven, sweep.primary]
+    counted = "runs" if sweep.third_party else "seeds used / launched"
+    heading = ["system", *[counted] * uneven, sweep.primary]
     heading += _gain_heading(analysis, sweep.baseline) if analysis.comparisons else []
     heading += [sweep.measures[number] for number in others]
-    scores = Scores(analysis.rows, analysis.slots, sweep.alpha)
+    scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
     named = all(one.label.startswith(one.group) for one in analysis.rows)  # the labels say it
     rows = []
     for shown in analysis.rows:
@@ -50,7 +51,7 @@ def page_table(analysis: Analysis) -> Table:
         ]
         if analysis.comparisons:
             one = shown.cells[at].comparison
-            cells += ["", ""] if one is None else _gain(one)
+            cells += ["", ""] if one is None else _gain(one, sweep.digits)
         cells += [without_note(scores.cell(shown, number)) for number in others]
         style = "baseline" if shown.is_baseline else ""
         rows.append(table_row(*cells, group="" if named else shown.group, style=style))
@@ -62,9 +63,10 @@ def _gain_heading(analysis: Analysis, baseline: str) -> list[str]:
     return [f"gain{over} ({level_text(analysis.sweep.alpha)} interval)", "p"]
 
 
-def _gain(one: Comparison) -> list[str | Cell]:
+def _gain(one: Comparison, digits: int) -> list[str | Cell]:
     """The difference with its interval, and the p that decides."""
-    return [Cell(signed(one.delta), note=f"({interval_text(one)})"), decisive_p(one)]
+    gain = Cell(signed(one.delta, digits), note=f"({interval_text(one, digits)})")
+    return [gain, decisive_p(one)]
 
 
 def _caption(analysis: Analysis) -> str:
@@ -82,12 +84,15 @@ def _caption(analysis: Analysis) -> str:
             legend(analysis),
             f"alpha = {sweep.alpha:g}, {CORRECTION_NAMES[first.correction]} over "
             f"{first.family_size}; p is adjusted, intervals are not.",
+            *([f"Seeds are {PAIRED}."] if analysis.paired else []),
         ]
     return " ".join([*words, *analysis.reservations])
 
 
 def _seeds(analysis: Analysis, summary: CellSummary) -> Cell:
     """Seeds used of those launched, and why some are missing."""
+    if analysis.sweep.third_party:
+        return Cell(str(summary.num_used))
     collapsed = len(summary.seeds("collapsed"))
     parts = [summary.used_of_launched]
     if summary.cell.cell in left_after(analysis.sweep):
@@ -102,7 +107,7 @@ def _own_baselines(analysis: Analysis) -> Table | None:
     """The comparisons with each system's own baseline, on the primary measure."""
     sweep = analysis.sweep
     rows = [
-        (sweep.label(one.system), sweep.label(one.baseline), *_gain(one))
+        (sweep.label(one.system), sweep.label(one.baseline), *_gain(one, sweep.digits))
         for one in analysis.further
         if one.measure == sweep.primary
     ]
