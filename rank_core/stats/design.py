@@ -197,32 +197,6 @@ def planned_detectable(
     return float(optimize.brentq(lambda delta: plan.power(delta) - power, 0.0, high))
 
 
-def detectable_curve(
-    variances: Variances,
-    *,
-    seeds: Sequence[int],
-    num_queries: int,
-    alpha: float = 0.05,
-    power: float = 0.8,
-    family_size: int = 1,
-) -> list[tuple[int, float]]:
-    """(S, smallest detectable difference) for every S: the curve to plot against `floor`."""
-    return [
-        (
-            num_seeds,
-            planned_detectable(
-                variances,
-                num_seeds=num_seeds,
-                num_queries=num_queries,
-                alpha=alpha,
-                power=power,
-                family_size=family_size,
-            ),
-        )
-        for num_seeds in seeds
-    ]
-
-
 def floor(
     variances: Variances,
     *,

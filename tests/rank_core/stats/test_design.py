@@ -11,7 +11,6 @@ from rank_core.stats.design import (
     Goal,
     Variances,
     cheapest_design,
-    detectable_curve,
     floor,
     planned_detectable,
     planned_power,
@@ -44,7 +43,7 @@ PLANS = [(deep_learning, 43, 0.005), (robust, 249, 0.01), (marco, 5193, 0.005)]
 def test_the_power_of_a_plan_is_that_of_drawn_sweeps(collection, num_queries, seed, S):
     plan, Q, num = collection(seed), num_queries, 20_000
     rng = np.random.default_rng(S)
-    ((_, delta),) = detectable_curve(plan, seeds=[S], num_queries=Q)
+    delta = planned_detectable(plan, num_seeds=S, num_queries=Q)
     V_e = plan.residual**2 / (Q * S)
     V_s, V_q = plan.seed**2 / S + V_e, plan.difference**2 / Q + 2 * V_e
 
