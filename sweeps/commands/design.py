@@ -286,10 +286,11 @@ def draw_plan(found: DesignPlan, path: Path) -> None:
     with style():
         figure = new_figure(WIDTH, 3.8)
         axes = figure.add_subplot()
-        filled = axes.contourf(
-            queries, list(seeds), power_SQ, levels=np.linspace(0, 1, 11), cmap="Blues"
+        # Up to 1 of 1.6: lines and numbers must be read on the darkest.
+        axes.contourf(
+            queries, list(seeds), power_SQ, np.linspace(0, 1, 11), cmap="Blues", vmin=0, vmax=1.6
         )
-        levels = sorted({0.5, 0.9, 0.95} - {found.goal.power})
+        levels = sorted({0.2, 0.5, 0.9, 0.95} - {found.goal.power})
         others = axes.contour(
             queries, list(seeds), power_SQ, levels=levels, colors=INK, linewidths=0.7
         )
@@ -303,7 +304,7 @@ def draw_plan(found: DesignPlan, path: Path) -> None:
         ticks = sorted({one for _, one in found.power})
         axes.set_xticks(ticks, [f"{one:,}" for one in ticks])
         axes.minorticks_off()
-        axes.set_yticks([one for one in SEEDS])
+        axes.set_yticks(SEEDS)
         axes.set_xlabel("queries")
         axes.set_ylabel("seeds per system")
         axes.set_title(
@@ -313,7 +314,6 @@ def draw_plan(found: DesignPlan, path: Path) -> None:
             fontsize=9,
             loc="left",
         )
-        figure.colorbar(filled, ax=axes, label="power")
         drawing = draw(figure, name="power", description="power over seeds and queries")
     if path.suffix.lower() == ".svg":
         path.write_text(drawing.svg, encoding="utf-8")

@@ -99,8 +99,11 @@ def _decided_answer(analysis: Analysis, decided: list[Comparison]) -> str:
         if found:
             verb = "is" if len(found) == 1 else "are"
             named = names_text([_difference(analysis, one) for one in found], most=2)
+            if len(decided) == 1:
+                parts.append(f"{named} {verb} {word} than {baseline}")
+                continue
             parts.append(f"{len(found)} of {len(decided)} {verb} {word} than {baseline}: {named}")
-        else:
+        elif len(decided) > 1:
             parts.append(f"none is {word}")
     return f"{where}, {'; '.join(parts)} ({rule})."
 

@@ -154,9 +154,9 @@ def compact_caption(rows: Sequence[ResultRow], *, alpha: float, slots: Sequence[
     corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))
     return (
         f"{text} and {_span(c.num_queries for c in found)} queries. Letters mark a significant "
-        f"difference (alpha = {alpha:g}, {corrections}) from {_legend(rows, slots)}: lower case "
-        "with the queries random, upper case with queries and training runs random; ↓ marks a "
-        "loss. Bold: the best mean."
+        f"difference ({_legend(rows, slots)}; alpha = {alpha:g}, {corrections}): lower case with "
+        "the queries random, upper case with queries and training runs random; ↓ marks a loss. "
+        "Bold: the best mean."
     )
 
 

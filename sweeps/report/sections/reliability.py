@@ -116,7 +116,8 @@ def _choice(analysis: Analysis, found: Reliability) -> str:
     """The gain of the winner as that of a winner, and of the choice that looked at dev alone."""
     sweep, choice = analysis.sweep, found.chosen_on_dev
     words = best_gain(analysis, found.limits)
-    if not words or sweep.confirms:  # there the choice was made before
+    # A confirmation's choice was made before; runs of a third party cannot be repeated here.
+    if not words or sweep.confirms or sweep.third_party:
         return words
     best = max(analysis.primary, key=lambda one: one.delta)
     corrected = found.corrected
