@@ -69,11 +69,6 @@ class DesignPlan:
     pilot: Sweep | None = None
     components: SweepComponents | None = None  # of the pilot
 
-    @property
-    def measure(self) -> str:
-        """The pilot's primary measure."""
-        return "a measure" if self.pilot is None else self.pilot.primary
-
 
 def main(argv: Sequence[str]) -> int:
     """Plan a comparison from the variances of a pilot, or from given standard deviations, and print
@@ -290,7 +285,7 @@ def draw_plan(found: DesignPlan, path: Path) -> None:
         axes.contourf(
             queries, list(seeds), power_SQ, np.linspace(0, 1, 11), cmap="Blues", vmin=0, vmax=1.6
         )
-        levels = sorted({0.2, 0.5, 0.9, 0.95} - {found.goal.power})
+        levels = sorted({0.5, 0.9, 0.95} - {found.goal.power})
         others = axes.contour(
             queries, list(seeds), power_SQ, levels=levels, colors=INK, linewidths=0.7
         )
@@ -308,7 +303,8 @@ def draw_plan(found: DesignPlan, path: Path) -> None:
         axes.set_xlabel("queries")
         axes.set_ylabel("seeds per system")
         axes.set_title(
-            f"Power to find {found.goal.delta:g} in {found.measure}"
+            f"Power to find {found.goal.delta:g}"
+            f"{f' in {found.pilot.primary}' if found.pilot else ''}"
             f"{', paired seeds' if found.variances.paired else ''} (alpha {found.goal.alpha:g}, "
             f"family of {found.goal.family_size})",
             fontsize=9,

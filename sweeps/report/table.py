@@ -135,7 +135,8 @@ def latex(shown: Table, label: str = "") -> str:
         for column in columns
     ]
     lines = [r"\begin{table}", r"\centering"]
-    lines += [rf"\caption{{{_escape_latex(shown.caption)}}}"] if shown.caption else []
+    # Classes made for figures leave no room between a caption and what stands below it.
+    lines += [rf"\caption{{{_escape_latex(shown.caption)}}}", r"\smallskip"] * bool(shown.caption)
     lines += [rf"\label{{{label}}}"] if label else []
     lines += [rf"\begin{{tabular}}{{{shown.align}}}", r"\toprule"]
     lines += [" & ".join(map(_escape_latex, shown.heading)) + r" \\", r"\midrule"]

@@ -148,7 +148,7 @@ def test_compact_is_means_and_letters_in_a_column_per_measure(table: Path, capsy
     out = table.parent / "out"
     assert main([str(table), "--compact", "--digits", "2", "--out", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(len(line) for line in lines if str(out) not in line) <= 80
     table_at = next(at for at, line in enumerate(lines) if line.startswith("system"))
     heading, _, first, second = lines[table_at : table_at + 4]
     assert re.split(r"  +", heading) == ["system", "AP", "RR"]
