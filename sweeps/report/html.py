@@ -6,10 +6,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from sweeps.report.table import Table
+
 
 def render(template: str, **content: Any) -> str:
     """The text of a page; whatever is not marked as safe is escaped."""
-    return environment().get_template(template).render(**content)
+    return _environment().get_template(template).render(**content)
 
 
 def table_part(shown: Table) -> str:
@@ -18,8 +20,7 @@ def table_part(shown: Table) -> str:
 
 
 @cache
-def environment() -> Environment:
-    """What finds the templates and how they are filled."""
+def _environment() -> Environment:
     return Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

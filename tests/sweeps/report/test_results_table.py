@@ -11,7 +11,7 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.stats.compare import Comparison
 from rank_core.stats.gain import GainInterval
-from sweeps.report.html import environment
+from sweeps.report.html import table_part
 from sweeps.report.results_table import ResultCell, ResultRow, caption, results_csv, results_table
 from sweeps.report.table import csv_text, latex, markdown, table, table_row, terminal_lines
 
@@ -27,8 +27,7 @@ def render_latex(rows, label="", **settings):
 
 
 def render_html(rows, **settings):
-    template = '{% from "table.html" import draw %}<div>{{ draw(table) }}</div>'
-    return environment().from_string(template).render(table=results_table(rows, **settings))
+    return table_part(results_table(rows, **settings))
 
 
 def comparison(system, *, delta=0.02, p_queries=0.001, p_both=0.2, **changes):
