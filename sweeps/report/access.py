@@ -3,6 +3,7 @@
 import hashlib
 import json
 from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,7 +72,7 @@ def read_accesses(path: Path) -> list[Access]:
     return accesses
 
 
-def access_sentence(accesses: list[Access]) -> str:
+def access_sentence(accesses: Sequence[Access]) -> str:
     """Over how many sets of trials test values were opened; "" where it is one, or none."""
     if len(accesses) < 2:
         return ""
