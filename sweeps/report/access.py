@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from contextlib import suppress
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
