@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rank_core
-from rank_core.export.folder import read_settings
+from rank_core.export.folder import CARD, read_settings
 from rank_core.own_code import is_reference, travelling
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
 
@@ -77,8 +77,9 @@ def register_model(folder: Path, model: Registered) -> int:
     number = int(logged.registered_model_version)
     for name, text in model.tags.items():
         client.set_model_version_tag(model.name, str(number), name, text)
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    client.update_model_version(model.name, str(number), description=card)
+    card = (folder / CARD).read_text(encoding="utf-8")
+    text = card.partition("\n---\n")[2].strip()  # without what a model hub reads at its top
+    client.update_model_version(model.name, str(number), description=text)
     if model.champion:
         client.set_registered_model_alias(model.name, CHAMPION, str(number))
     return number

@@ -64,6 +64,7 @@ def test_a_model_is_registered_and_the_confirmed_one_is_champion(
     assert "alias champion: models:/woods-reranker@champion" in out
     version = client.get_model_version_by_alias("woods-reranker", "champion")
     assert version.tags["sweep"] == "window_stride-confirm" and "## Tested" in version.description
+    assert version.description.startswith("# ")  # without the metadata of model hubs
     runs = client.get_run(version.run_id).data.tags
     assert runs["rank.trial_key"].endswith(f"{version.tags['cell']}-seed{version.tags['seed']}")
     uri = f"sqlite:///{storage / 'mlflow.db'}"
