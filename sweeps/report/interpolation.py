@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -90,7 +91,7 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
     try:
         found = interpolate_cells(sweep, [name for name in cells if name not in left])
         return replace(sweep, interpolated=found)
-    except BadInput as error:
+    except (BadInput, OSError) as error:
         return replace(sweep, not_interpolated=str(error))
 
 
@@ -166,13 +167,11 @@ def trial_table(name: str, inputs: Inputs) -> pd.DataFrame:
     values = _interpolate(folder, inputs).assign(cell=facts["cell"], seed=facts["seed"])
     table = pa.Table.from_pandas(values[[*SCORE_COLUMNS, "alpha"]], preserve_index=False)
     key = json.dumps({"inputs": inputs.key, "trial": trial}).encode()
-    path.parent.mkdir(exist_ok=True)
-    with atomic_write(path) as unfinished:
-        pq.write_table(
-            table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key}),
-            unfinished,
-            compression="zstd",
-        )
+    named = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key})
+    with suppress(OSError):  # who may read only computes it again
+        path.parent.mkdir(exist_ok=True)
+        with atomic_write(path) as unfinished:
+            pq.write_table(named, unfinished, compression="zstd")
     return table.to_pandas()
 
 

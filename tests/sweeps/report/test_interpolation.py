@@ -118,6 +118,19 @@ def test_what_is_stored_is_read_again_until_its_files_change(
     assert not list(folder.rglob("*.unfinished"))
 
 
+def test_a_folder_that_may_only_be_read_has_its_rows_all_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("sweeps.report.interpolation.atomic_write", refuse)
+    assert len(with_interpolated(load_sweep(folder)).interpolated) == 2
+    (folder / "first_stage" / "dev.run.gz").unlink()
+    sweep = with_interpolated(load_sweep(folder))
+    assert sweep.interpolated == () and "first_stage/dev.run.gz" in sweep.not_interpolated
+
+
 def test_the_report_marks_its_rows_and_leaves_the_others_as_they_were(finished: Path) -> None:
     plain = analyse(load_sweep(finished))
     analysis = analyse(with_interpolated(load_sweep(finished)))
