@@ -55,7 +55,8 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
     delta = {query_id: value - base_of[query_id] for query_id, value in value_of.items()}
     order = sorted(delta, key=lambda query_id: (delta[query_id], query_id))
     lost = [one for one in order[:EACH] if delta[one] < -TIE]
-    gained = [one for one in order[: -EACH - 1 : -1] if delta[one] > TIE]
+    order.sort(key=lambda query_id: (-delta[query_id], query_id))
+    gained = [one for one in order[:EACH] if delta[one] > TIE]
     chosen = gained + lost
     system, base = ([read(chosen) for read in files[cell]] for cell in (best.system, best.baseline))
     qrels = judgments(sweep) or {}
