@@ -71,6 +71,7 @@ def test_a_trial_leaves_its_files_and_they_agree(done, small_trial):
         "per_query.parquet",
         "result.json",
         "test.run.gz",
+        "weights.safetensors",
     ]
     settings = json.loads((folder / "config.json").read_text())
     config = TrialConfig().override(settings)

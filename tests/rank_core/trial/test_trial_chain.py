@@ -44,7 +44,8 @@ def first(small_trial, tmp_path_factory):
 
 def test_kept_weights_are_no_part_of_the_numbers(first, small_trial, tmp_path):
     folder, kept = first
-    plain = finish(small_trial.override({"training.num_epochs": 2}), tmp_path)
+    settings = {"training.num_epochs": 2, "training.keep_weights": "none"}
+    plain = finish(small_trial.override(settings), tmp_path)
     assert (folder / WEIGHTS).is_file() and not (tmp_path / WEIGHTS).exists()
     assert (kept.cell, kept.dev, kept.test) == (plain.cell, plain.dev, plain.test)
     assert read_run(folder / "test.run.gz") == read_run(tmp_path / "test.run.gz")
