@@ -127,7 +127,7 @@ def _version() -> str:
 
 def usage() -> str:
     """The commands, a line each."""
-    lines = [f"  {f'{name} {takes}':<17}{does}" for name, (_, takes, does) in COMMANDS.items()]
+    lines = [f"  {f'{name} {takes}':<18}{does}" for name, (_, takes, does) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: ranksweep COMMAND ...    (or python -m sweeps COMMAND ...)",
