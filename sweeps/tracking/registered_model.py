@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rank_core
-from rank_core.export.folder import CARD, read_settings
 from rank_core.own_code import is_reference, travelling
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
 
@@ -48,6 +47,8 @@ def register_model(folder: Path, model: Registered) -> int:
     import mlflow
     from mlflow.models import Model, ModelSignature
     from mlflow.types import ColSpec, Schema, TensorSpec
+
+    from rank_core.export.folder import CARD
 
     root = artifact_root(model.tracking_uri, Path.cwd())
     experiment_id = ensure_experiment(client, model.experiment, root)
@@ -93,6 +94,8 @@ def _example() -> "pd.DataFrame":
 
 def _own_code(folder: Path) -> tuple[str, ...]:
     """The files of a model that is no part of the package."""
+    from rank_core.export.folder import read_settings
+
     name = read_settings(folder).model.name
     return travelling([name]) if is_reference(name) else ()
 

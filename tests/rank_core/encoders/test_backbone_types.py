@@ -64,7 +64,10 @@ def test_a_bert_with_distances_is_told_from_a_bert_with_positions():
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones():
-    with pytest.raises(BadInput, match=r"unknown model_type of backbone some/id 'bart'.*big_bird"):
+    with pytest.raises(
+        BadInput,
+        match=r"unknown model_type of backbone some/id 'bart'; did you mean bert\?.*roberta",
+    ):
         backbone_type("some/id", SimpleNamespace(model_type="bart"))
 
 

@@ -1,6 +1,7 @@
 """Lists of names, docs/settings.md and what an unknown name is answered with."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def test_docs_settings_md_is_that_of_the_declarations():
     assert all(f"| `{one.name}` |" in text for one in declared_settings())
 
 
+def entries(text: str) -> dict[str, str]:
+    """{name: its text}; a line that begins with a space goes on with the one before."""
+    names = re.sub(r"\n +", " ", text).splitlines()
+    return {line.split()[0]: line for line in names}
+
+
 def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(words) == 0
     return capsys.readouterr().out
@@ -42,16 +49,14 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     ],
 )
 def test_a_list_has_a_line_for_each_name_and_the_same_as_json(command, name, words, capsys):
-    [line] = [one for one in listed(capsys, command).splitlines() if one.split()[0] == name]
-    assert words in line
+    assert words in entries(listed(capsys, command))[name]
     [row] = [row for row in json.loads(listed(capsys, command, "--json")) if row["name"] == name]
     assert words in json.dumps(row)
     assert name in listed(capsys, command, name)
 
 
 def test_a_list_is_cut_to_the_lines_with_a_word_in_them(capsys):
-    lines = listed(capsys, "settings", "max_grad_norm").splitlines()
-    assert [line.split()[0] for line in lines] == ["training.gradient_clip"]
+    assert list(entries(listed(capsys, "settings", "max_grad_norm"))) == ["training.gradient_clip"]
     assert main(["collections", "nosuch"]) == 2
     assert "none of the" in capsys.readouterr().err
 

@@ -28,7 +28,7 @@ from sweeps.report.analysis import analyse
 from sweeps.report.conclusions import confirmation
 from sweeps.report.load import load_sweep
 from sweeps.report.reliability import assess
-from sweeps.report.sections.reliability import reliability_sentences
+from sweeps.report.sections.reliability import reliability_lines
 from sweeps.store.checksums import COSTS
 from sweeps.store.plan_description import manifest
 from sweeps.store.sweep_file import update_sweep_file
@@ -304,7 +304,8 @@ def test_the_report_of_a_confirmation_shows_both_gains_and_no_new_choice(tmp_pat
     assert "(mean nDCG@10 0.912, the best of 17 candidates)" in text
     assert "was +0.046 on test in the runs it was chosen from" in text
     assert text.endswith(f"in the fresh ones it is {one.delta:+.3f}.")
-    assert "Chosen on dev" not in dict(reliability_sentences(analysis, assess(analysis)))
+    words = dict(reliability_lines(analysis, assess(analysis))).values()
+    assert not any("best on dev" in text or "--confirm" in text for text in words)
     assert confirmation(analyse(load_sweep(write_sweep(tmp_path / "plain", num_queries=20)))) == ""
 
 

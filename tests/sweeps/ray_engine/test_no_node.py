@@ -83,7 +83,7 @@ def broken(attempts, monkeypatch):
     `ends` says before which deaths a trial has ended."""
     started = []
     monkeypatch.setattr(runner, "Attempts", lambda *args: attempts)
-    monkeypatch.setattr(runner, "connect", started.append)
+    monkeypatch.setattr(runner, "connect", lambda num_workers, code: started.append(num_workers))
     monkeypatch.setattr(runner, "disconnect", lambda: None)
     monkeypatch.setattr(runner, "cluster_address", lambda: None)
 
@@ -122,7 +122,7 @@ def test_a_ray_that_dies_again_at_once_ends_the_sweep_with_a_sentence(broken):
 
 
 def test_a_ray_that_does_not_start_again_ends_the_sweep_with_a_sentence(broken, monkeypatch):
-    def refused(num_workers):
+    def refused(num_workers, code):
         raise ConnectionError("no memory")
 
     monkeypatch.setattr(runner, "connect", refused)
