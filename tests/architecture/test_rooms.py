@@ -66,6 +66,7 @@ LATE = {
     ("sweeps.positional_bias", "sweeps.positions.embeddings"): "brings in torch",
     ("sweeps.store.trial_store", "rank_core.checkpoints.checkpoint"): "brings in torch",
     ("sweeps.tracking.pyfunc_model", "rank_core.export.reranker"): "MLflow runs it as a script",
+    ("sweeps.tracking.registered_model", "rank_core.export.folder"): "brings in torch",
 }
 """(module, what it imports inside a function): the heavy library that would come with it."""
 
