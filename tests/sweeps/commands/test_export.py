@@ -131,7 +131,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(
         path.unlink()
     text = refused("export", bare, "--to", tmp_path / "m")
     assert "none of its seeds has" in text
-    assert "window_stride.py" in text and "training.keep_weights=best" in text
+    assert "window_stride --" in text and "training.keep_weights=best" in text
     assert "must be a new or an empty folder" in refused("export", bare, "--to", exported)
     assert "needs --to FOLDER, --register NAME" in refused("export", bare)
     assert "must be a sweep's folder" in refused("export", tmp_path, "--to", tmp_path / "m")

@@ -154,7 +154,11 @@ def test_a_damaged_file_of_the_sweep_ends_in_one_message_or_does_no_harm(
     for command in (*COMMANDS, ("status",), ("sync",), ("ui",)):
         message = refusal(command, folder)
         if message and command[0] not in ("sync", "ui"):
-            missing = (f"{folder} has no {file}, which", f"found none in {folder}")
+            missing = (
+                f"{folder} has no {file}, which",
+                f"found none in {folder}",
+                f"({file}) or a comparison's (per_query.parquet); {folder} has neither",
+            )
             assert any(words in message for words in (str(folder / file), *missing))
     assert contents(folder / "runs") == before
 
