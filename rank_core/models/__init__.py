@@ -10,7 +10,7 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.list_rankers import ListRanker
 from rank_core.own_code import load, path_of
-from rank_core.settings.config import Chat, Model, TrialConfig
+from rank_core.settings.config import Chat, Model, Setting, TrialConfig, declared_settings
 from rank_core.settings.training import check_training
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ MODELS: dict[str, str] = {
 
 POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
 """Models whose score is one of their chunks' scores, or a sum or mean of them."""
+WITHOUT_TRAINING = ("num_epochs", "init_from", "precision")
+"""Settings of training that have an effect where training.num_epochs=0."""
 
 
 def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
@@ -133,6 +135,39 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
             "chunking.max_chunks and chunking.overflow have no effect with model "
             f"{config.model.name}, which reads the first chunk only; leave them at their defaults"
         )
+
+
+def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
+    """The settings without effect on a trial of this configuration, in declaration order."""
+    kind, training, chunking = model_class(config.model.name), config.training, config.chunking
+    lists, untrained = issubclass(kind, ListRanker), not training.num_epochs
+    passages = training.unit == "passage"
+    first_only = kind.first_chunk_only and not passages
+    ignored = {
+        "model.backbone": lists,
+        "model.dropout": lists or untrained,
+        "chunking.stride": first_only or not getattr(kind, "overlapping_chunks", True),
+        "chunking.max_chunks": first_only,
+        "chunking.overflow": first_only or not chunking.max_chunks,
+        "training.interaction_learning_rate": "interaction" not in kind.options,
+        "training.margin": not training.loss.endswith("-margin"),
+        "training.teacher": training.loss != "margin-mse",
+        "training.passage_keep": not passages,
+        "training.chunk_dropout": passages,
+        "evaluation.batch_tokens": lists,
+        "evaluation.keep_chunk_scores": config.model.name not in POOLING,
+    }
+    sections = {"chat": config.model.name != "rankgpt", "chunking": lists, "training": lists}
+
+    def is_ignored(setting: Setting) -> bool:
+        section, _, leaf = setting.name.rpartition(".")
+        if section == "model" and setting.added:
+            return leaf not in kind.options
+        if section == "training" and untrained and leaf not in WITHOUT_TRAINING:
+            return True
+        return ignored.get(setting.name, False) or sections.get(section, False)
+
+    return tuple(setting.name for setting in declared_settings() if is_ignored(setting))
 
 
 def _check_options(config: TrialConfig) -> None:

@@ -1,7 +1,10 @@
 """What a sweep file states: question, grid, baseline; and windows and names for its cells."""
 
+import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +43,7 @@ class Experiment:
     profile: str = "clean"  # of PROFILES; below what the user sets
     given: frozenset[str] = frozenset()  # settings of the user, which no profile changes
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
+    file: str = ""  # that states it; empty: the one with `grid`
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.-]*", self.name):
@@ -47,6 +51,14 @@ class Experiment:
                 "the name of a sweep must be letters, digits, _, - and dots, because a folder is "
                 f"called so, got {shown(self.name)}"
             )
+
+    @property
+    def source(self) -> str:
+        """The absolute path of the sweep's file; "" for a sweep that was typed into a notebook."""
+        path = self.file
+        with suppress(TypeError):  # `grid` is an object that can be called
+            path = path or inspect.getsourcefile(self.grid) or ""
+        return os.path.abspath(path) if os.path.isfile(path) else ""
 
     def label_of(self, config: TrialConfig) -> str:
         """The name of a cell."""

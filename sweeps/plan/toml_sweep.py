@@ -67,6 +67,7 @@ def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
         swept=swept,
         grid=_always(Grid(points, baseline)),
         settings=base,
+        file=str(path),
     )
     return experiment, Preset(_flags(file), ranges)
 

@@ -56,7 +56,7 @@ class CommandBegan(Event):
     writer: Mapping[str, Any]  # its process
     model: str  # of the sweep's base configuration
     model_label: str
-    tags: Mapping[str, str]  # collection, backbone, commit
+    tags: Mapping[str, str]  # collection, backbone, the sweep's file, commits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +84,8 @@ class AttemptStarted(TrialEvent):
     label: str  # of its cell
     settings: Mapping[str, Any]
     swept: Sequence[str]
+    ignored: Sequence[str] = ()  # settings without effect on the trial
+    data: Mapping[str, Any] = field(default_factory=dict)  # what it reads of its collection
 
 
 @dataclass(frozen=True, kw_only=True)

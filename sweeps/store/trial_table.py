@@ -4,18 +4,18 @@ lost). The store decides what is finished; the log remembers attempts, reasons a
 """
 
 import io
+import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write
-from rank_core.models import model_class
+from rank_core.models import ignored_settings, model_class
 from sweeps.plan.secrets import redact, redact_text
 from sweeps.plan.terminal import say
 from sweeps.store.checksums import COSTS, read_whole_result
@@ -231,7 +231,8 @@ class TrialTable:
             "collection": inputs.collection.name,
             "collection.hash": inputs.collection.content_hash,
             "backbone.hash": inputs.backbone.content_hash,
-            **git_state(),
+            **code_tags(),
+            **source_tags(plan.experiment.source),
         }
         command = CommandBegan(
             writer=this_process(),
@@ -357,12 +358,15 @@ class TrialTable:
         return self.state.trial(trial.name)
 
     def _start_of(self, trial: "Trial") -> AttemptStarted:
+        ignored = ignored_settings(trial.config)
         return AttemptStarted(
             trial=trial.name,
             attempt=self._state(trial).next_attempt,
             label=trial.cell.label,
             settings=redact(trial.config.settings()),
             swept=trial.swept,
+            ignored=ignored,
+            data=redact(_data_of(trial, ignored)),
         )
 
     def _end_of(self, trial: "Trial") -> list[TrialEvent]:
@@ -389,15 +393,50 @@ def _iso(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
-@cache
-def git_state() -> dict[str, str]:
-    """Commit and cleanliness of the code, where it runs from a checkout."""
-    here = str(Path(__file__).parent)
-    try:
-        sha = _git(here, "rev-parse", "HEAD")
-        return {"git.sha": sha, "git.dirty": str(bool(_git(here, "status", "--porcelain")))}
-    except (OSError, subprocess.SubprocessError):
+def _data_of(trial: "Trial", ignored: Sequence[str]) -> dict[str, Any]:
+    """The collection of a trial, and how many queries of each split it reads."""
+    collection, trained = trial.cell.inputs.collection, "training.batch_size" not in ignored
+    return {
+        "name": collection.name,
+        "hash": collection.content_hash,
+        "documents": len(collection.documents),
+        "queries": {
+            name: len(split.queries)
+            for name, split in collection.splits.items()
+            if trained or name != "train"
+        },
+    }
+
+
+def code_tags() -> dict[str, str]:
+    """Commit and cleanliness of this package, where it runs from a checkout."""
+    state = git_state(__file__)
+    return {"git.sha": state[0], "git.dirty": state[1]} if state else {}
+
+
+def source_tags(file: str) -> dict[str, str]:
+    """A sweep's file under MLflow's own names, with the commit of its checkout; nothing for ""."""
+    if not file:
         return {}
+    tags = {"mlflow.source.name": file, "mlflow.source.type": "LOCAL"}
+    if state := git_state(file):
+        tags |= {"mlflow.source.git.commit": state[0], "source.git.dirty": state[1]}
+    return tags
+
+
+@cache
+def git_state(file: str) -> tuple[str, str] | None:
+    """Commit of the checkout that a file belongs to, and "True" where that has changes; None
+    outside of one, as in an environment that the checkout ignores."""
+    folder, name = os.path.split(os.path.abspath(file))
+    with suppress(OSError, subprocess.SubprocessError):
+        if _git(folder, "check-ignore", name):
+            return None
+    try:
+        sha = _git(folder, "rev-parse", "HEAD")
+        return sha, str(bool(_git(folder, "status", "--porcelain")))
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def _git(here: str, *words: str) -> str:

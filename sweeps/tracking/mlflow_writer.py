@@ -3,6 +3,7 @@ and the report's files beside them."""
 
 import getpass
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,13 @@ from sweeps.tracking.views import EXPERIMENT_TAGS
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import DatasetInput, Run
 
 Call = tuple[str, Callable[[], object]]
 """(what is sent, the call that sends it)."""
 
 MAX_METRICS, MAX_PARAMS, MAX_TAGS = 1000, 100, 100  # of one log_batch
+MAX_DATASET_NAME, MAX_DIGEST = 500, 36  # characters
 MAX_NOTE = 8000  # characters that MLflow keeps of a tag
 PER_QUERY = "per_query.parquet"
 _TABLE = "eval/per_query.json"
@@ -73,6 +75,9 @@ class RunWriter:
         calls: list[Call] = []
         if first.kind == "created":
             calls += self._params(run_id, first.params, one_by_one=one_by_one)
+            if first.data:
+                log = partial(self.client.log_inputs, run_id, dataset_inputs(first.data))
+                calls.append(("datasets", log))
         points = [(point, record.time) for record in records for point in record.points]
         calls += self._points(run_id, points, one_by_one=one_by_one)
         tags = {name: text for record in records for name, text in record.tags.items()}
@@ -137,6 +142,29 @@ class RunWriter:
             self.client.log_batch(run_id, tags=items[start : start + MAX_TAGS])
 
 
+def dataset_inputs(data: Mapping[str, Any]) -> list["DatasetInput"]:
+    """The splits of a collection that a trial reads, which MLflow shows beside its run. A split has
+    a digest of its own: MLflow keeps one context of a dataset."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    source = str(data["source"])
+    folder = os.path.isabs(source)
+    about = {"uri": source} if folder else {"tags": {"collection": source}}
+    return [
+        DatasetInput(
+            Dataset(
+                name=data["name"][:MAX_DATASET_NAME],
+                digest=f"{data['hash'][: MAX_DIGEST - len(split) - 1]}-{split}",
+                source_type="local" if folder else "code",
+                source=json.dumps(about),
+                profile=json.dumps({"num_queries": number, "num_documents": data["documents"]}),
+            ),
+            [InputTag("mlflow.data.context", split)],
+        )
+        for split, number in data["queries"].items()
+    ]
+
+
 def age(run: "Run") -> tuple[int, str]:
     """Sorts the runs of a trial: the first is the one that counts."""
     return (run.info.start_time, run.info.run_id)
@@ -191,7 +219,8 @@ def log_report(
 
 
 def _user() -> str:
+    """The name of the login at the server, as MLflow's own clients have it, or on this machine."""
     try:
-        return getpass.getuser()
+        return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
     except (KeyError, OSError):
         return "unknown"  # a container without an entry for this user id

@@ -52,6 +52,7 @@ class Record:
     name: str = ""  # the run's; of the first record alone, as its params
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)  # the collection, in the first record
     points: tuple[Point, ...] = ()
     status: RunStatus = "RUNNING"  # since then
     files: tuple[str, ...] = ()  # of the trial's folder
@@ -119,19 +120,26 @@ class RunRecords:
         }
         if self.created is not None:
             return self._record(event, "reopened", (), tags=tags)
-        key = f"{self.sweep_id}/{event.trial}"
+        tags |= {
+            "rank.trial_key": f"{self.sweep_id}/{event.trial}",
+            "sweep.id": self.sweep_id,
+            "mlflow.note.content": f"{event.label}, seed {event.seed}",
+        }
+        settings = {k: v for k, v in event.settings.items() if k not in event.ignored}
         numbers = [
             (f"hp/{name.rpartition('.')[2]}", float(value), 0)
             for name in event.swept
-            if isinstance(value := event.settings[name], int | float)
+            if isinstance(value := settings.get(name), int | float)
         ]
+        data = {"source": event.settings.get("collection", ""), **event.data}
         self.created = self._record(
             event,
             "created",
             numbers,
             name=_name(event, command),
-            params={name: _text(value) for name, value in event.settings.items()},
-            tags=tags | {"rank.trial_key": key, "sweep.id": self.sweep_id},
+            params={name: _text(value) for name, value in settings.items()},
+            tags=tags,
+            data=data if event.data else {},
         )
         return self.created
 
@@ -208,7 +216,7 @@ class RunRecords:
 
 def _name(event: AttemptStarted, command: CommandBegan) -> str:
     """The swept values and the seed; the model where it is not that of the sweep's base."""
-    values = [event.settings[name] for name in event.swept]
+    values = [event.settings[name] for name in event.swept if name not in event.ignored]
     model = event.settings.get("model.name", command.model)
     if model != command.model and "model.name" not in event.swept:
         values.insert(0, model)

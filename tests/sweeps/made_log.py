@@ -36,6 +36,8 @@ class MadeLog:
         attempt: int = 1,
         label: str = "",
         swept: Mapping[str, Any] | None = None,
+        ignored: Sequence[str] = (),
+        data: Mapping[str, Any] | None = None,
     ) -> None:
         cell, _, seed = trial.rpartition("-seed")
         swept = swept or {}
@@ -44,7 +46,13 @@ class MadeLog:
         names = tuple(swept)
         self.add(
             AttemptStarted(
-                trial=trial, attempt=attempt, label=label, settings=settings, swept=names
+                trial=trial,
+                attempt=attempt,
+                label=label,
+                settings=settings,
+                swept=names,
+                ignored=ignored,
+                data=data or {},
             )
         )
 

@@ -43,6 +43,7 @@ def test_window_stride_as_a_file_has_the_cells_of_the_script(planned, plan_of):
     assert [cell.label for cell in as_file.cells] == [cell.label for cell in ours.cells]
     assert as_file.seeds == ours.seeds and as_file.experiment.swept == ours.experiment.swept
     assert as_file.experiment.question == ours.experiment.question
+    assert as_file.experiment.source == str(EXAMPLES / "window_stride.toml")
 
 
 BASE = """

@@ -2,6 +2,7 @@
 
 import json
 import math
+import subprocess
 import uuid
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from rank_core.errors import BadInput
 from sweeps.store.failures import Failure
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import COSTS, TrialTable
+from sweeps.store.trial_table import COSTS, TrialTable, git_state, source_tags
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 
@@ -218,3 +219,58 @@ def test_a_trial_in_the_store_gets_its_end_and_keeps_its_reports_itself(
     names = [type(event).__name__ for event in events]
     assert names == ["AttemptStarted", "TrialEnded"]
     assert events[-1].files == ["history.jsonl", "per_query.parquet", "result.json"]
+
+
+def test_a_start_tells_what_the_trial_ignores_and_what_it_reads(store, plan_of):
+    plan, ledger = plan_of(*SMALL), TrialTable(store)
+    baseline, window = ledger.plan(plan, store.finished())[:2]
+    starts = [ledger._start_of(trial) for trial in (baseline, window)]
+    ignored = [set(start.ignored) for start in starts]
+    assert "chunking.stride" in ignored[0] - ignored[1]  # FirstP
+    assert all("chat.model" in names and "chunking.window" not in names for names in ignored)
+    collection = plan.inputs.collection
+    assert starts[0].data == {
+        "name": "woods",
+        "hash": collection.content_hash,
+        "documents": len(collection.documents),
+        "queries": {name: len(split.queries) for name, split in collection.splits.items()},
+    }
+
+
+def _git(folder, *words):
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    done = subprocess.run(
+        ["git", "-C", folder, *who, *words], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def test_a_sweeps_file_is_named_with_the_commit_of_its_own_checkout(tmp_path):
+    """Changes are marked; a file that the checkout ignores is of no commit, as one outside."""
+    _git(tmp_path, "init", "-q")
+    file, ignored = tmp_path / "my_sweep.toml", tmp_path / "env" / "sweep.py"
+    (tmp_path / ".gitignore").write_text("env\n")
+    ignored.parent.mkdir()
+    for path in (file, ignored):
+        path.write_text("x")
+    assert source_tags(str(file)) == {
+        "mlflow.source.name": str(file),
+        "mlflow.source.type": "LOCAL",
+    }  # no commit yet
+    git_state.cache_clear()
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "-qm", "x")
+    sha = _git(tmp_path, "rev-parse", "HEAD")
+    expected = {"mlflow.source.git.commit": sha, "source.git.dirty": "False"}
+    assert expected.items() <= source_tags(str(file)).items()
+    git_state.cache_clear()
+    file.write_text("y")
+    assert source_tags(str(file))["source.git.dirty"] == "True"
+    assert "mlflow.source.git.commit" not in source_tags(str(ignored))
+    assert source_tags("") == {}
+
+
+def test_a_command_names_its_sweeps_file(store, plan_of):
+    ledger = TrialTable(store)
+    ledger.begin(plan_of(*SMALL))
+    assert ledger.state.command.tags["mlflow.source.name"].endswith("/sweeps/window_stride.py")

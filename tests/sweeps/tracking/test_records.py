@@ -50,6 +50,16 @@ def test_a_second_start_reopens_the_run_and_brings_no_second_header(tmp_path):
     assert created.points == (("hp/window", 48.0, 0),) and reopened.points == ()
 
 
+def test_a_setting_that_the_trial_ignores_is_neither_param_nor_metric_nor_name(tmp_path):
+    log = MadeLog(tmp_path)
+    swept = {"chunking.window": 48, "chunking.stride": 32}
+    log.start("c1-seed1", label="FirstP 48", swept=swept, ignored=["chunking.stride"])
+    [created] = records(log)
+    assert created.params == {"seed": "1", "model.name": "maxp", "chunking.window": "48"}
+    assert created.points == (("hp/window", 48.0, 0),) and created.name == "48 #1"
+    assert created.tags["mlflow.note.content"] == "FirstP 48, seed 1"
+
+
 def test_values_that_are_no_numbers_become_tags_once(tmp_path):
     log = MadeLog(tmp_path)
     log.start("c1-seed1")

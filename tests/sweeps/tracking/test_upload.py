@@ -44,8 +44,11 @@ def _stored(uri: str) -> dict[str, list]:
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         return {
             table: sorted(database.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
-            for table in ("runs", "metrics", "latest_metrics", "params", "tags")
+            for table in ("runs", "metrics", "latest_metrics", "params", "tags", *INPUTS)
         }
+
+
+INPUTS = ("datasets", "inputs", "input_tags")
 
 
 def _forget(folder: Path) -> None:
@@ -93,8 +96,38 @@ def test_a_trial_arrives_as_one_run_with_everything_in_it(folder, log, uri):
     }
 
 
+DATA = {
+    "name": "woods",
+    "hash": "0123456789abcdef",
+    "documents": 9,
+    "queries": {"dev": 2, "test": 3},
+}
+
+
+def test_a_run_names_the_splits_that_it_reads(folder, log, uri):
+    """With the collection's expression, or where its folder is."""
+    log.whole("c1-seed1", data=DATA, swept={"collection": "python-docs|sample(n=5)"})
+    log.whole(
+        "c2-seed1", data=DATA | {"name": "own", "hash": "f" * 64}, swept={"collection": "/own"}
+    )
+    assert _upload(folder, uri) == 0 == pending(folder)
+    runs = {run.data.tags["rank.trial_key"]: run for run in _runs(uri)}
+    woods, own = (runs[f"ws/{trial}"].inputs.dataset_inputs for trial in ("c1-seed1", "c2-seed1"))
+    found = {(item.dataset.name, item.dataset.digest, item.tags[0].value) for item in woods}
+    assert found == {
+        ("woods", "0123456789abcdef-dev", "dev"),
+        ("woods", "0123456789abcdef-test", "test"),
+    }
+    assert {item.tags[0].key for item in woods} == {"mlflow.data.context"}
+    assert json.loads(woods[0].dataset.source) == {
+        "tags": {"collection": "python-docs|sample(n=5)"}
+    }
+    assert json.loads(own[0].dataset.source) == {"uri": "/own"}
+    assert sorted(len(item.dataset.digest) for item in own) == [36, 36]
+
+
 def test_uploading_everything_again_changes_nothing(folder, log, uri):
-    log.whole("c1-seed1")
+    log.whole("c1-seed1", data=DATA)
     log.whole("c1-seed2", status="failed")
     log.whole("c1-seed2", attempt=2)
     assert _upload(folder, uri) == 0
