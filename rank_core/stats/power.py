@@ -1,4 +1,4 @@
-"""Power of a two-sided t-test, by a quadrature that stays finite for every effect and df.
+"""The power of a two-sided t-test, by a quadrature that stays finite for every effect and df.
 
 `scipy.stats.nct` returns NaN for large effects with few degrees of freedom; here the noncentral t
 is integrated over the distribution of its chi-square instead.
@@ -13,14 +13,6 @@ from rank_core.errors import BadInput
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(400)
 _QUANTILES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2  # of the unit interval
-
-
-def t_power(effect: float, df: float, *, alpha: float = 0.05) -> float:
-    """The chance to reject at `alpha` when the difference is `effect` standard errors."""
-    check_probability("alpha", alpha)
-    if math.isnan(df) or math.isnan(effect):
-        return math.nan
-    return _power(effect, *_critical(df, alpha))
 
 
 def detectable_effect(df: float, *, alpha: float = 0.05, power: float = 0.8) -> float:

@@ -39,7 +39,7 @@ def compared(table: pd.DataFrame, cells=CELLS, baseline="firstp") -> dict[str, C
     return {one.system: one for one in compare(matrix, baseline=baseline)}
 
 
-def same(found: dict[str, Comparison], expected: dict[str, Comparison], *, but=()) -> None:
+def assert_same(found: dict[str, Comparison], expected: dict[str, Comparison], *, but=()) -> None:
     """All numbers agree, except those named."""
     assert set(found) == set(expected)
     for name, one in expected.items():
@@ -58,30 +58,32 @@ def renamed(table: pd.DataFrame, column: str, names: dict) -> pd.DataFrame:
 
 
 def test_the_order_of_the_rows_changes_nothing():
-    same(compared(long_table().sample(frac=1, random_state=1)), compared(long_table()))
+    assert_same(compared(long_table().sample(frac=1, random_state=1)), compared(long_table()))
 
 
 def test_permuting_queries_changes_nothing():
     names = dict(zip(QUERIES, reversed(QUERIES), strict=True))
-    same(compared(renamed(long_table(), "query_id", names)), compared(long_table()))
+    assert_same(compared(renamed(long_table(), "query_id", names)), compared(long_table()))
 
 
 def test_permuting_the_seeds_of_one_system_changes_nothing():
     table = long_table()
     own = table["cell"] == "maxp"
     turned = table.assign(seed=table["seed"].where(~own, table["seed"].map({1: 3, 2: 1, 3: 2})))
-    same(compared(turned), compared(table))
+    assert_same(compared(turned), compared(table))
 
 
 def test_permuting_the_systems_changes_nothing():
-    same(compared(long_table(), cells=CELLS[::-1]), compared(long_table()))
+    assert_same(compared(long_table(), cells=CELLS[::-1]), compared(long_table()))
 
 
 def test_adding_a_constant_per_query_to_all_systems_changes_no_test():
     table = long_table()
     shift = dict(zip(QUERIES, np.linspace(0, 3, 40), strict=True))
     moved = table.assign(value=table["value"] + table["query_id"].map(shift))
-    same(compared(moved), compared(table), but=("mean_system", "mean_baseline", "relative_gain"))
+    assert_same(
+        compared(moved), compared(table), but=("mean_system", "mean_baseline", "relative_gain")
+    )
 
 
 @pytest.mark.parametrize("factor", [0.01, 100.0])
@@ -90,7 +92,7 @@ def test_scaling_leaves_p_and_scales_the_differences(factor: float):
     found = compared(table.assign(value=table["value"] * factor))
     scaled = {"mean_system", "mean_baseline", "delta", "se_both", "ci_low", "ci_high"}
     scaled |= {"se_queries", "ci_queries_low", "ci_queries_high"}
-    same(found, compared(table), but=scaled)
+    assert_same(found, compared(table), but=scaled)
     for name, one in compared(table).items():
         for field in scaled:
             assert getattr(found[name], field) == pytest.approx(factor * getattr(one, field))

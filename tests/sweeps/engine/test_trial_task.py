@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from rank_core.checkpoints import Cadence
+from rank_core.chunking.inputs import cell_of, load_inputs
+from rank_core.own_code import source_hash
 from rank_core.trial.trial import Progress
 from sweeps.engine import trial_task
 from sweeps.engine.trial_task import End, TrialTask, attempt
@@ -188,3 +190,25 @@ def test_a_trial_whose_gpu_is_broken_reads_and_computes_nothing(task, computed, 
     assert (end.status, end.kind, shares, computed) == ("failed", "device", [0.5], [])
     assert end.reason == "RuntimeError: CUDA error: unspecified launch failure"
     assert "kernel errors might be" in end.traceback
+
+
+def test_a_process_whose_own_code_is_not_the_planned_one_computes_nothing(
+    task, computed, monkeypatch, tmp_path
+):
+    path = tmp_path / "edited_model.py"
+    imports = "from rank_core.models.passage_scores import MaxP\n"
+    text = f"{imports}class Mine(MaxP):\n    label = 'Mine'\n"
+    path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = task.config.override({"model.name": "edited_model:Mine", "training.num_epochs": 1})
+    inputs = load_inputs(config.collection, config.model.backbone)
+    own = replace(task, config=config, name=f"{cell_of(config, inputs)}-seed{config.seed}")
+    source_hash.cache_clear()  # as in a process that starts after an edit
+    path.write_text(text + "# edited\n")
+    [end] = reports_of(own)
+    assert end.status == TrialStatus.FAILED and not computed
+    assert "edited_model:Mine" in end.reason and "a file was edited" in end.reason
+    source_hash.cache_clear()
+    path.write_text(text)
+    [*_, end] = reports_of(own)
+    assert end.status == TrialStatus.DONE, end.reason
