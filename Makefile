@@ -37,10 +37,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# docs/settings.md from the declarations of the settings.
+# docs/settings.md and docs/models.md from the code.
 docs: $(VENV)/.installed
-	$(BIN)/python -m sweeps settings --markdown > docs/.settings.md
-	mv docs/.settings.md docs/settings.md
+	for page in settings models; do \
+		$(BIN)/python -m sweeps $$page --markdown > docs/.$$page.md && \
+		mv docs/.$$page.md docs/$$page.md || exit 1; done
 
 $(VENV)/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found" >&2; exit 2; }

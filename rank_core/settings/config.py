@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 NUMERICS_VERSION = 4
-"""Raised when the same settings give other numbers on purpose (README, "numbers that changed")."""
+"""Raised when equal settings give other numbers on purpose (CHANGELOG, "Numbers that changed")."""
 
 NO_PART_OF_A_CELL = (
     "training.micro_batch_tokens",

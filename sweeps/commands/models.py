@@ -18,6 +18,7 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import announced
 from rank_core.settings.config import Chat, TrialConfig
+from sweeps.commands.models_page import models_page
 from sweeps.plan.command_line import Parser
 from sweeps.plan.experiment import suited
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
@@ -45,7 +46,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--backbone", default="tiny", metavar="ID|DIR")
     parser.add_argument("--profile", metavar="NAME", help="one of " + ", ".join(PROFILES))
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    parser.add_argument("--markdown", action="store_true", help="the text of docs/models.md")
     arguments = parser.parse_args(argv)
+    if arguments.markdown:
+        print(models_page(), end="")
+        return 0
     if arguments.profile is not None:
         stated = profile(arguments.profile)
         print(json.dumps(asdict(stated), indent=1) if arguments.json else profile_text(stated))

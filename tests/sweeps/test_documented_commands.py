@@ -3,6 +3,7 @@ is read by the program's own parser, and not begun."""
 
 import argparse
 import importlib
+import inspect
 import re
 import shlex
 import sys
@@ -30,6 +31,11 @@ NOT_OURS = {
 }
 """Programs whose words are not looked at, and why."""
 
+MENTION = re.compile(
+    r"ranksweep (run|COMMAND|[a-z]+)( NAME| --help)?|ray submit|python .*(NAME|COMMAND).*"
+)
+"""A command's name within a sentence."""
+
 OURS, CLICK = ("ranksweep", "python", "make", "pip", "pytest", "sbatch"), ("ray", "mlflow")
 
 
@@ -37,13 +43,14 @@ def documented() -> Iterator[tuple[str, list[str]]]:
     """(file, words) of every command."""
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         text = path.read_text()
-        for block in re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S):
+        for block in re.findall(r"^ *```bash\n(.*?)^ *```", text, re.M | re.S):
             yield from ((path.name, words) for words in commands(block))
-        plain = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        plain = re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
         inline = re.findall(r"(?:`|<code>)([^`<]+)(?:`|</code>)", plain)
         names = "|".join((*OURS, *CLICK))
         for command in (" ".join(command.split()) for command in inline):
-            if re.match(rf"(?:time |[A-Z_]+=\S+ )*(?:{names}) \S", command):
+            whole = rf"(?:time |[A-Z_]+=\S+ )*(?:{names}) \S"
+            if re.match(whole, command) and not MENTION.fullmatch(command):
                 yield from ((path.name, words) for words in commands(command))
     for path in sorted((ROOT / "cluster").iterdir()):
         header = re.match(r"(?:#.*\n|\n)*", path.read_text())[0]
@@ -108,7 +115,7 @@ def accept_python(words):
         assert all((ROOT / word).exists() for word in words if word.startswith("tests/"))
         return
     if words[:2] == ["-m", "sweeps"]:
-        if not words[2:]:
+        if not words[2:] or words[2] == "--help":
             return
         if words[2] == "run":  # docs/extending.md gives its commands in a copy of the examples
             words = [str(EXAMPLES / Path(w).name) if w.endswith(".toml") else w for w in words]
@@ -118,6 +125,9 @@ def accept_python(words):
     name = words[1] if words[0] == "-m" else words[0].removesuffix(".py").replace("/", ".")
     rest = words[2:] if words[0] == "-m" else words[1:]
     module = importlib.import_module(name)
+    if hasattr(module, "main") and not inspect.signature(module.main).parameters:
+        assert rest == []
+        return
     with pytest.raises(Accepted):
         if hasattr(module, "EXPERIMENT"):
             parse(rest, prog=name, description="")

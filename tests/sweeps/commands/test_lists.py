@@ -9,9 +9,11 @@ import pytest
 from rank_core.data.load import COLLECTIONS
 from rank_core.errors import BadInput
 from rank_core.evaluate import WORKING, parse_measure
+from rank_core.models import MODELS, model_class
 from rank_core.settings.config import declared_settings, setting_aliases, setting_type
 from sweeps.__main__ import main
 from sweeps.commands.lists import settings_page
+from sweeps.commands.models_page import REFERENCES, models_page
 from sweeps.plan.options import parse
 
 ROOT = Path(__file__).parents[3]
@@ -26,6 +28,14 @@ def test_docs_settings_md_is_that_of_the_declarations():
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert text == settings_page(), "run `make docs`"
     assert all(f"| `{one.name}` |" in text for one in declared_settings())
+
+
+def test_docs_models_md_is_that_of_the_models():
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert text == models_page(), "run `make docs`"
+    papers = {re.sub(r" \(.*\)", "", model_class(name).paper) for name in MODELS}
+    assert papers - {*REFERENCES} == set()
+    assert all(f"| `{name}` |" in text for name in MODELS)
 
 
 def entries(text: str) -> dict[str, str]:

@@ -1,0 +1,119 @@
+"""README.md and docs/ against the repository: links, files, code blocks, names, lengths."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+from rank_core.models import MODELS
+from rank_core.settings.config import setting_types
+from sweeps.store.trial_status import TrialStatus
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
+README = TEXTS[ROOT / "README.md"]
+BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```", re.M | re.S)
+# Of a changelog only the present is held to what is there now.
+CURRENT = {path: text for path, text in TEXTS.items() if path.name != "CHANGELOG.md"}
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+def test_every_link_leads_to_a_file_and_a_heading():
+    wrong = []
+    for path, text in TEXTS.items():
+        for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", BLOCK.sub("", text)):
+            name, _, anchor = link.partition("#")
+            target = (path.parent / name).resolve() if name else path
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                wrong.append(f"{path.name}: {link}")
+    assert wrong == []
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", TEXTS[path]), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_the_index():
+    index = TEXTS[ROOT / "docs" / "README.md"]
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def test_every_file_that_is_named_exists():
+    names = "|".join(("rank_core", "sweeps", "tests", "cluster", "docs", "ranksweep"))
+    named = {
+        (page.name, file)
+        for page, text in CURRENT.items()
+        for file in re.findall(rf"`((?:{names})/[\w./-]+?\.(?:py|md|yaml|sh|txt|toml))`", text)
+    }
+    assert [(page, file) for page, file in named if not (ROOT / file).exists()] == []
+    assert len(named) > 10
+
+
+def test_code_blocks_are_of_their_language():
+    for path, text in TEXTS.items():
+        for language, code in BLOCK.findall(text):
+            if language == "python":
+                ast.parse(code, f"{path.name}:\n{code}")
+            elif language == "toml":
+                tomllib.loads(code)
+            else:
+                assert language in ("bash", "text", "ini"), f"{path.name}: ```{language}"
+
+
+def test_the_file_map_names_every_room_and_nothing_else():
+    block = TEXTS[ROOT / "docs" / "architecture.md"].partition("## File map")[2].split("```")[1]
+    named, stack = set(), []
+    for line in block.splitlines()[1:]:
+        name = line.split()[0]
+        stack = [*stack[: (len(line) - len(line.lstrip())) // 2], name]
+        named.add("".join(stack))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    rooms = {
+        f"{top}/{room.name}/"
+        for top in ("rank_core", "sweeps")
+        for room in (ROOT / top).iterdir()
+        if (room / "__init__.py").exists()
+    }
+    assert rooms <= named
+
+
+def test_the_readme_names_every_folder_of_the_top():
+    section = README.partition("## File map")[2]
+    ours = {name for name in named_folders(section) if (ROOT / name).is_dir()}
+    assert ours == {"rank_core", "sweeps", "ranksweep", "cluster", "docs", "tests"}
+
+
+def named_folders(text: str) -> list[str]:
+    return re.findall(r"`(\w+)/`", text)
+
+
+def test_names_of_settings_and_statuses_are_known():
+    text = "\n".join(CURRENT.values())
+    sections = "model|chunking|training|evaluation|chat"
+    settings = {*re.findall(rf"`((?:{sections})\.\w+)[=`]", text)}
+    assert settings - {*setting_types()} == {"model.safetensors"}  # a file
+    statuses = TEXTS[ROOT / "docs" / "results.md"].partition("| status |")[2].partition("\n\n")[0]
+    rows = {name for row in re.findall(r"^\| (`.*?) \|", statuses, re.M) for name in words(row)}
+    assert rows == {str(status) for status in TrialStatus}
+
+
+def words(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)`", cell)
+
+
+def test_the_number_of_systems_is_that_of_the_zoo():
+    assert {*re.findall(r"(\d+) (?:ranking )?systems", README)} == {str(len(MODELS))}
+
+
+def test_the_changelog_begins_with_this_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    versions = re.findall(r"^## (\d+\.\d+\.\d+)", TEXTS[ROOT / "CHANGELOG.md"], re.M)
+    assert versions[0] == project["version"]
