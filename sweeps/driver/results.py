@@ -19,7 +19,7 @@ from sweeps.report.build import Report, write_report
 from sweeps.store.checksums import SCORES, read_result
 from sweeps.store.scores import TEXTS, push_dataset, read_dataset, write_dataset
 from sweeps.store.storage_retry import patient_read
-from sweeps.store.sweep_file import INTERPOLATED, update_sweep_file
+from sweeps.store.sweep_file import INTERPOLATED, read_sweep_file, update_sweep_file
 from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
@@ -85,6 +85,7 @@ def summary_rows(report: Path) -> list[SummaryRow]:
     results = json.loads((report / "results.json").read_text(encoding="utf-8"))
     comparisons = {(one["system"], one["measure"]): one for one in results["comparisons"]}
     alpha = results["sweep"]["alpha"]
+    ignored = {cell.cell: cell.ignored for cell in read_sweep_file(report.parent).cells}
     return [
         SummaryRow(
             config_id=cell["label"],
@@ -94,7 +95,11 @@ def summary_rows(report: Path) -> list[SummaryRow]:
                 for name, found in cell["measures"].items()
                 if found["per_seed"]
             },
-            params=cell["settings"],
+            params={
+                name: value
+                for name, value in cell["settings"].items()
+                if name not in ignored.get(cell["cell"], ())
+            },
             tags={"seeds": f"{cell['seeds_used']}/{cell['seeds_launched']}"},
             costs=_costs(_of(cell, trials)),
             per_query=partial(_scores, report.parent, _of(cell, trials)),

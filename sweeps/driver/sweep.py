@@ -38,6 +38,7 @@ from sweeps.store.sweep_file import FIRST_STAGE, update_sweep_file
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
+from sweeps.tracking.kept_models import log_models
 from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
@@ -146,7 +147,8 @@ def _drive(
     _describe(search, store, argv, options)
     # Also those of other plans and machines: MLflow gets their files from here.
     patient_read(store, lambda: store.pull(finished.names & table.state.trials.keys()))
-    uploader = Uploader(store.folder, tracking_uri, experiment_name(store))
+    name = experiment_name(options, store)
+    uploader = Uploader(store.folder, tracking_uri, name)
     uploader.start()
     try:
         if not search.over:
@@ -168,8 +170,10 @@ def _drive(
             f"{table.log.path}. Send them later: python -m sweeps sync {store.uri}"
         )
     elif report:
-        summary = f"{experiment_name(store)}/summary"
-        log_summary(tracking_uri, summary, summary_rows(report.folder), report.folder)
+        log_summary(tracking_uri, name, summary_rows(report.folder), report.folder)
+        trials = table.state.trials
+        kept = {trial: trials[trial].settings for trial in store.with_weights() & trials.keys()}
+        log_models(tracking_uri, name, kept, store.uri)
     say(report.text if report else "no trial has finished: there is nothing to report")
     return _ending(search, table, held_back)
 
@@ -180,7 +184,7 @@ def _describe(search: Search, store: Store, argv: list[str], options: Options) -
         manifest(search.plan, argv),
         alpha=options.alpha,
         interpolate=options.interpolate,
-        experiment=experiment_name(store),
+        experiment=experiment_name(options, store),
         tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of whoever asks
     )
     write_description(store.folder, search.plan, description)
@@ -315,9 +319,9 @@ def _known(table: TrialTable, finished: Finished) -> Known:
     return known
 
 
-def experiment_name(store: Store) -> str:
+def experiment_name(options: Options, store: Store) -> str:
     """MLflow's name of the sweep: other storages and collections are other experiments."""
-    return f"rank/{store.sweep.replace('/', '-')}-{store.identity}"
+    return f"{options.experiment_prefix}/{store.sweep.replace('/', '-')}-{store.identity}"
 
 
 def _dry_run(plan: Plan, store: Store, options: Options) -> None:

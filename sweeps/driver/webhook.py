@@ -7,14 +7,12 @@ import os
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact, redact_text
 from sweeps.plan.terminal import say
-from sweeps.store.sweep_file import read_sweep_file
+from sweeps.store.sweep_file import read_sweep_file, verdict
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 
@@ -42,7 +40,7 @@ def announced(store: Store, table: TrialTable, drive: Callable[[], int]) -> int:
     except BaseException as error:
         _send(store, table, f"stopped by {type(error).__name__}: {error}".rstrip(": "))
         raise
-    _send(store, table, ENDS[code], _answer(store.folder))
+    _send(store, table, ENDS[code], verdict(store.folder))
     return code
 
 
@@ -80,11 +78,3 @@ def message(store: Store, table: TrialTable, end: str, answer: str) -> dict[str,
         "answer": answer,
         "where": store.uri,
     }
-
-
-def _answer(folder: Path) -> str:
-    """The first conclusion of the report; "" without one."""
-    with suppress(OSError, ValueError, KeyError, IndexError):
-        results = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
-        return str(results["conclusions"][0])
-    return ""

@@ -33,6 +33,7 @@ FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # `ray up` leaves it on the head
 FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files, and folders of files."""
+PREFIX, PREFIX_VARIABLE = "rank", "RANKSWEEP_EXPERIMENT_PREFIX"
 FLAG_SETTINGS = {
     "collection": "collection",
     "backbone": "model.backbone",
@@ -65,6 +66,7 @@ class Options:
     num_seeds: int | None
     storage: str
     tracking_uri: str | None
+    experiment_prefix: str  # of MLflow's experiments
     alpha: float
     interpolate: str
     engine: str
@@ -135,6 +137,7 @@ def parse(
         num_seeds=arguments.num_seeds,
         storage=arguments.storage,
         tracking_uri=arguments.tracking_uri,
+        experiment_prefix=_experiment_prefix(arguments.experiment_prefix),
         alpha=arguments.alpha,
         interpolate=arguments.interpolate,
         engine=_engine(arguments),
@@ -227,6 +230,11 @@ def _add_how_it_runs(parser: argparse.ArgumentParser) -> None:
         "--storage", metavar="DIR|URI", default="results", help="where results go (default results)"
     )
     add("--tracking-uri", metavar="URI", help="MLflow; default sqlite in the storage; none: off")
+    add(
+        "--experiment-prefix",
+        metavar="NAME",
+        help=f"MLflow's experiments are NAME/SWEEP (default {PREFIX}, or ${PREFIX_VARIABLE})",
+    )
     add("--alpha", metavar="A", type=float, default=0.05, help="level of the tests (default .05)")
     add(
         "--interpolate",
@@ -324,6 +332,17 @@ def _within(flag: str, value: int, most: int) -> None:
         raise BadInput(f"{flag} <= {most:,} must hold, got {value}")
 
 
+def _experiment_prefix(given: str | None) -> str:
+    prefix = given if given is not None else os.environ.get(PREFIX_VARIABLE) or PREFIX
+    if not re.fullmatch(r"\w[\w. -]*(/\w[\w. -]*)*", prefix):
+        source = "--experiment-prefix" if given is not None else PREFIX_VARIABLE
+        raise BadInput(
+            f"{source} must be letters, digits, spaces and _ . - with / between its parts, such as "
+            f"team/longdoc, got {shown(prefix)}"
+        )
+    return prefix
+
+
 def _engine(arguments: argparse.Namespace) -> str:
     name = str(arguments.engine)
     if name not in ENGINES:
@@ -349,7 +368,8 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
             "--confirm takes all settings from the finished sweep; beside it stand only "
             "--collection, --storage, --seeds, --num-seeds, --engine, --num-workers, "
             "--cpus-per-worker, --gpus-per-worker, --checkpoint-minutes, --checkpoint-gib, "
-            "--weights-gib, --max-gpu-hours, --deadline, --tracking-uri and --dry-run, got "
+            "--weights-gib, --max-gpu-hours, --deadline, --tracking-uri, --experiment-prefix and "
+            "--dry-run, got "
             f"{', '.join(found)}"
         )
 

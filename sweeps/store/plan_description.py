@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rank_core.data.trec import write_qrels, write_run
-from rank_core.models import model_class
+from rank_core.models import ignored_settings, model_class
 from rank_core.ranking.scorer import evaluated_queries, first_stage_means
 from rank_core.records import Collection, Qrels, Run
 from rank_core.trial.cross_validation import parts_of
@@ -58,13 +58,14 @@ def described_cells(plan: Plan) -> dict[str, Any]:
     swept = ("model.name", *plan.experiment.swept)
     cells = []
     for cell in plan.cells:
-        settings = cell.config.settings()
+        settings, ignored = cell.config.settings(), ignored_settings(cell.config)
         cells.append(
             Cell(
                 cell=cell.cell,
                 label=cell.label,
                 group=model_class(cell.config.model.name).label,
                 settings={name: settings[name] for name in swept},
+                ignored=tuple(name for name in swept if name in ignored),
                 coverage=cell.chunks.coverage,
                 encoder_tokens_per_document=cell.chunks.tokens_per_document,
             )

@@ -3,6 +3,7 @@ Read, checked and written here alone."""
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class Cell:
     label: str = ""
     group: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)  # the swept ones
+    ignored: Sequence[str] = ()  # those of them without effect on the cell
     coverage: float | None = None  # share of the document tokens that some chunk shows
     encoder_tokens_per_document: float | None = None
 
@@ -108,6 +110,14 @@ def update_sweep_file(folder: Path, **facts: Any) -> bool:
     return True
 
 
+def verdict(folder: Path) -> str:
+    """The first conclusion of a sweep's report; "" without one."""
+    with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
+        results = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
+        return str(results["conclusions"][0])
+    return ""
+
+
 def parse_sweep_file(content: bytes, where: str) -> SweepFile:
     """The same from the file's bytes; `where` is the folder for people."""
     path = f"{where}/{FILE}"
@@ -141,7 +151,8 @@ def _typed(path: str, name: str, value: Any) -> Any:
         if isinstance(value, list) and all(_is_cell(one) for one in value):
             known = {one.name for one in fields(Cell)}
             return tuple(
-                Cell(**{key: item for key, item in cell.items() if key in known}) for cell in value
+                Cell(**{key: _frozen(item) for key, item in cell.items() if key in known})
+                for cell in value
             )
         wanted = "a list of cells with their names"
     elif name == "seeds" or name in _TEXTS:
@@ -168,6 +179,10 @@ def _typed(path: str, name: str, value: Any) -> Any:
     raise BadInput(f"{path}: {name} must be {wanted}, got {json.dumps(value)[:80]}")
 
 
+def _frozen(item: Any) -> Any:
+    return tuple(item) if isinstance(item, list) else item
+
+
 def _is_cell(value: Any) -> bool:
     return (
         isinstance(value, dict)
@@ -175,6 +190,7 @@ def _is_cell(value: Any) -> bool:
         and isinstance(value.get("label", ""), str)
         and isinstance(value.get("group", ""), str)
         and isinstance(value.get("settings", {}), dict)
+        and isinstance(value.get("ignored", []), list)
         and all(_is_number(value.get(name) or 0) for name in _NUMBERS)
     )
 

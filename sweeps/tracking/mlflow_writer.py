@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.tracking.client import ensure_experiment
 from sweeps.tracking.records import EVIDENCE, Point, Record
-from sweeps.tracking.views import EXPERIMENT_TAGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,18 +194,13 @@ def query_table(values: "pd.DataFrame") -> dict[str, Any]:
     return {"columns": ["query_id", *wide.columns], "data": [list(row) for row in rows]}
 
 
-def log_report(
-    client: "MlflowClient", experiment: str, artifacts: Path | None, folder: Path
-) -> None:
-    """Writes the report's files (page, tables, plots) below `folder` to the one run of
-    `experiment`; files of the same name are replaced. The table is the run's description.
+def log_report(client: "MlflowClient", experiment_id: str, folder: Path) -> None:
+    """Writes the report's files (page, tables, plots) below `folder` to the one run of an
+    experiment; files of the same name are replaced. The table is the run's description.
 
     Neither the trials' experiment nor the summary may hold it: there a row is a trial, or a
     configuration, and a run that is neither would be drawn and averaged with them.
     """
-    experiment_id = ensure_experiment(client, experiment, artifacts)
-    for name, value in EXPERIMENT_TAGS.items():
-        client.set_experiment_tag(experiment_id, name, value)
     runs = client.search_runs([experiment_id])
     run = min(runs, key=age) if runs else client.create_run(experiment_id, run_name="report")
     client.log_artifacts(run.info.run_id, str(folder), "report")

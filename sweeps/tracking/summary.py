@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.plan.secrets import redact, redact_text
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
+from sweeps.tracking.description import RUNS, describe
 from sweeps.tracking.mlflow_writer import age, log_report, put_query_table
 from sweeps.tracking.uri import NONE, check_tracking_uri
-from sweeps.tracking.views import EXPERIMENT_TAGS, layout_of, summary_view_tags
+from sweeps.tracking.views import layout_of, summary_view_tags
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,10 +49,11 @@ class SummaryRow:
 
 
 def log_summary(
-    tracking_uri: str, experiment: str, rows: Iterable[SummaryRow], report: Path | None = None
+    tracking_uri: str, experiment: str, rows: Iterable[SummaryRow], report: Path
 ) -> int:
-    """Write `rows` to `experiment` (`rank/<sweep>/summary`), and the files of the folder `report`
-    to the one run of `rank/<sweep>/report`; the number of configurations written.
+    """Writes `rows` to `experiment`/summary, the files of the folder `report` to the one run of
+    `experiment`/report, and the answer to the descriptions of all three; the number of
+    configurations written.
 
     A configuration keeps its run (tag `config.hash`), and values that are there already are not
     written again. A store that is away costs a warning, never the report.
@@ -64,13 +66,16 @@ def log_summary(
     try:
         client = connect(tracking_uri)
         root = artifact_root(tracking_uri, Path.cwd())
-        experiment_id = ensure_experiment(client, experiment, root)
+        trials, summary, its_report = (
+            ensure_experiment(client, experiment + part, root) for part in RUNS
+        )
         for row in rows:
-            _write(client, experiment_id, row)
+            _write(client, summary, row)
             written += 1
-        _write_view(client, experiment_id, rows)
-        if report is not None:
-            log_report(client, f"{experiment.removesuffix('/summary')}/report", root, report)
+        _write_view(client, summary, rows)
+        log_report(client, its_report, report)
+        for part, experiment_id in zip(RUNS, (trials, summary, its_report), strict=True):
+            describe(client, experiment_id, report.parent, experiment, part)
     except Exception as error:
         _log.warning(
             "the summary in MLflow has %d of %d configurations, or not their files (%s); the "
@@ -142,12 +147,9 @@ def _tags(row: SummaryRow) -> dict[str, str]:
 
 
 def _write_view(client: "MlflowClient", experiment_id: str, rows: list[SummaryRow]) -> None:
-    tags = dict(EXPERIMENT_TAGS)
     metrics = list(dict.fromkeys(name for row in rows for name in _metrics(row)))
     params = dict.fromkeys(name for row in rows for name in row.params)
     swept = [name for name in params if len({str(row.params.get(name)) for row in rows}) > 1]
     layout = layout_of(metrics, swept)
-    if layout is not None:
-        tags |= summary_view_tags(layout)
-    for name, value in tags.items():
+    for name, value in summary_view_tags(layout).items() if layout else ():
         client.set_experiment_tag(experiment_id, name, value)

@@ -14,10 +14,11 @@ from sweeps.store.outage import Outage, reason_of
 from sweeps.store.trial_events import EVENTS
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
 from sweeps.tracking.cursor import FOLDER, Cursor, pending, target_of
+from sweeps.tracking.description import describe
 from sweeps.tracking.mlflow_writer import RunWriter
 from sweeps.tracking.upload import Answer, Upload, meaning
 from sweeps.tracking.uri import NONE, check_tracking_uri
-from sweeps.tracking.views import EXPERIMENT_TAGS, view_tags
+from sweeps.tracking.views import view_tags
 
 _log = logging.getLogger("sweeps.tracking")
 
@@ -111,11 +112,10 @@ class Uploader(threading.Thread):
         client = connect(self.tracking_uri)
         root = artifact_root(self.tracking_uri, self.folder)
         self.experiment_id = ensure_experiment(client, self.experiment, root)
-        for name, value in EXPERIMENT_TAGS.items():
-            client.set_experiment_tag(self.experiment_id, name, value)
+        describe(client, self.experiment_id, self.folder, self.experiment, "")
         cursor = Cursor.load(self.folder, self._target)
         writer = RunWriter(client, self.experiment_id, self.folder.absolute() / "runs")
-        upload = Upload(self.folder, writer, cursor, self.experiment.removeprefix("rank/"))
+        upload = Upload(self.folder, writer, cursor, self.experiment.rpartition("/")[2])
         upload.first = self._first
         return upload
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from sweeps.tracking.records import Record
 
-EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 VIEW = "leaderboard"
 VIEW_NAME = "Configurations (mean over seeds)"
 

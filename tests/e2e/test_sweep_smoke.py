@@ -137,6 +137,30 @@ def test_mlflow_has_one_finished_run_per_trial(smoke, read_mlflow):
         assert len(metrics["cost/encoder_tokens"]) == 1
 
 
+def test_mlflow_shows_data_weights_and_the_answer(smoke):
+    client = connect(f"sqlite:///{smoke.storage / 'mlflow.db'}")
+    experiments = {e.name: e for e in client.search_experiments()}
+    [trials] = [e for name, e in experiments.items() if name.count("/") == 1]
+    runs = client.search_runs([trials.experiment_id])
+    for run in runs:
+        inputs = run.inputs.dataset_inputs
+        assert {item.dataset.name for item in inputs} == {"woods"}
+        assert {item.tags[0].value for item in inputs} == {"train", "dev", "test"}
+        assert run.data.tags["mlflow.source.name"].endswith("window_stride.py")
+        stride = None if run.data.params["model.name"] == "firstp" else "chunking.stride"
+        assert not {"chat.model", "model.k"} & {*run.data.params}
+        assert {"chunking.stride"} & {*run.data.params} == {stride} - {None}
+    models = client.search_logged_models([trials.experiment_id])
+    kept = {path.parent.name for path in smoke.folder.glob("runs/*/weights.safetensors")}
+    assert {model.name for model in models} == kept and len(kept) == 3
+    linked = {run.info.run_id for run in runs if run.outputs and run.outputs.model_outputs}
+    assert linked == {model.source_run_id for model in models}
+    answer = json.loads((smoke.folder / "report" / "results.json").read_text())["conclusions"][0]
+    assert f"**Answer:** {answer}" in trials.tags["mlflow.note.content"]
+    summary = client.search_runs([experiments[f"{trials.name}/summary"].experiment_id])
+    assert sum("chunking.stride" not in run.data.params for run in summary) == 1
+
+
 def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_local):
     folder = copy / "window_stride" / "woods"
     before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}

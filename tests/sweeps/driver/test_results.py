@@ -65,7 +65,7 @@ def test_the_summary_of_144_trials_is_what_pandas_says(tmp_path):
     folder = write_sweep(tmp_path / "sweep", **sizes)
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     report = write_report(folder).folder
-    assert log_summary(uri, "rank/ws/summary", summary_rows(report), report) == 36
+    assert log_summary(uri, "rank/ws", summary_rows(report), report) == 36
     client = connect(uri)
     experiment = client.get_experiment_by_name("rank/ws/summary")
     runs = {r.data.tags["config.hash"]: r for r in client.search_runs([experiment.experiment_id])}

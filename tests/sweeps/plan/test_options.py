@@ -198,3 +198,14 @@ def test_a_cadence_is_a_number_of_minutes_and_a_quota_one_of_gibibytes(flag, val
 )
 def test_a_worker_may_fill_the_share_of_a_gpu_that_it_reserves(words, share):
     assert parsed(*words).gpu_share == share
+
+
+def test_experiments_have_a_prefix_of_the_flag_the_environment_or_ours(monkeypatch):
+    assert parsed().experiment_prefix == "rank"
+    monkeypatch.setenv("RANKSWEEP_EXPERIMENT_PREFIX", "lab")
+    assert parsed().experiment_prefix == "lab"
+    assert parsed("--experiment-prefix", "team/long docs").experiment_prefix == "team/long docs"
+    assert parsed("--confirm", "--experiment-prefix", "team").experiment_prefix == "team"
+    for wrong in ("", "/team", "team/", "a//b", "../x", "a'b"):
+        with pytest.raises(BadInput, match="--experiment-prefix must be letters"):
+            parsed("--experiment-prefix", wrong)

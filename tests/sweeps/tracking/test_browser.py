@@ -50,7 +50,7 @@ def base(tmp_path_factory):
         uploader = Uploader(log.folder, base, EXPERIMENT)
         uploader.start()
         assert uploader.close(60) == 0
-        assert log_summary(base, f"{EXPERIMENT}/summary", rows, report) == 2
+        assert log_summary(base, EXPERIMENT, rows, report) == 2
         yield base
 
 

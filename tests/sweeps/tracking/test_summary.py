@@ -1,3 +1,4 @@
+import json
 import logging
 import math
 import sqlite3
@@ -6,11 +7,12 @@ import pytest
 
 from sweeps.tracking.client import connect
 from sweeps.tracking.summary import MeasureSummary, SummaryRow, log_summary
+from sweeps.tracking.uploader import Uploader
 
 
 def _runs(uri: str) -> list:
     client = connect(uri)
-    experiment = client.get_experiment_by_name("rank/ws")
+    experiment = client.get_experiment_by_name("rank/ws/summary")
     return client.search_runs([experiment.experiment_id])
 
 
@@ -22,7 +24,48 @@ def _rows(uri: str) -> list[list]:
         ]
 
 
-def test_the_summary_has_one_run_per_configuration_and_writing_it_again_adds_nothing(uri):
+@pytest.fixture
+def report(tmp_path):
+    """A sweep's folder with the folder of a report."""
+    cells = [{"cell": "c"}]
+    described = {"sweep": "ws", "question": "Which window?", "split": "test", "measures": ["P@5"]}
+    described |= {"primary": "P@5", "baseline": "c", "cells": cells}
+    folder = tmp_path / "ws" / "report"
+    folder.mkdir(parents=True)
+    (folder.parent / "sweep.json").write_text(json.dumps(described))
+    return folder
+
+
+def _note(uri: str, part: str = "") -> str:
+    experiment = connect(uri).get_experiment_by_name(f"rank/ws{part}")
+    return experiment.tags.get("mlflow.note.content", "")
+
+
+def test_descriptions_have_the_question_and_at_the_end_the_sentence_of_the_report(uri, report):
+    uploader = Uploader(report.parent, uri, "rank/ws")
+    uploader.start()
+    assert uploader.close(30) == 0
+    assert "**Question:** Which window?" in _note(uri) and "none yet" in _note(uri)
+    answer = "On P@5, 75/75 is better than 150/75."
+    (report / "results.json").write_text(json.dumps({"conclusions": [answer, "More."]}))
+    row = SummaryRow("75/75", "h1", {"p_5": MeasureSummary(0.4, 0.01, 3)})
+    assert log_summary(uri, "rank/ws", [row], report) == 1
+    for part, what in (("", "a trial"), ("/summary", "a configuration"), ("/report", "the report")):
+        note = _note(uri, part)
+        assert f"**Answer:** {answer}\n" in note and "More." not in note and what in note
+
+
+def test_a_description_that_somebody_has_changed_stays(uri, report):
+    row = SummaryRow("75/75", "h1", {"p_5": MeasureSummary(0.4, 0.01, 3)})
+    log_summary(uri, "rank/ws", [row], report)
+    client = connect(uri)
+    experiment = client.get_experiment_by_name("rank/ws")
+    client.set_experiment_tag(experiment.experiment_id, "mlflow.note.content", "See the wiki.")
+    log_summary(uri, "rank/ws", [row], report)
+    assert _note(uri) == "See the wiki." and "Which window?" in _note(uri, "/summary")
+
+
+def test_the_summary_has_one_run_per_configuration_and_writing_it_again_adds_nothing(uri, report):
     def rows(mean: float) -> list[SummaryRow]:
         return [
             SummaryRow("75/75", "h1", {"p_5": MeasureSummary(0.4, 0.01, 3)}, {"window": 75}),
@@ -34,11 +77,11 @@ def test_the_summary_has_one_run_per_configuration_and_writing_it_again_adds_not
             ),
         ]
 
-    assert log_summary(uri, "rank/ws", rows(0.5)) == 2
+    assert log_summary(uri, "rank/ws", rows(0.5), report) == 2
     before = _rows(uri)
-    assert log_summary(uri, "rank/ws", rows(0.5)) == 2
+    assert log_summary(uri, "rank/ws", rows(0.5), report) == 2
     assert _rows(uri) == before
-    assert log_summary(uri, "rank/ws", rows(0.6)) == 2
+    assert log_summary(uri, "rank/ws", rows(0.6), report) == 2
     runs = {run.info.run_name: run for run in _runs(uri)}
     assert len(runs) == 2
     assert runs["150/75"].data.metrics == {
@@ -53,9 +96,9 @@ def test_the_summary_has_one_run_per_configuration_and_writing_it_again_adds_not
     assert "delta/p_5" not in runs["75/75"].data.metrics
 
 
-def test_a_summary_without_a_store_is_a_warning_and_no_error(caplog):
+def test_a_summary_without_a_store_is_a_warning_and_no_error(tmp_path, caplog):
     row = SummaryRow("c1", "h1", {"p_5": MeasureSummary(0.5, math.nan, 1)})
     with caplog.at_level(logging.WARNING, "sweeps.tracking"):
-        assert log_summary("http://127.0.0.1:9", "rank/ws", [row]) == 0
+        assert log_summary("http://127.0.0.1:9", "rank/ws", [row], tmp_path) == 0
     assert "0 of 1 configurations" in caplog.text
-    assert log_summary("none", "rank/ws", [row]) == 0
+    assert log_summary("none", "rank/ws", [row], tmp_path) == 0

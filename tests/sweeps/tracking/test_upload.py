@@ -393,9 +393,10 @@ def test_another_target_gets_everything_again(folder, log, uri, empty_database, 
     assert len(_runs(other)) == 1
 
 
-def test_secrets_are_absent_from_the_summary(uri, tmp_path):
+def test_secrets_are_absent_from_the_summary(folder, uri, tmp_path):
+    folder.mkdir()
     row = SummaryRow("c1", "h1", {"p_5": MeasureSummary(0.5, 0.1, 3)}, {"token": "hunter2"})
-    assert log_summary(uri, "rank/ws/summary", [row]) == 1
+    assert log_summary(uri, "rank/ws", [row], folder) == 1
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) >= 1
     assert [path for path in files if b"hunter2" in path.read_bytes()] == []

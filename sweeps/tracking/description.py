@@ -1,0 +1,52 @@
+"""The descriptions of a sweep's experiments in MLflow: its question and answer, what a run is."""
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rank_core.errors import BadInput
+from sweeps.store.sweep_file import read_sweep_file, verdict
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+_NOTE, _OURS = "mlflow.note.content", "rank.note.hash"
+_MAX_CHARACTERS = 20_000
+RUNS = {
+    "": "A run is a trial: one configuration, one seed. Quote the means of {name}/summary.",
+    "/summary": "A run is a configuration: means over its seeds, with the tests. The trials are in "
+    "{name}.",
+    "/report": "The one run holds the report: page, tables and figures. The trials are in {name}.",
+}
+"""{end of an experiment's name: what a run of it is}"""
+
+
+def describe(
+    client: "MlflowClient", experiment_id: str, folder: Path, name: str, part: str
+) -> None:
+    """Sets the tags of the experiment `name` + `part` of the sweep in `folder`. A description that
+    somebody has changed in MLflow stays."""
+    before = client.get_experiment(experiment_id).tags
+    tags = dict(EXPERIMENT_TAGS)
+    text = description(folder, name, part)
+    if text and before.get(_OURS, "") == (_hash(before[_NOTE]) if before.get(_NOTE) else ""):
+        tags |= {_NOTE: text, _OURS: _hash(text)}
+    for key, value in tags.items():
+        if before.get(key) != value:
+            client.set_experiment_tag(experiment_id, key, value)
+
+
+def description(folder: Path, name: str, part: str) -> str:
+    """Markdown; "" where there is no sweep. The answer is the report's first sentence."""
+    try:
+        question = read_sweep_file(folder).question
+    except BadInput:
+        return ""
+    answer = verdict(folder) or "none yet: the report is written when the sweep ends."
+    text = f"**Question:** {question}\n\n**Answer:** {answer}\n\n{RUNS[part].format(name=name)}"
+    return text[:_MAX_CHARACTERS]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,130 @@
+"""The trials whose weights a sweep keeps, as models that MLflow links with their runs. The weights
+themselves stay in the sweep's storage: `export --register` brings a model that MLflow can load."""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rank_core.checkpoints.weights import WEIGHTS
+from sweeps.plan.secrets import redact_text
+from sweeps.tracking.client import artifact_root, connect, ensure_experiment
+from sweeps.tracking.mlflow_writer import RunWriter, age
+from sweeps.tracking.uri import NONE
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+
+_log = logging.getLogger("sweeps.tracking")
+_KEY = "rank.trial_key"
+_FINALS = ("test/", "best/")
+_SIGNS = re.compile(r"[/:.%\"']")  # that the name of a model must not have
+
+
+def log_models(
+    tracking_uri: str, experiment: str, kept: Mapping[str, Iterable[str]], storage: str
+) -> int:
+    """Writes a model for each trial of `kept` ({trial: names of its swept settings}) whose run is
+    in `experiment`, and deletes those of trials that keep no weights any more; the number of
+    models.
+
+    A model that is complete costs no request. A store that is away costs a warning.
+    """
+    if tracking_uri == NONE:
+        return 0
+    number = 0
+    try:
+        client = connect(tracking_uri)
+        experiment_id = ensure_experiment(
+            client, experiment, artifact_root(tracking_uri, Path.cwd())
+        )
+        there = {model.tags[_KEY]: model for model in _models(client, experiment_id)}
+        runs = _runs(client, experiment_id) if kept or there else {}
+        prefix = experiment.rpartition("/")[2]
+        for trial, swept in kept.items():
+            key = f"{prefix}/{trial}"
+            run = runs.get(key)
+            if run and run.info.status == "FINISHED":
+                model = there.get(key) or _create(client, run, trial, swept, storage)
+                if str(model.status) != "READY":
+                    _complete(client, run, model)
+                number += 1
+        for key, model in there.items():
+            if key.removeprefix(f"{prefix}/") not in kept:
+                client.delete_logged_model(model.model_id)
+    except Exception as error:
+        _log.warning(
+            "MLflow has %d of %d models of this sweep (%s); the same command again writes the rest",
+            number,
+            len(kept),
+            redact_text(str(error))[:300],
+        )
+    return number
+
+
+def _models(client: "MlflowClient", experiment_id: str) -> Iterator["LoggedModel"]:
+    """The models that this module has written."""
+    page = None
+    while True:
+        models = client.search_logged_models([experiment_id], page_token=page)
+        yield from (model for model in models if _KEY in model.tags)
+        page = models.token
+        if not page:
+            return
+
+
+def _runs(client: "MlflowClient", experiment_id: str) -> dict[str, "Run"]:
+    """{trial key: its run}, of duplicates the oldest."""
+    runs = sorted(RunWriter(client, experiment_id, Path()).all_runs(), key=age, reverse=True)
+    return {run.data.tags[_KEY]: run for run in runs if _KEY in run.data.tags}
+
+
+def _create(
+    client: "MlflowClient", run: "Run", trial: str, swept: Iterable[str], storage: str
+) -> "LoggedModel":
+    params = run.data.params
+    return client.create_logged_model(
+        run.info.experiment_id,
+        name=_SIGNS.sub("-", trial),
+        source_run_id=run.info.run_id,
+        tags={
+            _KEY: run.data.tags[_KEY],
+            "mlflow.model.isExternal": "true",  # as `mlflow.create_external_model` sets
+            "weights": redact_text(f"{storage}/runs/{trial}/{WEIGHTS}"),
+        },
+        params={name: params[name] for name in swept if name in params},
+        model_type=params.get("model.name"),
+    )
+
+
+def _complete(client: "MlflowClient", run: "Run", model: "LoggedModel") -> None:
+    """Links the model with its run and its measures. Last it becomes READY: what an interrupted
+    command left is completed by the next one."""
+    from mlflow.entities import LoggedModelOutput, Metric
+
+    linked = run.outputs.model_outputs if run.outputs else []
+    if model.model_id not in {output.model_id for output in linked}:
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
+    test = [
+        item.dataset
+        for item in (run.inputs.dataset_inputs if run.inputs else ())
+        if any(tag.value == "test" for tag in item.tags)
+    ]
+    data = {"dataset_name": test[0].name, "dataset_digest": test[0].digest} if test else {}
+    finals = {name: v for name, v in run.data.metrics.items() if name.startswith(_FINALS)}
+    # At the time of the run's own points: these are the same points, now also of the model.
+    metrics = [
+        Metric(
+            name,
+            value,
+            run.info.end_time,
+            0,
+            model_id=model.model_id,
+            **(data if name.startswith("test/") else {}),
+        )
+        for name, value in finals.items()
+    ]
+    client.log_batch(run.info.run_id, metrics=metrics)
+    client.finalize_logged_model(model.model_id, "READY")
