@@ -18,7 +18,7 @@ ACCESS_FILE = "test_access.jsonl"
 
 @dataclass(frozen=True)
 class Access:
-    """The first look at the test values of one set of trials."""
+    """The first access to the test values of one set of trials."""
 
     time: str  # UTC, ISO 8601
     command: str
@@ -31,7 +31,7 @@ class Access:
 
 def record_access(sweep: Sweep, command: str) -> list[Access]:
     """All accesses to this sweep's test values, the present one included; a set of trials that was
-    reported before adds no line, and the development queries are nobody's secret."""
+    reported before adds no line, and values on dev need no log."""
     path = sweep.folder / ACCESS_FILE
     accesses = read_accesses(path)
     used = sweep.trials[sweep.trials["status"].isin(USED)]
@@ -51,7 +51,7 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
         seeds=sorted({seed for _, seed in trials}),
         hash=found,
     )
-    with suppress(PermissionError):  # who may read only shows the access in his own report
+    with suppress(PermissionError):  # a read-only sweep shows the access in its report alone
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(access)) + "\n")
     return [*accesses, access]
@@ -73,12 +73,13 @@ def read_accesses(path: Path) -> list[Access]:
 
 
 def access_sentence(accesses: Sequence[Access]) -> str:
-    """Over how many sets of trials test values were opened; "" where it is one, or none."""
+    """The number of sets of trials whose test values were read; "" for one or none."""
     if len(accesses) < 2:
         return ""
     first = accesses[0]
     when = datetime.fromisoformat(first.time).strftime("%Y-%m-%d %H:%M UTC")
     return (
-        f"The {first.split} values were opened over {len(accesses)} different sets of trials, "
-        f"first on {when}: what was added later may have been chosen by looking ({ACCESS_FILE})."
+        f"The {first.split} values of {len(accesses)} different sets of trials were read, first "
+        f"on {when}: what was added later may have been chosen with their knowledge "
+        f"({ACCESS_FILE})."
     )

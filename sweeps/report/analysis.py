@@ -17,7 +17,7 @@ from rank_core.stats.matrix import ScoreMatrix, score_matrices, score_matrix
 from rank_core.stats.scopes import LEAST_SEEDS, ScopeTest
 from sweeps.report.interpolation import interpolation_text
 from sweeps.report.load import Interpolated, Sweep
-from sweeps.report.notation import ONE_RUN
+from sweeps.report.notation import ONE_RUN_WORDS
 from sweeps.report.results_table import ResultCell, ResultRow, caption
 from sweeps.report.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
@@ -50,7 +50,7 @@ class Analysis:
 
     @property
     def baseline(self) -> CellSummary:
-        """The cell all others are compared with, finished or not."""
+        """The cell that all others are compared with, finished or not."""
         return next(one for one in self.cells if one.cell.cell == self.sweep.baseline)
 
     @property
@@ -60,12 +60,12 @@ class Analysis:
 
     @property
     def undecided(self) -> list[Comparison]:
-        """Primary comparisons in which a side has one seed: nothing is known about new runs."""
+        """The primary comparisons in which a side has one seed, whose seed variance is unknown."""
         return [one for one in self.primary if math.isnan(one.p_both)]
 
     @property
     def caption(self) -> str:
-        """How to read the table, with what limits it in this sweep."""
+        """The caption of the table in a paper, with the reservations of this sweep."""
         text = caption(
             self.rows,
             split=self.sweep.split_text,
@@ -79,36 +79,32 @@ class Analysis:
             tie_policy=self.sweep.tie_policy,
             third_party=self.sweep.third_party,
         )
-        return " ".join([text, *self.reservations])
+        single = [f"{ONE_RUN_WORDS}"] if self.undecided else []
+        return " ".join([text, *single, *self.reservations])
 
     @property
     def reservations(self) -> list[str]:
-        """What the letters of this table do not say: a sentence each."""
+        """The limits of this table's letters: a sentence each."""
         found = []
         if left_after(self.sweep):
             how = (
-                "stopped by successive halving on dev, by design."
+                "stopped by successive halving"
                 if fate_word(self.sweep) == "stopped"
-                else "eliminated on dev, with fewer seeds by design."
+                else "eliminated in the race"
             )
-            found.append(f"Systems without a difference were {how}")
-        if self.undecided:
-            found.append(
-                f"{ONE_RUN} One training run: interval and p are those of the queries alone, and "
-                "letters are conditional on that run."
-            )
+            found.append(f"Systems without a difference were {how} on dev.")
         found += [few] if (few := few_seeds(self.comparisons, self.sweep.alpha)) else []
         found += [words] if (words := interpolated_sentence(self)) else []
         if self.sweep.paired_seeds and not self.paired:
             found.append(
-                "The sweep declares its seeds as paired, but the systems do not have the same "
-                "finished seeds: they are compared as unpaired, which is the safe side."
+                "Seeds are declared as paired, but the systems have different finished seeds: they "
+                "are compared as unpaired, which is conservative."
             )
         return found
 
 
 def interpolated_sentence(analysis: Analysis) -> str:
-    """What the rows with the first stage are; "" without any."""
+    """The rows with the first stage in a sentence; "" without any."""
     sweep = analysis.sweep
     if not sweep.interpolated:
         return sweep.not_interpolated and f"No row with the first stage: {sweep.not_interpolated}."
@@ -120,35 +116,35 @@ def interpolated_sentence(analysis: Analysis) -> str:
 
 
 def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
-    """What so few seeds can and cannot carry; "" where nothing is to be said."""
+    """The limits of a test over so few seeds; "" where there are none worth a sentence."""
     decided = [one for one in comparisons if not math.isnan(one.p_both)]
     if not decided:
         return ""
     least = min(one.fewest_seeds for one in decided)
     if least < LEAST_SEEDS:
         return (
-            "Two seeds have no upper-case letter: they fix the deviation between training runs "
-            "within a factor of 0.45 to 32 only, and where systems scatter unequally p < .05 "
-            "happens by chance in up to 10 % of cases."
+            "Two seeds give no upper-case letter: they estimate the standard deviation over seeds "
+            "only within a factor of 0.45 to 32, and under unequal seed variance p < .05 happens "
+            "by chance in up to 10 % of cases."
         )
     if any(not math.isnan(one.p_moderated) for one in decided):
         return (
-            "With so many trained systems p is the larger one of this test and of the one whose "
-            "seed variances are moderated over all systems (Smyth 2004)."
+            "With so many trained systems p is the larger of this test's and that of the test "
+            "with seed variances moderated over all systems (Smyth 2004)."
         )
     size = max(one.family_size for one in decided)
     rate = worst_familywise_error(least, size, alpha)
     if math.isinf(least) or rate < 1.3 * alpha:
         return ""
     return (
-        f"Where systems scatter very unequally over {least:.0f} seeds, the chance of any false "
-        f"letter in a family of {size} is up to {rate:.2f}, not {alpha:g}."
+        f"Under very unequal seed variance the familywise error of {size} comparisons over "
+        f"{least:.0f} seeds is up to {rate:.2f}, not {alpha:g}."
     )
 
 
 def analyse(sweep: Sweep) -> Analysis:
-    """Compare whatever finished and was not eliminated; without a finished baseline there is no
-    comparison."""
+    """The comparisons of all that finished and was not eliminated; none without a finished
+    baseline."""
     cells, left = summarize(sweep), left_after(sweep)
     scored = [one.cell.cell for one in cells if one.num_used and one.cell.cell not in left]
     matrices = _matrices(sweep, scored)

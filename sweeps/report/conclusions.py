@@ -1,13 +1,21 @@
-"""The report in sentences: the answer, what was chosen or lost on the way."""
+"""The report in sentences: the verdict, its certainty, what was lost, what to do next."""
 
 import math
+from collections.abc import Sequence
 
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
-from sweeps.report.notation import interval_text, level_text, names_text, percent, signed
+from sweeps.report.notation import (
+    ONE_RUN,
+    interval_text,
+    level_text,
+    names_text,
+    percent,
+    signed,
+)
 from sweeps.report.search import search_sentences
-from sweeps.report.sections.attempts import attempts_sentences
+from sweeps.report.sections.attempts import attempts_sentence
 from sweeps.report.summary import losses
 
 _WORTH_SAYING = 0.01  # above alpha
@@ -16,33 +24,37 @@ _ROUNDING = 1e-9
 
 
 def conclusions(analysis: Analysis) -> list[str]:
-    """One sentence or two for each: the answer, the search, the fate of the trials."""
-    return [
+    """The verdict, how sure it is, how the systems were chosen, what was lost, what to do next."""
+    sweep = analysis.sweep
+    sentences = [
         answer(analysis),
-        *([confirmed] if (confirmed := confirmation(analysis)) else []),
-        *search_sentences(analysis.sweep),
-        *([below] if (below := below_first_stage(analysis)) else []),
+        certainty(analysis),
+        confirmation(analysis),
+        *search_sentences(sweep),
+        below_first_stage(analysis),
         *_fates(analysis),
-        *attempts_sentences(analysis.sweep),
-        *([note] if (note := correction_note(analysis)) else []),
+        attempts_sentence(sweep),
+        correction_note(analysis),
+        next_step(analysis),
     ]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _fates(analysis: Analysis) -> list[str]:
-    """What became of the trials; of the runs of a third party nobody here knows."""
-    if analysis.sweep.third_party:
+    """The fates of the trials; those of a third party's runs are not known."""
+    sweep = analysis.sweep
+    if sweep.third_party:
         return []
-    return losses(analysis.cells) or [_all_finished(analysis)]
+    stopped = [f"The sweep ended early: {sweep.stopped.rstrip('.')}."] if sweep.stopped else []
+    return stopped + (losses(analysis.cells) or [_all_finished(analysis)])
 
 
 def answer(analysis: Analysis) -> str:
-    """What the sweep says about its question, on the primary measure."""
+    """The verdict on the sweep's question, on the primary measure."""
     sweep, label = analysis.sweep, analysis.baseline.cell.label
     if not analysis.baseline.num_used:
-        return (
-            f"No comparison is possible: the baseline {label} has no finished seed. "
-            f"{_best(analysis)}"
-        ).strip()
+        best = _best(analysis)
+        return f"No comparison is possible: the baseline {label} has no finished seed. {best}"
     if not analysis.primary:
         return (
             f"No comparison is possible: only the baseline {label} has a finished seed "
@@ -50,74 +62,115 @@ def answer(analysis: Analysis) -> str:
         )
     decided = [one for one in analysis.primary if not math.isnan(one.p_both)]
     if not decided:
-        return _conditional_answer(analysis)
-    text = _decided_answer(analysis, decided)
+        marked = [one for one in analysis.primary if one.p_queries_adjusted < sweep.alpha]
+        return _verdict(analysis, analysis.primary, marked)
+    text = _verdict(analysis, decided, [one for one in decided if one.significant(sweep.alpha)])
     if analysis.undecided:
         names = names_text([sweep.label(one.system) for one in analysis.undecided])
         text += f" One seed cannot decide about {names}."
     return text
 
 
+def certainty(analysis: Analysis) -> str:
+    """The random effects of the test and its correction; "" without a comparison."""
+    sweep, compared = analysis.sweep, analysis.primary
+    if not compared:
+        return ""
+    family = compared[0].family_size
+    adjusted = (
+        f"p is adjusted for {family} comparisons ({CORRECTION_NAMES[sweep.correction]}), "
+        "intervals are not"
+        if family > 1
+        else "A single comparison needs no correction"
+    )
+    scope = (
+        "The test treats queries and seeds (training runs) as random effects: it holds for new "
+        "queries and for the same methods trained again."
+    )
+    if {one.cell for one in sweep.cells} <= set(sweep.deterministic):
+        scope = "The test treats queries as a random effect; the systems are deterministic."
+    elif all(math.isnan(one.p_both) for one in compared):
+        scope = (
+            "One seed per system leaves the seed variance unknown: the test treats queries alone "
+            "as random and holds for these training runs, not for the methods."
+        )
+    return f"{scope} {adjusted}; alpha = {sweep.alpha:g}."
+
+
 def confirmation(analysis: Analysis) -> str:
-    """What a confirmation confirms, and both gains side by side; "" for any other sweep."""
+    """The choice that a confirmation tests, and both gains; "" for any other sweep."""
     sweep = analysis.sweep
     if not sweep.confirms:
         return ""
     chosen, baseline = sweep.confirms, sweep.label(sweep.baseline)
     text = (
-        f"This is a confirmation with fresh seeds: {chosen['label']} was chosen on dev in "
-        f"{chosen['sweep']} (mean {sweep.primary} {chosen['dev_mean']:.3f}, the best of "
-        f"{chosen['num_candidates']} candidates) and fixed before any run below was started."
+        f"{chosen['label']} was chosen on dev in {chosen['sweep']} as the best of "
+        f"{chosen['num_candidates']} candidates (mean {sweep.primary} {chosen['dev_mean']:.3f}), "
+        f"before any run below was started. Its gain over {baseline} on {sweep.split} was "
+        f"{signed(chosen['naive_gain'])} in the runs that chose it"
     )
-    naive = f"{chosen['naive_gain']:+.3f}"
-    found = next((one for one in analysis.primary if one.system == chosen["cell"]), None)
-    if found is None:
-        return f"{text} Its gain over {baseline} there was {naive}; here there is none yet."
-    return (
-        f"{text} Its gain over {baseline} was {naive} on {sweep.split} in the runs it was chosen "
-        f"from; in the fresh ones it is {found.delta:+.3f}."
-    )
+    gain = next((one.delta for one in analysis.primary if one.system == chosen["cell"]), None)
+    if gain is None:
+        return f"{text}; there is no fresh one yet."
+    return f"{text} and is {signed(gain)} in these fresh ones."
 
 
-def _decided_answer(analysis: Analysis, decided: list[Comparison]) -> str:
-    sweep = analysis.sweep
-    significant = [one for one in decided if one.significant(sweep.alpha)]
+def _verdict(
+    analysis: Analysis, compared: Sequence[Comparison], significant: Sequence[Comparison]
+) -> str:
+    """How many systems differ from the baseline, in which direction, and by how much."""
+    sweep, count = analysis.sweep, len(compared)
+    baseline = sweep.label(sweep.baseline)
+    where = f"on {sweep.primary} ({sweep.count_text(compared[0].num_queries)})"
+    if not significant:
+        highest = max(compared, key=lambda one: one.delta)
+        if count == 1:
+            name = sweep.label(highest.system)
+            gain = _gain(analysis, highest)
+            return f"{name} is not significantly different from {baseline} {where}: {gain}."
+        return (
+            f"No system is significantly different from {baseline} {where}. The largest gain is "
+            f"{_named_gain(analysis, highest)}."
+        )
     better = sorted((one for one in significant if one.delta > 0), key=lambda one: -one.delta)
     worse = sorted((one for one in significant if one.delta < 0), key=lambda one: one.delta)
-    where = f"On {sweep.primary} ({sweep.count_text(decided[0].num_queries)})"
-    family = f"{CORRECTION_NAMES[sweep.correction]} over {decided[0].family_size}"
-    rule = f"queries and seeds random, alpha = {sweep.alpha:g}, {family}"
-    baseline = sweep.label(sweep.baseline)
-    if not significant:
-        highest = max(decided, key=lambda one: one.delta)
-        return (
-            f"{where} no system is significantly different from {baseline} ({rule}); the highest "
-            f"is {_difference(analysis, highest)}."
-        )
-    parts = []
-    for found, word in ((better, "better"), (worse, "worse")):
-        if found:
-            verb = "is" if len(found) == 1 else "are"
-            named = names_text([_difference(analysis, one) for one in found], most=2)
-            if len(decided) == 1:
-                parts.append(f"{named} {verb} {word} than {baseline}")
-                continue
-            parts.append(f"{len(found)} of {len(decided)} {verb} {word} than {baseline}: {named}")
-        elif len(decided) > 1:
-            parts.append(f"none is {word}")
-    return f"{where}, {'; '.join(parts)} ({rule})."
-
-
-def _conditional_answer(analysis: Analysis) -> str:
-    """With one seed the runs are part of the claim, and the sentence says so."""
-    sweep = analysis.sweep
-    marked = [one for one in analysis.primary if one.p_queries_adjusted < sweep.alpha]
-    return (
-        f"With one seed per system nothing is known about retraining, so these letters are "
-        f"conditional on one training run: with only the queries random, {len(marked)} of "
-        f"{len(analysis.primary)} systems differ from {sweep.label(sweep.baseline)} on "
-        f"{sweep.primary} ({sweep.split_text}). {_best(analysis)}"
+    if count == 1:
+        [one] = significant
+        word = "better" if better else "worse"
+        name, gain = sweep.label(one.system), _gain(analysis, one)
+        return f"{name} is significantly {word} than {baseline} {where}: {gain}."
+    (first, word), (second, other) = (better, "better"), (worse, "worse")
+    if not better:
+        (first, word), (second, other) = (second, other), (first, word)
+    text = (
+        f"{_count(len(first), count)} significantly {word} than {baseline} {where}: "
+        f"{_named(analysis, first)}."
     )
+    if second:
+        verb = "is" if len(second) == 1 else "are"
+        return f"{text} {len(second)} {verb} significantly {other}: {_named(analysis, second)}."
+    return text if len(first) == count else f"{text} None is significantly {other}."
+
+
+def _count(number: int, of: int) -> str:
+    """`All 4 systems are`, `1 of 4 systems is`."""
+    if number == of:
+        return "Both systems are" if of == 2 else f"All {of} systems are"
+    return f"{number} of {of} systems {'is' if number == 1 else 'are'}"
+
+
+def _named(analysis: Analysis, compared: Sequence[Comparison]) -> str:
+    return names_text([_named_gain(analysis, one) for one in compared], most=2)
+
+
+def _named_gain(analysis: Analysis, one: Comparison) -> str:
+    return f"{analysis.sweep.label(one.system)} by {_gain(analysis, one)}"
+
+
+def _gain(analysis: Analysis, one: Comparison) -> str:
+    """`+0.012 (95 % interval +0.003 to +0.021)`."""
+    interval = interval_text(one).removesuffix(ONE_RUN)  # the sentence says it
+    return f"{signed(one.delta)} ({level_text(analysis.sweep.alpha)} interval {interval})"
 
 
 def _best(analysis: Analysis) -> str:
@@ -129,16 +182,9 @@ def _best(analysis: Analysis) -> str:
     return f"The highest {primary} is {best.mean(primary):.3f}, of {best.cell.label}."
 
 
-def _difference(analysis: Analysis, one: Comparison) -> str:
-    return (
-        f"{analysis.sweep.label(one.system)} ({signed(one.delta)}, "
-        f"{level_text(analysis.sweep.alpha)} interval {interval_text(one)})"
-    )
-
-
 def paired_t_test(analysis: Analysis) -> str:
-    """The predicted false-positive rate of the test that takes the runs as fixed; "" where it is
-    hardly above alpha in every comparison, and with one seed."""
+    """The predicted false-positive rate of the test that treats the runs as fixed; "" with one
+    seed, and where it is hardly above alpha in every comparison."""
     alpha = analysis.sweep.alpha
     known = [one for one in analysis.primary if not math.isnan(one.p_both)]
     worst = max(known, key=lambda one: one.predicted_false_positive_rate, default=None)
@@ -148,7 +194,7 @@ def paired_t_test(analysis: Analysis) -> str:
     low, high = map(percent, false_positive_interval(test, alpha=alpha))
     most = "up to " * (len(known) > 1)
     return (
-        "The paired t-test over queries (seeds averaged) would call two equal systems different "
+        "The paired t-test over queries (seeds averaged) would find two equal systems different "
         f"in {most}{percent(worst.predicted_false_positive_rate)} of cases ({low} to {high}) "
         f"instead of {100 * alpha:g} %: cite p and upper-case letters."
     )
@@ -161,8 +207,7 @@ def correction_note(analysis: Analysis) -> str:
     count = analysis.primary[0].family_size
     return (
         f"Exploratory: {CORRECTION_NAMES['bh']} over {count} comparisons lets about "
-        f"{100 * analysis.sweep.alpha:g} % of the differences it calls significant be false. "
-        "Confirm a winner with fresh seeds (--confirm)."
+        f"{100 * analysis.sweep.alpha:g} % of the significant differences be false."
     )
 
 
@@ -185,6 +230,40 @@ def below_first_stage(analysis: Analysis) -> str:
     return (
         f"{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking made the "
         "order of the candidates worse."
+    )
+
+
+def next_step(analysis: Analysis) -> str:
+    """The command that follows from the result; "" where none does."""
+    sweep = analysis.sweep
+    if sweep.third_party:
+        single = [one.cell.label for one in analysis.cells if one.num_used == 1]
+        single = [name for name in single if name not in sweep.deterministic]
+        if not single:
+            return ""
+        return (
+            f"Next: give several training runs of {names_text(single)} as NAME=run1,run2,run3, or "
+            "name a system that has only one with --deterministic."
+        )
+    if any(one.seeds("planned", "running") for one in analysis.cells):
+        return "Next: run the same command again, which trains only what is missing."
+    if not analysis.primary:
+        return ""
+    if all(math.isnan(one.p_both) for one in analysis.primary):
+        return (
+            "Next: train three seeds for one planned comparison (--num-seeds 3), five for a table "
+            "(--num-seeds 5)."
+        )
+    if not any(one.significant(sweep.alpha) and one.delta > 0 for one in analysis.primary):
+        return (
+            "Next: python -m sweeps design DIR says how many seeds and queries would find a "
+            "smaller difference."
+        )
+    if sweep.confirms:
+        return "Next: python -m sweeps export DIR --to FOLDER saves the confirmed model."
+    return (
+        "Next: the same command with --confirm retrains the best on dev and the baseline with "
+        "fresh seeds, for a gain without selection bias."
     )
 
 

@@ -1,4 +1,4 @@
-"""Numbers as a reader sees them: rounding happens here and nowhere earlier."""
+"""The notation of numbers: rounding happens here and nowhere earlier."""
 
 import math
 from collections.abc import Callable
@@ -62,15 +62,15 @@ def level_text(alpha: float) -> str:
 
 
 ONE_RUN = "†"
-"""Marks an interval or a p with the queries random alone: one training run leaves no other."""
-ONE_RUN_WORDS = f"{ONE_RUN}: one training run; only the queries are random."
+"""Mark of an interval or a p of the queries alone, of one training run."""
+ONE_RUN_WORDS = f"{ONE_RUN}: one training run, so interval and p are those of the queries alone."
 _WIDEST = 2.0  # an interval that no measure could fill: of two queries, or of two seeds
 _TOO_WIDE = "too wide"
 
 
 def interval_text(one: Comparison, digits: int = 3) -> str:
-    """The interval of a difference in a sentence or on a page; that of the queries where one seed
-    leaves no other."""
+    """The interval of a difference in a sentence or on a page; that of the queries alone with one
+    seed."""
     return _interval(one, "{} to {}", lambda value: signed(value, digits))
 
 
@@ -93,8 +93,7 @@ def bracketed(one: Comparison, digits: int = 3) -> str:
 
 
 def decisive_p(one: Comparison) -> str:
-    """The adjusted p with queries and seeds random; that of the queries where one seed leaves no
-    other."""
+    """The adjusted p with queries and seeds random; that of the queries alone with one seed."""
     if math.isnan(one.p_both_adjusted):
         return (
             MISSING

@@ -1,6 +1,6 @@
-"""How far the numbers of a sweep can be trusted: what its variance, its size and its choice allow.
+"""The reliability of numbers on the primary measure: seed variance, power, selection bias.
 
-All of it is about the primary measure. What one seed cannot tell is None here, never a guess.
+What one seed cannot estimate is None.
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ from sweeps.report.factors import GridFactors, grid_factors
 from sweeps.report.summary import best_on_dev
 
 POWER = 0.8
-"""How surely a difference must be found to be called detectable."""
+"""The power at which a difference is called detectable."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one comparison can and cannot say beyond its p-value."""
+    """The limits of one comparison beyond its p-value."""
 
     system: str
     detectable: float  # smallest true difference found with `POWER`, alpha / family size
@@ -64,7 +64,7 @@ class WithoutCollapsed:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Everything behind the section "How far to trust this", and the tests of a grid's factors."""
+    """The numbers behind the reliability section, and the tests of a grid's factors."""
 
     components: SweepComponents | None
     floor: float | None  # smallest difference that any number of seeds could find
@@ -78,7 +78,7 @@ class Reliability:
 
 
 def assess(analysis: Analysis) -> Reliability:
-    """Judge the comparisons on the primary measure."""
+    """The reliability of the comparisons on the primary measure."""
     sweep = analysis.sweep
     matrix = analysis.matrices.get(sweep.primary)
     seeded = None if matrix is None else _seeded(matrix)
@@ -133,7 +133,7 @@ def _floor(analysis: Analysis, components: SweepComponents) -> float:
 
 
 def comparison_limits(analysis: Analysis) -> list[Limits]:
-    """What every decided comparison on the primary measure can and cannot say."""
+    """The limits of every decided comparison on the primary measure."""
     sweep = analysis.sweep
     limits = []
     for one in analysis.primary:
@@ -171,7 +171,7 @@ def _chosen_on_dev(analysis: Analysis) -> DevChoice | None:
 
 
 def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None:
-    """The winner's gain without the luck of its choice; a choice needs two candidates."""
+    """The winner's gain without its selection bias; a selection needs two candidates."""
     if seeded is None or len(seeded.cells) < 3:
         return None
     try:

@@ -29,10 +29,10 @@ from sweeps.report.notation import (
 from sweeps.report.table import Cell, Table, csv_text, table, table_row
 
 PAIRED = (
-    "paired across systems: run i of each is taken to share its initialisation, order of the data "
-    "and negatives with run i of the others, and their differences are what varies"
+    "paired across systems: run i of each shares its initialisation, order of the data and "
+    "negatives with run i of the others, and the test is over their differences"
 )
-"""What a test of paired seeds assumes."""
+"""The assumption of a test of paired seeds."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class Scores:
-    """Draws the mean of a row: rounded, with its letters and its standing in the column."""
+    """The means of a table as cells: rounded, with letters, the best of a column marked."""
 
     rows: Sequence[ResultRow]
     slots: Sequence[Slot]
@@ -145,7 +145,7 @@ def compact_table(
 
 
 def compact_caption(rows: Sequence[ResultRow], *, alpha: float, slots: Sequence[Slot]) -> str:
-    """What the letters of a table of means are, for below it."""
+    """The caption of a table of means and letters."""
     found = [c for row in rows for cell in row.cells for c in cell.comparisons]
     seeds = _span(row.seeds_used for row in rows)
     text = f"Means over {seeds} training runs per system"
@@ -154,9 +154,9 @@ def compact_caption(rows: Sequence[ResultRow], *, alpha: float, slots: Sequence[
     corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))
     return (
         f"{text} and {_span(c.num_queries for c in found)} queries. Letters mark a significant "
-        f"difference ({_legend(rows, slots)}; alpha = {alpha:g}, {corrections}): lower case with "
-        "the queries random, upper case with queries and training runs random; ↓ marks a loss. "
-        "Bold: the best mean."
+        f"difference ({_legend(rows, slots)}; alpha = {alpha:g}, {corrections}): lower case in "
+        "the paired t-test over queries (seeds averaged), upper case with queries and seeds "
+        "(training runs) as random effects; ↓ marks a loss. Bold: best mean."
     )
 
 
@@ -230,10 +230,10 @@ def caption(
     failed: int = 0,
     third_party: bool = False,
 ) -> str:
-    """What a reader must know to read the table: test, scope, S, Q, alpha, family, lost trials.
+    """The caption of a table in a paper: test, scope, S, Q, alpha, family, lost trials.
 
-    `ties` is the number of tied scores that the tie policy ordered, if it was counted. Of runs by
-    a third party nobody here knows how many were launched, so nothing is said about lost ones.
+    `ties` is the number of tied scores that the tie policy ordered, if it was counted. How many
+    runs a third party launched is not known, so nothing is said about lost ones.
     """
     own = [row for row in rows if not row.derived]
     found = [c for row in own for cell in row.cells for c in cell.comparisons]
@@ -249,15 +249,15 @@ def caption(
         f"{where} {split}, {seeds}, Q = {_span(c.num_queries for c in found)} queries, mean ± SD "
         f"over seeds. Letters mark a difference from a baseline ({_legend(rows, slots)}) at "
         f"alpha = {alpha:g}: "
-        "lower case with the queries random and the runs fixed (paired t-test on means over "
-        "seeds), upper case with queries and seeds as random effects (Welch's second-order t-test, "
+        "lower case in the paired t-test over queries (seeds averaged), upper case with queries "
+        "and seeds (training runs) as random effects (Welch's second-order t-test, "
         f"seeds {nested}, three or more of each trained system); ↓ marks a loss. "
-        f"Correction: {corrections} over a family of "
+        f"Correction: {corrections} over "
         f"{_span(c.family_size for c in found)} comparisons per measure and baseline. The "
-        f"interval of Δ ({100 * (1 - alpha):g} %, not adjusted) and p (adjusted) are those of "
-        "queries and seeds random, against the first baseline. Bold: best mean after rounding. "
+        f"interval of Δ ({100 * (1 - alpha):g} %, not adjusted) and p (adjusted) are those with "
+        "both effects random, against the first baseline. Bold: best mean after rounding. "
         f"{_average(rows, alpha)}"
-        f"Ties: {tied}.{_single_runs(rows, found, deterministic)}{end}"
+        f"Ties: {tied}.{_deterministic(rows, deterministic)}{end}"
     )
 
 
@@ -294,19 +294,9 @@ def _lost(rows: Sequence[ResultRow], *, failed: int, collapsed: int) -> str:
     return text + (" (collapsed trials are kept)." if collapsed else ".")
 
 
-def _single_runs(
-    rows: Sequence[ResultRow], found: Sequence[Comparison], deterministic: Collection[str]
-) -> str:
-    """What a system with one run can be told, unless it is declared to have no other."""
-    sides = {(c.system, c.num_seeds_system) for c in found}
-    sides |= {(c.baseline, c.num_seeds_baseline) for c in found}
-    text = ""
-    if any(num == 1 and name not in deterministic for name, num in sides):
-        text += " A system with one seed has no upper-case letter: it is that one run."
+def _deterministic(rows: Sequence[ResultRow], deterministic: Collection[str]) -> str:
     fixed = [row.label for row in rows if row.cell in deterministic]
-    if fixed:
-        text += f" Deterministic by declaration, without seed variance: {', '.join(fixed)}."
-    return text
+    return f" Deterministic, without seed variance: {', '.join(fixed)}." if fixed else ""
 
 
 def _average(rows: Sequence[ResultRow], alpha: float) -> str:

@@ -1,4 +1,4 @@
-"""What the search of a sweep decided on dev: the standings, and who was eliminated."""
+"""The decisions of a sweep's search on dev: the standings, and what was eliminated."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.report.load import Sweep
+from sweeps.report.notation import percent
 from sweeps.report.table import Table, table
 
 _NAMED = 4
@@ -14,8 +15,8 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class Standings:
-    """The words of the table of who was eliminated when; `judged` is the column of a standing in
-    `sweep.json` that counts `unit`."""
+    """The words of the table of standings; `judged` is the field of a standing that counts
+    `unit`."""
 
     title: str
     unit: str
@@ -26,7 +27,8 @@ class Standings:
 
 @dataclass(frozen=True)
 class Words:
-    """What a report says of a search; `eliminated` is the short word for who is in `left_after`."""
+    """The words of a report on a search; `eliminated` is the short word for what is in
+    `left_after`."""
 
     sentence: Callable[[Sweep], str] | None = None
     standings: Standings | None = None
@@ -48,12 +50,12 @@ def left_after(sweep: Sweep) -> Mapping[str, int]:
 
 
 def fate_word(sweep: Sweep) -> str:
-    """The word of a table for those in `left_after`; a terminal has no room for "eliminated"."""
+    """The word of a table for what is in `left_after`; a terminal has no room for "eliminated"."""
     return _words(sweep).eliminated
 
 
 def search_sentences(sweep: Sweep) -> list[str]:
-    """What the search did, and what that means for the table; none for the whole grid."""
+    """The decisions of the search in a sentence; none for the whole grid."""
     sentence = _words(sweep).sentence
     return [sentence(sweep)] if sentence else []
 
@@ -93,8 +95,8 @@ def _proposed(sweep: Sweep) -> str:
     space = f" from {search['space']} points" if search["space"] else ""
     return (
         f"The configurations were proposed one after the other by {search['name']}{space} "
-        f"({chosen}, search seed {search['seed']}), by the mean over seeds on dev of the "
-        "earlier ones: the best of them is a choice, which --confirm retrains with fresh seeds."
+        f"({chosen}, search seed {search['seed']}), from the means over seeds on dev of the "
+        "earlier ones."
     )
 
 
@@ -113,13 +115,11 @@ def _race(sweep: Sweep) -> str:
     if len(named) > _NAMED:
         named = [*named[:_NAMED], f"{len(named) - _NAMED} more"]
     lost = sum(one["left_after"] is not None and "p" not in one for one in search["standings"])
-    because = f", {lost} of them because a trial failed or diverged" if lost else ""
+    because = f" ({lost} of them because a trial failed or diverged)" if lost else ""
     return (
         f"Race on dev: {len(left)} of {racing} configurations were eliminated before they had all "
-        f"{search['num_seeds']} seeds{because}, which took {run} of {trials} trials "
-        f"({run / trials:.0%}): {', '.join(named)}.{state} They are compared with nothing: they "
-        "were eliminated on dev, and the tests are of what has all seeds. The runs of those that "
-        "stayed are part of the choice; --confirm retrains the winner on dev with fresh seeds."
+        f"{search['num_seeds']} seeds{because}: {', '.join(named)}. They are not tested. The race "
+        f"took {run} of {trials} trials ({percent(run / trials)}).{state}"
     )
 
 
@@ -127,11 +127,10 @@ def _race_caption(sweep: Sweep) -> str:
     search = sweep.search
     by = f" by more than {search['delta']}" if search["delta"] else ""
     return (
-        "In the interim analysis after each seed from the second on, a configuration is eliminated "
-        f"once all {search['num_seeds']} seeds of all configurations could hardly still name it "
-        f"the best on dev{by}. The levels are such that, over all interim analyses, the winner of "
-        f"the whole grid is eliminated in at most {search['alpha']} of cases (of runs that scatter "
-        "alike). The baseline runs along, unjudged. What stayed has run all seeds since."
+        "The interim analysis after each seed from the second on eliminates a configuration that "
+        f"is unlikely to be the best on dev{by} after all {search['num_seeds']} seeds. Over all "
+        "interim analyses the winner of the whole grid is eliminated with a probability of at most "
+        f"{search['alpha']} (under equal seed variance). The baseline is not judged."
     )
 
 
@@ -148,7 +147,7 @@ def _p(value: float) -> str:
 
 
 def _halving(sweep: Sweep) -> str:
-    """How many configurations stopped where, what that cost, and what nobody knows of them."""
+    """How many configurations stopped after which epoch, at what cost, judged by what."""
     search, lines = sweep.search, sweep.search["standings"]
     full, seed = search["rungs"][-1]["epochs"], sweep.seeds[0]
     stopped = Counter(one["epochs"] for one in lines if one["left_after"] is not None)
@@ -160,13 +159,11 @@ def _halving(sweep: Sweep) -> str:
     queries = sweep.dev_scores["query_id"].nunique()
     over = "" if search["over"] else " The search is not over."
     return (
-        f"Successive halving on dev: {finalists} of {len(lines)} configurations came to the end of "
-        f"training, epoch {full}; stopped before: {where or 'none'}{because}. That took {cost} "
-        f"({search['epochs'] / search['whole_grid']:.0%}).{over} Who was stopped was judged by "
-        f"seed {seed} alone, by the best {sweep.primary} on {queries} dev queries until then: "
-        "another seed or more epochs might have stopped others. Seeds are compared for those at "
-        "the end only, whose runs are part of the choice; --confirm retrains the winner on dev "
-        "with fresh seeds."
+        f"Successive halving on dev trained {finalists} of {len(lines)} configurations to the end, "
+        f"epoch {full}; stopped before: {where or 'none'}{because}. The stopped ones are not "
+        f"tested. The search took {cost} ({percent(search['epochs'] / search['whole_grid'])})."
+        f"{over} It judged by the best {sweep.primary} of seed {seed} on {queries} dev queries: "
+        "with another seed or more epochs it might have stopped others."
     )
 
 
@@ -177,7 +174,7 @@ def _halving_fate(sweep: Sweep, one: Mapping[str, Any]) -> str:
     if one["left_after"] is not None:
         return f"stopped after epoch {one['epochs']} of {full}"
     if one["epochs"] == full:
-        return f"went to the end; {one['num_seeds']} of {len(sweep.seeds)} seeds finished"
+        return f"trained to the end; {one['num_seeds']} of {len(sweep.seeds)} seeds finished"
     return "not decided yet"
 
 
@@ -187,10 +184,10 @@ def _halving_caption(sweep: Sweep) -> str:
         f"{one['configurations']} to epoch {one['epochs']}" for one in search["rungs"]
     )
     return (
-        f"Trained with seed {sweep.seeds[0]}: {rungs}. From each rung at most one of "
-        f"{search['eta']} resumes, in an order drawn before (search seed {search['seed']}): the "
-        "n-th decision takes the best so far that has not resumed, and the last one sees the whole "
-        "rung. A value is the best until its epoch. The baseline runs along, unjudged."
+        f"Trained with seed {sweep.seeds[0]}: {rungs}. From each rung at most one in "
+        f"{search['eta']} resumes, in an order drawn beforehand (search seed {search['seed']}): "
+        "each decision takes the best so far that has not resumed, and the last one knows the "
+        "whole rung. A value is the best until its epoch. The baseline is not judged."
     )
 
 
@@ -208,4 +205,4 @@ WORDS = {
         eliminated="stopped",
     ),
 }
-"""{entry of `SEARCHES`: what a report says of it}; nothing of the others."""
+"""{entry of `SEARCHES`: the words of a report on it}; others need none."""

@@ -1,4 +1,4 @@
-"""Each cell in numbers: its mean per seed, and what became of every seed it was given."""
+"""Each cell in numbers: its mean per seed, and the fate of every seed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ class CellSummary:
 
     @property
     def num_used(self) -> int:
-        """How many seeds have scores."""
+        """The number of seeds with scores."""
         return len(self.seeds(*USED))
 
     @property
     def num_launched(self) -> int:
-        """How many seeds were started, whatever became of them."""
+        """The number of seeds that were started, whatever their fate."""
         return len(self.fates) - len(self.seeds("planned"))
 
     @property
@@ -124,14 +124,14 @@ def _primary(sweep: Sweep) -> pd.DataFrame:
 
 
 def losses(cells: list[CellSummary]) -> list[str]:
-    """A sentence for each way in which seeds went wrong or missing, naming cell and seeds."""
+    """A sentence for each status in which seeds failed or are missing, with cells and seeds."""
     sentences = []
     for statuses, words in (
         (("failed",), "failed, not in any mean"),
         (("diverged",), "diverged, not in any mean"),
         (("collapsed",), "collapsed, counted in the means as a result of the configuration"),
         (("running",), "still running, not in any mean"),
-        (("planned",), "declared but never started"),
+        (("planned",), "not started"),
     ):
         named = [
             f"{one.cell.label} ({_seeds(lost)})" for one in cells if (lost := one.seeds(*statuses))
@@ -140,12 +140,6 @@ def losses(cells: list[CellSummary]) -> list[str]:
         if named:
             trials = "1 trial" if count == 1 else f"{count} trials"
             sentences.append(f"{trials} {words}: {', '.join(named)}.")
-    without = [
-        one.cell.label for one in cells if not one.num_used and not one.seeds("stopped")
-    ]  # who was stopped has none by design
-    if without:
-        cell_words = "1 cell has" if len(without) == 1 else f"{len(without)} cells have"
-        sentences.append(f"{cell_words} no finished seed and no score: {', '.join(without)}.")
     return sentences
 
 

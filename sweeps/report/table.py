@@ -63,6 +63,15 @@ class Table:
     title: str = ""
     caption: str = ""
 
+    @property
+    def widest_notes(self) -> list[str]:
+        """The longest note of each column; "" for one that aligns left."""
+        columns = zip(self.align, *(row.cells for row in self.rows), strict=True)
+        return [
+            max((cell.note for cell in cells), key=len) if align == "r" else ""
+            for align, *cells in columns
+        ]
+
 
 def table_row(*cells: str | Cell, group: str = "", style: str = "") -> Row:
     """A line of texts and cells."""

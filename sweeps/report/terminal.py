@@ -1,10 +1,11 @@
-"""What a terminal shows: tables of 80 columns and a few sentences."""
+"""The report in a terminal: a table of 80 columns and a few sentences."""
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
+from rank_core.stats.baselines import letter
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis, interpolated_sentence
 from sweeps.report.conclusions import conclusions
@@ -32,9 +33,10 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
     lines = [*wrapped(f"{sweep.name}: {sweep.question}"), ""]
     shown = measure_table(analysis, sweep.primary, others)
     lines += [*terminal_lines(shown), ""]
-    letters = any(letter for row in shown.rows for cell in row.cells for letter in cell.letters)
-    told = (legend(analysis) if letters else "", interpolated_sentence(analysis))
-    for sentence in (*conclusions(analysis), *filter(None, told)):
+    for note in _notes(analysis):
+        lines += wrapped(note)
+    lines += [""] if lines[-1] else []
+    for sentence in conclusions(analysis):
         lines += wrapped(sentence)
     if uri in ("", str(page.absolute().parents[1])):
         return "\n".join([*lines, f"Report: {page}", ""])
@@ -46,9 +48,14 @@ def table_text(analysis: Analysis) -> str:
     sweep = analysis.sweep
     others = [one for one in sweep.measures if one != sweep.primary][:_OTHERS]
     lines = [*terminal_lines(measure_table(analysis, sweep.primary, others)), ""]
-    for sentence in filter(None, (legend(analysis), interpolated_sentence(analysis))):
+    for sentence in _notes(analysis):
         lines += wrapped(sentence)
     return "\n".join(lines)
+
+
+def _notes(analysis: Analysis) -> list[str]:
+    """The notes below a table."""
+    return [note for note in (legend(analysis), interpolated_sentence(analysis)) if note]
 
 
 def measure_table(
@@ -93,18 +100,24 @@ def measure_table(
 
 
 def legend(analysis: Analysis) -> str:
-    """The letters of the terminal's table; "" without a comparison."""
-    sweep = analysis.sweep
-    if not analysis.comparisons:
-        return ""
-    parts = [
-        f"a: differs from {sweep.label(sweep.baseline) if sweep.baseline else 'its own baseline'} "
-        "with queries random only; A: with queries and seeds (training runs) random; ↓: a loss."
-    ]
-    for letter, slot in zip(ascii_lowercase[1:], analysis.slots[1:], strict=False):
-        against = sweep.label(slot) if isinstance(slot, str) else "the system's own baseline"
-        parts.append(f"{letter}, {letter.upper()}: the same against {against}.")
-    if any(math.isnan(one.p_both) for one in analysis.comparisons):
+    """The letters and marks of a table; "" where it has none."""
+    sweep, compared = analysis.sweep, [*analysis.comparisons, *analysis.interpolated_comparisons]
+    marks = "".join(letter(one, 0, sweep.alpha) for one in (*compared, *analysis.further))
+    baseline = sweep.label(sweep.baseline) if sweep.baseline else "its own baseline"
+    different = f"significantly different from {baseline}"
+    words = [f"A: {different}"] if "A" in marks else []
+    if "a" in marks and all(math.isnan(one.p_both) for one in compared):
+        words = [f"a: {different}"]
+    elif "a" in marks:
+        own = "" if words else f"{different} "
+        words.append(f"a: {own}only in the paired t-test over queries (seeds averaged)")
+    words += ["↓: a loss"] if "↓" in marks else []
+    parts = [f"{'; '.join(words)}."] if words else []
+    if marks:
+        for mark, slot in zip(ascii_lowercase[1:], analysis.slots[1:], strict=False):
+            against = sweep.label(slot) if isinstance(slot, str) else "the system's own baseline"
+            parts.append(f"{mark}, {mark.upper()}: the same against {against}.")
+    if analysis.undecided:
         parts.append(ONE_RUN_WORDS)
     return " ".join(parts)
 

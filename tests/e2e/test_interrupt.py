@@ -69,7 +69,7 @@ def test_an_interrupted_sweep_says_so_and_goes_on(
     told = " ".join(again.text.split())
     assert "1 of 6 trials needed more than one attempt;" in told
     page = (again.folder / "report" / "index.html").read_text()
-    assert "What happened on the way" in page and "interrupted (1)" in page
+    assert "interrupted (1)" in page
 
 
 @pytest.mark.ray

@@ -1,4 +1,4 @@
-"""A comparison of runs in a terminal and as files, with what its letters may be read as."""
+"""A comparison of runs in a terminal and as files."""
 
 import dataclasses
 import io
@@ -18,7 +18,7 @@ from rank_core.stats.permutation import randomised_tukey
 from sweeps.commands.compare.runs import RunComparison
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
-from sweeps.report.conclusions import paired_t_test
+from sweeps.report.conclusions import certainty, conclusions, paired_t_test
 from sweeps.report.notation import level_text, p_text, short_interval, short_signed
 from sweeps.report.query_page import moved_queries
 from sweeps.report.reliability import comparison_limits
@@ -35,7 +35,7 @@ from sweeps.report.table import csv_text, table, terminal_lines, wrapped
 from sweeps.report.terminal import legend, measure_table
 from sweeps.store.checksums import SCORES
 
-SYNTAX = "give several runs of one system as NAME=run1,run2,run3"
+SYNTAX = "give several runs of a system as NAME=run1,run2,run3"
 _LABEL, _PAIR_LABEL = 18, 15
 _PAIR_COLUMNS = "measure system baseline delta se_both df_both ci_low ci_high p_queries p_both"
 
@@ -49,8 +49,7 @@ class Pair:
 
 
 def comparison_text(found: RunComparison, *, compact: bool = False) -> str:
-    """A table per column, or one of means and letters, and the sentences a reader needs, in the
-    width of a terminal."""
+    """A table per column, or one of means and letters, and the verdict, in 80 columns."""
     analysis, sweep = found.analysis, found.sweep
     where = next(iter(found.qrels.values())) if len(found.qrels) == 1 else sweep.split
     lines = wrapped(
@@ -63,18 +62,19 @@ def comparison_text(found: RunComparison, *, compact: bool = False) -> str:
     for measure in () if compact else sweep.measures:
         lines += ["", measure, *terminal_lines(measure_table(analysis, measure, label=_LABEL))]
     lines += [*_averages(analysis), ""]
-    first = analysis.comparisons[0]
-    adjusted = f"p is adjusted ({first.correction}, {first.family_size} per measure)."
-    policy = found.sweep.tie_policy
-    ties = [f"{found.tied:,} documents tie with another; {policy}."] if found.tied else []
+    policy = sweep.tie_policy
+    ties = f"{found.tied:,} documents tie with another; {policy}." if found.tied else ""
     for sentence in (
-        f"{legend(analysis)} {adjusted}",
-        *_declared(found),
-        *([f"Seeds are {PAIRED}."] if analysis.paired else []),
-        *_reservations(found),
+        legend(analysis),
+        _declared(found),
+        f"Seeds are {PAIRED}." if analysis.paired else "",
         *found.measured.notes,
-        *ties,
+        ties,
     ):
+        lines += wrapped(sentence)
+    lines += [""] if lines[-1] else []
+    verdict = conclusions(analysis) if sweep.baseline else [certainty(analysis)]
+    for sentence in (*verdict, *_reservations(found)):
         lines += wrapped(sentence)
     return "\n".join([*lines, ""])
 
@@ -224,26 +224,14 @@ def _averages(analysis: Analysis) -> list[str]:
     return ["", *wrapped(head), *terminal_lines(table(heading, rows, "ll"))]
 
 
-def _declared(found: RunComparison) -> list[str]:
-    """Which systems have no other run by declaration."""
+def _declared(found: RunComparison) -> str:
     names = ", ".join(found.sweep.deterministic)
-    return [f"Deterministic by declaration, no seed variance: {names}."] if names else []
+    return f"Deterministic, without seed variance: {names}." if names else ""
 
 
 def _reservations(found: RunComparison) -> list[str]:
-    """What one run cannot say, or what the runs say about the paired t-test and the best gain."""
-    if found.single:
-        every = len(found.single) == len(found.systems)
-        return [
-            f"One run only: {'every system' if every else ', '.join(found.single)}. Letters of "
-            "comparisons with one run are conditional on that very run: they hold for new queries "
-            "and not for another training, and their interval is that of the queries alone (†). To "
-            f"test methods, {SYNTAX}."
-        ]
-    if len(found.sweep.deterministic) == len(found.systems):
+    """The bias of the paired t-test and of the best gain, where the runs show them."""
+    if found.single or len(found.sweep.deterministic) == len(found.systems):
         return []
     best = best_gain(found.analysis, comparison_limits(found.analysis))
-    return [
-        *([wrong] if (wrong := paired_t_test(found.analysis)) else []),
-        *([f"On {found.sweep.primary}, {best}"] if best else []),
-    ]
+    return [sentence for sentence in (paired_t_test(found.analysis), best) if sentence]

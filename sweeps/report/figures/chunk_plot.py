@@ -1,4 +1,4 @@
-"""How many chunks of a document pay: the measure against the limit on chunks."""
+"""The measure against the limit on the number of chunks."""
 
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import (
@@ -14,6 +14,7 @@ from sweeps.report.figures.figure import (
     new_figure,
     style,
 )
+from sweeps.report.notation import level_text
 from sweeps.report.summary import CellSummary
 
 MAX_CHUNKS = "chunking.max_chunks"
@@ -55,16 +56,18 @@ def chunk_plot(analysis: Analysis) -> Shown | None:
                 linestyle=(0, (5, 3)), label="baseline mean",
             )  # fmt: skip
         axes.set_xticks(range(len(limits)), [str(limit) if limit else "all" for limit in limits])
-        axes.set_xlabel("most chunks read of a document")
+        axes.set_xlabel("chunks of a document, at most")
         axes.set_ylabel(f"{sweep.primary} on {sweep.split}")
         grid(axes)
         legend(figure)
-        drawing = draw(figure, name="chunks", description=f"{sweep.primary} by number of chunks")
+        drawing = draw(
+            figure, name="chunks", description=f"line plot: {sweep.primary} by number of chunks"
+        )
     return Shown(
         "Number of chunks",
         drawing,
-        f"Band: {100 * (1 - sweep.alpha):g} % interval of the difference to "
-        f"{analysis.baseline.cell.label}, queries and seeds random, around its mean.",
+        f"Band: {level_text(sweep.alpha)} interval of the difference from "
+        f"{analysis.baseline.cell.label}, around its mean.",
     )
 
 

@@ -1,4 +1,4 @@
-"""How every figure of the report looks, and how it becomes the same SVG text each time."""
+"""The style of the report's figures, and their reproducible SVG text."""
 
 import html
 import io
@@ -17,17 +17,18 @@ from matplotlib.figure import Figure
 from sweeps.plan.terminal import shortened
 
 BLUE, ORANGE, GREY, INK = "#0072b2", "#d55e00", "#767676", "#222222"
-"""Colours of Okabe and Ito, which colour-blind readers tell apart."""
+"""Colours of Okabe and Ito, distinct to colour-blind readers."""
 LINE, PAPER = "#e6e6e6", "#ffffff"
+ALERT = "#b34700"  # of text, for which ORANGE is too pale
 DARK = "#1b1b1b"  # on a coloured ground: it stays dark where the page does not
 
 _LABEL = 28
 """Letters of a row's name."""
-WIDTH = 4.8  # inches; scaled down to a telephone its letters can still be read
+WIDTH = 4.8  # inches; readable when scaled down to a telephone
 
 _SVG_DPI, _PNG_DPI = 72, 160  # an SVG counts in points; a PNG should stand a slide
 
-_FOLLOWS = {INK: "ink", GREY: "soft", LINE: "line", PAPER: "paper"}
+_FOLLOWS = {INK: "ink", GREY: "soft", LINE: "line", PAPER: "paper", ALERT: "lost"}
 """Colours that are the page's own: they change with it in the dark."""
 
 _STYLE: dict[Any, Any] = {
@@ -87,7 +88,7 @@ class Shown:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The look of the report's figures, whatever the user's matplotlibrc says."""
+    """The style of the report's figures, whatever the user's matplotlibrc says."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -129,7 +130,7 @@ def grid(axes: Axes, axis: Literal["x", "y", "both"] = "both") -> None:
 
 
 def legend(figure: Figure, columns: int = 2) -> None:
-    """The marks that have words, above the axes."""
+    """The legend of all labelled marks, above the axes."""
     figure.legend(loc="outside upper left", ncols=columns, frameon=False, fontsize=9)
 
 

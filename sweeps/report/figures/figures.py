@@ -1,4 +1,4 @@
-"""The figures of a report in their order; one without data is left out."""
+"""The figures of a report in their order, of those that have data."""
 
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.chunk_plot import chunk_plot

@@ -1,4 +1,4 @@
-"""The forest plot: each difference with its interval, with seeds random and without."""
+"""The forest plot: each difference with its intervals, with queries alone and both random."""
 
 import math
 from collections.abc import Mapping
@@ -57,12 +57,16 @@ def forest_plot(analysis: Analysis) -> Shown | None:
             colour, _, width, words = _LOOKS[scope]
             axes.plot([], [], color=colour, linewidth=width, label=words)
         legend(figure)
-        drawing = draw(figure, name="forest", description="differences with their intervals")
+        drawing = draw(
+            figure,
+            name="forest",
+            description=f"forest plot: differences from {baseline} in {sweep.primary}, with "
+            "their intervals",
+        )
     return Shown(
         f"Gain over {baseline}",
         drawing,
-        f"{level_text(sweep.alpha)} intervals, not adjusted"
-        + ("; the thick one decides. Filled: significant after correction." if decided else "."),
+        f"{level_text(sweep.alpha)} intervals, not adjusted. Filled: significant.",
     )
 
 

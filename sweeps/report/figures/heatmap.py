@@ -1,4 +1,4 @@
-"""The heat map of window x stride: where reading in smaller or more overlapping pieces pays."""
+"""The heat map of window x stride."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _PLACE = 0.62, 0.44  # inches of one cell
 
 @dataclass(frozen=True)
 class _Look:
-    """What every panel needs to draw a cell."""
+    """The facts that every panel needs to draw a cell."""
 
     sweep: Sweep
     comparisons: Mapping[str, Comparison]
@@ -47,19 +47,21 @@ def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Shown | None:
         panels = figure.subplots(len(grids), 1, squeeze=False, height_ratios=rows)
         for axes, grid in zip(panels[:, 0], grids, strict=True):
             _draw_grid(axes, grid, look)
-        drawing = draw(figure, name="heat", description=f"{sweep.primary} by window and stride")
+        drawing = draw(
+            figure, name="heat", description=f"heat map: mean {sweep.primary} by window and stride"
+        )
     words = [f"Mean {sweep.primary}"]
     if comparisons:
         words = [
-            f"Mean {sweep.primary}, below it the difference to {analysis.baseline.cell.label}; "
-            "blue is better. Dot: significant; ring: with queries random only. *: seeds lost or "
+            f"Mean {sweep.primary}, below it the difference from {analysis.baseline.cell.label}; "
+            "blue: better. Dot: significant; ring: with queries random alone. *: seeds lost or "
             "collapsed."
         ]
     return Shown("Window and stride", drawing, " ".join([*words, factor_text(factors)]).strip())
 
 
 def _largest(cells: list[CellSummary], comparisons: Mapping[str, Comparison]) -> float:
-    """The end of the colours: a collapsed seed must not pale all other differences."""
+    """The end of the colour scale: a collapsed seed must not pale all other differences."""
     healthy = {one.cell.cell for one in cells if not one.seeds("collapsed")}
     deltas = [abs(one.delta) for name, one in comparisons.items() if name in healthy]
     return max(deltas or [abs(one.delta) for one in comparisons.values()], default=0.0) or 0.001
@@ -98,7 +100,7 @@ def _draw_cell(axes: Axes, x: int, y: int, cell: CellSummary, look: _Look) -> No
     lines += ["baseline"] if name == look.sweep.baseline else []
     lines += [short_signed(found.delta)] if found else []
     ink = DARK if found else GREY
-    axes.text(x, y, "\n".join(lines), ha="center", va="center", fontsize=8.5, color=ink)
+    axes.text(x, y, "\n".join(lines), ha="center", va="center", fontsize=9, color=ink)
     if found and (found.significant(alpha) or found.p_queries_adjusted < alpha):
         face = DARK if found.significant(alpha) else "none"
         axes.plot(x + 0.4, y + 0.33, "o", ms=3.5, mfc=face, mec=DARK, mew=0.9)

@@ -1,4 +1,4 @@
-"""Learning curves: whether training had settled, and which checkpoint each run kept."""
+"""The learning curves of every run, and the checkpoint that each kept."""
 
 from dataclasses import dataclass, field
 
@@ -50,7 +50,7 @@ class Curve:
     best_step: int | None = None  # of the checkpoint that was kept
 
     def add(self, report: Reported, measure: str) -> None:
-        """Takes in a report, of the development measures only `measure`."""
+        """Adds a report, of its measures on dev only `measure`."""
         self.loss |= {int(point["step"]): float(point["loss"]) for point in report.curve}
         if report.dev and measure in report.dev:
             self.dev[report.step] = float(report.dev[measure])
@@ -113,14 +113,15 @@ def learning_plot(analysis: Analysis) -> Shown | None:
         loss.set_ylim(bottom=0)
         _legend(loss, dev, looks, lost=any(_lost(analysis, one) for one in curves))
         legend(figure)
-        drawing = draw(figure, name="learning", description="learning curves of every run")
-    smooth = f" (mean of the last {window} steps)" if window > 1 else ""
+        drawing = draw(
+            figure, name="learning", description=f"training loss and {sweep.primary} on dev by step"
+        )
+    smooth = f", loss a mean of the last {window} steps" if window > 1 else ""
     first = f", for the first {MOST_RUNS}" if len(sweep.trials) > MOST_RUNS else ""
     return Shown(
         "Learning curves",
         drawing,
-        f"Training loss{smooth} and {sweep.primary} on dev, a line per training run{first}; ring: "
-        "the checkpoint that was kept.",
+        f"A line per training run{first}{smooth}; ring: the kept checkpoint.",
         appendix=True,
     )
 

@@ -1,4 +1,4 @@
-"""Effectiveness against cost: which cells nobody beats for the same money."""
+"""Effectiveness against cost, and the Pareto front."""
 
 from dataclasses import dataclass
 
@@ -64,18 +64,23 @@ def pareto_plot(analysis: Analysis) -> Shown | None:
         axes.set_xlabel(unit)
         axes.set_ylabel(f"{analysis.sweep.primary} on {analysis.sweep.split}")
         grid(axes)
-        drawing = draw(figure, name="pareto", description="effectiveness against cost")
+        drawing = draw(
+            figure,
+            name="pareto",
+            description=f"scatter plot: {analysis.sweep.primary} of each system by {unit}",
+        )
+    cheapest = min(points, key=lambda one: one.cost)  # which nothing cheaper can beat
+    likely = sorted((one for one in points if one != cheapest), key=lambda one: -one.chance)
     shares = ", ".join(
-        f"{analysis.sweep.label(one.cell)} {percent(one.chance)}"
-        for one in sorted(points, key=lambda one: -one.chance)[:3]
+        f"{analysis.sweep.label(one.cell)} in {percent(one.chance)}" for one in likely[:2]
     )
-    intervals = any(one.interval for one in points)
-    redrawn = "queries and seeds" if intervals else "queries"
-    bars = " Bars: interval of the difference to the baseline." if intervals else ""
+    bars = " Bars: interval of the difference from the baseline."
     return Shown(
         "Cost",
         drawing,
-        f"Filled: no cheaper system is better.{bars} So in redrawn {redrawn}: {shares}.",
+        f"Filled: on the Pareto front (no cheaper system is better)."
+        f"{bars if any(one.interval for one in points) else ''} "
+        f"In bootstrap samples: {shares}.",
     )
 
 
@@ -194,7 +199,7 @@ def _names(axes: Axes, analysis: Analysis, points: list[_Point]) -> None:
             xycoords="axes fraction",
             xytext=(x - 0.05 if is_left else x + 0.03, place),
             textcoords="axes fraction",
-            fontsize=8.5,
+            fontsize=9,
             ha="right" if is_left else "left",
             va="center",
             arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6} if moved else None,

@@ -1,4 +1,4 @@
-"""Per-query differences of the best cell: is it a little better everywhere, or a lot on a few?"""
+"""The per-query differences of the best cell from the baseline, sorted."""
 
 import numpy as np
 
@@ -52,8 +52,14 @@ def query_bars(analysis: Analysis) -> Shown | None:
         axes.set_xlabel(f"queries: {one.wins} better, {one.ties} equal, {one.losses} worse")
         axes.set_ylabel(f"difference in {sweep.primary}")
         grid(axes, "y")
-        drawing = draw(figure, name="queries", description="difference of every query")
-    words = f"{system} minus {baseline}, means over seeds."
+        description = (
+            f"bar chart: difference of {system} from {baseline} on {len(order)} queries, sorted"
+        )
+        drawing = draw(figure, name="queries", description=description)
+    averaged = ", means over seeds" * (
+        max(len(matrix.seeds[one.system]), len(matrix.seeds[one.baseline])) > 1
+    )
+    words = f"{system} minus {baseline}{averaged}."
     gained = [matrix.query_ids[at] for at in order[:_NAMED] if delta_Q[at] > TIE]
     lost = [matrix.query_ids[at] for at in order[::-1][:_NAMED] if delta_Q[at] < -TIE]
     for names, what in ((gained, "Largest gains"), (lost, "Largest losses")):

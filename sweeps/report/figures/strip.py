@@ -1,4 +1,4 @@
-"""The strip plot: every seed of every cell as a dot, so that nothing hides behind a mean."""
+"""The strip plot: every seed of every cell as a dot."""
 
 from dataclasses import dataclass
 
@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from sweeps.report.analysis import Analysis
 from sweeps.report.figures.figure import (
+    ALERT,
     BLUE,
     GREY,
     INK,
@@ -55,11 +56,12 @@ def strip_plot(analysis: Analysis) -> Shown:
         axes.set_xlabel(f"{sweep.primary} on {sweep.split}")
         grid(axes, "x")
         _legend(figure, axes, cells)
-        drawing = draw(figure, name="strip", description=f"{sweep.primary} of every seed")
-    words = "A dot is one training run"
+        description = f"strip plot: {sweep.primary} of every seed of {len(cells)} systems"
+        drawing = draw(figure, name="strip", description=description)
+    words = "Dot: one training run"
     if any(one.num_used > 1 for one in cells):
-        words += f"; a line the {level_text(sweep.alpha)} interval of the mean over seeds"
-    return Shown("Every seed", drawing, f"{words}. Dashed: the baseline's mean.")
+        words += f"; line: {level_text(sweep.alpha)} interval of the mean over seeds"
+    return Shown("Every seed", drawing, f"{words}; dashed: the baseline's mean.")
 
 
 def _range(sweep: Sweep, cells: list[CellSummary]) -> _Range:
@@ -94,7 +96,7 @@ def _references(axes: Axes, sweep: Sweep, cells: list[CellSummary], shown: _Rang
             f"first stage {value:.3f}",
             (value, -0.72),
             color=GREY,
-            fontsize=8,
+            fontsize=9,
             ha="left" if value < (shown.low + shown.high) / 2 else "right",
             va="center",
             xytext=(3 if value < (shown.low + shown.high) / 2 else -3, 0),
@@ -106,14 +108,14 @@ def _references(axes: Axes, sweep: Sweep, cells: list[CellSummary], shown: _Rang
             f"◂ first stage {value:.3f}" if left else f"first stage {value:.3f} ▸",
             (shown.low if left else shown.high, -0.72),
             color=GREY,
-            fontsize=8,
+            fontsize=9,
             ha="left" if left else "right",
             va="center",
         )
 
 
 def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
-    """One cell: dots of its seeds, mean, interval, and what became of lost seeds."""
+    """One cell: dots of its seeds, mean, interval, and the fates of lost seeds."""
     for seed, value in cell.seed_means[sweep.primary].items():
         collapsed = cell.fates[seed] == "collapsed"
         if shown.holds(value):
@@ -128,7 +130,7 @@ def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -
     _beyond(axes, row, cell, sweep, shown)
     if lost := _fate(cell):
         axes.annotate(
-            lost, (1, row - 0.36), xycoords=axes.get_yaxis_transform(), fontsize=8, color=ORANGE,
+            lost, (1, row - 0.36), xycoords=axes.get_yaxis_transform(), fontsize=9, color=ALERT,
             ha="right", va="center",
         )  # fmt: skip
 
@@ -147,8 +149,8 @@ def _beyond(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range
             axes.annotate(
                 f"◂ {text}" if side == "left" else f"{text} ▸",
                 (edge, row),
-                color=ORANGE,
-                fontsize=8,
+                color=ALERT,
+                fontsize=9,
                 ha=side,
                 va="center",
                 bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},

@@ -1,4 +1,4 @@
-"""The agreement of runs: what two runs of a system, and runs of two systems, rank alike."""
+"""The agreement of runs: the overlap of two runs of a system, and of runs of two systems."""
 
 import dataclasses
 import hashlib
@@ -15,7 +15,7 @@ from rank_core.records import Qrels
 from rank_core.stats.agreement import PERSISTENCE, Ranks, rank_biased_overlap, ranks, top_overlap
 from rank_core.stats.matrix import ScoreMatrix
 from sweeps.report.load import Sweep
-from sweeps.report.notation import MISSING
+from sweeps.report.notation import number as number_text
 from sweeps.report.query_page import QUERY_PAGE, moved_text
 from sweeps.report.runs import Lists, judgments, list_readers
 from sweeps.report.sections.section import Findings, Section
@@ -50,8 +50,8 @@ def section(found: Findings) -> Section | None:
     moved = moved_text(analysis, found.queries)
     return Section(
         "Agreement of runs",
-        sentences=[("First ten", words)] if (words := _shared(rows)) else [],
-        folded={"Agreement of each system's runs": [_table(analysis.sweep, matrix, rows)]},
+        sentences=[("Shared top 10", words)] if (words := _shared(rows)) else [],
+        folded={"Agreement by system": [_table(analysis.sweep, matrix, rows)]},
         link=(QUERY_PAGE, moved) if moved else None,
         results={"agreement": [dataclasses.asdict(one) for one in rows]},
     )
@@ -100,7 +100,7 @@ def sampled(query_ids: Sequence[str]) -> list[str]:
 
 
 def judged_depth(measure: str) -> int:
-    """How deep the measure looks; `TOP` where it looks at everything."""
+    """The cutoff of the measure; `TOP` where it has none."""
     return int(parse_measure(measure).params.get("cutoff", TOP))
 
 
@@ -121,19 +121,15 @@ def _mean(values: Iterable[float | np.floating]) -> float:
 
 
 def _shared(rows: Sequence[Agreement]) -> str:
-    """How many of the first ten documents two runs share, on average over the systems."""
+    """The number of the first ten documents that two runs share, a mean over the systems."""
     own = [one.top_seeds for one in rows if not math.isnan(one.top_seeds)]
     other = [one.top_baseline for one in rows if not math.isnan(one.top_baseline)]
     parts = [
-        f"{which} share {TOP * _mean(values):.1f}"
-        for which, values in (
-            ("two runs of one system", own),
-            ("a run of another system and one of the baseline", other),
-        )
+        f"{TOP * _mean(values):.1f} documents between {which}"
+        for which, values in (("seeds of a system", own), ("a system and the baseline", other))
         if values
     ]
-    text = f"{' and '.join(parts)} of their first ten documents."
-    return text[0].upper() + text[1:] if parts else ""
+    return f"{', '.join(parts)}." if parts else ""
 
 
 def _table(sweep: Sweep, matrix: ScoreMatrix, rows: Sequence[Agreement]) -> Table:
@@ -142,29 +138,20 @@ def _table(sweep: Sweep, matrix: ScoreMatrix, rows: Sequence[Agreement]) -> Tabl
     if number > MOST_QUERIES:
         queries = f"{MOST_QUERIES} of {number} queries (chosen by the hash of their id)"
     deep = judged_depth(sweep.primary)
-    judged = any(not math.isnan(one.judged) for one in rows)
-    heading = ["system", "RBO of its seeds", "RBO with baseline", "top 10 of its seeds"]
-    heading += ["top 10 with baseline", *([f"judged@{deep}"] if judged else [])]
+    columns = {
+        "RBO between seeds": ([one.rbo_seeds for one in rows], 3),
+        "RBO with baseline": ([one.rbo_baseline for one in rows], 3),
+        f"top {TOP} between seeds": ([TOP * one.top_seeds for one in rows], 1),
+        f"top {TOP} with baseline": ([TOP * one.top_baseline for one in rows], 1),
+        f"judged@{deep}": ([one.judged for one in rows], 3),
+    }
+    columns = {name: own for name, own in columns.items() if not np.isnan(own[0]).all()}
+    texts = [[number_text(one, digits) for one in own] for own, digits in columns.values()]
     return table(
-        heading,
-        [
-            (
-                sweep.label(one.cell),
-                *(
-                    MISSING if math.isnan(value) else f"{value:.{digits}f}"
-                    for value, digits in (
-                        (one.rbo_seeds, 3),
-                        (one.rbo_baseline, 3),
-                        (TOP * one.top_seeds, 1),
-                        (TOP * one.top_baseline, 1),
-                        *([(one.judged, 3)] if judged else []),
-                    )
-                ),
-            )
-            for one in rows
-        ],
-        caption="RBO is rank-biased overlap, extrapolated "
-        f"(Webber et al. 2010, p = {PERSISTENCE:g}); top 10 the documents in common. Means over "
-        f"pairs of runs and {queries}; equal scores by ascending document id."
-        + (f" judged@{deep}: share of the first {deep} with a judgment." if judged else ""),
+        ("system", *columns),
+        [(sweep.label(one.cell), *line) for one, *line in zip(rows, *texts, strict=True)],
+        caption="RBO: rank-biased overlap, extrapolated "
+        f"(Webber et al. 2010, p = {PERSISTENCE:g}); top {TOP}: documents in common; judged: share "
+        f"with a judgment. Means over pairs of runs and {queries}; equal scores by ascending "
+        "document id.",
     )

@@ -1,5 +1,5 @@
-"""What happened on the way: attempts that were lost, trials that never finished. Empty where every
-trial ended by its first attempt."""
+"""Lost attempts and unfinished trials, with their reasons; empty where every trial ended by its
+first attempt."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,13 +16,12 @@ INTERRUPTED = "the command ended first"
 
 
 def section(found: Findings) -> Section:
-    """What went wrong, in sentences, and every lost attempt."""
+    """The trials that each reason ended, and every lost attempt."""
     sweep = found.analysis.sweep
-    sentences = happened(sweep)
-    lost = lost_table(sweep) if sentences else None
+    lost = lost_table(sweep)
     return Section(
-        "What happened on the way",
-        sentences=sentences,
+        "Lost attempts and unfinished trials",
+        sentences=unfinished(sweep),
         folded={lost.title: [lost]} if lost else {},
         is_folded=True,
         results={
@@ -30,22 +29,6 @@ def section(found: Findings) -> Section:
             "lost_attempts": sweep.failures.to_dict("records"),
         },
     )
-
-
-def attempts_sentences(sweep: Sweep) -> list[str]:
-    """For the conclusions: how many trials needed more than one attempt."""
-    repeated = _repeated(sweep)
-    return [repeated] if repeated else []
-
-
-def happened(sweep: Sweep) -> list[tuple[str, str]]:
-    """(subject, sentence) for the page."""
-    found = [
-        ("Stopped", sweep.stopped),
-        ("Attempts", _repeated(sweep)),
-        *(("Never finished", words) for words in _unfinished(sweep)),
-    ]
-    return [(subject, words) for subject, words in found if words]
 
 
 def lost_table(sweep: Sweep) -> Table | None:
@@ -69,13 +52,14 @@ def lost_table(sweep: Sweep) -> Table | None:
         ("system", "seed", "attempt", "when (UTC)", "node", "kind", "reason", "then"),
         rows,
         "lrrrllll",
-        title=f"Lost attempts, one by one ({len(rows)})",
-        caption="A trial that is run again resumes from its last checkpoint, or starts anew; on "
-        "CPUs in fp32 its numbers are bit for bit those of an undisturbed one.",
+        title=f"Every lost attempt ({len(rows)})",
+        caption="A trial that is run again resumes from its last checkpoint; on CPUs in fp32 its "
+        "numbers are bit for bit those of an undisturbed one.",
     )
 
 
-def _repeated(sweep: Sweep) -> str:
+def attempts_sentence(sweep: Sweep) -> str:
+    """For the conclusions: how many trials needed more than one attempt; "" where none did."""
     trials = _launched(sweep)
     lost = lost_by_kind(trials, sweep.failures.to_dict("records"))
     if not lost:
@@ -87,8 +71,8 @@ def _repeated(sweep: Sweep) -> str:
     return f"{needed}{words}: {counted(lost)}."
 
 
-def _unfinished(sweep: Sweep) -> list[str]:
-    """Each reason once, with the trials that it ended."""
+def unfinished(sweep: Sweep) -> list[tuple[str, str]]:
+    """(status, the trials that a reason left in it, and the reason), each reason once."""
     reasons: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for trial in _launched(sweep):
         status, reason = trial["status"], _first_line(trial.get("stop_reason"))
@@ -97,7 +81,7 @@ def _unfinished(sweep: Sweep) -> list[str]:
         elif TrialStatus(status).waits:
             reasons.setdefault(("interrupted", INTERRUPTED), []).append(trial)
     return [
-        f"{status.capitalize()}: {_named(sweep, trials)} ({reason or 'no reason was recorded'})."
+        (status.capitalize(), f"{_named(sweep, trials)} ({reason or 'no reason was recorded'}).")
         for (status, reason), trials in reasons.items()
     ]
 

@@ -1,5 +1,5 @@
-"""How far the numbers of a sweep can be trusted: at most six lines, each a number, its interval,
-and what to do about it."""
+"""The reliability of a sweep's numbers: at most six lines, each a number, its interval, and what
+follows from it."""
 
 import dataclasses
 import math
@@ -12,8 +12,8 @@ from sweeps.report.notation import interval_text, level_text, percent, range_tex
 from sweeps.report.reliability import POWER, Limits, Reliability
 from sweeps.report.sections.section import Findings, Section
 
-TITLE = "How far to trust this"
-_BEST = "Best of the table"
+TITLE = "How reliable is this?"
+_BEST = "Selection bias"
 _ALIKE = 0.05
 """Below this p of Bartlett's test the systems scatter differently over seeds."""
 _MOSTLY = 0.5
@@ -21,12 +21,12 @@ _MOSTLY = 0.5
 
 
 def section(found: Findings) -> Section:
-    """What the sweep's variance, size and choice allow; all numbers go to results.json."""
+    """The lines of the page; all numbers go to results.json."""
     judged = found.reliability
     lines = dict(reliability_lines(found.analysis, judged))
     results = {"reliability": {**_plain(judged), "sentences": lines}}
-    looks = access_sentence(found.accesses)  # on the page alone: a time is no result
-    shown = lines | ({_BEST: f"{lines.get(_BEST, '')} {looks}".strip()} if lines and looks else {})
+    opened = access_sentence(found.accesses)  # on the page alone: a time is no result
+    shown = lines | ({_BEST: f"{lines.get(_BEST, '')} {opened}".strip()} if opened else {})
     return Section(TITLE, sentences=list(shown.items()), is_folded=True, results=results)
 
 
@@ -39,19 +39,11 @@ def _plain(judged: Reliability) -> dict[str, Any]:
 
 
 def reliability_lines(analysis: Analysis, found: Reliability) -> list[tuple[str, str]]:
-    """(subject, words); what is not defined in this sweep is missing, with one reason."""
-    if not analysis.primary:
-        return []
+    """(subject, sentences); what this sweep does not define is missing."""
     if all(math.isnan(one.p_both) for one in analysis.primary):
-        return [
-            (
-                "Retraining",
-                "With one seed per system nothing is known about a second training. Train three "
-                "seeds for one planned comparison, five for a table.",
-            )
-        ]
+        return []
     named = [
-        ("Retraining", _retraining(analysis, found)),
+        ("Seed variance", _seed_variance(analysis, found)),
         ("Detectable difference", _detectable(analysis, found)),
         ("Paired t-test", paired_t_test(analysis)),
         (_BEST, _choice(analysis, found)),
@@ -61,14 +53,14 @@ def reliability_lines(analysis: Analysis, found: Reliability) -> list[tuple[str,
     return [(subject, words) for subject, words in named if words]
 
 
-def _retraining(analysis: Analysis, found: Reliability) -> str:
-    """The seed variance, and what of it the test does not hold its level under."""
+def _seed_variance(analysis: Analysis, found: Reliability) -> str:
+    """The seed variance, and whether the test holds its level under it."""
     parts, primary = found.components, analysis.sweep.primary
     if parts is None:
         return ""
     words = (
-        f"A new seed moves a mean {primary} by a standard deviation of {parts.seed.sd:.3f} "
-        f"({range_text(parts.seed.low, parts.seed.high, signs=False)}, pooled): "
+        f"The mean {primary} of a run has a standard deviation of {parts.seed.sd:.3f} over seeds "
+        f"({range_text(parts.seed.low, parts.seed.high, signs=False)}, pooled over systems)"
     )
     if found.homogeneity_p is not None and found.homogeneity_p < _ALIKE:
         deviations = {
@@ -78,21 +70,21 @@ def _retraining(analysis: Analysis, found: Reliability) -> str:
             if cell.measure == primary and not math.isnan(cell.sd_seeds)
         }
         widest = max(deviations, key=lambda name: deviations[name])
-        calmest = min(deviations, key=lambda name: deviations[name])
+        least = min(deviations, key=lambda name: deviations[name])
         return (
-            f"{words}but {widest} by {deviations[widest]:.3f}, {calmest} by "
-            f"{deviations[calmest]:.3f} (Bartlett p {relation(found.homogeneity_p)}). Look at "
-            "every seed: where one side is skewed or collapses, p < .05 comes up to three times "
-            "too often."
+            f"{words}, unequal between {widest} ({deviations[widest]:.3f}) and {least} "
+            f"({deviations[least]:.3f}; Bartlett p {relation(found.homogeneity_p)}). Look at every "
+            "seed: where one system is skewed or collapses, p < .05 comes up to three times too "
+            "often."
         )
     S = min(one.fewest_seeds for one in analysis.primary)
     residual = 2 * parts.residual.sd**2 / S
     if residual > _MOSTLY * (parts.difference.sd**2 + residual):
         return (
-            f"{words}most of what a seed changes is noise on single queries, under which the test "
-            "is cautious. More seeds find more."
+            f"{words}. Most seed variance is within single queries, where the test is "
+            "conservative: more seeds find more."
         )
-    return f"{words}compare means over seeds, never single runs."
+    return f"{words}. Compare means over seeds, not single runs."
 
 
 def _detectable(analysis: Analysis, found: Reliability) -> str:
@@ -104,16 +96,15 @@ def _detectable(analysis: Analysis, found: Reliability) -> str:
     number = f"{middle.detectable:.3f}" if middle.detectable <= 1 else "more than 1"
     several = ", median comparison" if len(ordered) > 1 else ""
     text = (
-        f"A true difference of {number} ({ends}{several}) is found in {100 * POWER:.0f} % of such "
-        "sweeps. Plan a smaller one with python -m sweeps design"
+        f"A true difference of {number} ({ends}{several}) is found with power {100 * POWER:.0f} %"
     )
     if found.floor:
-        text += f"; more seeds alone reach {found.floor:.3f}"
-    return f"{text}."
+        text += f"; with any number of seeds, one of {found.floor:.3f}"
+    return f"{text}. A smaller one needs more queries or seeds (python -m sweeps design)."
 
 
 def _choice(analysis: Analysis, found: Reliability) -> str:
-    """The gain of the winner as that of a winner, and of the choice that looked at dev alone."""
+    """The gain of the best system corrected for its choice, and that of the best on dev."""
     sweep, choice = analysis.sweep, found.chosen_on_dev
     words = best_gain(analysis, found.limits)
     # A confirmation's choice was made before; runs of a third party cannot be repeated here.
@@ -122,7 +113,7 @@ def _choice(analysis: Analysis, found: Reliability) -> str:
     best = max(analysis.primary, key=lambda one: one.delta)
     corrected = found.corrected
     if corrected is not None and len(analysis.primary) > 1:
-        words += f" Corrected for the choice (bootstrap) it is {signed(corrected.corrected)}."
+        words += f" Corrected for its selection (bootstrap) it is {signed(corrected.corrected)}."
     if choice is not None and choice.comparison is None:
         words += f" The best on dev is the baseline ({choice.num_dev_queries} queries)."
     elif choice is not None and choice.comparison is not None and choice.cell != best.system:
@@ -130,12 +121,12 @@ def _choice(analysis: Analysis, found: Reliability) -> str:
             f" The best on dev, {sweep.label(choice.cell)}, gains "
             f"{signed(choice.comparison.delta)} ({interval_text(choice.comparison)})."
         )
-    return f"{words} --confirm repeats the choice on dev with fresh seeds."
+    return words
 
 
 def best_gain(analysis: Analysis, all_limits: list[Limits]) -> str:
-    """The gain of the best system as that of the best of all, and whether it is practically none;
-    "" without one that is decided."""
+    """The gain of the best of several systems, with an interval that holds for all at once, and
+    whether a gain is practically zero; "" where neither is to be said."""
     if not all_limits:
         return ""
     compared, sweep = {one.system: one for one in analysis.primary}, analysis.sweep
@@ -143,42 +134,43 @@ def best_gain(analysis: Analysis, all_limits: list[Limits]) -> str:
     name, delta = sweep.label(limits.system), compared[limits.system].delta
     ends = range_text(limits.family_low, limits.family_high)
     count = len(analysis.primary)
-    best = f", the best of {count}," if count > 1 else ""
-    held = f" for all {count} at once" if count > 1 else ""
-    words = f"{name}{best} gains {signed(delta)} ({ends} with {level_text(sweep.alpha)}{held})"
+    none = ""
     if limits.equivalence_p < sweep.alpha:
         p = relation(limits.equivalence_p)
-        words += f", practically nothing (within ±{sweep.rope:g}: p {p})"
-    return f"{words}."
+        none = f" is practically equivalent to the baseline (within ±{sweep.rope:g}: p {p})"
+    if count == 1:
+        return f"{name}{none}." if none else ""
+    level = level_text(sweep.alpha)
+    return (
+        f"{name}, the best of {count}, gains {signed(delta)} ({ends} with {level} for all {count} "
+        f"at once){' and' * bool(none)}{none}."
+    )
 
 
 def _ranking(analysis: Analysis, found: Reliability) -> str:
     ranking, label = found.ranking, analysis.sweep.label
-    if ranking is None or math.isnan(ranking.tau):
+    if ranking is None or math.isnan(ranking.tau) or len(ranking.order) < 3:
         return ""
     first = ranking.order[0]
     words = (
-        f"{label(first)} is first in {percent(ranking.best[first])} of redrawn seeds and queries"
+        f"{label(first)} has the best mean in {percent(ranking.best[first])} of bootstrap samples "
+        "of seeds and queries. A ranking by single runs has a Kendall's tau of "
+        f"{ranking.tau:.2f} ({ranking.tau_low:.2f} to {ranking.tau_high:.2f}) with the one above"
     )
-    if len(ranking.order) > 2:
-        words += (
-            "; rankings by single runs agree with the one above by Kendall's tau "
-            f"{ranking.tau:.2f} ({ranking.tau_low:.2f} to {ranking.tau_high:.2f})"
-        )
     (better, worse), share = max(ranking.reversals.items(), key=lambda item: item[1])
     if share > 0:
         words += f"; runs of {label(better)} and {label(worse)} swap places in {percent(share)}"
-    return f"{words}. Rank by means over seeds."
+    return f"{words}."
 
 
 def _collapsed(analysis: Analysis, found: Reliability) -> str:
-    """The comparison that collapsed seeds change most; the others are in results.json."""
+    """The comparison that collapsed seeds change most; results.json has the others."""
     again = [one for one in found.collapsed if one.without is not None]
     if not found.collapsed:
         return ""
     seeds = sum(len(one.seeds("collapsed")) for one in analysis.cells)
     if not again:
-        return f"{seeds}, and no other seed is left to compare: change the training and run again."
+        return f"{seeds}, and no other seed is left: change the training settings and run again."
     changes = {
         one.reported.system: abs(one.without.delta - one.reported.delta)
         for one in again
@@ -188,8 +180,7 @@ def _collapsed(analysis: Analysis, found: Reliability) -> str:
     assert most.without is not None
     name = analysis.sweep.label(most.reported.system)
     return (
-        f"{seeds}, which count in all means. Without them {name} differs by "
+        f"{seeds}, which count in all means. Without them the difference of {name} is "
         f"{signed(most.without.delta)} ({interval_text(most.without)}) instead of "
-        f"{signed(most.reported.delta)}: a configuration that collapses needs other training "
-        "settings, not fewer seeds."
+        f"{signed(most.reported.delta)}: change the training settings, do not drop the seeds."
     )

@@ -1,4 +1,4 @@
-"""How to reproduce the sweep: its command, and what a repetition has to match."""
+"""The command, contents and versions that reproduce the sweep."""
 
 from sweeps.report.load import Sweep
 from sweeps.report.sections.section import Findings, Section
@@ -11,14 +11,14 @@ def section(found: Findings) -> Section:
         "How to reproduce",
         code=sweep.command,
         values=_origins(sweep),
-        note="Beside this page: all numbers and every trial in results.json; the table of a paper "
-        "in table.md, .tex and .csv; figures in plots/. docs/statistics.md explains each number.",
+        note="Beside this page: all numbers, unrounded, in results.json; the table of a paper in "
+        "table.md, .tex and .csv; figures in plots/. docs/statistics.md explains each number.",
         is_folded=True,
     )
 
 
 def _origins(sweep: Sweep) -> list[tuple[str, str]]:
-    """What a repetition has to match: contents and versions."""
+    """The contents and versions that a repetition must match."""
     contents = [
         (f"{kind} {described.get('name', '')}".strip(), str(described["content_hash"]))
         for kind, described in (("collection", sweep.collection), ("backbone", sweep.backbone))

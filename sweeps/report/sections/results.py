@@ -1,7 +1,6 @@
 """The results: the tested table, the search's standings, own baselines, query sets."""
 
 from rank_core.stats.compare import Comparison
-from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import decisive_p, interval_text, level_text, signed
 from sweeps.report.published import beside
@@ -70,23 +69,19 @@ def _gain(one: Comparison, digits: int) -> list[str | Cell]:
 
 
 def _caption(analysis: Analysis) -> str:
-    """What a reader of the page must know to read the table; table.md has the whole."""
-    sweep = analysis.sweep
+    """The notes on the page's table; table.md has all of them."""
     used = sorted({one.num_used for one in analysis.cells if one.num_used})
     words = ["Mean of one seed."]
     if used and used[-1] > 1:
         ends = "-".join(map(str, used[:: max(1, len(used) - 1)]))
         words = [f"Mean ± SD over {ends} seeds."]
     if analysis.comparisons:
-        first = analysis.comparisons[0]
         words += [
             "Bold: best mean.",
             legend(analysis),
-            f"alpha = {sweep.alpha:g}, {CORRECTION_NAMES[first.correction]} over "
-            f"{first.family_size}; p is adjusted, intervals are not.",
             *([f"Seeds are {PAIRED}."] if analysis.paired else []),
         ]
-    return " ".join([*words, *analysis.reservations])
+    return " ".join(filter(None, [*words, *analysis.reservations]))
 
 
 def _seeds(analysis: Analysis, summary: CellSummary) -> Cell:
@@ -118,7 +113,7 @@ def _own_baselines(analysis: Analysis) -> Table | None:
         rows,
         "llrr",
         title="Against each system's own baseline",
-        caption="Letter b/B of the table above; a family of comparisons of its own.",
+        caption="Letters b and B of the table above; p is adjusted within this table.",
     )
 
 
@@ -144,5 +139,5 @@ def _query_sets(analysis: Analysis) -> Table | None:
             if one.num_used
         ],
         title=f"{primary} by query set",
-        caption="Every query counts alike: the first column is not the mean of the others.",
+        caption="The first column is the mean over all queries, not over the sets.",
     )

@@ -1,4 +1,4 @@
-"""What a section of the report is, and what it is made from."""
+"""A section of the report, and the findings that it is made from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # draws: `python -m sweeps compare` needs none of it
 
 @dataclass(frozen=True)
 class Findings:
-    """All that is known of a sweep when its report is written."""
+    """The analysis of a sweep, its figures and the accesses to its test values."""
 
     analysis: Analysis
     reliability: Reliability
@@ -27,7 +27,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page, drawn in the order of the fields, and what it adds to results.json."""
+    """A part of the page, drawn in the order of the fields, and its keys in results.json."""
 
     title: str
     sentences: Sequence[tuple[str, str]] = ()  # (subject, words); a repeated subject shows once

@@ -11,11 +11,11 @@ import pytest
 
 from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
-from sweeps.report.sections.attempts import happened, lost_table
+from sweeps.report.sections.attempts import attempts_sentence, lost_table, unfinished
 from sweeps.store.failures import lost_by_kind
 from tests.sweeps.report.test_load import write_sweep
 
-HEADING = "What happened on the way"
+HEADING = "Lost attempts and unfinished trials"
 
 
 @pytest.fixture(autouse=True)
@@ -92,22 +92,18 @@ def damaged(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_reader_finds_what_happened(damaged: Path) -> None:
-    told: dict[str, list[str]] = {}
-    for subject, words in happened(load_sweep(damaged)):
-        told.setdefault(subject, []).append(words)
+def test_a_reader_finds_lost_attempts_and_unfinished_trials(damaged: Path) -> None:
+    sweep = load_sweep(damaged)
     kinds = "worker process died (1), out of host memory (1), storage away (1), "
-    assert told == {
-        "Attempts": [
-            "2 of 15 trials needed more than one attempt; 6 attempts were lost: "
-            f"{kinds}error of the trial itself (1), diverged (1), interrupted (1)."
-        ],
-        "Never finished": [
-            "Failed: MaxP 128/128 seed 3 (CUDA out of memory after 3 attempts).",
-            "Diverged: MaxP 128/64 seed 1 (loss is NaN at step 120).",
-            "Interrupted: MaxP 128/64 seed 2 (the command ended first).",
-        ],
-    }
+    assert attempts_sentence(sweep) == (
+        "2 of 15 trials needed more than one attempt; 6 attempts were lost: "
+        f"{kinds}error of the trial itself (1), diverged (1), interrupted (1)."
+    )
+    assert unfinished(sweep) == [
+        ("Failed", "MaxP 128/128 seed 3 (CUDA out of memory after 3 attempts)."),
+        ("Diverged", "MaxP 128/64 seed 1 (loss is NaN at step 120)."),
+        ("Interrupted", "MaxP 128/64 seed 2 (the command ended first)."),
+    ]
 
 
 def test_every_lost_attempt_is_a_line(damaged: Path) -> None:
@@ -132,7 +128,8 @@ def test_page_terminal_and_results_tell_of_it(damaged: Path) -> None:
     report = write_report(damaged)
     page = (report.folder / "index.html").read_text()
     section = page.split(f"<summary>{HEADING}</summary>")[1].split("<h2>")[0]
-    assert "the &lt;budget&gt;" in section and "ValueError: x" in section
+    assert "ended early: the &lt;budget&gt;." in page and "ValueError: x" in section
+    assert "attempts were lost" not in section, "the conclusions have it"
     assert len(re.findall("<tr>", section)) == 1 + 4
     text = " ".join(report.text.split())
     assert "2 of 15 trials needed more than one attempt; 6 attempts were lost:" in text

@@ -1,4 +1,4 @@
-"""The section "How far to trust this": numbers, sentences, and what one seed leaves out."""
+"""The section on reliability: numbers, sentences, and what one seed leaves out."""
 
 import dataclasses
 import json
@@ -63,17 +63,21 @@ def test_the_best_gain_has_the_interval_of_the_best_of_many(tmp_path: Path) -> N
     family = confidence_interval(test, 1 - 0.05 / 4)
     assert (limits.family_low, limits.family_high) == family
     assert limits.family_low < best.ci_low and best.ci_high < limits.family_high
-    words = _words(analysis, trust)["Best of the table"]
+    words = _words(analysis, trust)["Selection bias"]
     assert words.startswith(
         f"MaxP 128/64, the best of 4, gains +{best.delta:.3f} (+{family[0]:.3f}"
     )
-    assert "for all 4 at once" in words and "--confirm" in words and "honest" not in words
-    assert "practically" not in words and limits.equivalence_p > 0.99
+    assert (
+        "for all 4 at once" in words and "practically" not in words and limits.equivalence_p > 0.99
+    )
 
 
 def test_equal_cells_may_be_called_practically_equal(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, effect=0.0, num_queries=400, seeds=(1, 2, 3, 4, 5), rope=0.05)
-    assert "practically nothing (within ±0.05: p" in _words(analysis)["Best of the table"]
+    assert (
+        "practically equivalent to the baseline (within ±0.05: p"
+        in _words(analysis)["Selection bias"]
+    )
 
 
 def test_the_false_positive_rate_of_the_paired_t_test_has_its_interval(tmp_path: Path) -> None:
@@ -121,7 +125,7 @@ def test_the_choice_on_dev_is_reported_with_its_test_difference(tmp_path: Path) 
     choice = trust.chosen_on_dev
     assert choice is not None and choice.comparison is not None
     assert choice.comparison.delta < max(one.delta for one in analysis.primary)
-    words = _words(analysis, trust)["Best of the table"]
+    words = _words(analysis, trust)["Selection bias"]
     delta = choice.comparison.delta
     assert words.startswith("MaxP 128/64, the best of 4, gains")
     assert f"The best on dev, MaxP 64/48, gains {delta:+.3f} (" in words
@@ -130,7 +134,7 @@ def test_the_choice_on_dev_is_reported_with_its_test_difference(tmp_path: Path) 
 def test_a_baseline_that_wins_on_dev_is_kept(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, effect=0.06)
     _rewrite_dev(folder, "firstp", 0.95)
-    words = _words(analyse(load_sweep(folder)))["Best of the table"]
+    words = _words(analyse(load_sweep(folder)))["Selection bias"]
     assert "The best on dev is the baseline (200 queries)" in words
 
 
@@ -144,7 +148,7 @@ def test_the_gain_of_the_best_of_equals_is_corrected_for_the_choice(tmp_path: Pa
     analysis = _analysis(tmp_path, kinds=EIGHTEEN, effect=0.0, num_queries=60)
     trust = assess(analysis)
     assert trust.corrected is not None and trust.corrected.corrected < trust.corrected.naive
-    assert "Corrected for the choice (bootstrap) it is" in _words(analysis)["Best of the table"]
+    assert "Corrected for its selection (bootstrap) it is" in _words(analysis)["Selection bias"]
 
 
 def test_a_collapsed_seed_of_another_cell_does_not_widen_the_gain_of_the_best(
@@ -176,16 +180,17 @@ def test_with_one_seed_only_what_one_seed_can_tell_is_said(tmp_path: Path) -> No
     trust = assess(analysis)
     assert (trust.components, trust.corrected, trust.limits) == (None, None, [])
     assert trust.factors == [] and analysis.gains == {}
-    assert list(_words(analysis, trust)) == ["Retraining"]
+    assert _words(analysis, trust) == {}
     page = (write_report(analysis.sweep.folder).folder / "index.html").read_text()
-    assert page.count("three seeds for one planned comparison, five for a table") == 1
+    assert page.count("three seeds for one planned comparison") == 1
+    assert page.count("†: one training run") == 1 and TITLE not in page
     assert not re.search(r"\bnan\b", re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL))
 
 
 def test_a_cell_that_scatters_more_than_the_others_is_named(tmp_path: Path) -> None:
     analysis = _analysis(tmp_path, seeds=(1, 2, 3, 4, 5), fates={(2, 2): "collapsed"})
-    words = _words(analysis)["Retraining"]
-    assert "but MaxP 64/48 by 0." in words and "where one side is skewed or collapses" in words
+    words = _words(analysis)["Seed variance"]
+    assert "unequal between MaxP 64/48 (0." in words and "skewed or collapses" in words
 
 
 def test_a_test_that_noise_on_single_queries_makes_cautious_is_named(tmp_path: Path) -> None:
@@ -195,8 +200,8 @@ def test_a_test_that_noise_on_single_queries_makes_cautious_is_named(tmp_path: P
     noise = generator(1, "noise").uniform(0, 1, len(table))
     table["value"] = 0.5 * table["value"] + 0.5 * noise
     table.to_parquet(folder / "per_query.parquet")
-    assert "cautious" in _words(analyse(load_sweep(folder)))["Retraining"]
-    assert "cautious" not in _words(calm)["Retraining"]
+    assert "conservative" in _words(analyse(load_sweep(folder)))["Seed variance"]
+    assert "conservative" not in _words(calm)["Seed variance"]
 
 
 def test_results_stand_with_and_without_collapsed_seeds(tmp_path: Path) -> None:
@@ -211,7 +216,7 @@ def test_results_stand_with_and_without_collapsed_seeds(tmp_path: Path) -> None:
     assert found.reported.delta < 0 < found.without.delta
     assert found.without.num_seeds_system == 2
     words = _words(analysis)["Collapsed seeds"]
-    assert words.startswith("4, which count in all means. Without them MaxP 64/64 differs by +")
+    assert words.startswith("4, which count in all means.") and "of MaxP 64/64 is +" in words
 
 
 def test_without_a_collapse_nothing_is_said_about_one(tmp_path: Path) -> None:
@@ -290,4 +295,4 @@ def test_a_baseline_that_no_seed_changes_does_not_silence_the_rest(tmp_path: Pat
         keep = (table["cell"] != described["baseline"]) | (table["seed"] == 1)
         table[keep].to_parquet(folder / name)
     words = _words(analyse(load_sweep(folder)))
-    assert {"Retraining", "Detectable difference", "Best of the table"} <= words.keys()
+    assert {"Seed variance", "Detectable difference", "Selection bias"} <= words.keys()

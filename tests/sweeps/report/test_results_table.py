@@ -250,7 +250,7 @@ def test_the_caption_names_everything_a_reader_needs():
         "Q = 43 queries",
         "(a/A: FirstP)",
         "alpha = 0.01",
-        "Holm over a family of 2",
+        "Holm over 2 comparisons",
         "99 %",
         "nested in systems",
         "Ties: by doc_id",
@@ -259,11 +259,10 @@ def test_the_caption_names_everything_a_reader_needs():
         assert part in text, part
 
 
-def test_the_caption_follows_the_seed_pairing_and_warns_of_single_seeds():
-    rows = [BASE, row("maxp", 0.42, comparison("maxp", num_seeds_system=1))]
-    text = caption(rows, split="test", paired_seeds=True)
-    assert "paired across systems" in text and "it is that one run" in text
-    assert "one run" not in caption([BASE, row("maxp", 0.4, comparison("maxp"))], split="test")
+def test_the_caption_follows_the_seed_pairing():
+    rows = [BASE, row("maxp", 0.42, comparison("maxp"))]
+    assert "paired across systems" in caption(rows, split="test", paired_seeds=True)
+    assert "paired across systems" not in caption(rows, split="test")
 
 
 def test_the_caption_of_runs_by_a_third_party_counts_no_launched_trials():
@@ -282,15 +281,14 @@ def test_the_caption_counts_ties_when_it_is_given_them():
         assert "(0 tied scores)" in caption(rows, split="test", ties=0)
 
 
-def test_the_caption_names_deterministic_systems_instead_of_warning_of_them():
+def test_the_caption_names_deterministic_systems():
     rows = [
         row("BM25", 0.3, cell="bm25", used=1, launched=1),
         row("maxp", 0.42, comparison("maxp", baseline="bm25", num_seeds_baseline=1)),
     ]
-    assert "it is that one run" in caption(rows, split="test")
+    assert "without seed variance" not in caption(rows, split="test")
     text = caption(rows, split="test", deterministic=["bm25"])
-    assert "it is that one run" not in text
-    assert "Deterministic by declaration, without seed variance: BM25." in text
+    assert "without seed variance: BM25." in text
 
 
 def test_the_caption_of_a_table_without_comparisons_mentions_no_test():

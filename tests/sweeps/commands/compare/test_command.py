@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -153,11 +154,12 @@ def test_one_run_per_system_has_conditional_letters_and_says_so_plainly(folder: 
     found = compare_runs(systems, folder / "qrels.txt")
     assert all(math.isnan(one.p_both) for one in found.analysis.comparisons)
     text = " ".join(comparison_text(found).split())
-    assert "One run only: every system." in text and "conditional on that very run" in text
-    assert " a " in text and " A " not in text.replace("; A:", "")
+    assert "One seed per system" in text and text.count("†: one training run") == 1
+    assert "training runs of firstp.1 and maxp.1 as NAME=" in text
+    assert " a " in text and not re.search(r"\d A ", text)
     mixed = [f"firstp={folder}/firstp.*.run", str(folder / "maxp.1.run")]
     text = comparison_text(compare_runs(systems_of(mixed), folder / "qrels.txt"))
-    assert "One run only: maxp.1." in text
+    assert "training runs of maxp.1 as NAME=" in " ".join(text.split())
 
 
 def test_a_system_and_its_copy_under_another_name_have_p_one(folder: Path) -> None:
@@ -308,15 +310,15 @@ def test_a_system_declared_deterministic_gets_its_p(folder: Path, tmp_path: Path
     arguments = [f"{folder}/sump.1.run", f"maxp={folder}/maxp.*.run"]
     arguments += ["--qrels", str(folder / "qrels.txt"), "--out", str(tmp_path)]
     assert main(arguments) == 0
-    assert "One run only: sump.1." in capsys.readouterr().out
+    assert "training runs of sump.1 as" in " ".join(capsys.readouterr().out.split())
     assert main([*arguments, "--deterministic", "sump.1"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "One run only" not in shown
-    assert "Deterministic by declaration, no seed variance: sump.1." in shown
+    assert "--deterministic" not in shown
+    assert "without seed variance: sump.1." in shown
     (first, _) = csv.DictReader((tmp_path / "comparisons.csv").open())
     assert 0 < float(first["p_queries"]) < float(first["p_both"]) < 0.05
     text = (tmp_path / "table.md").read_text()
-    assert "without seed variance: sump.1." in text and "that one run" not in text
+    assert "without seed variance: sump.1." in text and "†" not in text
     with pytest.raises(BadInput, match="unknown deterministic system"):
         main([*arguments, "--deterministic", "bm25"])
     with pytest.raises(BadInput, match="must have one run, got 3 for maxp"):

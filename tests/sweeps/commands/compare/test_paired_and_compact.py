@@ -54,7 +54,7 @@ def test_paired_seeds_are_tested_by_their_differences(table: Path) -> None:
 
 
 def test_what_pairing_assumes_is_said_in_the_terminal_and_the_caption(table: Path, capsys) -> None:
-    words = "run i of each is taken to share its initialisation, order of the data and negatives"
+    words = "run i of each shares its initialisation, order of the data and negatives"
     for flags, said in (([], False), (["--paired-seeds"], True)):
         assert main([str(table), "--out", str(table.parent / "out"), *flags]) == 0
         assert (words in " ".join(capsys.readouterr().out.split())) is said
