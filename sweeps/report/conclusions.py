@@ -254,11 +254,14 @@ def next_step(analysis: Analysis) -> str:
             "Next: train three seeds for one planned comparison (--num-seeds 3), five for a table "
             "(--num-seeds 5)."
         )
-    if not any(one.significant(sweep.alpha) and one.delta > 0 for one in analysis.primary):
+    significant = [one for one in analysis.primary if one.significant(sweep.alpha)]
+    if not significant:
         return (
             "Next: python -m sweeps design DIR says how many seeds and queries would find a "
             "smaller difference."
         )
+    if all(one.delta < 0 for one in significant):
+        return ""
     if sweep.confirms:
         return "Next: python -m sweeps export DIR --to FOLDER saves the confirmed model."
     return (
