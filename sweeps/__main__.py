@@ -35,6 +35,16 @@ COMMANDS = {
         "DIR",
         "write the winner's model as a folder that others load (--to FOLDER)",
     ),
+    "bundle": (
+        "sweeps.commands.bundle.command:main",
+        "DIR",
+        "one file with runs, values, report and checksums (--to FILE.zip)",
+    ),
+    "verify": (
+        "sweeps.commands.bundle.verify:main",
+        "FILE.zip",
+        "recompute every number of such a file from its runs",
+    ),
     "rerank": (
         "sweeps.commands.rerank:main",
         "FOLDER",

@@ -60,7 +60,7 @@ class Inputs:
         """A hash of all of it."""
         paths = [path for split in SPLITS for path in self._paths(split)]
         recipe = [VERSION, ALPHAS, self.measures, self.primary, self.normalise]
-        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+        digests = [_noted(path) or digest_file(path) for path in paths]
         return hashlib.sha256(json.dumps([*recipe, *digests]).encode()).hexdigest()
 
     @cached_property
@@ -75,6 +75,18 @@ class Inputs:
     def _paths(self, split: str) -> tuple[Path, Path]:
         candidates = self.folder / FIRST_STAGE / f"{split}.run.gz"
         return candidates, self.folder / "qrels" / f"{split}.qrels"
+
+
+def digest_file(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _noted(path: Path) -> str:
+    """The SHA-256 that stands for a file of a bundle which may not hold it; "" elsewhere."""
+    note = path.with_name(f"{path.name}.sha256")
+    return note.read_text(encoding="utf-8").partition(" ")[0] if note.is_file() else ""
 
 
 def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
@@ -157,7 +169,7 @@ def trial_table(name: str, inputs: Inputs) -> pd.DataFrame:
     folder = inputs.folder / "runs" / name
     path = inputs.folder / INTERPOLATED / f"{name}.{inputs.normalise}.parquet"
     here = (folder / RESULT).is_file()  # a mirror may lack it
-    trial = hashlib.sha256((folder / RESULT).read_bytes()).hexdigest() if here else ""
+    trial = digest_file(folder / RESULT) if here else ""
     stored = _stored(path)
     if stored is not None:
         made_of = json.loads(stored.schema.metadata[_KEY])

@@ -124,8 +124,9 @@ class Sweep:
         return str(self.collection.get("first_stage") or "first stage")
 
 
-def load_sweep(folder: Path) -> Sweep:
-    """The sweep in `folder`, or a `BadInput` that names the file and the rule it breaks."""
+def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
+    """The sweep in `folder`, or a `BadInput` that names the file and the rule it breaks. `values`
+    replace the per-query values on disk; trials are not checked then."""
     file = read_sweep_file(folder)
     missing = [name for name in FILES if not (folder / name).exists()]
     if missing:
@@ -134,9 +135,10 @@ def load_sweep(folder: Path) -> Sweep:
             "which the sweep's command writes when it ends"
             f"{f': {file.command}' if file.command else ''}"
         )
-    trials = _trials(folder / "trials.parquet", file)
-    _check_trials(folder, trials)
-    table = _score_table(folder, trials, file)
+    trials = read_trials(folder / "trials.parquet", file)
+    if values is None:
+        _check_trials(folder, trials)
+    table = score_table(folder, trials, file) if values is None else values
     scores = _scores(folder / SCORES, table, trials, split=file.split, measures=file.measures)
     own = {cell: baseline for cell, baseline in file.baselines.items() if cell != baseline}
     return Sweep(
@@ -204,7 +206,7 @@ def _remedy(command: str) -> str:
     return f"the sweep's command writes it again{f': {command}' if command else ''}"
 
 
-def _score_table(folder: Path, trials: pd.DataFrame, file: SweepFile) -> pd.DataFrame:
+def score_table(folder: Path, trials: pd.DataFrame, file: SweepFile) -> pd.DataFrame:
     """The per-query scores of the used trials: of the dataset, or of version 0.1's one table."""
     used = trials[trials["status"].isin(USED)]
     if (folder / SCORES).is_dir():
@@ -241,7 +243,7 @@ def _table(path: Path, required: tuple[str, ...], command: str) -> pd.DataFrame:
     return table
 
 
-def _trials(path: Path, file: SweepFile) -> pd.DataFrame:
+def read_trials(path: Path, file: SweepFile) -> pd.DataFrame:
     """One row per launched or planned trial, in the order of the cells, then of the seeds."""
     trials, seeds = _table(path, TRIAL_COLUMNS, file.command), file.seeds
     order = {one.cell: position for position, one in enumerate(file.cells)}

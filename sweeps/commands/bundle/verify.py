@@ -1,0 +1,316 @@
+"""`ranksweep verify FILE.zip`: every number of a bundle, recomputed from its runs and judgments."""
+
+import json
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rank_core.data.named_files import named_qrels
+from rank_core.data.trec import read_run
+from rank_core.errors import BadInput, shown
+from rank_core.evaluate import per_query
+from rank_core.files import write_json
+from rank_core.records import Qrels
+from sweeps.commands.bundle.archive import files_of, unpack, wrong_sums
+from sweeps.commands.bundle.contents import (
+    SPLITS,
+    SWEEP,
+    Manifest,
+    installed,
+    put_qrels,
+    read_judgments,
+    read_manifest,
+    report_of,
+)
+from sweeps.commands.bundle.crate import described
+from sweeps.commands.bundle.differences import (
+    ABSOLUTE,
+    FIGURES,
+    RELATIVE,
+    Difference,
+    close,
+    differences,
+)
+from sweeps.plan.command_line import Parser
+from sweeps.plan.terminal import numbered, say
+from sweeps.report.interpolation import digest_file
+from sweeps.report.load import read_trials, score_table
+from sweeps.store.checksums import RESULT, SCORES, DamagedTrial, Result, read_result, seal
+from sweeps.store.scores import SCORE_COLUMNS, TEXTS, as_categories
+from sweeps.store.sweep_file import INTERPOLATED, SweepFile, read_sweep_file
+from sweeps.store.trial_status import USED
+
+MISMATCH = 1  # exit code, as of diff, cmp and sha256sum --check
+NAMED = 5  # differences of one file in the output
+KEYS = ["cell", "seed", "split", "query_id", "measure"]
+PLAIN = re.compile(r"[A-Za-z0-9._+-]+")
+
+
+@dataclass
+class Verdict:
+    """What was compared, what was not and why, and what does not match."""
+
+    checked: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    wrong: list[Difference] = field(default_factory=list)
+
+    def add(self, what: str, found: Iterable[Difference]) -> None:
+        """Takes in the differences of one comparison."""
+        self.checked.append(what)
+        self.wrong += found
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check a bundle on any machine: its checksums; every per-query value against runs and
+    judgments; every number of results.json, tables, pages and figures against these values, by the
+    program that makes a report. Exit code 0: all match; 1: something does not, and is named.
+
+    Of a bundle with the hash of its judgments alone, --qrels gives them, as files or `ir:ID`;
+    without them its per-query values are taken as they are."""
+    parser = Parser("ranksweep verify", main.__doc__)
+    parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="as `bundle` wrote it")
+    parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="the judgments")
+    given = parser.parse_args(argv)
+    verdict = verify(given.bundle, given.qrels)
+    for text in verdict.checked:
+        say(f"checked     {text}")
+    for text in verdict.unchecked:
+        say(f"not checked {text}")
+    for file, found in groupby(verdict.wrong, lambda one: one.file):
+        some = list(found)
+        for one in some[:NAMED]:
+            say(f"wrong       {one}")
+        if len(some) > NAMED:
+            say(f"wrong       {file}: and {len(some) - NAMED} more")
+    if verdict.wrong:
+        say(f"{given.bundle}: {numbered(len(verdict.wrong), 'number')} or texts do not match")
+        return MISMATCH
+    say(f"{given.bundle}: everything matches")
+    return 0
+
+
+def verify(bundle: Path, qrels: Sequence[str] = ()) -> Verdict:
+    """The verdict on a bundle. Raises `BadInput` where it is none, or judgments are not its own."""
+    verdict = Verdict()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        unpack(bundle, folder)
+        manifest = read_manifest(folder)
+        try:
+            sums = [Difference(*one[:1], "SHA-256", *one[1:]) for one in wrong_sums(folder)]
+            verdict.add(f"SHA-256 of {len(files_of(folder))} files", sums)
+            _verify(folder, manifest, qrels, verdict)
+        except DamagedTrial as error:
+            raise BadInput(f"{bundle}: {error.text}") from None
+        except BadInput as error:
+            text = str(error).replace(f"{folder}/", "")
+            if not verdict.wrong:
+                raise BadInput(f"{bundle}: {text}") from None
+            verdict.unchecked.append(f"what comes after: {text}")
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError) as error:
+            raise BadInput(f"{bundle} is not as `bundle` wrote it: {error!r}") from None
+    return verdict
+
+
+def _verify(folder: Path, manifest: Manifest, qrels: Sequence[str], verdict: Verdict) -> None:
+    """Each layer against the one below it, the report against values that were recomputed."""
+    verdict.add("README, CITATION.cff and RO-Crate metadata", _description(folder, manifest))
+    place = folder / SWEEP
+    sweep = read_sweep_file(place)
+    if strange := [one.cell for one in sweep.cells if not PLAIN.fullmatch(one.cell)]:
+        raise BadInput(f"a cell's name must be plain, got {shown(strange[0])}")
+    trials = read_trials(place / "trials.parquet", sweep)
+    stated = score_table(place, trials, sweep)
+    _give_qrels(place, manifest, qrels, stated)
+    judged = read_judgments(place)
+    what = "settings, costs and checksums of trials"
+    verdict.add(what, _trials(place, sweep, trials, read_again=bool(judged)))
+    values = _recomputed(place, stated, judged)
+    if judged:
+        what = f"{len(values):,} per-query values against runs and judgments"
+        verdict.add(what, _values(f"{SWEEP}/{SCORES}", stated, values))
+        verdict.add("means of trials", _means(place, values))
+        (place / INTERPOLATED).is_dir() and shutil.move(place / INTERPOLATED, folder / "stated")
+    else:
+        verdict.unchecked.append(
+            "per-query values against runs, rows with the first stage: the bundle has only the "
+            "hash of its judgments; --qrels FILE gives them"
+        )
+    made = report_of(place, manifest, values)
+    if judged:
+        verdict.add("values of rows with the first stage", _derived(folder / "stated", place))
+    _compare_report(place / "report", made, manifest, verdict)
+
+
+def _description(folder: Path, manifest: Manifest) -> Iterator[Difference]:
+    files = files_of(folder)
+    for name, text in described(folder, manifest, files).items():
+        stated = (folder / name).read_bytes() if name in files else b""
+        yield from differences(name, stated, text.encode(), figures=True)
+
+
+def _trials(
+    place: Path, sweep: SweepFile, trials: pd.DataFrame, *, read_again: bool
+) -> Iterator[Difference]:
+    """Files of trials that are not as the trial left them, settings and costs of tables that are
+    not its own. A trial that was changed is sealed anew where its runs will be `read_again`."""
+    settings = {one.cell: one.settings for one in sweep.cells}
+    for row in trials.to_dict("records"):
+        name = f"{row['cell']}-seed{row['seed']}"
+        trial, file = place / "runs" / name, f"{SWEEP}/runs/{name}"
+        if row["status"] not in USED:
+            continue
+        content = json.loads((trial / RESULT).read_bytes())
+        result = Result(content, content.pop("files", {}))
+        try:
+            read_result(trial)
+            changed = False
+        except DamagedTrial:
+            yield Difference(f"{file}/{RESULT}", "", "a checksum", "another one")
+            changed = True
+        for known, facts in result.files.items():
+            scores = place / SCORES / f"{name}.parquet"
+            path = scores if known == SCORES else trial / known
+            if path.is_file() and (digest := digest_file(path)) != facts["sha256"]:
+                yield Difference(f"{file}/{known}", "SHA-256", facts["sha256"], digest)
+                changed = True
+        if changed and read_again:
+            content.pop("checksum", None)
+            write_json(trial / RESULT, content)
+            seal(trial)
+        config = json.loads((trial / "config.json").read_bytes())
+        for key, value in settings[row["cell"]].items():
+            if config.get(key) != value:
+                yield Difference(f"{SWEEP}/sweep.json", f"{row['cell']}, {key}", str(value),
+                                 str(config.get(key)))  # fmt: skip
+        shared = (result.facts | config).items()
+        for key, value in ((key, value) for key, value in shared if key in row):
+            if not _equal(row[key], value):
+                place_of = f"{row['cell']}, seed {row['seed']}, {key}"
+                yield Difference(f"{SWEEP}/trials.parquet", place_of, str(row[key]), str(value))
+
+
+def _equal(stated: object, own: object) -> bool:
+    numbers = isinstance(stated, int | float) and isinstance(own, int | float)
+    return close(stated, own) if numbers else str(stated) == str(own)  # type: ignore[arg-type]
+
+
+def _give_qrels(
+    place: Path, manifest: Manifest, qrels: Sequence[str], values: pd.DataFrame
+) -> None:
+    """Puts judgments that somebody gives into the folder; refused where they are others."""
+    if manifest.qrels == "include" or not qrels:
+        return
+    given: Qrels = {}
+    for name in qrels:
+        for query_id, grades in named_qrels(name).items():
+            given.setdefault(query_id, {}).update(grades)
+    notes = {path: path.read_text() for path in sorted((place / "qrels").glob("*.sha256"))}
+    queries = {split: set(part) for split, part in
+               values.groupby("split", observed=True)["query_id"].unique().items()}  # fmt: skip
+    put_qrels(place, {split: {one: given[one] for one in queries.get(split, ()) if one in given}
+                      for split in SPLITS})  # fmt: skip
+    for path, note in notes.items():
+        if path.read_text() != note:
+            split = path.name.partition(".")[0]
+            raise BadInput(
+                f"--qrels {' '.join(qrels)}: must be the judgments of the bundle; those of its "
+                f"{len(queries.get(split, ()))} {split} queries have another SHA-256"
+            )
+
+
+def _recomputed(place: Path, stated: pd.DataFrame, judged: Mapping[str, Qrels]) -> pd.DataFrame:
+    """The stated per-query values with those of judged splits computed from runs, in their order;
+    values that nobody states stand at the end."""
+    tables = []
+    for (cell, seed), part in stated.groupby(["cell", "seed"], observed=True, sort=False):
+        for split in judged:
+            run = place / "runs" / f"{cell}-seed{seed}" / f"{split}.run.gz"
+            if not (measures := sorted(set(part.loc[part["split"] == split, "measure"]))):
+                continue
+            values = per_query(judged[split], read_run(run), measures)
+            tables.append(values.assign(cell=cell, seed=seed, split=split))
+    if not tables:
+        return stated
+    own = pd.concat(tables, ignore_index=True)[list(SCORE_COLUMNS)]
+    kept = stated[~stated["split"].isin(list(judged))]
+    plain = stated.astype(dict.fromkeys(TEXTS, str))[KEYS]
+    ordered = plain.merge(own, on=KEYS, how="left")
+    more = own.merge(plain, on=KEYS, how="left", indicator=True)
+    more = more[more.pop("_merge") == "left_only"]
+    whole = pd.concat([kept, ordered.dropna(subset="value"), more], ignore_index=True)
+    return as_categories(whole[list(SCORE_COLUMNS)])
+
+
+def _values(file: str, stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[Difference]:
+    """The values of two tables that differ, or that one lacks; `alpha` as well where it is one."""
+    columns = [name for name in ("value", "alpha") if name in own and name in stated]
+    tables = [one.astype(dict.fromkeys(TEXTS, str))[[*KEYS, *columns]] for one in (stated, own)]
+    both = tables[0].merge(tables[1], on=KEYS, how="outer", suffixes=("", "_own"), sort=False)
+    for column in columns:
+        left, right = both[column], both[f"{column}_own"]
+        same = np.isclose(left, right, rtol=RELATIVE, atol=ABSOLUTE)
+        for row in both[~same].to_dict("records"):
+            where = "{cell}, seed {seed}, {split}, query {query_id}, {measure}".format(**row)
+            where += ", alpha" if column == "alpha" else ""
+            found = ["none" if math.isnan(row[one]) else repr(row[one])
+                     for one in (column, f"{column}_own")]  # fmt: skip
+            yield Difference(file, where, *found)
+
+
+def _means(place: Path, values: pd.DataFrame) -> Iterator[Difference]:
+    """Means in results of trials that are not those of their values."""
+    means = values.groupby(["cell", "seed", "split", "measure"], observed=True)["value"].mean()
+    for (cell, seed, split, measure), mean in means.items():
+        name = f"{cell}-seed{seed}"
+        stated = read_result(place / "runs" / name).facts.get(split, {}).get(measure)
+        if stated is not None and not close(stated, mean):
+            file = f"{SWEEP}/runs/{name}/{RESULT}"
+            yield Difference(file, f"{split}, {measure}", repr(stated), repr(mean))
+
+
+def _derived(stated: Path, place: Path) -> Iterator[Difference]:
+    """The same for trials interpolated with the first stage."""
+    folders = stated, place / INTERPOLATED
+    for name in sorted({path.name for folder in folders for path in folder.glob("*")}):
+        file = f"{SWEEP}/{INTERPOLATED}/{name}"
+        here = [(folder / name).is_file() for folder in folders]
+        if all(here):
+            yield from _values(file, *(pd.read_parquet(folder / name) for folder in folders))
+        else:
+            yield Difference(file, "", *("a file" if one else "no file" for one in here))
+
+
+def _compare_report(
+    folder: Path, made: Mapping[str, bytes], manifest: Manifest, verdict: Verdict
+) -> None:
+    """Every file of a report. Figures depend on the program that draws them, the words of pages on
+    ours."""
+    now = installed()
+    figures = now["matplotlib"] == manifest.made_with.get("matplotlib")
+    others = [f"{name} {manifest.made_with.get(name)}, here {version}" for name, version in
+              now.items() if manifest.made_with.get(name) != version]  # fmt: skip
+    if not figures:
+        verdict.unchecked.append("figures: another matplotlib draws here")
+    stated = {name: folder / name for name in files_of(folder)}
+    found: list[Difference] = []
+    for name in sorted({*stated, *made}):
+        file = f"{SWEEP}/report/{name}"
+        if not figures and name.endswith(FIGURES):
+            continue
+        if name not in stated or name not in made:
+            words = ("a file", "no file") if name in stated else ("no file", "a file")
+            found.append(Difference(file, "", *words))
+            continue
+        found += differences(file, stated[name].read_bytes(), made[name], figures=figures)
+    verdict.add(f"{len(made)} files of the report: every number, from these values", found)
+    if found and others:
+        verdict.unchecked.append(f"the report was made with {'; '.join(others)}")
