@@ -24,6 +24,8 @@ NEEDED = {
     "positional_bias": {"matplotlib"},
     "scaling": TRAINING | CLUSTER | TABLES,
     "report": TABLES,
+    "bundle": TABLES,
+    "verify": TABLES,
     "design": TABLES,
     "derive": TABLES | TRAINING,
     "compare": TABLES,

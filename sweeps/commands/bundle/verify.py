@@ -48,7 +48,7 @@ from sweeps.store.scores import SCORE_COLUMNS, TEXTS, as_categories
 from sweeps.store.sweep_file import INTERPOLATED, SweepFile, read_sweep_file
 from sweeps.store.trial_status import USED
 
-MISMATCH = 1  # exit code, as of diff, cmp and sha256sum --check
+MISMATCH = 3  # exit code; 1 is an error of the program itself
 NAMED = 5  # differences of one file in the output
 KEYS = ["cell", "seed", "split", "query_id", "measure"]
 PLAIN = re.compile(r"[A-Za-z0-9._+-]+")
@@ -71,7 +71,7 @@ class Verdict:
 def main(argv: Sequence[str]) -> int:
     """Check a bundle on any machine: its checksums; every per-query value against runs and
     judgments; every number of results.json, tables, pages and figures against these values, by the
-    program that makes a report. Exit code 0: all match; 1: something does not, and is named.
+    program that makes a report. Exit code 0: all match; 3: something does not, and is named.
 
     Of a bundle with the hash of its judgments alone, --qrels gives them, as files or `ir:ID`;
     without them its per-query values are taken as they are."""
