@@ -1,4 +1,4 @@
-"""`ranksweep`, or `python -m sweeps`: what can be done beside running a sweep's file."""
+"""The commands of `ranksweep`, or `python -m sweeps`."""
 
 import sys
 from collections.abc import Sequence
@@ -9,98 +9,90 @@ from rank_core.errors import unknown
 from sweeps.plan.command_line import heed_interrupts, run_command
 
 COMMANDS = {
-    "run": ("sweeps.commands.run:main", "SWEEP ...", "a sweep by name, or in a .toml or .py file"),
+    "run": (
+        "sweeps.commands.run:main",
+        "SWEEP ...",
+        "run a sweep by name, or from a .toml or .py file",
+    ),
     "report": (
         "sweeps.commands.report:main",
         "DIR",
-        "aggregate seeds, test differences, write DIR/report and print the table",
+        "write a sweep's report again and print its table",
     ),
-    "status": (
-        "sweeps.commands.status:main",
-        "DIR",
-        "how far a running, killed or finished sweep is",
-    ),
+    "status": ("sweeps.commands.status:main", "DIR", "show the progress of a sweep (--watch)"),
     "design": (
         "sweeps.commands.design:main",
         "PILOT",
-        "plan seeds and queries of the next comparison from a pilot (--delta .01)",
+        "plan seeds and queries of the next comparison",
     ),
     "derive": (
         "sweeps.commands.derive:main",
         "DIR",
-        "other aggregations, fewer chunks, coarser strides from kept chunk scores",
+        "interpolate with the first stage, aggregate chunk scores",
     ),
     "export": (
         "sweeps.commands.export:main",
         "DIR",
-        "write the winner's model as a folder that others load (--to FOLDER)",
+        "write the winner's model as a folder (--to FOLDER)",
     ),
     "bundle": (
         "sweeps.commands.bundle.command:main",
         "DIR",
-        "one file with runs, values, report and checksums (--to FILE.zip)",
+        "write a sweep with all its values as one file (--to FILE.zip)",
     ),
     "verify": (
         "sweeps.commands.bundle.verify:main",
         "FILE.zip",
-        "recompute every number of such a file from its runs",
+        "recompute every number of a bundle from its runs",
     ),
-    "rerank": (
-        "sweeps.commands.rerank:main",
-        "FOLDER",
-        "rerank a run by an exported model (--collection X --run IN --out OUT)",
-    ),
-    "ui": (
-        "sweeps.commands.mlflow_commands:ui",
-        "DIR",
-        "open the sweep's MLflow view on this machine (Ctrl-C ends it)",
-    ),
+    "rerank": ("sweeps.commands.rerank:main", "FOLDER", "rerank a run with an exported model"),
+    "ui": ("sweeps.commands.mlflow_commands:ui", "DIR", "open a sweep in the MLflow UI"),
     "sync": (
         "sweeps.commands.mlflow_commands:sync",
         "DIR",
-        "send what MLflow has not taken yet",
+        "send MLflow the events that it has not received",
     ),
     "compare": (
         "sweeps.commands.compare.command:main",
         "SYSTEM ..",
-        "the same tested table for anybody's runs or per-query values",
+        "test anyone's runs or per-query values",
     ),
     "settings": (
         "sweeps.commands.lists:settings",
         "",
-        "every setting: type, default, what it is, what Hugging Face calls it",
+        "list settings with type, default and Hugging Face name",
     ),
-    "collections": ("sweeps.commands.lists:collections", "", "every collection that has a name"),
-    "sweeps": ("sweeps.commands.lists:sweep_files", "", "every sweep and its question"),
-    "measures": ("sweeps.commands.lists:measures", "", "every measure and how it is written"),
+    "collections": ("sweeps.commands.lists:collections", "", "list collections"),
+    "sweeps": ("sweeps.commands.lists:sweep_files", "", "list sweeps with their questions"),
+    "measures": ("sweeps.commands.lists:measures", "", "list measures and how they are written"),
     "models": (
         "sweeps.commands.models:main",
         "",
-        "the zoo: every ranking system, its paper and size (--backbone B); or --profile P",
+        "list ranking models, or the settings of a paper (--profile)",
     ),
     "prepare": (
         "sweeps.commands.prepare:main",
         "",
-        "make a collection's tokens and training rows ahead of a sweep, on every node",
+        "make the inputs of a sweep in advance, on every node",
     ),
     "split": (
         "sweeps.commands.split:main",
         "",
-        "train, dev and test, or folds, from one file of judgments, by a hash of the queries",
+        "divide judged queries into train, dev and test, or folds",
     ),
     "cluster-files": (
         "sweeps.commands.cluster_files:main",
         "DIR",
-        "the files of Ray clusters, Slurm and Kubernetes, and the code that nodes run",
+        "write the files for Ray clusters, Slurm and Kubernetes",
     ),
     "doctor": (
         "sweeps.commands.doctor.command:main",
         "",
-        "examine the environment and a collection (--collection X) before a sweep",
+        "check environment and collection before a sweep",
     ),
 }
-"""What a command runs, what it takes, and what it does. Its module is imported when it is asked
-for: none waits for the libraries of another."""
+"""{command: (its function, its argument, what it does)}. A module is imported when its command is
+called, so that no command waits for the libraries of another."""
 
 
 def script() -> int:
@@ -109,7 +101,7 @@ def script() -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one command; returns the exit code."""
+    """Run one command and return its exit code."""
     return run_command(lambda: _run(argv))
 
 
@@ -132,20 +124,20 @@ def _version() -> str:
     try:
         return version("ranksweep")
     except PackageNotFoundError:
-        return "of a checkout that is not installed"
+        return "(a checkout that is not installed)"
 
 
 def usage() -> str:
-    """The commands, a line each."""
+    """The help text: a line for each command."""
     lines = [f"  {f'{name} {takes}':<18}{does}" for name, (_, takes, does) in COMMANDS.items()]
     return "\n".join(
         [
-            "usage: ranksweep COMMAND ...    (or python -m sweeps COMMAND ...)",
+            "usage: ranksweep COMMAND ...    (or: python -m sweeps COMMAND ...)",
             "",
             *lines,
             "",
             "DIR is a sweep's folder or URI, for example results/window_stride/python-docs.",
-            "COMMAND --help says more; --version says which ranksweep this is.",
+            "COMMAND --help describes a command; --version prints the version.",
         ]
     )
 

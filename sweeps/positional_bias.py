@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser("positional_bias.py", __doc__)
+    parser = Parser("ranksweep run positional_bias", __doc__)
     add = parser.add_argument
     add(
         "--collection",

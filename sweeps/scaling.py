@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser("scaling.py", __doc__)
+    parser = Parser("ranksweep run scaling", __doc__)
     add = parser.add_argument
     add("--num-workers", metavar="1,2,4", help="default: 1, 2, 4, ... as far as the cluster goes")
     add("--collection", metavar="NAME|DIR", help="a known collection or a folder")

@@ -5,7 +5,7 @@ means were exact.
 Cells: one model over its usual windows, and FirstP as the baseline; many seeds of both.
 Size: 2 cells x as many seeds as asked for (`--num-seeds 10` gives a usable spread).
 Expected: a standard deviation over seeds of .002 to .01 on large collections, more on small ones;
-the report's variance components and `python -m sweeps design` start from it.
+the report's variance components and `ranksweep design` start from it.
 """
 
 import sys

@@ -179,7 +179,7 @@ def require_model(folder: Path) -> None:
     """Refuses a folder that is no exported model."""
     if not (folder / FILE).is_file():
         raise BadInput(
-            f"an exported model is a folder with {FILE}, as `python -m sweeps export` writes it; "
+            f"an exported model is a folder with {FILE}, as `ranksweep export` writes it; "
             f"{folder} has none"
         )
 

@@ -1,4 +1,4 @@
-"""`python -m sweeps cluster-files`: the files of a cluster, from an installed package."""
+"""`ranksweep cluster-files`: the files of a cluster, from an installed package."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""`python -m sweeps derive DIR`: finished trials interpolated with their first stage, and other
+"""`ranksweep derive DIR`: finished trials interpolated with their first stage, and other
 aggregations, fewer chunks and coarser strides of those that kept their chunk scores. Trains nothing
 and loads no model."""
 
@@ -301,7 +301,7 @@ def _asked(given: argparse.Namespace) -> list[Asked]:
 
 
 def _parser() -> Parser:
-    parser = Parser("python -m sweeps derive", main.__doc__)
+    parser = Parser("ranksweep derive", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")

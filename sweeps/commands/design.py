@@ -1,4 +1,4 @@
-"""`python -m sweeps design PILOT`: how many seeds and queries the next comparison needs."""
+"""`ranksweep design PILOT`: how many seeds and queries the next comparison needs."""
 
 import argparse
 import math
@@ -100,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser("python -m sweeps design", main.__doc__, epilog=SOURCES)
+    parser = Parser("ranksweep design", main.__doc__, epilog=SOURCES)
     add = parser.add_argument
     add(
         "pilot",

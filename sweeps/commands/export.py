@@ -1,4 +1,4 @@
-"""`python -m sweeps export DIR`: the model of a finished sweep as a folder, or in a registry."""
+"""`ranksweep export DIR`: the model of a finished sweep as a folder, or in a registry."""
 
 import argparse
 import json
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     configuration the best seed on dev that has kept its weights is taken.
 
     With --register the model is logged in MLflow and registered; that of a confirmation whose gain
-    is above 0 becomes its champion. `rank_core.Reranker.load(FOLDER)` and `python -m sweeps rerank`
+    is above 0 becomes its champion. `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank`
     rank with the folder."""
     given = _parser().parse_args(argv)
     if given.to is None and not given.register:
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser("python -m sweeps export", main.__doc__)
+    parser = Parser("ranksweep export", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--to", type=Path, metavar="FOLDER", help="a new folder")

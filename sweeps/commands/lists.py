@@ -1,4 +1,4 @@
-"""`python -m sweeps settings`, `collections`, `sweeps` and `measures`: what can be named, a line
+"""`ranksweep settings`, `collections`, `sweeps` and `measures`: what can be named, a line
 each, or as JSON; `settings --markdown` is docs/settings.md."""
 
 import ast

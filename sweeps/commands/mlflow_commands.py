@@ -41,7 +41,7 @@ def sync(argv: Sequence[str]) -> int:
 
 
 def _parser(command: str, description: str | None) -> Parser:
-    parser = Parser(f"python -m sweeps {command}", description)
+    parser = Parser(f"ranksweep {command}", description)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     parser.add_argument("--tracking-uri", help="default: the one the sweep was run with")
     return parser

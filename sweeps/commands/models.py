@@ -1,10 +1,12 @@
-"""`python -m sweeps models`: the zoo, and what each of its systems is over a given backbone; or
-(`--profile NAME`) a profile beside its reference, and what is not the same."""
+"""`ranksweep models`: every ranking system with its paper and its size over a backbone; or
+(`--profile NAME`) a paper's settings beside their source, and the deviations from it."""
 
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 
 import numpy as np
 
@@ -22,9 +24,11 @@ from sweeps.commands.models_page import models_page
 from sweeps.plan.command_line import Parser
 from sweeps.plan.experiment import suited
 from sweeps.plan.profiles import PROFILES, Profile, Stated, profile
+from sweeps.plan.terminal import columns, say, shortened, terminal_columns, wrapped
 
 QUERY_TOKENS = 32
-HEADINGS = ("model", "family", "paper", "parameters", "tokens/doc", "settings of its own")
+HEADINGS = ("model", "paper", "parameters", "tokens/doc")
+PAPER, VALUE = 24, 20  # columns at most
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,18 @@ class Entry:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints the zoo, or a profile."""
-    parser = Parser("python -m sweeps models", main.__doc__)
-    parser.add_argument("--backbone", default="tiny", metavar="ID|DIR")
-    parser.add_argument("--profile", metavar="NAME", help="one of " + ", ".join(PROFILES))
-    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    parser.add_argument("--markdown", action="store_true", help="the text of docs/models.md")
+    """List every ranking system, or the settings of a paper beside their source."""
+    parser = Parser("ranksweep models", main.__doc__)
+    parser.add_argument(
+        "--backbone", default="tiny", metavar="ID|DIR", help="measure over it (default %(default)s)"
+    )
+    parser.add_argument(
+        "--profile", metavar="NAME", help="print a paper's settings: " + ", ".join(PROFILES)
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, with families and settings of each model"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print docs/models.md")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
         print(models_page(), end="")
@@ -56,21 +66,22 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps(asdict(stated), indent=1) if arguments.json else profile_text(stated))
         return 0
     backbone = resolve_backbone(arguments.backbone)
-    entries = [entry(name, backbone) for name in [*MODELS, *announced("model")]]
+    entries = [zoo_entry(name, backbone) for name in [*MODELS, *announced("model")]]
     if arguments.json:
-        json.dump([asdict(one) for one in entries], sys.stdout, indent=1)
+        json.dump([asdict(entry) for entry in entries], sys.stdout, indent=1)
         print()
         return 0
     print(_table(entries))
-    print(f"\nParameters and encoder tokens of a longest document over backbone {backbone.name}.")
-    for one in entries:
-        if one.refused:
-            print(f"{one.name}: {one.refused}")
+    print()
+    say(f"tokens/doc: encoder tokens of the longest document; backbone {backbone.name}")
+    for entry in entries:
+        if entry.refused:
+            say(f"{entry.name}: {entry.refused}")
     return 0
 
 
-def entry(name: str, backbone: Backbone) -> Entry:
-    """The system called `name` over a backbone, under the windows that suit it."""
+def zoo_entry(name: str, backbone: Backbone) -> Entry:
+    """The system called `name` over a backbone, with windows that it accepts."""
     kind = model_class(name)
     if issubclass(kind, ListRanker):
         return Entry(name, kind.family, kind.paper, None, None, _options(name, kind), "")
@@ -87,7 +98,7 @@ def entry(name: str, backbone: Backbone) -> Entry:
 
 
 def _tokens(kind: type[Ranker], config: TrialConfig, backbone: Backbone) -> int:
-    """Encoder tokens of a document as long as the settings let one be."""
+    """Encoder tokens of a document of the greatest length that the settings allow."""
     length = config.chunking.max_document_tokens
     text = {"d": np.full(length, backbone.sep_id + 1, dtype=np.int32)}
     reader = kind.reader(config, backbone, text)  # type: ignore[arg-type]
@@ -101,55 +112,54 @@ def _options(name: str, kind: type[ListRanker]) -> tuple[str, ...]:
 
 
 def profile_text(stated: Profile) -> str:
-    """A profile beside its reference, in the terminal: settings, those of single models, quirks,
-    what is not the same, what other runs set."""
+    """A profile for the terminal: its settings beside their reference, those of single models,
+    reproduced faults, deviations, settings of other runs."""
     head = ("setting", "value", "reference")
-    parts = [stated.source]
+    parts = [wrapped(stated.source)]
     if stated.settings:
-        parts.append(_columns([head, *_beside(stated.settings)]))
+        parts.append(_text([head, *_beside(stated.settings)], "lll"))
     for model, own in stated.of_models.items():
-        parts.append(f"Of {model} alone:\n{_columns([head, *_beside(own)])}")
+        parts.append(f"Of {model} alone:\n{_text([head, *_beside(own)], 'lll')}")
     if stated.quirks:
         quirks = [(model, ",".join(names)) for model, names in stated.quirks.items()]
-        table = _columns([("model", "model.quirks"), *quirks])
+        table = _text([("model", "model.quirks"), *quirks], "ll")
         parts.append(f"Faults of the reference's code that are reproduced:\n{table}")
     for title, sentences in (("Not the same", stated.not_the_same), ("By hand", stated.by_hand)):
         if sentences:
-            parts.append("\n".join([f"{title}:", *(f"* {sentence}" for sentence in sentences)]))
+            items = [wrapped(f"* {sentence}", 2) for sentence in sentences]
+            parts.append("\n".join([f"{title}:", *items]))
     return "\n\n".join(parts)
 
 
 def _beside(stated: Stated) -> list[tuple[str, str, str]]:
     return [
-        (name, ",".join(value) if isinstance(value, tuple) else str(value), words)
+        (name, ", ".join(value) if isinstance(value, tuple) else str(value), words)
         for name, (value, words) in stated.items()
     ]
 
 
 def _table(entries: Sequence[Entry]) -> str:
     rows = [HEADINGS]
-    for one in entries:
+    for entry in entries:
+        sizes = (entry.parameters, entry.tokens_per_document)
         rows.append(
             (
-                one.name,
-                one.family,
-                one.paper,
-                "-" if one.parameters is None else f"{one.parameters:,}",
-                "-" if one.tokens_per_document is None else f"{one.tokens_per_document:,}",
-                " ".join(one.options),
+                entry.name,
+                shortened(entry.paper, PAPER),
+                *("-" if size is None else f"{size:,}" for size in sizes),
             )
         )
-    return _columns(rows, right=(3, 4))
+    return "\n".join(columns(rows, "llrr"))
 
 
-def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Rows in columns, the first one underlined; the columns `right` end at their right edge."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
+def _text(rows: Sequence[Sequence[str]], align: str) -> str:
+    """A table whose last columns are wrapped at the terminal's width."""
+    name = max(len(row[0]) for row in rows)
+    value = min(VALUE, max(len(row[1]) for row in rows)) if len(rows[0]) > 2 else 0
+    room = terminal_columns() - name - value - 2 * (len(rows[0]) - 1)
+    lines: list[Sequence[str]] = []
     for row in rows:
-        cells = [
-            text.rjust(width) if i in right else text.ljust(width)
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+        cells = [[row[0]], *(textwrap.wrap(text, value) for text in row[1:-1])]
+        cells.append(textwrap.wrap(row[-1], room))
+        lines += zip_longest(*cells, fillvalue="")
+    return "\n".join(columns(lines, align))

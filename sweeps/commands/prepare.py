@@ -1,4 +1,4 @@
-"""`python -m sweeps prepare`: the inputs of a sweep, made ahead of it on every node."""
+"""`ranksweep prepare`: the inputs of a sweep, made ahead of it on every node."""
 
 import time
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ def main(argv: Sequence[str]) -> int:
     """Make the collection, its tokens and the rows of its training data, once, ahead of a sweep: on
     every node of the Ray cluster, or on this machine. What is there already is not made again, and
     what was killed resumes. A sweep does the same by itself before it takes a GPU."""
-    parser = Parser("python -m sweeps prepare", main.__doc__)
+    parser = Parser("ranksweep prepare", main.__doc__)
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="default python-docs")
     add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")

@@ -1,4 +1,4 @@
-"""`python -m sweeps report DIR`: write the report of a sweep again from what is on disk."""
+"""`ranksweep report DIR`: write the report of a sweep again from what is on disk."""
 
 import shlex
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from sweeps.store.sweep_file import INTERPOLATED
 def main(argv: Sequence[str]) -> int:
     """Write the report of the named sweep folder, into DIR/report or elsewhere, and print what it
     found; exit code 0."""
-    parser = Parser("python -m sweeps report", main.__doc__)
+    parser = Parser("ranksweep report", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
     parser.add_argument(

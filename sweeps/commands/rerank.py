@@ -1,4 +1,4 @@
-"""`python -m sweeps rerank FOLDER`: a first stage's run in the order of an exported model."""
+"""`ranksweep rerank FOLDER`: a first stage's run in the order of an exported model."""
 
 import os
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ def main(argv: Sequence[str]) -> int:
     """Rerank a run by an exported model, on this machine's GPU or CPU, or on the Ray cluster that
     the command runs in. Shards of queries are kept as they are done, in FILE.parts beside --out,
     and the same command goes on from there."""
-    parser = Parser("python -m sweeps rerank", main.__doc__)
+    parser = Parser("ranksweep rerank", main.__doc__)
     parser.add_argument("folder", metavar="FOLDER", help="an exported model")
     add = parser.add_argument
     add("--collection", required=True, metavar="NAME|DIR", help="where the texts are")

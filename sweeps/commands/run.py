@@ -1,4 +1,4 @@
-"""`python -m sweeps run`: a sweep of ours by its name, or of the user's own in a file."""
+"""`ranksweep run`: a sweep by its name, or the user's own from a file."""
 
 import sys
 from collections.abc import Sequence
@@ -10,24 +10,25 @@ from rank_core.errors import BadInput, unknown
 from rank_core.own_code import import_own
 from sweeps.driver.command import main as run_experiment
 from sweeps.plan.experiment import Experiment
+from sweeps.plan.terminal import wrapped
 from sweeps.plan.toml_sweep import read_toml_sweep
 
-USAGE = """usage: python -m sweeps run SWEEP [flags and settings]
+USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
 
-SWEEP is one of ours ({ours}),
-a TOML file (my_sweep.toml) or a Python file with an EXPERIMENT (my_sweep.py): docs/extending.md.
-`python -m sweeps run SWEEP --help` lists flags and settings."""
+{sweeps}
+A TOML file (my_sweep.toml) or a Python file with an EXPERIMENT (my_sweep.py)
+is one as well: docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs a sweep; returns the exit code."""
+    """Run a sweep and return its exit code."""
     if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE.format(ours=", ".join(ours())))
+        print(USAGE.format(sweeps=wrapped(f"SWEEP is {', '.join(ours())}.")))
         return 0 if argv else 2
     name, *rest = argv
     if name.startswith("-"):
-        raise BadInput(f"the sweep's name or file comes before its flags, got {name}")
-    path, prog = Path(name), f"python -m sweeps run {name}"
+        raise BadInput(f"the name or file of a sweep comes before its flags, got {name}")
+    path, prog = Path(name), f"ranksweep run {name}"
     if path.suffix == ".toml":
         experiment, preset = read_toml_sweep(path)
         _see_modules_beside(path)
@@ -39,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def ours() -> list[str]:
-    """The names of the sweeps of the package."""
+    """The names of the package's sweeps."""
     files = Path(__file__).parents[1].glob("[!_]*.py")
     return sorted(path.stem for path in files)
 
@@ -51,14 +52,14 @@ def _of_ours(name: str) -> ModuleType:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """The module of a file, as a worker will import it."""
+    """The module of a file, imported as workers will import it."""
     if not path.is_file():
-        found = "a folder" if path.exists() else "none"
-        raise BadInput(f"{path} must be a sweep's file, found {found}")
+        problem = "is a folder" if path.exists() else "does not exist"
+        raise BadInput(f"{path} {problem}; name a sweep's file")
     _see_modules_beside(path)
     module = import_own(path.stem, str(path))
     if Path(str(module.__file__)).resolve() != path.resolve():
-        raise BadInput(f"{path}: another module is called {path.stem}; give the file another name")
+        raise BadInput(f"{path}: another module is called {path.stem}; rename the file")
     if not isinstance(getattr(module, "EXPERIMENT", None), Experiment):
         raise BadInput(f"{path} must define EXPERIMENT = Experiment(...)")
     return module

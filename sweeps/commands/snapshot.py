@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from sweeps.engine.cell_table import TrialNow
 from sweeps.store.checksums import RESULT, DamagedTrial, damage, parse_result
 from sweeps.store.driver_lock import living_driver
 from sweeps.store.failures import lost_by_kind
@@ -25,24 +26,8 @@ beside the statuses of the log."""
 
 
 @dataclass(frozen=True)
-class TrialNow:
-    """A planned trial as it stands. `status` is the log's, or done or collapsed where the store
-    holds the result; a trial that a dead driver left running is interrupted."""
-
-    cell: str
-    seed: int
-    status: str
-    attempts: int
-    reason: str = ""
-    dev: float | None = None  # the primary measure: of the result, or the last one on the way
-    seconds: float | None = None  # of training and evaluation
-    step: int | None = None  # of the running attempt
-    num_steps: int | None = None
-
-
-@dataclass(frozen=True)
 class Snapshot:
-    """Everything `python -m sweeps status` tells."""
+    """Everything `ranksweep status` tells."""
 
     where: str  # as the user named it
     file: SweepFile

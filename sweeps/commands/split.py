@@ -1,4 +1,4 @@
-"""`python -m sweeps split`: train, dev and test, or folds, from one file of judgments."""
+"""`ranksweep split`: train, dev and test, or folds, from one file of judgments."""
 
 import gzip
 import json

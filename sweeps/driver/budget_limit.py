@@ -1,7 +1,7 @@
-"""A search under a budget: no block of trials begins that would outlast it.
+"""A search under a budget: a block of trials that would exceed it does not start.
 
-What a block is, the search says: of a grid all cells with one seed, of proposals all seeds of one
-configuration. What has begun is finished, so that the trials there are can be compared.
+A block, defined by the search, is all cells with one seed of a grid, or all seeds of a proposed
+configuration. A block that has started is finished, so that its trials can be compared.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate, calib
 from sweeps.plan.budget import Budget
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
-from sweeps.plan.terminal import duration
+from sweeps.plan.terminal import duration, say
 from sweeps.search.feed import Feed
 from sweeps.search.search import Block, Search
 from sweeps.store.sweep_file import update_sweep_file
@@ -24,23 +24,22 @@ from sweeps.store.trial_store import Store
 
 _TIMES = ("seconds", "start", "end")
 LEAST = TrialEstimate(1e-3, tokens=0.0, peak_bytes=0)
-"""Of trials that nothing is measured of: they compute nothing."""
+"""The estimate of trials that compute nothing."""
 
 
 def within_budget(search: Search, options: Options) -> "Search | Budgeted":
-    """The search itself, or as much of it as the budget holds; raises `BadInput` where that is
-    nothing."""
+    """The search, limited to a budget if there is one. Raises `BadInput` where no block fits."""
     if not options.budget.limited or search.over:
         return search
-    print("measuring what a trial takes on this device", flush=True)
+    say("measuring the cost of a trial on this device")
     feed = Budgeted(search, options.budget, forecast(search.plan, options))
     feed.require_first_block()
     return feed
 
 
 def note_held_back(feed: Feed, store: Store) -> str:
-    """Takes what was never begun out of `sweep.json`, so that the report of what is there is whole;
-    returns why it was held back, '' if nothing was."""
+    """Removes held back trials from `sweep.json`, so that the report is complete; returns the
+    reason, "" if there are none."""
     if not isinstance(feed, Budgeted) or not feed.held_back:
         return ""
     update_sweep_file(store.folder, stopped=feed.held_back, **feed.search.begun())
@@ -48,7 +47,7 @@ def note_held_back(feed: Feed, store: Store) -> str:
 
 
 class Budgeted:
-    """A feed of a search that holds back the blocks which would not end within the budget."""
+    """A feed that holds back the blocks of a search which would not end within the budget."""
 
     def __init__(
         self,
@@ -58,19 +57,19 @@ class Budgeted:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.search, self.budget, self.known, self.clock = search, budget, known, clock
-        self.held_back = ""  # why nothing more is begun
+        self.held_back = ""  # the reason why no more blocks start
         self._admitted: set[str] = set()
         self._running: dict[str, tuple[TrialEstimate, float]] = {}  # and since when
         self._real: list[tuple[TrialEstimate, float]] = []
         self._used = 0.0  # seconds of slots
 
     def require_first_block(self) -> None:
-        """Refuses a budget that nothing fits in."""
+        """Refuses a budget in which no block fits."""
         if self.search.ahead and not self._admit(self.search.ahead[0]):
             raise BadInput(f"the budget must hold one block of trials: {self.held_back}")
 
     def next(self) -> Trial | None:
-        """The feed's, if its block fits."""
+        """The search's next trial, if its block fits."""
         while ahead := self.ahead:
             trial = ahead[0]
             if self._admit(trial):
@@ -80,28 +79,33 @@ class Budgeted:
                 self.search.launch(trial)
                 return trial
             if not self.held_back:
-                return None  # what begins with it is not known yet
+                return None  # its block is not known yet
         return None
 
     @property
     def over(self) -> bool:
-        """Whether the search is, or nothing more may begin."""
+        """True if the search is over, or no more blocks start."""
         return not self.ahead if self.held_back else self.search.over
 
     @property
     def ahead(self) -> Sequence[Trial]:
-        """Trials that may still come: once a block was held back, what is left of earlier ones."""
+        """Trials that may still come; once a block is held back, those of earlier blocks."""
         ahead = self.search.ahead
         if not self.held_back:
             return ahead
         return tuple(trial for trial in ahead if trial.job in self._admitted)
 
+    @property
+    def wanted(self) -> Sequence[Trial]:
+        """All trials that the search asks for, those held back included."""
+        return self.search.wanted
+
     def stop(self, trial: Trial, news: Progress) -> bool:
-        """As the feed decides."""
+        """The decision of the search."""
         return self.search.stop(trial, news)
 
     def ended(self, trial: Trial, status: str) -> None:
-        """Counts what the trial took."""
+        """Counts the trial's time."""
         estimate, start = self._running.pop(trial.job)
         seconds = self.clock() - start
         self._used += seconds
@@ -110,7 +114,7 @@ class Budgeted:
         self.search.ended(trial, status)
 
     def _admit(self, trial: Trial) -> bool:
-        """Whether a trial, and with it all of its block, may begin."""
+        """True if a trial, and with it its block, may start."""
         if trial.job in self._admitted:
             return True
         block = self.search.block(trial)
@@ -122,12 +126,13 @@ class Budgeted:
         return not self.held_back
 
     def _reason(self, block: Block) -> str:
-        """Why a block would outlast the budget, by the upper end of its estimate; '' if it fits."""
-        waiting = [one for one in self.search.ahead if one.job in self._admitted]
-        new = [one for one in block.trials if one.job not in self._admitted]
+        """The reason why a block would exceed the budget, by the upper end of its estimate; "" if
+        it fits."""
+        waiting = [trial for trial in self.search.ahead if trial.job in self._admitted]
+        new = [trial for trial in block.trials if trial.job not in self._admitted]
         estimates = [self._estimate(trial) for trial in (*waiting, *new)]
         trust, now = calibrate(self._real), self.clock()
-        high = [trust.interval(one.seconds)[2] for one in estimates]
+        high = [trust.interval(estimate.seconds)[2] for estimate in estimates]
         rest = [
             max(0.0, trust.interval(estimate.seconds)[2] - (now - start))
             for estimate, start in self._running.values()
@@ -148,23 +153,23 @@ class Budgeted:
     def _too_dear(
         self, what: str, estimates: Sequence[TrialEstimate], trust: Calibration, taken: float
     ) -> str:
-        seconds = sum(one.seconds for one in estimates)
+        seconds = sum(estimate.seconds for estimate in estimates)
         _, middle, high = (s * self.known.units / 3600 for s in trust.interval(seconds))
         left = self.budget.device_hours - taken * self.known.units / 3600
         return (
             f"{what} need about {middle:.3g} {self.known.unit}-hours (up to {high:.3g}), and "
-            f"{max(0.0, left):.3g} of {self.budget.device_hours:.3g} are left by what has begun"
+            f"{max(0.0, left):.3g} of {self.budget.device_hours:.3g} are left"
         )
 
     def _estimate(self, trial: Trial) -> TrialEstimate:
-        """What is left of the trial; of a cell that was not measured, the mean of all that were."""
+        """The rest of the trial; for a cell that was not measured, the mean of those that were."""
         trials = self.known.trials
         whole = trials.get(trial.cell.cell) or _mean(list(trials.values()) or [LEAST])
         return whole.part(self.search.left(trial), ends=not trial.epochs)
 
 
 def _mean(measured: Sequence[TrialEstimate]) -> TrialEstimate:
-    sums = {name: fmean(getattr(one, name) for one in measured) for name in _TIMES}
+    sums = {name: fmean(getattr(estimate, name) for estimate in measured) for name in _TIMES}
     return TrialEstimate(tokens=0.0, peak_bytes=0, **sums)
 
 

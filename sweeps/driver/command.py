@@ -1,7 +1,6 @@
-"""The command line of a sweep file, from its words to an exit code."""
+"""The command of a sweep: from its arguments to an exit code."""
 
 import logging
-import sys
 from collections.abc import Sequence
 
 from sweeps.engine import EngineLost
@@ -9,6 +8,7 @@ from sweeps.plan.command_line import heed_interrupts, run_command
 from sweeps.plan.experiment import Experiment
 from sweeps.plan.options import Options, Preset, parse
 from sweeps.plan.secrets import refuse_secrets
+from sweeps.plan.terminal import print_error
 
 ENGINE_LOST = 1
 
@@ -21,7 +21,7 @@ def main(
     prog: str = "",
     preset: Preset | None = None,
 ) -> int:
-    """Runs one command line over what the sweep's file presets; returns the exit code."""
+    """Runs a sweep's command line and returns the exit code; `preset` are the flags of its file."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # a first run waits for minutes
 
@@ -35,11 +35,10 @@ def main(
         try:
             return run_sweep(experiment, options, list(argv))
         except EngineLost as error:
-            text = f"error: {error}. Nothing is lost: the same command goes on from here"
-            print(text, file=sys.stderr)
+            print_error(f"{error}. Nothing is lost: the same command resumes")
             return ENGINE_LOST
 
-    return run_command(command, interrupted="interrupted; the same command goes on from here")
+    return run_command(command, interrupted="interrupted; the same command resumes")
 
 
 def _check_no_secrets(options: Options) -> None:

@@ -1,4 +1,4 @@
-"""The plan and the forecast as a person reads them."""
+"""The plan and the forecast as text."""
 
 import math
 from collections import Counter
@@ -6,20 +6,28 @@ from collections.abc import Sequence
 
 from sweeps.forecast.forecast import Calibration, Forecast, gpu_share, wall_seconds
 from sweeps.plan.plan import Plan, Trial
-from sweeps.plan.terminal import clock, count, duration, numbered, wrapped
+from sweeps.plan.terminal import (
+    clock,
+    columns,
+    count,
+    duration,
+    numbered,
+    shortened,
+    terminal_columns,
+    wrapped,
+)
 from sweeps.search.make import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
 
 def plan_text(plan: Plan, *, finished: int) -> str:
-    """The plan: what runs, what each cell reads and sees, what was left out and why."""
+    """The plan: cells and trials, the chunks and costs of each cell, and what was left out."""
     collection, base = plan.inputs.collection, plan.base
     queries = {name: len(split.queries) for name, split in collection.splits.items()}
     number = plan.num_trials
     once = sum(cell.deterministic for cell in plan.cells)
     evaluated = {name: len(evaluated_qrels(plan, name)) for name in SPLITS}
     folds = f" over {base.evaluation.folds} folds" if base.evaluation.folds else ""
-    width = max(24, *(len(cell.label) + 2 for cell in plan.cells))
     head = [
         plan.experiment.question,
         "",
@@ -33,74 +41,76 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         *search_class(plan.search.name).plan_lines(plan),
         f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
         + (f" ({once} that every seed would repeat run once)" if once else "")
-        + (f", of which {finished} are done already" if finished else ""),
+        + (f", {finished} of them done" if finished else ""),
     ]
-    lines = [
-        *map(wrapped, head),
-        "",
-        f"{'cell':<{width}}{'chunks':>8}{'(max)':>7}{'tokens/doc':>12}{'read':>8}{'cost':>8}",
-    ]
-    # Costs are multiples of the baseline's, or of the first cell's that encodes anything.
-    reference = next((cell.cost for cell in plan.cells if cell.cost), 1)
-    for cell in plan.cells:
-        chunks = cell.chunks
-        lines.append(
-            f"{cell.label:<{width}}{chunks.chunks_per_document:>8.1f}{chunks.max_chunks:>7}"
-            f"{chunks.tokens_per_document:>12,.0f}{chunks.coverage:>8.0%}"
-            f"{cell.cost / reference:>7.1f}x" + ("  (baseline)" if cell is plan.cells[0] else "")
-        )
+    lines = [*map(wrapped, head), "", *_cell_lines(plan)]
     lines.append("read: share of the documents' tokens in some chunk; cost: encoder tokens")
     lines += [wrapped(f"left out    {item.label}: {item.reason}") for item in plan.removed]
     return "\n".join(lines)
 
 
-def forecast_text(
-    missing: Sequence[Trial], known: Forecast, calibration: Calibration, *, columns: int
-) -> str:
-    """What is still to run, by cell and in all; as wide as `columns` allow."""
+def _cell_lines(plan: Plan) -> list[str]:
+    # Costs are multiples of the baseline's, or of the first cell's that encodes anything.
+    reference = next((cell.cost for cell in plan.cells if cell.cost), 1)
+    rows: list[tuple[str, ...]] = [("cell", "chunks", "max", "tokens/doc", "read", "cost", "")]
+    for cell in plan.cells:
+        chunks = cell.chunks
+        rows.append(
+            (
+                shortened(cell.label, terminal_columns() - 50),
+                f"{chunks.chunks_per_document:.1f}",
+                str(chunks.max_chunks),
+                f"{chunks.tokens_per_document:,.0f}",
+                f"{chunks.coverage:.0%}",
+                f"{cell.cost / reference:.1f}x",
+                "baseline" if cell is plan.cells[0] else "",
+            )
+        )
+    return columns(rows, "lrrrrrl")
+
+
+def forecast_text(missing: Sequence[Trial], known: Forecast, calibration: Calibration) -> str:
+    """What is still to run, by cell and in total."""
     number = Counter(trial.cell.cell for trial in missing)
     whole = dict.fromkeys(number, 0.0)  # of trials that pause, the parts
     for trial in missing:
         whole[trial.cell.cell] += trial.share
-    cells = list({trial.cell.cell: trial.cell for trial in missing}.values())
-    room = max(12, columns - sum(WIDTHS))
-    width = min(room, max(24, *(len(cell.label) + 2 for cell in cells)))
-    hours = f"{known.unit}-hours"
-    heads = ("trials", "tokens", "a trial (95 %)", hours, "memory")
-    # Of a search that stops trials, the most that can run: who goes furthest is not known yet.
+    # Of a search that stops trials, the most that can run: which are eliminated is not known yet.
     title = "to run, at most" if any(trial.epochs for trial in missing) else "to run"
-    lines = [title.ljust(width) + _row(heads)]
-    for cell in cells:
-        label = cell.label if len(cell.label) < width else cell.label[: width - 2] + "…"
-        one, times = known.trials.get(cell.cell), str(number[cell.cell])
-        cut = (times, "-", "not measured", "-", "-")  # a server does the work
-        if one is not None:
-            low, middle, high = calibration.interval(one.seconds)
-            cut = (
+    rows = [(title, "trials", "tokens", "a trial (95 %)", f"{known.unit}-hours", "memory")]
+    for cell in {trial.cell.cell: trial.cell for trial in missing}.values():
+        label = shortened(cell.label, terminal_columns() - 60)
+        measured, times = known.trials.get(cell.cell), str(number[cell.cell])
+        if measured is None:  # a server does the work
+            rows.append((label, times, "-", "not measured", "-", "-"))
+            continue
+        low, middle, high = calibration.interval(measured.seconds)
+        rows.append(
+            (
+                label,
                 times,
-                count(whole[cell.cell] * one.tokens),
+                count(whole[cell.cell] * measured.tokens),
                 f"{clock(middle)} ({clock(low)}-{clock(high)})",
                 f"{whole[cell.cell] * middle * known.units / 3600:.3g}",
-                f"{one.peak_bytes / 2**20:,.0f} MiB",
+                f"{measured.peak_bytes / 2**20:,.0f} MiB",
             )
-        lines.append(label.ljust(width) + _row(cut))
-    return "\n".join([*lines, "", *_totals(missing, known, calibration)])
+        )
+    return "\n".join([*columns(rows, "lrrrrr"), "", *_totals(missing, known, calibration)])
 
 
-WIDTHS = (8, 9, 21, 12, 10)
-MUCH = 0.2  # of the time, for validations
+MUCH = 0.2  # of the time, for validation
 FEWER = "(evaluation.max_dev_queries or training.validate_every lowers it)"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True))
 
 
 def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration) -> list[str]:
     measured = [trial for trial in missing if trial.cell.cell in known.trials]
     trials = [known.trials[trial.cell.cell] for trial in measured]
-    tokens = sum(one.tokens * trial.share for trial, one in zip(measured, trials, strict=True))
-    seconds = [one.seconds * trial.share for trial, one in zip(measured, trials, strict=True)]
+    tokens = sum(
+        estimate.tokens * trial.share for trial, estimate in zip(measured, trials, strict=True)
+    )
+    seconds = [
+        estimate.seconds * trial.share for trial, estimate in zip(measured, trials, strict=True)
+    ]
     wall = calibration.interval(wall_seconds(seconds, known.slots))
     low, middle, high = (amount + known.start_seconds for amount in wall)
     lows, hours, highs = (
@@ -114,7 +124,7 @@ def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration)
         f"measured    {known.num_measured} of {numbered(known.num_kinds, 'kind')} of trial, a "
         f"batch of each, in {duration(known.seconds)}",
     ]
-    validation = sum(one.validation * t.share for t, one in zip(measured, trials, strict=True))
+    validation = sum(e.validation * t.share for t, e in zip(measured, trials, strict=True))
     if validation:
         lines.append(f"validation  {validation / sum(seconds):.0%} of the time, on dev")
         if validation > MUCH * sum(seconds):
@@ -129,6 +139,6 @@ def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration)
         lines += [
             f"GPU share   a trial needs at least {peak / 2**30:.1f} GiB of "
             f"{known.device_bytes / 2**30:.0f}: --gpus-per-worker {asked:g} runs",
-            f"            {round(1 / share)} on a GPU, faster only where one leaves it idle",
+            f"            {round(1 / share)} on a GPU, faster only if one leaves it idle",
         ]
     return lines

@@ -1,4 +1,4 @@
-"""The inputs of a sweep, made where its trials will run."""
+"""The preparation of a sweep's inputs on the machines where its trials will run."""
 
 from rank_core.settings.config import TrialConfig
 from rank_core.trial.own_names import portable_config
@@ -7,7 +7,7 @@ from sweeps.plan.options import cluster_address
 
 
 def prepare_machines(config: TrialConfig) -> None:
-    """Prepares a configuration on every node of this command's cluster, or on this machine."""
+    """Prepares the inputs of a configuration on every node of the cluster, or on this machine."""
     config = portable_config(config)
     if cluster_address() is None:
         prepare(config)

@@ -1,4 +1,4 @@
-"""An exported model over a first stage's run: here, or on the cluster of this command."""
+"""The reranking of a run with an exported model, in this process or on the cluster."""
 
 import time
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ LINE_SECONDS = 30.0
 
 
 def rerank_run(job: RerankJob, *, engine: str, gpus: float | None) -> None:
-    """Reranks what is missing of a job, on a cluster (`ray`) or in this process (`local`; what is
-    left empty is decided by where the command runs), and writes the run."""
+    """Reranks the missing shards of a job and writes the run. `engine` is `ray`, `local` (this
+    process) or empty: ray within a cluster."""
     number = open_job(job)
     shards = missing_shards(job, number)
     if kept := number - len(shards):
-        say(f"resumed     {numbered(kept, 'shard')} of {number} are there already")
+        say(f"resumed     {numbered(kept, 'shard')} of {number} are done already")
     on_ray = engine == "ray" or (not engine and cluster_address() is not None)
     start = told = time.monotonic()
     done = _on_ray(job, shards, gpus) if on_ray and shards else rerank_here(job, shards)

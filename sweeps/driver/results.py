@@ -1,4 +1,4 @@
-"""What a sweep leaves once its trials have ended: one table of values, the report, and the rows of
+"""The results of a sweep whose trials have ended: the table of values, the report, and the rows of
 MLflow's summary experiment.
 
 MLflow's grouped view averages only the runs it has loaded; the summary is the leaderboard to quote.
@@ -30,7 +30,7 @@ COSTS = ("train_seconds", "eval_seconds", "encoder_tokens")
 
 
 def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None:
-    """Tables and report of what is done; None where nothing is."""
+    """Writes tables and report of the finished trials; None if there are none."""
     trials.write_tables()
     launched = trials.state.trials.keys()
 
@@ -59,17 +59,17 @@ def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None
 
 
 def _padding_text(results: list[dict[str, Any]]) -> str:
-    """How much of what the encoders were given was padding: the trial with the most."""
+    """The line about padding: the trial with the largest share of it."""
     most = {
         kind: max(result[f"{prefix}padding_share"] for result in results)
         for kind, prefix in (("evaluation", ""), ("training", "training_"))
     }
     shares = ", ".join(f"{100 * share:.1f} % in {kind}" for kind, share in most.items())
-    return f"padding     share of a trial's tokens at most: {shares}"
+    return f"padding     at most {shares}, of a trial's tokens"
 
 
 def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
-    """Adds to `sweep.json` what the trials ran on; several kinds of machine are all named."""
+    """Adds the versions and machines of all trials to `sweep.json`."""
     kinds: dict[str, dict[str, None]] = {}
     for result in results:
         for what, version in result["versions"].items():
@@ -79,11 +79,11 @@ def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
 
 
 def summary_rows(report: Path) -> list[SummaryRow]:
-    """The configurations with a finished seed, the primary measure first; `report` is the folder
-    in the sweep's own, whose tables give costs and per-query values."""
+    """The configurations with a finished seed, the primary measure first. `report` is the folder
+    within the sweep's, whose tables have costs and per-query values."""
     trials = pd.read_parquet(report.parent / "trials.parquet")
     results = json.loads((report / "results.json").read_text(encoding="utf-8"))
-    comparisons = {(one["system"], one["measure"]): one for one in results["comparisons"]}
+    comparisons = {(row["system"], row["measure"]): row for row in results["comparisons"]}
     alpha = results["sweep"]["alpha"]
     ignored = {cell.cell: cell.ignored for cell in read_sweep_file(report.parent).cells}
     return [
@@ -91,9 +91,9 @@ def summary_rows(report: Path) -> list[SummaryRow]:
             config_id=cell["label"],
             config_hash=cell["cell"],
             measures={
-                metric_name(name): _measure(found, comparisons.get((cell["cell"], name)), alpha)
-                for name, found in cell["measures"].items()
-                if found["per_seed"]
+                metric_name(name): _measure(measured, comparisons.get((cell["cell"], name)), alpha)
+                for name, measured in cell["measures"].items()
+                if measured["per_seed"]
             },
             params={
                 name: value
@@ -110,7 +110,7 @@ def summary_rows(report: Path) -> list[SummaryRow]:
 
 
 def _of(cell: Any, table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a cell's reported seeds; the folder may hold trials of other commands, too."""
+    """The rows of a cell's reported seeds: the folder may also hold trials of other commands."""
     seeds = [int(seed) for seed in cell["fates"]]
     return table[(table["cell"] == cell["cell"]) & table["seed"].isin(seeds)]
 
@@ -126,16 +126,16 @@ def _scores(folder: Path, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _costs(trials: pd.DataFrame) -> dict[str, float]:
-    """What a trial of the configuration cost on average, of those with a result."""
+    """The mean cost of the configuration's trials with a result."""
     used = trials[trials["status"].isin(USED)]
     return {name: float(used[name].mean()) for name in COSTS if name in used}
 
 
-def _measure(found: Any, compared: Any, alpha: float) -> MeasureSummary:
-    values = list(found["per_seed"].values())
+def _measure(measured: Any, compared: Any, alpha: float) -> MeasureSummary:
+    values = list(measured["per_seed"].values())
     p = None if compared is None else compared["p_both_adjusted"]
     return MeasureSummary(
-        mean=found["mean"],
+        mean=measured["mean"],
         std=statistics.stdev(values) if len(values) > 1 else float("nan"),
         n=len(values),
         delta=None if compared is None else compared["delta"],

@@ -22,11 +22,12 @@ from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import GIBIBYTE
 from sweeps.forecast.forecast import calibrate, forecast, real_seconds, slots_of
 from sweeps.plan.experiment import Experiment
+from sweeps.plan.live_text import LiveText, is_live_terminal
 from sweeps.plan.make_plan import make_plan, own_code
-from sweeps.plan.options import Options
+from sweeps.plan.options import BOOTSTRAP, Options
 from sweeps.plan.plan import Plan, Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.plan.terminal import numbered, say, terminal_columns
+from sweeps.plan.terminal import numbered, say
 from sweeps.search.make import make_search, search_class
 from sweeps.search.search import Known, Search
 from sweeps.store.checksums import read_result
@@ -48,8 +49,8 @@ DRAIN_SECONDS = 60.0
 
 
 def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
-    """Plans and runs what the options ask for; returns the exit code. A confirmation is a sweep
-    over the frozen pair of a finished one."""
+    """Plans and runs a sweep; returns the exit code. A confirmation is a sweep over the frozen pair
+    of a finished one."""
     store = Store(options.storage, experiment.name)
     _check_storage(store, options)
     check_webhook()
@@ -98,23 +99,23 @@ def _sweep(
 
 
 def _check_same_sweep(experiment: Experiment, store: Store) -> None:
-    """Two sweeps of one name never share a folder."""
+    """Refuses a folder that holds another sweep of the same name."""
     there = store.described()
     if there and (there.question, there.swept) != (experiment.question, experiment.swept):
         raise BadInput(
-            f"{store.root} holds another sweep called {experiment.name}, which asks "
-            f"{shown(there.question)} and sweeps {', '.join(there.swept) or 'nothing'}; this one "
-            f"asks {shown(experiment.question)} and sweeps {', '.join(experiment.swept)}. Give it "
-            "another name, or take another --storage"
+            f"{store.root} holds another sweep called {experiment.name}, with the question "
+            f"{shown(there.question)} and swept {', '.join(there.swept) or 'nothing'}; this one "
+            f"has {shown(experiment.question)} and {', '.join(experiment.swept)}. Give it another "
+            "name or another --storage"
         )
 
 
 def _check_storage(store: Store, options: Options) -> None:
-    """Before the plan is made, which may take long. A folder may be new."""
+    """Refuses an unusable storage before planning, which may take long."""
     if store.is_memory and options.engine != "local":
         raise BadInput(
             "--storage must be where every process of a trial can write; memory:// is the memory "
-            "of one process. Take a folder, a URI such as s3://bucket/path, or --engine local"
+            "of one process. Give a folder, a URI such as s3://bucket/path, or --engine local"
         )
     if not store.is_local:
         answered(store, store.collections)
@@ -128,7 +129,7 @@ def _drive(
     argv: list[str],
     tracking_uri: str,
 ) -> int:
-    """The sweep in the hands of its only driver; the exit code."""
+    """Runs the sweep as its only driver; returns the exit code."""
     table.begin(plan)
     finished = Finished(store)
     store.drop_checkpoints(finished.names)
@@ -142,10 +143,10 @@ def _drive(
     done = plan.num_trials - len(table.plan(plan, finished.names, search.resting()))
     say(plan_text(plan, finished=done))
     if adopted:
-        say(f"adopted     {len(adopted)} finished by other sweeps of {store.storage}")
+        say(f"reused      {numbered(len(adopted), 'trial')} of other sweeps in {store.storage}")
     say("")
     _describe(search, store, argv, options)
-    # Also those of other plans and machines: MLflow gets their files from here.
+    # Trials of other plans and machines too: their files go to MLflow from here.
     patient_read(store, lambda: store.pull(finished.names & table.state.trials.keys()))
     name = experiment_name(options, store)
     uploader = Uploader(store.folder, tracking_uri, name)
@@ -154,11 +155,11 @@ def _drive(
         if not search.over:
             _launch(search, feed, store, table, options, weights)
         else:
-            say("nothing to launch: every trial has ended already")
+            say("nothing to launch: all trials have ended")
         if search.over:
-            store.drop_checkpoints(set(search.resting()))  # nobody goes on from them
+            store.drop_checkpoints(set(search.resting()))  # no trial resumes from them
         finished.compare()
-        _tell_of_weights(weights, options)
+        _print_weights(weights, options)
         held_back = note_held_back(feed, store)
         report = write_results(search.plan, store, table)
     finally:
@@ -166,20 +167,20 @@ def _drive(
     if pending:
         why = f" ({uploader.trouble})" if uploader.trouble else ""
         say(
-            f"warning: MLflow has not taken {pending} events{why}; they are safe in "
-            f"{table.log.path}. Send them later: python -m sweeps sync {store.uri}"
+            f"warning: MLflow has not received {numbered(pending, 'event')}{why}; they are safe in "
+            f"{table.log.path}. Send them later: ranksweep sync {store.uri}"
         )
     elif report:
         log_summary(tracking_uri, name, summary_rows(report.folder), report.folder)
         trials = table.state.trials
         kept = {trial: trials[trial].settings for trial in store.with_weights() & trials.keys()}
         log_models(tracking_uri, name, kept, store.uri)
-    say(report.text if report else "no trial has finished: there is nothing to report")
+    say(report.text if report else "no report: no trial has finished")
     return _ending(search, table, held_back)
 
 
 def _describe(search: Search, store: Store, argv: list[str], options: Options) -> None:
-    """`sweep.json` and the judgments, for those who watch, and for the report."""
+    """Writes `sweep.json` and the judgments, for `status` and the report."""
     description = replace(
         manifest(search.plan, argv),
         alpha=options.alpha,
@@ -189,12 +190,11 @@ def _describe(search: Search, store: Store, argv: list[str], options: Options) -
     )
     write_description(store.folder, search.plan, description)
     search.describe()
-    # For those who watch from elsewhere.
     store.push("sweep.json", "qrels", FIRST_STAGE)
 
 
 def _ending(search: Search, table: TrialTable, held_back: str) -> int:
-    """The exit code; tells of what a budget held back."""
+    """The exit code; prints the reason if a budget held trials back."""
     ahead = {trial.name for trial in search.ahead} if held_back else set()
     wanted = [trial for trial in search.decision.wanted if trial.name not in ahead]
     rests = {
@@ -204,60 +204,62 @@ def _ending(search: Search, table: TrialTable, held_back: str) -> int:
     }
     lost = [t for t in wanted if t.name not in rests and not table.status(t).used]
     if held_back:
-        say(f"stopped     {held_back}; the same command with more goes on from here")
+        say(f"stopped     {held_back}; the same command with a larger budget resumes")
     return FAILED_TRIALS if lost else OUT_OF_BUDGET if held_back else DONE
 
 
 class Finished:
-    """The trials with a result when a command begins, each checked before it counts: a damaged one
-    is set aside, and then runs again."""
+    """The trials with a result when a command begins. Each is checked first: a damaged one is set
+    aside and runs again."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.names = store, store.finished()
         self._checked: set[str] = set()
-        self._before: dict[str, Mapping[str, Mapping[str, float]]] = {}  # of trials that run again
+        self._before: dict[
+            str, Mapping[str, Mapping[str, float]]
+        ] = {}  # values of trials that run again
 
     def check(self, names: Iterable[str]) -> None:
-        """Takes those out that are damaged, and says so."""
+        """Removes damaged trials, with a warning."""
         for name in sorted((self.names & set(names)) - self._checked):
             self._checked.add(name)
             damage = patient_read(self.store, partial(self.store.damage, name))
             if damage:
                 kept = patient_read(self.store, partial(self.store.set_aside, name))
                 self.names.discard(name)
-                say(f"warning: {name} is damaged ({damage}): kept as runs/{kept}, it runs again")
+                say(f"warning: {name} is damaged ({damage}): kept as runs/{kept}, runs again")
 
     def adopt(self, trials: Iterable[Trial]) -> set[str]:
-        """Takes over what other sweeps have finished; the names."""
+        """Takes over trials that other sweeps have finished; returns their names."""
         taken = patient_read(self.store, partial(self.store.adopt, list(trials)))
         self.names |= taken
         self._checked |= taken
         return taken
 
     def run_again(self, names: set[str]) -> None:
-        """Has trials run again for files that they have not left. Until then they stay in the
-        store, with their values."""
+        """Has trials run again for missing files. Until then they stay in the store with their
+        values."""
         self.check(names)
         names = names & self.names
         for name in sorted(names):
             self._before[name] = self._values(name)
-            if not self.store.is_local:  # what is brought here then is the new one
+            if not self.store.is_local:  # the new one will be pulled
                 shutil.rmtree(self.store.folder / "runs" / name)
         self.names -= names
         if names:
             say(
-                f"again       {numbered(len(names), 'finished trial')} that "
-                f"{'has' if len(names) == 1 else 'have'} not kept a file that is asked for now"
+                f"rerun       {numbered(len(names), 'finished trial')} without a file that this "
+                "command asks for"
             )
 
     def compare(self) -> None:
-        """Says where a trial that ran again has other values than before."""
+        """Warns of trials that ran again with other values than before."""
         for name, before in self._before.items():
             if (now := self._values(name)) != before:
                 say(
-                    f"warning: {name} ran again and has other values ({_means(now)}; before "
-                    f"{_means(before)}), as GPUs and other machines may round: the new ones count, "
-                    "and the file that was asked for belongs to them"
+                    f"warning: {name} ran again with other values ({_means(now)}; before "
+                    f"{_means(before)}), because GPUs and other machines may round differently: "
+                    "the new values count"
                 )
 
     def _values(self, name: str) -> Mapping[str, Mapping[str, float]]:
@@ -276,22 +278,22 @@ def _weights(plan: Plan, store: Store, options: Options) -> KeptWeights:
     return KeptWeights(store, measure, int(options.weights_gib * GIBIBYTE))
 
 
-def _tell_of_weights(weights: KeptWeights, options: Options) -> None:
+def _print_weights(weights: KeptWeights, options: Options) -> None:
     if weights.num_kept:
         say(
-            f"weights     of {numbered(weights.num_kept, 'trial')} kept; the winner as a model: "
-            f"python -m sweeps export {weights.store.uri} --to FOLDER"
+            f"weights     of {numbered(weights.num_kept, 'trial')} kept; the winner as a model:\n"
+            f"            ranksweep export {weights.store.uri} --to FOLDER"
         )
     if weights.over_quota:
         say(
             f"weights     of {numbered(len(weights.over_quota), 'cell')} not kept: --weights-gib "
-            f"{options.weights_gib:g} holds no more, the best on dev come first"
+            f"{options.weights_gib:g} is full; the best on dev come first"
         )
 
 
 def _lacking(plan: Plan, finished: set[str], weights: KeptWeights, options: Options) -> set[str]:
-    """The finished trials of the plan that run again for a file: those that each trial is to leave,
-    and the weights of the best seeds where the command names `training.keep_weights`."""
+    """The finished trials of the plan that lack a file: one that every trial leaves, or the weights
+    of the best seeds where the command sets `training.keep_weights`."""
     trials = [trial for trial in plan.trials() if trial.name in finished]
     lacking = weights.store.lacking(trials, finished)
     if options.settings.get("training.keep_weights") == "best":
@@ -303,16 +305,16 @@ def _lacking(plan: Plan, finished: set[str], weights: KeptWeights, options: Opti
 
 
 def _known(table: TrialTable, finished: Finished) -> Known:
-    """What has ended before this command; a diverged trial would diverge again."""
+    """A function for the status of trials that ended before this command."""
 
     def known(trial: Trial) -> str | None:
         finished.check([trial.name])
         if trial.name not in finished.names:
-            finished.adopt([trial])  # what a search has proposed just now
+            finished.adopt([trial])  # a new proposal
         if trial.name in finished.names:
             table.finished(trial)
         status = table.status(trial)
-        # The log remembers the end of a trial whose result is lost.
+        # The log has the end of a trial even if its result is lost.
         over = status.over and not (status.used and trial.name not in finished.names)
         return status if over else None
 
@@ -320,12 +322,12 @@ def _known(table: TrialTable, finished: Finished) -> Known:
 
 
 def experiment_name(options: Options, store: Store) -> str:
-    """MLflow's name of the sweep: other storages and collections are other experiments."""
+    """MLflow's experiment of the sweep: other storages and collections have others."""
     return f"{options.experiment_prefix}/{store.sweep.replace('/', '-')}-{store.identity}"
 
 
 def _dry_run(plan: Plan, store: Store, options: Options) -> None:
-    """Prints the plan, with the time measured on this machine; launches and writes nothing."""
+    """Prints the plan with its forecast; launches and writes nothing."""
     finished = store.finished()
     again = _lacking(plan, finished, _weights(plan, store, options), options)
     here = (finished | store.adoptable(plan.trials())) - again
@@ -336,7 +338,7 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
         known = forecast(plan, options)
         real = real_seconds(plan.trials(), finished, store, known)
         calibration = calibrate(real)
-        say("\n" + forecast_text(missing, known, calibration, columns=terminal_columns()))
+        say("\n" + forecast_text(missing, known, calibration))
 
 
 def _launch(
@@ -349,20 +351,30 @@ def _launch(
 ) -> None:
     weights.take_in(sorted(store.finished() & table.state.trials.keys()))
     weights.prune()
-    monitor = Monitor(table, feed, search.plan.base.evaluation.measures[0], weights)
+    # A debugger needs the terminal for itself; that of `ray submit` is not the user's own.
+    live = options.engine == "ray" and not BOOTSTRAP.expanduser().exists() and is_live_terminal()
+    monitor = Monitor(
+        table,
+        feed,
+        search.plan.base.evaluation.measures[0],
+        weights,
+        LiveText() if live else None,
+    )
     try:
         _engine(options)(feed, store=store, options=options, monitor=monitor)
     except (KeyboardInterrupt, EngineLost) as end:
         monitor.interrupted()
-        _note_stopped(store, str(end) or "interrupted (Ctrl-C or its like)")
+        _note_stopped(store, str(end) or "interrupted")
         raise
     except Exception as error:
         _note_stopped(store, f"by an error: {type(error).__name__}: {error}")
         raise
+    finally:
+        monitor.close()
 
 
 def _engine(options: Options) -> Callable[..., None]:
-    """`run_trials` of the engine that was asked for."""
+    """The `run_trials` of an engine."""
     if options.engine == "local":
         return local.run_trials
     from sweeps.ray_engine.runner import run_trials
@@ -371,7 +383,7 @@ def _engine(options: Options) -> Callable[..., None]:
 
 
 def _note_stopped(store: Store, reason: str) -> None:
-    """For `status` and the report; the error on its way matters more than this note."""
+    """Records the reason for `status` and the report; a failure to do so hides no other error."""
     with suppress(Exception):  # every filesystem has its own kinds
         update_sweep_file(store.folder, stopped=redact_text(reason)[:300])
         store.push("sweep.json")

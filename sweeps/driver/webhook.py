@@ -1,6 +1,6 @@
-"""A message at the end of a sweep, to the address in the environment's `RANKSWEEP_WEBHOOK`: a POST
-of JSON whose `text` is what Slack and its like show. An address in the environment is in no stored
-command; whatever becomes of the message, the sweep ends as it would without."""
+"""The message at the end of a sweep to the URL in `RANKSWEEP_WEBHOOK`: a POST of JSON with a `text`
+that Slack and similar services show. An environment variable is in no stored command; a message
+that fails changes nothing else."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 
 VARIABLE = "RANKSWEEP_WEBHOOK"
-SECONDS = 10.0  # that a silent server may hold up the end
+SECONDS = 10.0  # of waiting for the server
 ENDS = {
     0: "done",
     3: "finished with failed trials",
@@ -27,14 +27,14 @@ ENDS = {
 
 
 def check_webhook() -> None:
-    """Refuses an address that no message can be sent to, before anything is launched."""
+    """Refuses a URL that is no web address, before anything is launched."""
     address = os.environ.get(VARIABLE, "")
     if address and not address.startswith(("http://", "https://")):
-        raise BadInput(f"{VARIABLE} must be the address of a webhook, https://..., found another")
+        raise BadInput(f"{VARIABLE} must be the URL of a webhook, https://..., got another")
 
 
 def announced(store: Store, table: TrialTable, drive: Callable[[], int]) -> int:
-    """The exit code of `drive`; the message is sent when that ends, in whatever way."""
+    """The exit code of `drive`; sends the message however it ends."""
     try:
         code = drive()
     except BaseException as error:
@@ -55,18 +55,18 @@ def _send(store: Store, table: TrialTable, end: str, answer: str = "") -> None:
         with urllib.request.urlopen(request, timeout=SECONDS):
             pass
     except Exception as error:  # of the network, and of a server that refuses
-        say(f"warning: the webhook has not taken the end of the sweep: {redact_text(str(error))}")
+        say(f"warning: the webhook failed: {redact_text(str(error))}")
 
 
 def message(store: Store, table: TrialTable, end: str, answer: str) -> dict[str, Any]:
-    """What is sent: `text`, and the same in parts."""
+    """The message: `text`, and its parts."""
     file = read_sweep_file(store.folder)
     planned = {f"{cell.cell}-seed{seed}" for cell in file.cells for seed in file.seeds}
     trials = table.state.trials
     counts = Counter(str(trial.status) for name, trial in trials.items() if name in planned)
     where = str(file.collection.get("name", ""))
-    told = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
-    text = f"{file.sweep} on {where}: {end} ({told or 'no trial'} of {len(planned)} trials)"
+    states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+    text = f"{file.sweep} on {where}: {end} ({states or 'no trial'} of {len(planned)} trials)"
     return {
         "text": f"{text}. {answer}".rstrip(),
         "sweep": file.sweep,

@@ -1,17 +1,21 @@
-"""Follows a running sweep: records what happens, tells the person watching."""
+"""The monitor of a running sweep: it records what happens, and shows it as lines or, on a terminal,
+as a table that is drawn in place."""
 
+import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
 from rank_core.trial.trial import Progress
+from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text, step_text
 from sweeps.engine.time_left import TimeLeft
 from sweeps.engine.trial_task import End
+from sweeps.plan.live_text import LiveText
 from sweeps.plan.plan import Trial
 from sweeps.plan.secrets import redact_text
-from sweeps.plan.terminal import about, duration, shortened, terminal_columns, wrapped
+from sweeps.plan.terminal import about, duration, numbered, shortened, terminal_columns, wrapped
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure
 from sweeps.store.kept_weights import KeptWeights
@@ -20,6 +24,7 @@ from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_table import TrialTable
 
 HEARTBEAT_SECONDS = 30.0
+DRAW_SECONDS = 0.5  # at least, between two drawings of the table
 ENOUGH_TO_TELL = 0.1  # share of the work after which the time left is told
 TITLE, SHORTEST_TITLE = 28, 20  # columns of a trial's name
 MOST_RUNNING = 8  # trials that a line names
@@ -27,13 +32,14 @@ MOST_RUNNING = 8  # trials that a line names
 
 @dataclass
 class Monitor:
-    """One per sweep, in the driver. Learns of a trial when it is launched."""
+    """One per sweep, in the driver; it knows the trials that were launched."""
 
     table: TrialTable
-    feed: Feed  # what it has ahead is what is left to do
+    feed: Feed
     primary: str
     weights: KeptWeights | None = None
-    out: TextIO = field(default_factory=lambda: sys.stdout)
+    live: LiveText | None = None  # None: lines alone
+    out: TextIO | None = None  # None: standard output
 
     def __post_init__(self) -> None:
         self.trials: dict[str, Trial] = {}  # by name, those that were launched
@@ -41,25 +47,27 @@ class Monitor:
         self.ended: dict[str, TrialStatus] = {}  # by trial name
         self.time_left = TimeLeft()
         self.last_line = self.last_news = time.monotonic()
+        self.last_drawn = 0.0
 
     def launched(self, trial: Trial) -> None:
         """A trial waits for its process."""
         self.trials[trial.name] = trial
-        self.running[trial.name] = "waits for a process"
+        self.running[trial.name] = "waiting for a process"
         self.time_left.started(trial)
-        self.ended.pop(trial.name, None)  # it may have rested at a rung
+        self.ended.pop(trial.name, None)  # it may have paused at a rung
+        self._draw()
 
     def started(self, trial: Trial) -> None:
         """A trial begins, or begins again."""
         self.launched(trial)
         attempt = self.table.started(trial)
-        self.running[trial.name] = "starting"
+        self.running[trial.name] = step_text(None, None)
         if attempt > 1:
             self._say(f"attempt {attempt}", trial)
 
     def news(self, trial: Trial, news: Progress) -> None:
-        """A trial tells how far it is."""
-        self.running[trial.name] = f"step {news.step}/{news.num_steps}"
+        """A trial reports its progress."""
+        self.running[trial.name] = step_text(news.step, news.num_steps)
         self.last_news = time.monotonic()
         self.time_left.news(trial, news)
         self.table.reported(trial, asdict(news))
@@ -73,7 +81,7 @@ class Monitor:
             self.ended[trial.name] = TrialStatus.FAILED
         self.table.failed(trial, failure, again=again)
         if again:
-            self._say(f"{failure.kind}, is run again: {failure.reason}", trial)
+            self._say(f"{failure.kind}, runs again: {failure.reason}", trial)
         else:
             self._say_lost(trial, "FAILED:", failure.reason, traceback)
 
@@ -86,8 +94,14 @@ class Monitor:
         self._say(reason, trial)
 
     def tell(self, text: str) -> None:
-        """Something about the whole sweep."""
+        """Prints a message about the whole sweep."""
         self._say(text)
+
+    def close(self) -> None:
+        """Leaves the table as it is at the end."""
+        if self.live:
+            self._draw(now=True)
+            self.live.close()
 
     def interrupted(self) -> None:
         """The driver stops early, at whatever line it is: what the table has as running counts as
@@ -108,18 +122,20 @@ class Monitor:
                 self.weights.finished(trial.name)
             detail = f"dev {self.primary} {result.dev[self.primary]:.3f}  {seconds:.0f} s"
             detail += "  COLLAPSED" if status is TrialStatus.COLLAPSED else ""
-            self._say(detail, trial)
+            self._say(detail, trial, in_table=status is TrialStatus.DONE)
         else:
             reason = redact_text(end.reason)
             self.table.lost(trial, status, reason)
             paused = status is TrialStatus.STOPPED  # by design, at a rung
-            word = "rests" if paused else f"{status.upper()}:"
-            self._say_lost(trial, word, reason, end.traceback)
+            word = "pauses" if paused else f"{status.upper()}:"
+            self._say_lost(trial, word, reason, end.traceback, in_table=paused)
 
-    def _say_lost(self, trial: Trial, word: str, reason: str, traceback: str) -> None:
+    def _say_lost(
+        self, trial: Trial, word: str, reason: str, traceback: str, *, in_table: bool = False
+    ) -> None:
         if traceback:
             self._keep_traceback(trial, traceback)
-        self._say(f"{word} {reason.splitlines()[0]}", trial)
+        self._say(f"{word} {reason.splitlines()[0]}", trial, in_table=in_table)
 
     def _over(self, trial: Trial, seconds: float | None = None) -> str:
         """An attempt has ended; what it was doing."""
@@ -138,8 +154,9 @@ class Monitor:
         patiently(write, f"{store.storage} does not take a traceback")
 
     def heartbeat(self) -> None:
-        """Says what runs where nothing has been said for a while, and that nothing reports."""
+        """Shows what runs, as a line only after a silence; and says where no trial reports."""
         self.table.heartbeat()
+        self._draw()
         now = time.monotonic()
         if now - self.last_line < HEARTBEAT_SECONDS:
             return
@@ -149,17 +166,23 @@ class Monitor:
         ]
         more = len(self.running) - len(named)
         running = ", ".join([*named, f"{more} more"] if more else named)
-        silent = self.last_news < self.last_line
-        words = f"; no news for {duration(now - self.last_news)}" if silent else ""
-        self._say(f"running: {running or 'nothing'}{words}")
+        silent = self._silence() if self.last_news < self.last_line else ""
+        self._say(f"running: {running or 'nothing'}{silent}", in_table=True)
+
+    def _silence(self) -> str:
+        return f"; no reports for {duration(time.monotonic() - self.last_news)}"
 
     def _title(self, trial: Trial, columns: int = TITLE) -> str:
         seed = f" seed {trial.seed}"
         return shortened(trial.cell.label, columns - len(seed)) + seed
 
-    def _say(self, text: str, trial: Trial | None = None) -> None:
-        """A line within the terminal: the trial's label is shortened where that is enough; a reason
-        goes on in the next line."""
+    def _say(self, text: str, trial: Trial | None = None, *, in_table: bool = False) -> None:
+        """Prints a line unless the live table has it (`in_table`). To fit the terminal a label is
+        shortened first; then the text is wrapped."""
+        self.last_line = time.monotonic()
+        if self.live and in_table:
+            self._draw()
+            return
         failed = sum(status.lost for status in self.ended.values())
         lost = f", {failed} failed" if failed else ""
         total = len(self.trials.keys() | {trial.name for trial in self.feed.ahead})
@@ -169,8 +192,37 @@ class Monitor:
             room = terminal_columns() - len(f"{done} {text}{left}")
             room = min(TITLE, room) if room >= SHORTEST_TITLE else TITLE
             text = f"{self._title(trial, room):<{room}} {text}"
-        print(wrapped(f"{done}{text}{left}", len(done)), file=self.out, flush=True)
-        self.last_line = time.monotonic()
+        print(wrapped(f"{done}{text}{left}", len(done)), file=self.out or sys.stdout, flush=True)
+
+    def _draw(self, *, now: bool = False) -> None:
+        """Draws the live table, at most every `DRAW_SECONDS`."""
+        if self.live and (now or time.monotonic() - self.last_drawn >= DRAW_SECONDS):
+            self.last_drawn = time.monotonic()
+            self.live.show(self.lines(*shutil.get_terminal_size()))
+
+    def lines(self, width: int, height: int) -> list[str]:
+        """The live table, and below it how many trials are in which state and the time left."""
+        wanted = {trial.name: trial for trial in (*self.feed.wanted, *self.trials.values())}
+        trials = [self._now(trial) for trial in wanted.values()]
+        labels = {trial.cell.cell: trial.cell.label for trial in wanted.values()}
+        total = f"{numbered(len(trials), 'trial')}: {counts_text(trials)}{self._remaining()}"
+        if time.monotonic() - self.last_news >= HEARTBEAT_SECONDS:
+            total += self._silence()
+        # Three lines are the space around the table and the total.
+        table = cell_lines(labels, trials, self.primary, width=width, height=height - 4)
+        return ["", *table, "", total]
+
+    def _now(self, trial: Trial) -> TrialNow:
+        state = self.table.state.trial(trial.name)
+        doing = self.running.get(trial.name, "")
+        return TrialNow(
+            trial.cell.cell,
+            trial.seed,
+            TrialStatus.RUNNING if doing else state.status,
+            state.attempts,
+            dev=state.dev.get(self.primary),
+            doing=doing,
+        )
 
     def _remaining(self) -> str:
         """The time left; empty before there is anything to go by."""

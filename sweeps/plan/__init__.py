@@ -1,1 +1,1 @@
-"""What will run: options, grids, cells and trials, known before anything is launched."""
+"""The plan: options, grids, cells and trials, known before anything is launched."""

@@ -1,4 +1,4 @@
-"""What one command may use: device time, or time until a deadline."""
+"""The budget of a command: device time, or time until a deadline."""
 
 import re
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9}
 
 @dataclass(frozen=True)
 class Budget:
-    """What one command may use; infinite where nothing was said."""
+    """The budget of a command; infinite where no limit is set."""
 
     device_hours: float = float("inf")  # GPU-hours of all trials; core-hours where there is no GPU
     deadline: float = float("inf")  # Unix time
 
     @property
     def limited(self) -> bool:
-        """Whether there is anything to keep to."""
+        """True if there is a limit."""
         return min(self.device_hours, self.deadline) < float("inf")
 
 

@@ -1,11 +1,13 @@
-"""A command line: how its words are read, and how its command ends."""
+"""The parsing of a command line, and the exit code of its command."""
 
 import argparse
 import os
+import re
 import select
 import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from errno import ENAMETOOLONG
 from inspect import cleandoc
@@ -16,6 +18,7 @@ from typing import Any, NoReturn
 
 from rank_core.errors import BadInput, nearest, shown
 from rank_core.settings.config import setting_aliases, setting_types
+from sweeps.plan.terminal import print_error
 
 SWEEP_EXTRA = ("torch", "transformers", "tokenizers", "safetensors", "ray", "mlflow", "optuna")
 """Packages of the extra `sweep`, which comparing runs does without."""
@@ -29,8 +32,8 @@ SCRIPT = "ranksweep"  # what the installed package calls `python -m sweeps`
 
 
 def typed_command(sweep: str, argv: Sequence[str]) -> list[str]:
-    """The words that started this process, if `argv` ends them; else a command for `argv`, which a
-    program gave."""
+    """The command line of this process if it ends with `argv`; else, for arguments that a program
+    gave, an equivalent one."""
     rest, given = sys.argv[1:], list(argv)
     if rest != given and (rest[:1] != ["run"] or rest[2:] != given):
         return ["python", "-m", "sweeps", "run", sweep, *given]
@@ -42,14 +45,14 @@ def typed_command(sweep: str, argv: Sequence[str]) -> list[str]:
 
 
 def end_at_interrupts() -> None:
-    """From here on Ctrl-C ends this process at once, for the seconds in which it imports what it
-    needs: nothing has begun, and libraries interrupted half way raise errors of their own."""
+    """Has Ctrl-C end this process at once while it imports libraries: nothing has begun, and a
+    library interrupted halfway raises errors of its own."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
 def heed_interrupts() -> None:
-    """From here on Ctrl-C raises `KeyboardInterrupt` again."""
+    """Has Ctrl-C raise `KeyboardInterrupt` again."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -60,8 +63,8 @@ def _end(signum: int, frame: FrameType | None) -> None:
 
 
 def run_command(command: Callable[[], int], *, interrupted: str = "interrupted") -> int:
-    """The exit code of a command: its own, or that of bad input, of Ctrl-C, or of `| head`. Modules
-    of the working directory can be imported by it, as by `python -m`."""
+    """The exit code of a command: its own, or that of bad input, Ctrl-C or an output closed by
+    `| head`. The command can import modules of the working directory, as with `python -m`."""
     if not {"", os.getcwd()} & {*sys.path}:
         sys.path.append(os.getcwd())
     try:
@@ -70,19 +73,15 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
         finally:
             sys.stdout.flush()
     except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(str(error))
         return BAD_INPUT
     except ModuleNotFoundError as error:
         if error.name not in SWEEP_EXTRA:
             raise
-        print(
-            f"error: this needs {error.name}, which is not installed: "
-            "pip install 'ranksweep[sweep]' brings it",
-            file=sys.stderr,
-        )
+        print_error(f"{error.name} is not installed: pip install 'ranksweep[sweep]'")
         return BAD_INPUT
     except PermissionError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print_error(f"{error.filename}: {error.strerror}")
         return BAD_INPUT
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
@@ -95,12 +94,12 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
     except OSError as error:
         if error.errno != ENAMETOOLONG:
             raise
-        print(f"error: no file has so long a name: {shown(error.filename)}", file=sys.stderr)
+        print_error(f"a file name is too long: {shown(error.filename)}")
         return BAD_INPUT
 
 
 def _output_is_unread() -> bool:
-    """Whether standard output is a pipe whose reader has gone."""
+    """True if standard output is a pipe without a reader."""
     state = select.poll()
     state.register(1, 0)
     return any(event & select.POLLERR for _, event in state.poll(0))
@@ -119,8 +118,8 @@ def check_writable(name: str, folder: Path) -> None:
 
 
 class _Once(argparse.Action):
-    """A flag given twice contradicts itself, like a setting given twice. `--flag=--` is no value to
-    argparse."""
+    """An action that refuses a flag given twice, as settings given twice are refused, and
+    `--flag=--`, which argparse takes for no value."""
 
     def __call__(
         self,
@@ -138,30 +137,46 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class _Formatter(argparse.HelpFormatter):
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wraps paragraphs, labelled ones (`Paper: ...`) and indented items each on their own."""
+        blocks = [""]
+        for line in text.splitlines():
+            starts = not line.strip() or re.match(r"[A-Z]\w+: |  \S", line)
+            if starts or not blocks[-1] or (blocks[-1][:1] == " ") > (line[:1] == " "):
+                blocks.append(line)
+            else:
+                blocks[-1] += f" {line.strip()}"
+        return "\n".join(
+            textwrap.fill(block, width, subsequent_indent="    " * (block[:1] == " "))
+            for block in blocks[1:]
+        )
+
+
 class Parser(argparse.ArgumentParser):
-    """Bad usage is bad input like any other: one message, exit code 2."""
+    """A parser for which bad usage is bad input like any other: one message, exit code 2."""
 
     def __init__(self, prog: str, description: str | None = None, **more: Any) -> None:
-        raw = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog, description=cleandoc(description or ""), formatter_class=raw, **more)
+        text = cleandoc(description or "")
+        super().__init__(prog, description=text, formatter_class=_Formatter, **more)
         self.register("action", None, _Once)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Every way of parsing comes through here."""
+        """Parses, for every way of parsing; refuses arguments that are not text."""
         for word in args or ():
             if "\0" in word or (not word.isprintable() and not _is_text(word)):
-                raise BadInput(f"a word of a command line must be UTF-8 text, got {word!r}")
+                raise BadInput(f"an argument must be UTF-8 text, got {word!r}")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises `BadInput`, for an unknown flag with the flag or the setting that is meant."""
+        """Raises `BadInput`; for an unknown flag it names the flag or setting that was meant."""
         if message.startswith(_UNRECOGNIZED):
             words = message.removeprefix(_UNRECOGNIZED).split()
             flag = next((word for word in words if word.startswith("-")), words[0])
             message = f"unknown flag {shown(flag)}{self._meant(flag.partition('=')[0])}"
-        raise BadInput(f"{message}; `{self.prog} --help` lists what is known")
+        raise BadInput(f"{message}; `{self.prog} --help` lists the flags")
 
     def _meant(self, flag: str) -> str:
         settings = any(action.dest == "settings" for action in self._actions)

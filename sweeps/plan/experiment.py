@@ -1,4 +1,4 @@
-"""What a sweep file states: question, grid, baseline; and windows and names for its cells."""
+"""The experiment that a sweep file defines: question, grid, baseline, names of its cells."""
 
 import inspect
 import os
@@ -15,14 +15,14 @@ from rank_core.models.list_rankers import ListRanker
 from rank_core.settings.config import TrialConfig
 
 NAMED_ANYWAY = ("model.name", "model.backbone", "chunking.window", "chunking.stride")
-"""Settings that every label of ours tells of; backbones where there are several."""
+"""Settings that every default label shows; backbones where there are several."""
 Settings = Mapping[str, Any]
 """Dotted settings and their values: one point of a grid."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The points of a sweep and the one that all others are compared with."""
+    """The points of a sweep, and the baseline that they are compared with."""
 
     points: tuple[Settings, ...]
     baseline: Settings
@@ -30,17 +30,17 @@ class Grid:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One sweep. `grid` says which points suit a base configuration and its backbone; `label` names
-    a cell in tables, by default by model, windows and what is swept beside them."""
+    """A sweep. `grid` gives the points for a base configuration and its backbone; `label` names a
+    cell in tables, by default by its model, windows and other swept settings."""
 
     name: str
     question: str
     swept: tuple[str, ...]
     grid: Callable[[TrialConfig, Backbone], Grid]
     label: Callable[[TrialConfig], str] | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings nobody has given
-    settings: Mapping[str, Any] = field(default_factory=dict)  # above those of its profile
-    profile: str = "clean"  # of PROFILES; below what the user sets
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings that are not given
+    settings: Mapping[str, Any] = field(default_factory=dict)  # they override its profile
+    profile: str = "clean"  # of PROFILES; the user's settings override it
     given: frozenset[str] = frozenset()  # settings of the user, which no profile changes
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
     file: str = ""  # that states it; empty: the one with `grid`
@@ -48,8 +48,8 @@ class Experiment:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise BadInput(
-                "the name of a sweep must be letters, digits, _, - and dots, because a folder is "
-                f"called so, got {shown(self.name)}"
+                "the name of a sweep must be letters, digits, _, - and dots, because it names a "
+                f"folder, got {shown(self.name)}"
             )
 
     @property
@@ -77,10 +77,9 @@ def _text(value: Any) -> str:
 
 
 def suited(config: TrialConfig, backbone: Backbone) -> Settings:
-    """Windows for a model that was named without any, the first of these that it accepts: the
-    settings' own, half-overlapping ones that fit, disjoint ones as long as fit, a document in one
-    piece, as much of it as fits. Nothing where it accepts none: the reason is then that of the
-    settings' own."""
+    """Windows for a model that was named without any, the first of these that it accepts: those of
+    the settings, overlapping ones, the longest disjoint ones, the whole document as one window, the
+    longest start of it. Empty where it accepts none; the settings' own then give the reason."""
     chunking = config.chunking
     longest = backbone.max_window(chunking.max_query_tokens)
     two_thirds = longest * 2 // 3

@@ -1,4 +1,4 @@
-"""From an experiment and the user's options to the trials that will run, and those that won't."""
+"""The plan of an experiment under a command's options: its cells, and the points left out."""
 
 import itertools
 import math
@@ -30,9 +30,9 @@ from sweeps.plan.search_space import Space
 from sweeps.plan.trial_cost import chunk_statistics, trial_cost
 
 DRAWS = 1_000
-"""Points drawn at most in a row that cannot run or repeat others."""
-# What `--smoke-test` makes small: the whole path in seconds, on so many queries and candidates that
-# most queries have a relevant one, so that systems differ and a search has something to choose by.
+"""The limit of points drawn in a row that cannot run or repeat others."""
+# The sizes of `--smoke-test`: small enough for seconds, but most queries have a relevant candidate,
+# so that systems differ and a search can choose.
 FEW = {
     "training.batch_size": 4,
     "evaluation.depth": 10,
@@ -46,8 +46,8 @@ POINTS = 2
 
 
 def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
-    """Everything that can be known before a launch; raises `BadInput` for what can never run.
-    Without `base` the options give the settings that all cells share."""
+    """The plan, with all that is known before a launch. `base` are the settings that all cells
+    share (default: from the options). Raises `BadInput` for what can never run."""
     given = {*experiment.settings, *options.settings, *_smoke_settings(options)}
     experiment = replace(experiment, profile=options.profile, given=frozenset(given))
     base = portable_config(base or base_config(experiment, options))
@@ -76,7 +76,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     for start in {cell.config.training.init_from for cell in cells} - {""}:
         for seed in options.seeds:
             weights_file(start, seed)
-    cells = _told_apart(cells)
+    cells = _distinct_labels(cells)
     return Plan(
         experiment,
         base,
@@ -91,16 +91,16 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
 
 
 def extended(plan: Plan, point: Settings) -> Plan | Removed:
-    """The plan with one more cell, or why the point cannot be one: by the law of every plan."""
-    found = _new_cell(plan.experiment, plan.base, list(plan.cells), point)
-    if isinstance(found, Removed):
-        return found
-    return replace(plan, cells=tuple(_told_apart([*plan.cells, found])))
+    """The plan with another cell, or the reason why the point cannot run."""
+    cell = _new_cell(plan.experiment, plan.base, list(plan.cells), point)
+    if isinstance(cell, Removed):
+        return cell
+    return replace(plan, cells=tuple(_distinct_labels([*plan.cells, cell])))
 
 
 def own_code(plan: Plan) -> tuple[str, ...]:
-    """Files and folders with the code from outside that trials of a plan run, those that a search
-    may still propose included: workers on other machines need them."""
+    """The files and folders of the user's own code that trials of a plan run, including those that
+    a search may propose: workers on other machines need them."""
     named = [plan.base, *(cell.config for cell in plan.cells)]
     names = {point["model.name"] for point in plan.space.points if "model.name" in point}
     named += [portable_config(plan.base.override({"model.name": name})) for name in names]
@@ -108,8 +108,8 @@ def own_code(plan: Plan) -> tuple[str, ...]:
 
 
 def base_config(experiment: Experiment, options: Options) -> TrialConfig:
-    """The settings that all cells share: defaults, then the backbone's, then those of the sweep and
-    of the profile, then those that its file sets, then the user's."""
+    """The settings that all cells share, each level overriding the one before: defaults, those of
+    the backbone, the sweep, the profile, the sweep's file, the user."""
     named = {setting: getattr(options, flag) for flag, setting in FLAG_SETTINGS.items()}
     chosen: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     for name in chosen.keys() & (
@@ -123,7 +123,7 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
                 f"only swept settings take several values, got {name}; "
                 f"swept by {experiment.name}: {', '.join(experiment.swept)}"
             )
-    # Swept settings are values of points; several points may share one.
+    # Swept settings belong to the points.
     chosen |= {k: v for k, v in options.settings.items() if k not in experiment.swept}
     backbone = {**TrialConfig().settings(), **experiment.settings, **chosen}["model.backbone"]
     defaults = (tiny.SETTINGS if backbone in tiny.NAMES else {}) | dict(experiment.defaults)
@@ -132,8 +132,8 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
 
 
 def search_space(points: tuple[Settings, ...], experiment: Experiment, options: Options) -> Space:
-    """The experiment's points, or the product of the values the user gave for swept settings with
-    the experiment's own values for the others."""
+    """The experiment's points, or the product of the user's values of swept settings and the
+    experiment's values of the others."""
     given = {name: [value] for name, value in options.settings.items() if name in experiment.swept}
     given |= options.grids
     if not given and not any(name in point for point in points for name in options.ranges):
@@ -151,7 +151,7 @@ def search_space(points: tuple[Settings, ...], experiment: Experiment, options: 
 
 
 def _common(points: tuple[Settings, ...], experiment: Experiment, options: Options) -> Settings:
-    """What all points set alike beside the swept settings (windows, say), the user's word aside."""
+    """The settings, such as windows, that are equal in all points, neither swept nor the user's."""
     return {
         name: value
         for name, value in points[0].items()
@@ -161,29 +161,29 @@ def _common(points: tuple[Settings, ...], experiment: Experiment, options: Optio
 
 
 def _smoke_settings(options: Options) -> dict[str, Any]:
-    """Settings under which a trial takes two steps, for a smoke test."""
+    """The settings of a smoke test, with which a trial takes two steps."""
     if not options.smoke_test:
         return {}
     return FEW | (TWO_EPOCHS if options.search.kind.pauses else TWO_STEPS)
 
 
 def _reduced(base: TrialConfig, few: int, asked: int) -> str:
-    """What a smoke test leaves of a plan, for people."""
+    """The line of the plan about a smoke test."""
     evaluation = base.evaluation
     return (
         f"{few} of {asked} configurations, few steps, {evaluation.depth} candidates of "
         f"{evaluation.max_dev_queries or 'all'} dev and {evaluation.max_test_queries or 'all'} "
-        "test queries at most; it tries the path, not the question"
+        "test queries at most; it tests the installation, not the question"
     )
 
 
 def _smoke_points(search: SearchSettings) -> int:
-    """How many points of the grid are enough."""
+    """The number of points that a smoke test keeps."""
     return max(POINTS, search.fewest)
 
 
 def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
-    """Refuses queries that leave no room for a document, and workers that would have no pair."""
+    """Refuses queries so long that no document fits, and workers without a pair."""
     backbone, asked = inputs.backbone, base.chunking.max_query_tokens
     if backbone.max_window(asked) < 1:
         raise BadInput(
@@ -206,22 +206,24 @@ def _feasible(
     points: Iterable[Settings],
     limit: int | None = None,
 ) -> tuple[list[PlannedCell], list[Removed]]:
-    """The baseline and the points that can run and differ from each other, the first `limit` of
-    them; the others and why."""
+    """The cells (the baseline and the first `limit` points that can run and differ), and the points
+    left out with the reasons."""
     cells, removed, seen, in_vain = [baseline], list[Removed](), set[str](), 0
     for point in points:
         name = _name(point)
-        found = None if name in seen else _new_cell(experiment, base, cells, point)
+        result = None if name in seen else _new_cell(experiment, base, cells, point)
         seen.add(name)
-        if isinstance(found, PlannedCell):
-            cells.append(found)
-        elif found:
-            removed.append(found)
-        in_vain = 0 if isinstance(found, PlannedCell) else in_vain + 1
+        if isinstance(result, PlannedCell):
+            cells.append(result)
+        elif result:
+            removed.append(result)
+        in_vain = 0 if isinstance(result, PlannedCell) else in_vain + 1
         if limit and (len(cells) - 1 == limit or in_vain == DRAWS):
             break
     if len(cells) == 1:
-        values: dict[str, dict[str, None]] = {}  # the same law once, with all that broke it
+        values: dict[
+            str, dict[str, None]
+        ] = {}  # each reason once, with all values that it excludes
         for item in removed:
             law, got, value = item.reason.partition(", got ")
             values.setdefault(f"{law}{got}", {})[value] = None
@@ -233,7 +235,7 @@ def _feasible(
 def _new_cell(
     experiment: Experiment, base: TrialConfig, cells: list[PlannedCell], point: Settings
 ) -> PlannedCell | Removed:
-    """The point as a cell beside those there are, or why it is none."""
+    """The point as a cell, or the reason why it is none beside the other cells."""
     name = _name(point)
     try:
         cell = _cell(experiment, base, point)
@@ -241,7 +243,7 @@ def _new_cell(
         return Removed(name, str(error))
     twin = next((other for other in cells if _equivalent(cell, other)), None)
     if twin:
-        return Removed(name, f"cuts every document as {twin.label} does")
+        return Removed(name, f"has the same chunks as {twin.label}")
     return cell
 
 
@@ -250,9 +252,8 @@ def _name(point: Settings) -> str:
 
 
 def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
-    """True where both read the same chunks of every document with the same model, or where every
-    document is one chunk, so that FirstP and the chunked models are the same function; and where
-    they are trained and evaluated alike."""
+    """True if both cells are trained and evaluated alike and compute the same function: the same
+    model on the same chunks, or FirstP and a chunked model where every document is one chunk."""
     if cell.cell == other.cell:
         return True
     ours, theirs = cell.config, other.config
@@ -271,8 +272,8 @@ def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
     )
 
 
-def _told_apart(cells: list[PlannedCell]) -> list[PlannedCell]:
-    """The cells under names that differ: the backbone is named where there are several."""
+def _distinct_labels(cells: list[PlannedCell]) -> list[PlannedCell]:
+    """The cells with distinct labels: with the backbone where there are several."""
     if len({cell.config.model.backbone for cell in cells}) == 1:
         return cells
     names = [Path(cell.config.model.backbone).name for cell in cells]
@@ -283,7 +284,7 @@ def _told_apart(cells: list[PlannedCell]) -> list[PlannedCell]:
 
 
 def _existing(search: SearchSettings, space: Space) -> SearchSettings:
-    """The search over no more configurations than there are."""
+    """The search, limited to the configurations that exist."""
     if search.num_configs is None or search.num_configs <= space.size:
         return search
     size = int(space.size)

@@ -1,4 +1,4 @@
-"""What the user asked for: the command line that all sweeps share, and the cluster it runs on."""
+"""The command line that all sweeps share, and the cluster they run on."""
 
 import argparse
 import os
@@ -25,14 +25,14 @@ ENGINES = ("ray", "local")
 DEFAULT_NUM_SEEDS = 3
 MOST_SEEDS, MOST_WORKERS = 1_000, 10_000
 MOST_POINTS = 10_000
-"""Of a grid: more would take hours to plan."""
+"""The limit of a grid: more would take hours to plan."""
 OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
 LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
-"""Settings whose own value is a list, not a grid."""
+"""Settings whose value is a list: commas make no grid."""
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # `ray up` leaves it on the head
 FILES = ("training.init_from", "training.teacher", "training.negatives_from")
-"""Settings that name files, and folders of files."""
+"""Settings that name files or folders of files."""
 PREFIX, PREFIX_VARIABLE = "rank", "RANKSWEEP_EXPERIMENT_PREFIX"
 FLAG_SETTINGS = {
     "collection": "collection",
@@ -50,19 +50,19 @@ NOT_CONFIRMED = (
     *("backbone", "model", "init_from", "profile"),
     *sorted(SEARCH),
 )
-"""Flags that would change what is confirmed."""
+"""Flags that would change the confirmed cells."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for, checked as far as it can be without reading any data."""
+    """The options of a command, checked as far as possible without reading data."""
 
     collection: str | None
     backbone: str | None
     model: str | None
     init_from: str | None  # a finished trial's folder, its weights, or a cell
     profile: str
-    seeds: tuple[int, ...]  # empty: a confirmation takes fresh ones
+    seeds: tuple[int, ...]  # empty: fresh ones, for a confirmation
     num_seeds: int | None
     storage: str
     tracking_uri: str | None
@@ -75,8 +75,8 @@ class Options:
     gpus_per_worker: float | None
     budget: Budget
     checkpoint_minutes: float  # 0: no checkpoints
-    checkpoint_gib: float  # of all running trials; 0: what the disk holds
-    weights_gib: float  # of the weights that training.keep_weights=best leaves
+    checkpoint_gib: float  # of all running trials; 0: half the free disk
+    weights_gib: float  # of the weights that training.keep_weights=best keeps
     dry_run: bool
     smoke_test: bool
     confirm: bool
@@ -84,7 +84,7 @@ class Options:
     grids: dict[str, list[Any]]  # dotted setting: several values
     ranges: dict[str, Range]  # dotted setting: lo..hi
     search: SearchSettings
-    code: tuple[str, ...] = ()  # files and folders that workers need, from outside the package
+    code: tuple[str, ...] = ()  # files and folders outside the package that workers need
 
     @property
     def gpu_share(self) -> float:
@@ -94,14 +94,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Preset:
-    """What a sweep's own file asks for; a command line may ask for something else."""
+    """The flags of a sweep's own file; those of the command line override them."""
 
     flags: Mapping[str, Any] = field(default_factory=dict)  # by their names within `parse`
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
     def fill(self, arguments: argparse.Namespace) -> None:
-        """Sets the flags that were not given, unless one that was means another search or other
-        seeds altogether."""
+        """Sets the flags that were not given, except those of a search or of seeds where the
+        command line names another."""
         given = vars(arguments).get("given", set())
         given = given | SEEDS if arguments.smoke_test else given
         for group, names in ((SEEDS, SEEDS), ({"search"}, SEARCH)):
@@ -113,7 +113,7 @@ class Preset:
 def parse(
     argv: Sequence[str], *, prog: str, description: str, preset: Preset | None = None
 ) -> Options:
-    """The options of one command, those of its sweep's file included."""
+    """The options of a command, with those of its sweep's file."""
     parser = _parser(prog, description)
     # Settings may stand before, between and after the flags.
     arguments = parser.parse_intermixed_args(list(argv))
@@ -187,104 +187,123 @@ def cluster_address() -> str | None:
 
 
 def _parser(prog: str, description: str) -> argparse.ArgumentParser:
-    """The parser of a sweep's command line, with a help text on every flag."""
-    parser = Parser(prog, description)
-    _add_what_runs(parser)
-    _add_how_it_runs(parser)
-    add = parser.add_argument
+    """The parser of a sweep's command line. Flags with a value are described by a noun, switches by
+    a verb."""
+    parser = Parser(prog, description, usage=f"{prog} [flags] [section.setting=value ...]")
+    _add_what_runs(parser.add_argument_group("what runs"))
+    _add_search(parser.add_argument_group("seeds and search"))
+    _add_results(parser.add_argument_group("results"))
+    _add_resources(parser.add_argument_group("engine and resources"))
+    add = parser.add_argument_group("instead of the whole sweep").add_argument
     add("--dry-run", action="store_true", help="print the plan and launch nothing")
-    add("--smoke-test", action="store_true", help="the whole path on very little, in seconds")
-    add("--confirm", action="store_true", help="train the winner on dev again, with fresh seeds")
-    add("settings", nargs="*", metavar="section.setting=value", help="swept settings take a,b,c")
+    add("--smoke-test", action="store_true", help="run the whole path on little data, in seconds")
+    add("--confirm", action="store_true", help="train the winner on dev again with fresh seeds")
     return parser
 
 
-def _add_what_runs(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--collection", metavar="NAME|DIR", help="a known collection or a folder")
-    add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")
-    add("--backbone", metavar="ID|DIR", help="tiny, a Hugging Face id, or a folder")
-    add("--model", metavar="NAME", help="an entry of MODELS")
+def _add_what_runs(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--collection", metavar="NAME|DIR", help="collection: a name or a folder")
+    add("--fields", metavar="THEIRS=OURS,...", help="field names of a folder: id=doc_id,body=text")
+    add("--backbone", metavar="ID|DIR", help="encoder: tiny, a Hugging Face id or a folder")
+    add("--model", metavar="NAME", help="ranking model (ranksweep models lists them)")
     add("--profile", metavar="NAME", help="settings of a paper: " + ", ".join(PROFILES))
     add(
         "--init-from",
         metavar="TRIAL",
-        help="start from a trial that kept its weights; of a cell, from the one of the same seed",
+        help="trial whose weights to start from; of a cell, its trial with the same seed",
     )
-    seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument("--seeds", metavar="1,2,3", help="the seeds of every cell")
-    seeds.add_argument("--num-seeds", metavar="N", type=int, help="seeds 1 .. N (default 3)")
-    add("--search", metavar="NAME", help="which configurations run: " + ", ".join(SEARCHES))
-    add("--num-configs", metavar="N", type=int, help="how many of them beside the baseline")
-    add("--search-seed", metavar="N", type=int, help="draws configurations (default 1)")
-    add("--race-delta", metavar="D", type=float, help="difference that a race ignores (default 0)")
-    add("--halving-eta", metavar="N", type=int, help="one of N goes on from each rung (default 3)")
     add(
-        "--halving-min-epochs", metavar="N", type=int, help="of the first rung at least (default 1)"
+        "settings",
+        nargs="*",
+        metavar="section.setting=value",
+        help="settings (ranksweep settings lists them); swept ones take a,b,c",
     )
 
 
-def _add_how_it_runs(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--storage", metavar="DIR|URI", default="results", help="where results go (default results)"
+def _add_search(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    seeds = group.add_mutually_exclusive_group()
+    seeds.add_argument("--seeds", metavar="1,2,3", help="seeds of every cell")
+    seeds.add_argument(
+        "--num-seeds", metavar="N", type=int, help=f"seeds 1 to N (default: {DEFAULT_NUM_SEEDS})"
     )
-    add("--tracking-uri", metavar="URI", help="MLflow; default sqlite in the storage; none: off")
+    add("--search", metavar="NAME", help=f"{', '.join(SEARCHES)} (default: grid)")
+    add("--num-configs", metavar="N", type=int, help="configurations beside the baseline")
+    add("--search-seed", metavar="N", type=int, help="seed of the search (default: 1)")
+    add("--race-delta", metavar="D", type=float, help="difference a race ignores (default: 0)")
+    add("--halving-eta", metavar="N", type=int, help="one of N passes each rung (default: 3)")
+    add("--halving-min-epochs", metavar="N", type=int, help="epochs of rung 1 (default: 1)")
+
+
+def _add_results(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--storage",
+        metavar="DIR|URI",
+        default="results",
+        help="folder of the results (default: %(default)s)",
+    )
+    add("--tracking-uri", metavar="URI", help="MLflow, or none (default: sqlite in the storage)")
+    add(
+        "--alpha",
+        metavar="A",
+        type=float,
+        default=0.05,
+        help="significance level (default: %(default)s)",
+    )
     add(
         "--experiment-prefix",
         metavar="NAME",
-        help=f"MLflow's experiments are NAME/SWEEP (default {PREFIX}, or ${PREFIX_VARIABLE})",
+        help=f"prefix of MLflow's experiments (default: {PREFIX}, or ${PREFIX_VARIABLE})",
     )
-    add("--alpha", metavar="A", type=float, default=0.05, help="level of the tests (default .05)")
     add(
         "--interpolate",
         choices=INTERPOLATE,
         default=INTERPOLATE[0],
-        help="which systems the table also shows interpolated with the first stage: the baseline "
-        "and the best on dev (default), all or none",
-    )
-    add(
-        "--engine",
-        metavar="NAME",
-        default=ENGINES[0],
-        help="ray, or local: in this process, one trial after the other, for a debugger",
-    )
-    add("--num-workers", metavar="N", type=int, default=1, help="workers of one trial (default 1)")
-    add(
-        "--cpus-per-worker",
-        metavar="N",
-        type=int,
-        default=1,
-        help="threads of a worker (default 1)",
-    )
-    add(
-        "--checkpoint-minutes",
-        metavar="M",
-        type=float,
-        default=Cadence().minutes,
-        help="time between checkpoints of a running trial (default 1; 0: none)",
-    )
-    add(
-        "--checkpoint-gib",
-        metavar="G",
-        type=float,
-        default=0.0,
-        help="most that checkpoints may take (default: what half the free disk holds)",
+        help="systems also shown interpolated with the first stage; best: the baseline and the "
+        "best on dev (default: %(default)s)",
     )
     add(
         "--weights-gib",
         metavar="G",
         type=float,
         default=10.0,
-        help="most that kept weights may take, the best cells on dev come first (default 10)",
+        help="limit of kept weights, the best on dev first (default: %(default)g)",
     )
-    add("--gpus-per-worker", metavar="X", type=float, help="default 1 where there are GPUs, else 0")
-    add("--max-gpu-hours", metavar="H", type=float, help="of all trials; core-hours without a GPU")
-    add("--deadline", metavar="WHEN", help="when to be done: 2h30m, or 2026-11-21T18:00")
+
+
+def _add_resources(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--engine",
+        metavar="NAME",
+        default=ENGINES[0],
+        help="ray, or local: one trial at a time in this process (default: %(default)s)",
+    )
+    for flag, text in (("--num-workers", "workers of a trial"), ("--cpus-per-worker", "threads")):
+        add(flag, metavar="N", type=int, default=1, help=f"{text} (default: %(default)s)")
+    add("--gpus-per-worker", metavar="X", type=float, help="default: 1 where there are GPUs")
+    add(
+        "--checkpoint-minutes",
+        metavar="M",
+        type=float,
+        default=Cadence().minutes,
+        help="time between checkpoints (default: %(default)g; 0: none)",
+    )
+    add(
+        "--checkpoint-gib",
+        metavar="G",
+        type=float,
+        default=0.0,
+        help="limit of all checkpoints (default: half the free disk)",
+    )
+    add("--max-gpu-hours", metavar="H", type=float, help="budget; core-hours without a GPU")
+    add("--deadline", metavar="WHEN", help="end of the sweep: 2h30m or 2026-11-21T18:00")
 
 
 def named_collection(name: str | None, fields: str | None) -> str | None:
-    """A collection as the settings name it: its folder absolute, and what `--fields` says."""
+    """A collection as settings name it: with an absolute folder and the names of `--fields`."""
     if fields is None:
         return absolute_folder(name)
     if name is None:
@@ -294,8 +313,8 @@ def named_collection(name: str | None, fields: str | None) -> str | None:
 
 
 def absolute_folder(name: str | None, start: str = "") -> str | None:
-    """Folders as absolute paths, also within a collection's expression: trials run in other working
-    directories. Relative ones begin at `start`, by default the working directory."""
+    """A folder as an absolute path, also within a collection's expression, because trials run in
+    other working directories. Relative paths start at `start` (default: the working directory)."""
     if name is None:
         return None
     folder = name.partition("|")[0].strip()
@@ -304,7 +323,7 @@ def absolute_folder(name: str | None, start: str = "") -> str | None:
 
 
 def _files(names: str, start: str = "") -> str:
-    """The same for files and folders, one or several with commas between."""
+    """Files and folders, separated by commas, as absolute paths."""
     paths = {name: os.path.abspath(os.path.join(start, name)) for name in names.split(",")}
     return ",".join(path if _is_there(path) else name for name, path in paths.items())
 
@@ -319,7 +338,7 @@ def _profile(name: str | None) -> str:
 
 
 def absolute(setting: str, value: str, start: str = "") -> str:
-    """The value of a setting; of one that names a folder or files, with absolute paths."""
+    """The value of a setting, with absolute paths where it names folders or files."""
     if setting in FILES:
         return _files(value, start)
     return str(absolute_folder(value, start)) if setting in FOLDERS else value
@@ -356,21 +375,20 @@ def _engine(arguments: argparse.Namespace) -> str:
 
 
 def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """A confirmation trains two cells as they were; only how it runs is for the user to say."""
+    """Refuses settings of a confirmation: it trains two cells as they were."""
     flags = [
         f"--{name.replace('_', '-')}"
         for name in NOT_CONFIRMED
         if getattr(arguments, name) is not None
     ]
-    found = [*flags, *["--smoke-test"] * arguments.smoke_test, *(f"{name}=" for name in settings)]
-    if found:
+    refused = [*flags, *["--smoke-test"] * arguments.smoke_test, *(f"{name}=" for name in settings)]
+    if refused:
         raise BadInput(
-            "--confirm takes all settings from the finished sweep; beside it stand only "
+            "--confirm takes all settings from the finished sweep; it goes only with "
             "--collection, --storage, --seeds, --num-seeds, --engine, --num-workers, "
             "--cpus-per-worker, --gpus-per-worker, --checkpoint-minutes, --checkpoint-gib, "
             "--weights-gib, --max-gpu-hours, --deadline, --tracking-uri, --experiment-prefix and "
-            "--dry-run, got "
-            f"{', '.join(found)}"
+            f"--dry-run, got {', '.join(refused)}"
         )
 
 
@@ -395,7 +413,7 @@ def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
 def _settings(
     words: Sequence[str],
 ) -> tuple[dict[str, Any], dict[str, list[Any]], dict[str, Range]]:
-    """Settings with one value, with several, and with a range of values."""
+    """Settings with one value, with several values, and with a range."""
     settings: dict[str, Any] = {}
     grids: dict[str, list[Any]] = {}
     ranges: dict[str, Range] = {}
@@ -404,7 +422,7 @@ def _settings(
         if not equals:
             raise BadInput(f"a setting is written section.setting=value, got {shown(word)}")
         if name == "seed":
-            raise BadInput("seeds are given by --seeds or --num-seeds, not by seed=")
+            raise BadInput("seeds are given with --seeds or --num-seeds, not with seed=")
         if name in settings or name in grids or name in ranges:
             raise BadInput(f"a setting is given once, got {name} twice")
         texts = [text] if name in LISTS else OUTSIDE_BRACKETS.split(text)

@@ -1,4 +1,4 @@
-"""What will run: cells, trials and what they cost, as the other rooms know them."""
+"""The plan of a sweep: its cells and trials, and their cost."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from sweeps.plan.experiment import Experiment
 from sweeps.plan.search_options import SearchSettings
 from sweeps.plan.search_space import Space
 
-if TYPE_CHECKING:  # they bring in torch, which who looks at a sweep does not need
+if TYPE_CHECKING:  # they import torch, which `status` does not need
     from rank_core.chunking.inputs import Inputs
     from sweeps.plan.trial_cost import ChunkStatistics
 
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A configuration that will run with every seed."""
+    """A cell: a configuration that will run with every seed."""
 
     cell: str
     label: str
-    config: TrialConfig  # its seed means nothing
+    config: TrialConfig  # without a seed
     inputs: "Inputs"
     chunks: "ChunkStatistics"
     cost: float  # of one trial, see `trial_cost`
-    deterministic: bool  # every seed would give the same run: it runs with the first one only
+    deterministic: bool  # its run is the same for every seed: only the first one runs
 
 
 @dataclass(frozen=True)
 class Removed:
-    """A point of the grid that is not run, and why."""
+    """A point of the grid that does not run, and the reason."""
 
     label: str
     reason: str
@@ -37,12 +37,12 @@ class Removed:
 
 @dataclass(frozen=True)
 class Trial:
-    """A cell with a seed; all of it, or its first epochs."""
+    """A cell with a seed: the whole training run or its first epochs."""
 
     cell: PlannedCell
     seed: int
     swept: tuple[str, ...]
-    epochs: int = 0  # after which it pauses; 0: it runs to its end
+    epochs: int = 0  # it pauses after so many; 0: never
 
     @property
     def name(self) -> str:
@@ -51,12 +51,12 @@ class Trial:
 
     @property
     def job(self) -> str:
-        """The name, and where it pauses."""
+        """The name, with the epoch at which it pauses."""
         return f"{self.name}@{self.epochs}" if self.epochs else self.name
 
     @property
     def share(self) -> float:
-        """How much of the whole trial it is."""
+        """The share of the whole training run."""
         return self.epochs / self.cell.config.training.num_epochs if self.epochs else 1.0
 
     @property
@@ -80,7 +80,8 @@ class Plan:
     reduced: str = ""  # what a smoke test leaves of it
 
     def trials(self) -> Iterator[Trial]:
-        """Seed by seed: however early a sweep ends, its cells have (almost) equally many seeds."""
+        """The trials seed by seed, so that all cells have about as many seeds whenever a sweep
+        ends."""
         for seed in self.seeds:
             for cell in self.cells:
                 if seed == self.seeds[0] or not cell.deterministic:
@@ -88,12 +89,12 @@ class Plan:
 
     @property
     def num_trials(self) -> int:
-        """Cells times seeds, less what would be the same run again."""
+        """Cells times seeds, less repetitions of deterministic cells."""
         return sum(1 for _ in self.trials())
 
     @property
     def max_trials(self) -> int:
-        """The same where every configuration is known; else what the search can come to."""
+        """The number of trials, or for a search that proposes configurations its limit."""
         if not self.search.kind.proposes:
             return self.num_trials
         proposed = self.search.num_configs or 0

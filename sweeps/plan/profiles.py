@@ -2,7 +2,7 @@
 
 A profile states the hyperparameters that a paper or its code documents beside the reference's own
 words for them, the faults of its code that its numbers depend on (quirks), and what no setting can
-give. `python -m sweeps models --profile NAME` prints all of it. Backbones, collections and fields
+give. `ranksweep models --profile NAME` prints all of it. Backbones, collections and fields
 are for the user to choose.
 """
 

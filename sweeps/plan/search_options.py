@@ -1,5 +1,5 @@
-"""Every search by name, and what the user asked of it. Adding one: a file in `sweeps/search` and a
-line in `SEARCHES`."""
+"""The searches by name, and their settings. A new search is a file in `sweeps/search` and a line in
+`SEARCHES`."""
 
 import math
 from collections.abc import Mapping
@@ -10,20 +10,20 @@ from rank_core.errors import BadInput, unknown
 
 @dataclass(frozen=True)
 class Kind:
-    """What a plan must know of a search before its class is loaded.
+    """The properties of a search that a plan needs before the search is imported.
 
-    `path` is "module:Class", a `Search`, imported on use because some bring in Optuna. `drawn` says
-    of `--num-configs`, which draws from the grid: "never", "may" or "must". `takes` are the
-    settings that are its own."""
+    `path` is "module:Class", a `Search`, imported on use because some need Optuna. `drawn` tells
+    whether `--num-configs`, which draws from the grid, is given: "never", "may" or "must". `takes`
+    are its own settings."""
 
     path: str
     drawn: str = "may"
     takes: tuple[str, ...] = ()
-    proposes: bool = False  # its configurations are known only as trials end
-    orders: bool = False  # `--search-seed` says something without `--num-configs` too
-    pauses: bool = False  # its trials pause between epochs, and may never go on
+    proposes: bool = False  # new configurations follow from finished trials
+    orders: bool = False  # `--search-seed` has an effect without `--num-configs`
+    pauses: bool = False  # its trials pause between epochs, and may never resume
     fewest_configs: int = 1
-    fewest_seeds: int = 0  # of a search that looks at dev before the last seed
+    fewest_seeds: int = 0  # of a search with interim analyses on dev
 
 
 SEARCHES: dict[str, Kind] = {
@@ -50,19 +50,18 @@ OWN = {
 
 MOST_CONFIGS = 100_000
 ETA = 3
-"""Of so many configurations at a rung of halving one goes on, as in the papers."""
+"""One of so many configurations passes a rung of halving, as in the papers."""
 AT_ONCE = 4
-"""Proposed configurations under way at a time, where these fill the slots: a proposal does not know
-what the three before it reach."""
+"""Proposed configurations that run at a time, if that fills the slots: a proposal does not know the
+results of those that run."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """`num_configs` is how many configurations beside the baseline; None: all of the grid. `seed`
-    draws configurations, never what a trial does with its own seed. `delta` is the difference on
-    dev that does not matter to a race. One of `eta` configurations goes on from each rung of
-    halving, the first of which has `min_epochs` or more. `at_once` proposals are under way at a
-    time."""
+    """`num_configs` configurations run beside the baseline; None: the whole grid. `seed` draws
+    configurations and has no effect within trials. `delta` is the difference on dev that a race
+    ignores. One of `eta` configurations passes each rung of halving, the first after `min_epochs`
+    or more. `at_once` proposals run at a time."""
 
     name: str = "grid"
     num_configs: int | None = None
@@ -78,13 +77,13 @@ class SearchSettings:
         return SEARCHES[self.name]
 
     def filling(self, slots: int, num_seeds: int) -> "SearchSettings":
-        """With as many proposals under way as fill the slots, and one more for those that wait for
-        another's last seed."""
+        """The settings with as many proposals at a time as fill the slots, and one more for slots
+        that wait for the last seed of a proposal."""
         return replace(self, at_once=max(AT_ONCE, math.ceil(slots / num_seeds) + 1))
 
     @property
     def fewest(self) -> int:
-        """So many configurations at least make a search."""
+        """The least number of configurations."""
         return max(self.kind.fewest_configs, self.eta if "eta" in self.kind.takes else 1)
 
 
@@ -99,7 +98,7 @@ def search_settings(
     ranges: bool,
     num_seeds: int,
 ) -> SearchSettings:
-    """The settings of a command line, where None means not given; `BadInput` where they contradict
+    """The settings of a command line, None where not given. Raises `BadInput` where they contradict
     each other."""
     name = name or "grid"
     if name == "asha":
@@ -121,23 +120,23 @@ def search_settings(
     )
     drawing = ", ".join(other for other, row in SEARCHES.items() if row.drawn != "never")
     if kind.drawn == "must" and num_configs is None:
-        raise BadInput(f"--search {name} needs --num-configs N, how many configurations to try")
+        raise BadInput(f"--search {name} needs --num-configs N, the number of configurations")
     if num_configs is not None and num_configs < settings.fewest:
         raise BadInput(f"--num-configs >= {settings.fewest} must hold, got {num_configs}")
     if num_configs is not None and num_configs > MOST_CONFIGS:
         raise BadInput(f"--num-configs <= {MOST_CONFIGS:,} must hold, got {num_configs}")
     if num_configs is not None and kind.drawn == "never":
-        raise BadInput(f"--search {name} runs all of the grid; --num-configs is of {drawing}")
+        raise BadInput(f"--search {name} runs all of the grid; --num-configs goes with {drawing}")
     if seed is not None and num_configs is None and not kind.orders:
-        raise BadInput("--search-seed draws configurations: it stands beside --num-configs")
+        raise BadInput("--search-seed draws configurations: give --num-configs as well")
     if ranges and num_configs is None:
         raise BadInput(
-            "a range lo..hi has no end of values: it needs --num-configs N and --search with one "
+            "a range lo..hi has any number of values: give --num-configs N and --search with one "
             f"of {drawing}"
         )
     if num_seeds < kind.fewest_seeds:
         raise BadInput(
-            f"--search {name} needs {kind.fewest_seeds} seeds or more, because it looks at dev "
+            f"--search {name} needs {kind.fewest_seeds} seeds or more, because it analyses dev "
             f"before the last; got {num_seeds}"
         )
     return settings
@@ -149,4 +148,4 @@ def _check_own(name: str, given: Mapping[str, float | None]) -> None:
         if value is None or (setting in SEARCHES[name].takes and least <= value < float("inf")):
             continue
         owners = ", ".join(other for other, row in SEARCHES.items() if setting in row.takes)
-        raise BadInput(f"{flag} >= {least} is of --search {owners}, got {value:g} with {name}")
+        raise BadInput(f"{flag} >= {least} goes with --search {owners}, got {value:g} with {name}")

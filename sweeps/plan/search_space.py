@@ -1,4 +1,4 @@
-"""What a search may choose from: the points of the grid, and ranges that have no points."""
+"""The space of a search: the points of the grid, and ranges of numbers."""
 
 import json
 import math
@@ -17,12 +17,12 @@ from sweeps.plan.experiment import Settings
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
 DIGITS = 3
-"""Of a number drawn from a range: names of configurations stay readable, nothing else is lost."""
+"""Significant digits of a number drawn from a range, which keep labels readable."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from `low` to `high`, both included; even in the logarithm if `log`."""
+    """The numbers from `low` to `high`, both included; uniform in the logarithm if `log`."""
 
     low: float
     high: float
@@ -30,13 +30,13 @@ class Range:
     whole: bool  # whole numbers only
 
     def rounded(self, number: float) -> Any:
-        """The number of the range next to `number`, with few digits."""
+        """The nearest number of the range, with `DIGITS` digits."""
         if self.whole:
             return int(min(max(round(number), self.low), self.high))
         return min(max(float(f"{number:.{DIGITS}g}"), self.low), self.high)
 
     def drawn(self, rng: np.random.Generator) -> Any:
-        """A number, all alike likely."""
+        """A number drawn uniformly."""
         if self.log:
             return self.rounded(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
         if self.whole:
@@ -45,7 +45,7 @@ class Range:
 
     @property
     def size(self) -> float:
-        """How many values; infinite for numbers that are not whole."""
+        """The number of values; infinite unless they are whole."""
         return self.high - self.low + 1 if self.whole else math.inf
 
     def __contains__(self, number: Any) -> bool:
@@ -53,8 +53,8 @@ class Range:
 
 
 def parse_range(name: str, text: str) -> Range | None:
-    """The range that is written `lo..hi` or `lo..hi:log`, of a setting that is a number; None for
-    other texts."""
+    """The range written `lo..hi` or `lo..hi:log`; None for other texts. Raises `BadInput` for a
+    setting that is no number."""
     match = _RANGE.fullmatch(text)
     if match is None:
         return None
@@ -71,19 +71,19 @@ def parse_range(name: str, text: str) -> Range | None:
 
 @dataclass(frozen=True)
 class Space:
-    """Points of the settings that take single values, each with every number of the ranges."""
+    """The product of points, which hold single values, and ranges."""
 
     points: tuple[Settings, ...]
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
     @property
     def size(self) -> float:
-        """How many different points."""
-        return len(self.points) * math.prod(one.size for one in self.ranges.values())
+        """The number of different points."""
+        return len(self.points) * math.prod(r.size for r in self.ranges.values())
 
     def drawn(self, seed: int) -> Iterator[Settings]:
-        """Points in random order, none twice without ranges; endless with them. The first n of more
-        are the n of fewer."""
+        """Points in random order: without ranges each once, with them without end. The first n do
+        not depend on how many are drawn."""
         rng = generator(seed, "search")
         order = rng.permutation(len(self.points))
         if not self.ranges:
@@ -91,11 +91,11 @@ class Space:
             return
         while True:
             point = dict(self.points[int(rng.integers(len(self.points)))])
-            yield point | {name: one.drawn(rng) for name, one in self.ranges.items()}
+            yield point | {name: r.drawn(rng) for name, r in self.ranges.items()}
 
     def axes(self) -> dict[str, tuple[Any, ...]]:
-        """The values of each setting that is no range, in their order; None where a point leaves
-        the setting to the model."""
+        """The values of each setting without a range, in their order; None where a point leaves it
+        to the model."""
         names = dict.fromkeys(name for point in self.points for name in point)
         return {
             name: tuple(dict.fromkeys(point.get(name) for point in self.points)) for name in names
@@ -110,9 +110,9 @@ class Space:
         }
         if chosen not in self.points:
             return None
-        return chosen | {name: one.rounded(values[name]) for name, one in self.ranges.items()}
+        return chosen | {name: r.rounded(values[name]) for name, r in self.ranges.items()}
 
     def text(self) -> str:
         """The space in one line, for names and hashes."""
-        ranges = {name: vars(one) for name, one in self.ranges.items()}
+        ranges = {name: vars(r) for name, r in self.ranges.items()}
         return json.dumps([list(map(dict, self.points)), ranges], sort_keys=True, default=str)

@@ -1,4 +1,4 @@
-"""Secrets out of everything that is stored: params, tags, messages."""
+"""The removal of secrets from everything that is stored: params, tags, messages."""
 
 import os
 import re
@@ -70,16 +70,16 @@ FORMS: dict[str, tuple[str, str]] = {
     "npm": (r"\bnpm_[A-Za-z0-9]{36}", REDACTED),
     "Databricks": (r"\bdapi[0-9a-f]{32}", REDACTED),
 }
-"""What is hidden wherever it stands: (pattern, what stands there instead), in this order."""
+"""{kind of secret: (pattern, replacement)}, applied in this order."""
 
 
 def is_secret_name(name: str, value: Any = "") -> bool:
-    """Whether a setting called `name` holds a secret. Counts of tokens are no secrets, nor is the
-    working directory (`PWD`), the third `pass` or a database that asks for no password."""
-    found, text = _SECRET_NAME.search(name), str(value).strip("\"' ")
-    if not found:
+    """True if a setting called `name` holds a secret. Counts of tokens are none, nor are the
+    working directory (`PWD`), `pass=3` or a database without a password."""
+    match, text = _SECRET_NAME.search(name), str(value).strip("\"' ")
+    if not match:
         return False
-    kind = found[0].lower()
+    kind = match[0].lower()
     if kind == "pwd" and text.startswith(("/", "~", ".")):
         return False
     if kind.startswith("database"):
@@ -92,8 +92,8 @@ def is_secret_name(name: str, value: Any = "") -> bool:
 
 
 def redact_text(text: str) -> str:
-    """`text` without what is in `FORMS`, without `--token x` and its like, and without the values
-    of secrets in this process's environment."""
+    """The text without what matches `FORMS`, without assignments such as `--token x`, and without
+    the secrets in this process's environment."""
     for value in _secrets_of_environment():
         text = text.replace(value, REDACTED)
     for pattern, instead in FORMS.values():
@@ -102,19 +102,19 @@ def redact_text(text: str) -> str:
 
 
 def refuse_secrets(settings: Mapping[str, str]) -> None:
-    """Raises `BadInput` for a setting whose text holds a secret: settings are a trial's identity,
-    and are kept, shown and sent to MLflow as they are."""
+    """Raises `BadInput` for a setting that holds a secret: settings identify a trial, and are
+    stored, shown and sent to MLflow unchanged."""
     for name, text in settings.items():
         if redact_text(text) != text:
             raise BadInput(
                 f"settings must hold no secrets, got {name}={redact_text(text)}; credentials "
-                "belong into environment variables or the files of the service's own tools"
+                "belong in environment variables or the service's own credential files"
             )
 
 
 def _secrets_of_environment() -> list[str]:
-    """With the passwords of addresses. Longest first, so that no part of one is left; short ones
-    would redact ordinary words."""
+    """Secrets and passwords within URLs, the longest first so that no part of one remains; short
+    ones would redact ordinary words."""
     values = {value for name, value in os.environ.items() if is_secret_name(name, value)}
     values |= set(_PASSWORD.findall("\n".join(os.environ.values())))
     long = [value for value in values if len(value) >= _SHORTEST and not os.path.exists(value)]

@@ -1,22 +1,47 @@
-"""Paragraphs, durations and counts as a terminal shows them."""
+"""Lines, tables, durations and counts for the terminal."""
 
 import shutil
 import sys
 import textwrap
+from collections.abc import Sequence
+
+WIDTH = 80
+"""Columns of a terminal, and of output that goes to a file."""
 
 
 def say(text: str) -> None:
-    """A paragraph on standard output, at once."""
-    print(text, file=sys.stdout, flush=True)
+    """Prints text at once: a single line wrapped, several lines as they are."""
+    print(text if "\n" in text else wrapped(text), flush=True)
+
+
+def print_error(text: str) -> None:
+    """Prints an error; only on a terminal it is wrapped, so that a log has it on one line."""
+    line = f"error: {text}"
+    print(wrapped(line, len("error: ")) if sys.stderr.isatty() else line, file=sys.stderr)
 
 
 def terminal_columns() -> int:
-    """The terminal's width; a wide one where the output goes to a file."""
-    return shutil.get_terminal_size((160, 24)).columns
+    """The terminal's width."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns
+
+
+def columns(rows: Sequence[Sequence[str]], align: str) -> list[str]:
+    """The lines of a table whose first row is its heading; `align` has `l` or `r` for each column,
+    as wide as its widest text."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            text.ljust(width) if side == "l" else text.rjust(width)
+            for text, width, side in zip(row, widths, align, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
 
 
 def wrapped(line: str, indent: int | None = None) -> str:
-    """A line within the terminal, its further lines below its text, or as far in as told."""
+    """A paragraph of the terminal's width; further lines are indented to its text or by
+    `indent`."""
     if indent is None:
         indent = 12 if line[10:12] == "  " else 0
     return textwrap.fill(
@@ -29,7 +54,8 @@ def wrapped(line: str, indent: int | None = None) -> str:
 
 
 def shortened(label: str, columns: int) -> str:
-    """The label in at most `columns` characters, cut in its middle: labels differ at the end."""
+    """The label in at most `columns` characters, shortened in the middle: labels differ at the
+    end."""
     if len(label) <= columns:
         return label
     tail = (columns - 1) * 3 // 5
@@ -70,5 +96,5 @@ def duration(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """A duration as exact as a forecast is: `40 s`, `4 min`, `2 h 5 min`."""
+    """A duration rounded as a forecast deserves: `40 s`, `4 min`, `2 h 5 min`."""
     return duration(seconds if seconds < 90 else 60 * round(seconds / 60))

@@ -18,9 +18,9 @@ from sweeps.plan.search_space import Range, parse_range
 
 KEYS = {
     "name": "of the folder below --storage",
-    "question": "what the sweep answers",
-    "baseline": "settings that all others are compared with",
-    "base": "settings that all configurations share",
+    "question": "the question that the sweep answers",
+    "baseline": "the settings that all others are compared with",
+    "base": "the settings that all configurations share",
     "grid": "lists of values: every combination runs",
     "points": "a list of configurations instead of a grid",
     "ranges": 'such as "1e-5..1e-3:log", for a search that draws',
@@ -28,7 +28,7 @@ KEYS = {
     "seeds": "their number, or a list of them",
     "profile": "settings of a paper",
 }
-"""What a file may hold."""
+"""{key of a file: its content}"""
 REQUIRED = ("name", "question", "baseline")
 SEARCH_FLAGS = {
     "name": ("search", str),
@@ -47,9 +47,8 @@ _WORDS = {str: "a text", int: "a whole number", float: "a number", dict: "a tabl
 
 
 def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
-    """The sweep of a file, and what it presets of the command line. Folders and files that its
-    settings name begin at the file's own folder. Raises `BadInput`, with the line, for what is no
-    sweep."""
+    """The sweep of a file, and the flags that it presets. Relative paths in it start at its own
+    folder. Raises `BadInput` with the line of the error."""
     file = _File.read(path)
     base = file.settings("base", file.table.get("base", {}))
     baseline = file.settings("baseline", file.table["baseline"])
@@ -57,10 +56,10 @@ def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
     ranges = _ranges(file)
     swept = tuple(dict.fromkeys([name for point in points for name in point] + list(ranges)))
     if not swept:
-        raise file.error("grid, points or ranges must name what is swept", "name")
+        raise file.error("grid, points or ranges must name the swept settings", "name")
     for name in {*ranges} & {name for point in points for name in point} | {*swept} & {*base}:
         kind = "base" if name in base else "ranges"
-        raise file.error(f"a setting is given once, found {name} in {kind} and swept", kind, name)
+        raise file.error(f"a setting is given once, got {name} in {kind} and swept", kind, name)
     experiment = Experiment(
         name=file.table["name"],
         question=file.table["question"],
@@ -77,10 +76,10 @@ def _always(grid: Grid) -> Callable[[TrialConfig, Backbone], Grid]:
 
 
 def _points(file: "_File", baseline: Settings) -> tuple[Settings, ...]:
-    """The listed points or all of the grid, but for the baseline; without either one that sets
-    nothing, for ranges."""
+    """The points, or those of the grid, without the baseline; for ranges alone, one without
+    settings."""
     if "grid" in file.table and "points" in file.table:
-        raise file.error("a sweep has a grid or points, found both", "points")
+        raise file.error("a sweep has a grid or points, got both", "points")
     axes = {name: file.values("grid", name, listed) for name, listed in file.flat("grid").items()}
     if (size := math.prod(map(len, axes.values()))) > MOST_POINTS:
         raise file.error(f"a grid has at most {MOST_POINTS:,} points, got {size:,}", "grid")
@@ -97,16 +96,16 @@ def _ranges(file: "_File") -> dict[str, Range]:
     ranges = {}
     for name, text in file.flat("ranges").items():
         with file.place("ranges", name):
-            found = parse_range(name, text) if isinstance(text, str) else None
-        if found is None:
+            span = parse_range(name, text) if isinstance(text, str) else None
+        if span is None:
             law = 'a range is written "lo..hi" or "lo..hi:log"'
             raise file.error(f"{law}, got {name} = {shown(text)}", "ranges", name)
-        ranges[name] = found
+        ranges[name] = span
     return ranges
 
 
 def _flags(file: "_File") -> dict[str, Any]:
-    """Seeds, search and profile, as the parser of a command line calls them."""
+    """Seeds, search and profile, under the names of the command line's parser."""
     flags: dict[str, Any] = {}
     if "profile" in file.table:
         flags["profile"] = file.table["profile"]
@@ -146,7 +145,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _File:
-    """The content of a file, and its text, which knows the lines."""
+    """The content of a file, and its text for the lines of errors."""
 
     path: Path
     text: str
@@ -177,22 +176,22 @@ class _File:
         return file
 
     def error(self, message: str, *keys: str) -> BadInput:
-        """The error of what stands under the keys, with its line."""
+        """The error of the value of some keys, with its line."""
         return BadInput(f"{self.path}:{self.line(*keys)}: {message}")
 
     def place(self, *keys: str) -> _Place:
-        """Names the line of the keys in errors."""
+        """A context that adds the line of the keys to errors."""
         return _Place(f"{self.path}:{self.line(*keys)}")
 
     def line(self, *keys: str) -> int:
-        """The line of dotted keys, each looked for behind the one before it: TOML's parser keeps no
+        """The line of dotted keys, each searched for after the one before: TOML's parser keeps no
         lines."""
-        found = 0
+        at = 0
         lines = [line.partition("#")[0] for line in self.text.splitlines()]
         for word in ".".join(keys).split("."):
             key = re.compile(rf"(?<![\w-]){re.escape(word)}[\"']?\s*[.=\]]")
-            found = next((n for n in range(found, len(lines)) if key.search(lines[n])), found)
-        return found + 1
+            at = next((n for n in range(at, len(lines)) if key.search(lines[n])), at)
+        return at + 1
 
     def flat(self, key: str) -> dict[str, Any]:
         """{dotted setting: value} of a table of settings."""
@@ -213,12 +212,12 @@ class _File:
 
     def _value(self, key: str, name: str, value: Any) -> Any:
         if name == "seed":
-            raise self.error("seeds stand under seeds, not under seed", key, name)
+            raise self.error("seeds are given under seeds, not under seed", key, name)
         with self.place(key, name):
             checked = checked_setting(name, value)
         folder = str(self.path.resolve().parent)
         if isinstance(checked, tuple):
-            return tuple(absolute(name, one, folder) for one in checked)
+            return tuple(absolute(name, part, folder) for part in checked)
         return absolute(name, checked, folder) if isinstance(checked, str) else checked
 
 

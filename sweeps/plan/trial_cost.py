@@ -1,4 +1,4 @@
-"""What a configuration reads and costs, from the real length histogram of the collection."""
+"""The documents and tokens that a configuration reads, from the lengths of the collection."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -23,23 +23,23 @@ from rank_core.training.examples import training_queries
 from rank_core.training.train import num_training_steps, validation_interval
 from rank_core.trial.cross_validation import parts_of
 
-SAMPLE = 2000  # documents that tell how a model cuts them in its own way
+SAMPLE = 2000  # documents read to measure a model's own chunks
 BACKWARD = 2.0  # a backward pass costs about two forward passes
 
 
 @dataclass(frozen=True)
 class ChunkStatistics:
-    """How a configuration cuts the documents of a collection."""
+    """The chunks that a configuration makes of a collection's documents."""
 
     chunks_per_document: float  # mean
     max_chunks: int
     tokens_per_document: float  # mean encoder tokens of a (query, document) pair
-    coverage: float  # share of the collection's tokens that some chunk shows to the encoder
-    signature: str  # equal for configurations whose windows cut every document alike
+    coverage: float  # share of the collection's tokens in some chunk
+    signature: str  # equal for configurations with the same chunks of every document
 
 
 def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
-    """Over all documents of the collection, or a sample where a model cuts in its own way."""
+    """The statistics over all documents, or over a sample for a model with its own chunks."""
     kind = model_class(config.model.name)
     if issubclass(kind, ListRanker):
         return ChunkStatistics(0.0, 0, 0.0, 1.0, config.model.name)
@@ -62,13 +62,13 @@ def chunk_statistics(config: TrialConfig, inputs: Inputs) -> ChunkStatistics:
 
 
 class _Cuts(NamedTuple):
-    """How documents are read, an entry for each group of documents that are read alike."""
+    """The chunks of documents, an entry for each group of documents with the same chunks."""
 
     documents: NDArray[np.int64]  # of the group
     lengths: NDArray[np.int64]  # of one of them
     chunks: NDArray[np.int64]
     tokens: NDArray[np.int64]  # of all its chunks
-    covered: NDArray[Any]  # tokens that some chunk shows
+    covered: NDArray[Any]  # tokens in some chunk
     signature: bytes = b""
 
 
@@ -80,7 +80,7 @@ def _windows(kind: type[Ranker], config: TrialConfig, inputs: Inputs) -> _Cuts:
 
 @lru_cache(maxsize=8)
 def _length_histogram(inputs: Inputs) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The lengths that documents have, in tokens, and how many have each."""
+    """The lengths of documents in tokens, and the number of documents of each."""
     documents = np.bincount(inputs.tokens.lengths())
     lengths = np.flatnonzero(documents)
     return lengths, documents[lengths]
@@ -99,13 +99,13 @@ def _own_cuts(kind: type[Ranker], config: TrialConfig, inputs: Inputs) -> _Cuts:
 
 @lru_cache(maxsize=8)
 def mean_query_tokens(inputs: Inputs, limit: int) -> float:
-    """Mean length of a test query after the limit."""
+    """The mean length of a test query, truncated at `limit`."""
     return float(np.minimum(inputs.query_tokens("test").lengths(), limit).mean())
 
 
 @lru_cache(maxsize=64)
 def _num_candidates(inputs: Inputs, split: str, evaluation: Evaluation) -> int:
-    """Candidates of the evaluated queries of a split, as deep as the evaluation."""
+    """The number of candidates of a split's evaluated queries, to the depth of the evaluation."""
     candidates = inputs.collection.splits[split].candidates
     queries = evaluated_queries(inputs.collection, split, evaluation)
     return sum(min(evaluation.depth, num_ranked(candidates, query_id)) for query_id in queries)
@@ -113,16 +113,16 @@ def _num_candidates(inputs: Inputs, split: str, evaluation: Evaluation) -> int:
 
 @dataclass(frozen=True)
 class Reads:
-    """What the models of one trial read, over all its folds."""
+    """The reads of all models of a trial (one, or one for each fold)."""
 
     groups: int  # of training: a relevant document and its negatives
-    documents: int  # that are scored, in validations and for test
+    documents: int  # scored in validations and for test
     evaluations: int  # runs that are measured
-    last_documents: int = 0  # of `documents`, those that are scored once at the end: for test
+    last_documents: int = 0  # of `documents`, those of test
 
 
 def trial_reads(config: TrialConfig, inputs: Inputs) -> Reads:
-    """Counted from the settings and the candidate lists; nothing is read for it."""
+    """The reads counted from the settings and the candidate lists."""
     parts = [_reads_of_model(config, part) for part in parts_of(config, inputs)]
     return Reads(
         sum(part.groups for part in parts),
@@ -133,7 +133,7 @@ def trial_reads(config: TrialConfig, inputs: Inputs) -> Reads:
 
 
 def trial_cost(config: TrialConfig, inputs: Inputs, chunks: ChunkStatistics) -> float:
-    """Encoder tokens of one trial, over all its folds, training weighted by its backward pass."""
+    """The encoder tokens of a trial over all its folds, those of training times 3."""
     reads = trial_reads(config, inputs)
     documents = reads.groups * (1 + config.training.negatives)
     read = config.training.share_read(chunks.chunks_per_document)
@@ -146,7 +146,7 @@ def _reads_of_model(config: TrialConfig, inputs: Inputs) -> Reads:
     num_train = len(training_queries(inputs, config))
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
-    last = not ranks_by_score_alone(model_class(config.model.name))  # which looks at dev once more
+    last = not ranks_by_score_alone(model_class(config.model.name))  # it scores dev once more
     number = {name: _num_candidates(inputs, name, evaluation) for name in ("dev", "test")}
     times = validations + last
     documents = times * number["dev"] + number["test"]

@@ -257,13 +257,13 @@ def next_step(analysis: Analysis) -> str:
     significant = [one for one in analysis.primary if one.significant(sweep.alpha)]
     if not significant:
         return (
-            "Next: python -m sweeps design DIR says how many seeds and queries would find a "
+            "Next: ranksweep design DIR says how many seeds and queries would find a "
             "smaller difference."
         )
     if all(one.delta < 0 for one in significant):
         return ""
     if sweep.confirms:
-        return "Next: python -m sweeps export DIR --to FOLDER saves the confirmed model."
+        return "Next: ranksweep export DIR --to FOLDER saves the confirmed model."
     return (
         "Next: the same command with --confirm retrains the best on dev and the baseline with "
         "fresh seeds, for a gain without selection bias."

@@ -8,8 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-WIDTH = 80
-"""Columns of a terminal."""
+from sweeps.plan.terminal import WIDTH, columns
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -98,15 +97,7 @@ def terminal_lines(shown: Table) -> list[str]:
     for one in shown.rows:
         parts = [(cell.text, "".join(cell.letters), cell.note) for cell in one.cells]
         lines.append([" ".join(part for part in cell if part) for cell in parts])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    drawn = [
-        "  ".join(
-            text.ljust(width) if align == "l" else text.rjust(width)
-            for text, width, align in zip(line, widths, shown.align, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
-    return [drawn[0], "-" * max(map(len, drawn)), *drawn[1:]]
+    return columns(lines, shown.align)
 
 
 def wrapped(text: str) -> list[str]:

@@ -29,6 +29,11 @@ class Feed(Protocol):
         """Trials that may still come, as far as known now: what progress is measured against."""
         ...
 
+    @property
+    def wanted(self) -> Sequence[Trial]:
+        """All trials asked for so far, ended ones included: the rows of the live table."""
+        ...
+
     def stop(self, trial: Trial, news: Progress) -> bool:
         """Whether to stop a running trial early. Such a trial ends as `stopped`."""
         ...

@@ -101,6 +101,11 @@ class Search(ABC):
             if trial.job not in self._launched and self.status(trial) is None
         )
 
+    @property
+    def wanted(self) -> tuple[Trial, ...]:
+        """All trials asked for so far, ended ones included."""
+        return self.decision.wanted
+
     def next(self) -> Trial | None:
         """The first trial ahead that no other sweep has finished meanwhile."""
         while trial := next(iter(self.ahead), None):

@@ -58,7 +58,7 @@ class TrialState:
     since: int = 0  # when the last attempt started, in milliseconds since the epoch
     step: int | None = None  # of the attempt that runs
     num_steps: int | None = None
-    dev: Mapping[str, Any] = field(default_factory=dict)  # its last means
+    dev: Mapping[str, Any] = field(default_factory=dict)  # its latest means, at its end the best
     settings: Mapping[str, Any] = field(default_factory=dict)  # the swept ones
     costs: Mapping[str, float] = field(default_factory=dict)
 
@@ -92,6 +92,7 @@ class TrialState:
             self.status, self.reason = TrialStatus(event.status), event.reason
             self.paused = self.status is TrialStatus.STOPPED
             self.costs = {name: float(event.result[name]) for name in COSTS if event.result}
+            self.dev = event.result.get("dev", self.dev)
 
     def row(self) -> dict[str, Any]:
         """The trial's row of `trials.parquet`."""

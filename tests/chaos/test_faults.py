@@ -46,7 +46,7 @@ def test_a_killed_process_costs_one_attempt(run, tmp_path):
     table, text = run(fault)
     assert kinds(table) == ["process died"] and table.state.failures()[0]["node"]
     assert statuses(table) == (["diverged"] * 8, [1] * 7 + [2])
-    assert "process died, is run again" in text
+    assert "process died, runs again" in text
 
 
 def test_a_lost_node_costs_an_attempt_and_another_one_takes_over(run, tmp_path, machines):

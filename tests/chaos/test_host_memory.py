@@ -61,5 +61,5 @@ def test_a_trial_that_fills_the_memory_is_killed_and_the_sweep_goes_on(
     assert set(kinds(table)) == {"host memory"}
     status, attempts = statuses(table)
     assert status == ["diverged"] * 8 and max(attempts) > 1
-    assert "host memory, is run again" in text
+    assert "host memory, runs again" in text
     assert "out of memory: 1 trial at a time from now on" in text

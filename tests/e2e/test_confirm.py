@@ -64,7 +64,7 @@ def test_winner_and_baseline_are_trained_again_with_fresh_seeds(storage, confirm
     frozen = (folder / "shortlist.json").read_bytes()
     results = (folder / "report" / "results.json").read_bytes()
     again = confirm("--tracking-uri", "none")
-    assert "nothing to launch" in again and "of which 4 are done already" in again
+    assert "nothing to launch" in again and "4 of them done" in again
     assert (folder / "shortlist.json").read_bytes() == frozen
     assert (folder / "report" / "results.json").read_bytes() == results
     assert len((folder / "test_access.jsonl").read_text().splitlines()) == 1

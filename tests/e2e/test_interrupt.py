@@ -41,10 +41,10 @@ def heeded_interrupts():
 
 def assert_says_so(sweep, status_of):
     """How many trials the interrupt has cost an attempt."""
-    assert "interrupted; the same command goes on from here" in sweep.text
+    assert "interrupted; the same command resumes" in sweep.text
     text = status_of(sweep.folder)
     assert "\nstopped    interrupted (Ctrl-C or its like)\n" in text
-    assert "the sweep stands still" in text and "\ngo on" in text
+    assert "the sweep is incomplete" in text and "\nresume" in text
     told = re.search(r"interrupted \((\d+)\)", text)
     assert told and int(told[1]) >= 1
     return int(told[1])

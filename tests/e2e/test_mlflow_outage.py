@@ -82,7 +82,9 @@ def test_a_server_that_stays_away_gets_everything_by_sync(outage, home, run_swee
     words = [*WORDS, "--tracking-uri", f"http://127.0.0.1:{port}"]
     away = run_sweep(sweep.storage, *words, program=["-c", IMPATIENT])
     assert "nothing to launch" in away.text
-    assert "MLflow has not taken" in away.text and str(sweep.folder / "events.jsonl") in away.text
+    assert (
+        "MLflow has not received" in away.text and str(sweep.folder / "events.jsonl") in away.text
+    )
     assert f"python -m sweeps sync {sweep.folder}" in away.text
     store = f"sqlite:///{home / 'second.db'}"
     command = [sys.executable, "-m", "sweeps", "sync", str(sweep.folder)]

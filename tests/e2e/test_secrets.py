@@ -60,7 +60,7 @@ def test_no_secret_is_in_anything_written(planted, run_local, tmp_path, monkeypa
     # Nobody is there: warnings name the server, and everything waits in the log.
     monkeypatch.setattr("sweeps.driver.sweep.DRAIN_SECONDS", 1.0)
     sweep = run_local(tmp_path / "results", *WORDS, "--tracking-uri", uri)
-    assert "http://[redacted]@127.0.0.1" in sweep.text and "MLflow has not taken" in sweep.text
+    assert "http://[redacted]@127.0.0.1" in sweep.text and "MLflow has not received" in sweep.text
     with local_server(f"sqlite:///{tmp_path / 'mlflow.db'}", port):
         said = command("sync", str(sweep.folder), "--tracking-uri", uri)
         said += command("report", str(sweep.folder))

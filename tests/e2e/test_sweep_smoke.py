@@ -165,14 +165,14 @@ def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_loca
     folder = copy / "window_stride" / "woods"
     before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
     more = run_local(copy, "--smoke-test", "--num-seeds", "3", "--tracking-uri", "none")
-    assert "3 cells x 3 seeds = 9, of which 6 are done already" in more.text
+    assert "3 cells x 3 seeds = 9, 6 of them done" in more.text
     assert "3 trials, one after the other" in more.text and "[3/3]" in more.text
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(trial_folders(folder)) == 9
     # Another plan in the same folder: its report is about its own cells, nothing is lost.
     words = "--smoke-test --num-seeds 1 chunking.window=64 chunking.stride=48 --tracking-uri none"
     other = run_local(copy, *words.split())
-    assert "2 cells x 1 seeds = 2, of which 1 are done already" in other.text
+    assert "2 cells x 1 seeds = 2, 1 of them done" in other.text
     assert len(pd.read_parquet(folder / "trials.parquet")) == 10
     assert len(trial_folders(folder)) == 10
     assert "MaxP 64/48" in (folder / "report" / "table.md").read_text()
@@ -248,7 +248,7 @@ def test_a_sweep_of_which_nothing_is_left_says_so(run_local, tmp_path):
     experiment = rates(1e29)
     words = SMALL.replace("--num-seeds 2", "--num-seeds 1")
     sweep = run_local(tmp_path / "results", *words.split(), code=3, experiment=experiment)
-    assert "no trial has finished: there is nothing to report" in sweep.text
+    assert "no trial has finished" in sweep.text
     assert set(pd.read_parquet(sweep.folder / "trials.parquet")["status"]) == {"diverged"}
     assert not (sweep.folder / "report").exists()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.__main__ import COMMANDS
+from sweeps.__main__ import main as program
 from sweeps.driver.command import main
 from sweeps.window_stride import EXPERIMENT
 
@@ -81,6 +82,25 @@ def test_the_list_of_commands_and_almost_every_help_load_nothing():
 def test_another_help_loads_only_what_the_command_needs(name):
     [libraries] = loaded(*help_of([name])).values()
     assert libraries <= NEEDED[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in NEEDED))
+        for name in ("", *SWEEPS, *COMMANDS)
+    ],
+)
+def test_80_columns_are_enough_for_every_help_text(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = [*(["run"] if name in SWEEPS else []), *([name] if name else []), "--help"]
+    try:
+        code = program(words)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0 and len(lines) > 3 and lines[0].startswith("usage: ranksweep")
+    assert [line for line in lines if len(line) > 80] == []
 
 
 @pytest.fixture(scope="module")

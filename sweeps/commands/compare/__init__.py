@@ -1,1 +1,1 @@
-"""`python -m sweeps compare`: the same tests for any TREC runs."""
+"""`ranksweep compare`: the same tests for any TREC runs."""

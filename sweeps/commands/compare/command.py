@@ -1,4 +1,4 @@
-"""`python -m sweeps compare A.run B.run --qrels Q`: the tested table of anybody's systems.
+"""`ranksweep compare A.run B.run --qrels Q`: the tested table of anybody's systems.
 
 Several runs of one system are its seeds. With one run per system only the queries can be random:
 the table says so wherever it matters.
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser("python -m sweeps compare", main.__doc__, epilog=EPILOG)
+    parser = Parser("ranksweep compare", main.__doc__, epilog=EPILOG)
     parser.add_argument("systems", nargs="+", metavar="SYSTEM")
     parser.add_argument(
         "--qrels",

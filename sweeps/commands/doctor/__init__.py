@@ -1,1 +1,1 @@
-"""`python -m sweeps doctor`: what is wrong, or worth knowing, before a sweep is launched."""
+"""`ranksweep doctor`: what is wrong, or worth knowing, before a sweep is launched."""

@@ -1,4 +1,4 @@
-"""`python -m sweeps doctor`: environment and data, or the GPU of this machine."""
+"""`ranksweep doctor`: environment and data, or the GPU of this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ OF_DATA = ("collection", "fields", "backbone", "storage", "tracking_uri", "setti
 def main(argv: Sequence[str]) -> int:
     """Examine the environment and a collection before a sweep, or check a GPU; exit code 2 if
     there are errors."""
-    parser = Parser("python -m sweeps doctor", main.__doc__)
+    parser = Parser("ranksweep doctor", main.__doc__)
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="default python-docs")
     add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")

@@ -1,4 +1,4 @@
-"""`python -m sweeps doctor --gpu`: runs tests/gpu and tells what passed, what failed, what to do.
+"""`ranksweep doctor --gpu`: runs tests/gpu and tells what passed, what failed, what to do.
 
 The checks are tests, run by pytest in a process of its own, which a broken GPU may take down. Each
 appends a line to a file when it ends (tests/gpu/conftest.py), which is read as it grows.

@@ -243,7 +243,7 @@ def _away(name: str, reason: str) -> Finding:
         "error",
         f"MLflow: no answer from {name} ({reason})",
         LATER,
-        "start the server or correct --tracking-uri; later `python -m sweeps sync DIR`",
+        "start the server or correct --tracking-uri; later `ranksweep sync DIR`",
     )
 
 

@@ -69,7 +69,7 @@ def _few_queries(collection: Collection) -> Iterator[Finding]:
                 "warning",
                 f"{len(split.queries)} {name} queries",
                 "real differences stay invisible among so few",
-                "`python -m sweeps design DIR` says how many are needed",
+                "`ranksweep design DIR` says how many are needed",
             )
 
 

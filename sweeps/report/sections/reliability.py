@@ -100,7 +100,7 @@ def _detectable(analysis: Analysis, found: Reliability) -> str:
     )
     if found.floor:
         text += f"; with any number of seeds, one of {found.floor:.3f}"
-    return f"{text}. A smaller one needs more queries or seeds (python -m sweeps design)."
+    return f"{text}. A smaller one needs more queries or seeds (ranksweep design)."
 
 
 def _choice(analysis: Analysis, found: Reliability) -> str:

@@ -184,7 +184,7 @@ def test_finished_shards_are_kept_and_the_same_command_goes_on(job, monkeypatch,
     calls.append(-1)
     calls.append(-1)
     assert main(words) == 0
-    assert calls == [-1, -1, 1, 2] and "1 shard of 3 are there already" in capsys.readouterr().out
+    assert calls == [-1, -1, 1, 2] and "1 shard of 3 are done already" in capsys.readouterr().out
     assert f"--out must be a new file, and {out} is there" in refused(*words)
 
 

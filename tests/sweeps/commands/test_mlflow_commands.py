@@ -88,4 +88,4 @@ def test_a_command_without_its_folder_says_what_it_needs(command, capsys):
     assert main([command]) == 2
     message = capsys.readouterr().err
     assert message.startswith("error: the following arguments are required: ")
-    assert f"`python -m sweeps {command} --help` lists what is known" in message
+    assert f"`ranksweep {command} --help` lists the flags" in message

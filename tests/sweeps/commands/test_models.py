@@ -1,4 +1,4 @@
-"""`python -m sweeps models`: what a profile sets, beside its reference."""
+"""`ranksweep models`: what a profile sets, beside its reference."""
 
 import json
 
@@ -10,7 +10,8 @@ from sweeps.plan.profiles import PROFILES
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
-def test_a_profile_is_printed_beside_its_reference(name, capsys):
+def test_a_profile_is_printed_beside_its_reference(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
     assert main(["--profile", name]) == 0
     text, stated = capsys.readouterr().out, PROFILES[name]
     for settings in (stated.settings, *stated.of_models.values()):
@@ -22,6 +23,14 @@ def test_a_profile_is_printed_beside_its_reference(name, capsys):
     assert ("Not the same:" in text) == (name != "clean")
     for model, quirks in stated.quirks.items():
         assert f"{model} {','.join(quirks)}" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", ["", *sorted(PROFILES)])
+def test_80_columns_are_enough(name, backbone_folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--profile", name] if name else ["--backbone", str(backbone_folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80 and " " in line.strip("* ")] == []
 
 
 def test_a_profile_as_json_has_the_same_facts(capsys):

@@ -49,13 +49,13 @@ def test_a_sweep_is_one_of_ours_a_toml_file_or_a_python_file(ran, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--dry-run", "x.toml"], "the sweep's name or file comes before its flags, got --dry-run"),
+        (["--dry-run", "x.toml"], "of a sweep comes before its flags, got --dry-run"),
         (["window_strid"], "unknown sweep 'window_strid'; did you mean window_stride?"),
         (["none.toml"], "none.toml: No such file or directory"),
-        (["none.py"], "none.py must be a sweep's file, found none"),
+        (["none.py"], "none.py does not exist"),
         (["bare.py"], "bare.py must define EXPERIMENT = Experiment(...)"),
         (["broken.py"], "broken.py:1: ZeroDivisionError"),
-        (["json.py"], "json.py: another module is called json; give the file another name"),
+        (["json.py"], "json.py: another module is called json; rename the file"),
     ],
 )
 def test_what_is_no_sweep_is_refused(ran, words, message, capsys, tmp_path, monkeypatch):

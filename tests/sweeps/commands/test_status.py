@@ -1,4 +1,4 @@
-"""What `python -m sweeps status` tells of a sweep that runs, stands still or has ended."""
+"""`ranksweep status` of a sweep that runs, was killed or has ended."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from sweeps.__main__ import main
 from sweeps.commands import status
 from sweeps.commands.snapshot import take_snapshot
 from sweeps.commands.status import status_text
+from sweeps.engine.cell_table import STATES
 from sweeps.store.driver_lock import only_driver
 from sweeps.store.failures import Failure
 from sweeps.store.plan_description import manifest, write_description
@@ -72,7 +73,7 @@ def files_and_times(folder):
 def test_a_sweep_that_has_not_run_has_trials_that_wait(begun):
     text = seen(begun[0])
     assert "2 cells x 2 seeds = 4: 4 waiting; 0 attempts" in text
-    assert "not known before a trial has finished" in text
+    assert "unknown until a trial has finished" in text
     assert line_of(text, "MaxP 48/32").split() == ["MaxP", "48/32", "0/2"]
 
 
@@ -83,7 +84,7 @@ def test_counts_means_and_attempts_are_those_of_the_store_and_the_ledger(begun, 
     ledger.started(trials[1])
     text = seen(store)
     # mean of .25 and .75, and their standard deviation .5 / sqrt(2)
-    assert line_of(text, "FirstP").split()[2:] == ["2/2", "0.500", ".354", "2"]
+    assert line_of(text, "FirstP").split()[2:] == ["2/2", "0.500", ".354"]
     assert "= 4: 2 done, 1 interrupted, 1 waiting; 3 attempts" in text
 
 
@@ -107,12 +108,12 @@ def test_why_a_sweep_stopped_is_told_until_another_command_drives_it(begun, leav
     store, trials, ledger = begun
     for trial in trials:
         finish(store, ledger, trial, leave_result, dev=0.5)
-    assert "go on" not in seen(store)
+    assert "resume" not in seen(store)
     update_sweep_file(store.folder, stopped="2 trials with seed 3 would end after the deadline")
     text = seen(store)
     line = line_of(text, "stopped")
     assert line.split(maxsplit=1)[1] == "2 trials with seed 3 would end after the deadline"
-    assert "go on" in text and "the sweep stands still" in text
+    assert "resume" in text and "the sweep is incomplete" in text
     with only_driver(store):
         assert "stopped" not in seen(store)
 
@@ -125,7 +126,7 @@ def test_a_trial_stopped_early_is_named_and_not_to_be_run_again(begun, leave_res
     ledger.lost(trials[0], "stopped", "stopped early, step 3/9")
     text = seen(store)
     assert "3 done, 1 stopped early" in text and "the sweep has ended" in text
-    assert "go on" not in text
+    assert "resume" not in text
 
 
 def test_a_collapsed_seed_counts_as_a_result_and_is_named(begun, leave_result):
@@ -156,10 +157,10 @@ def test_a_living_driver_is_seen_by_its_lease_and_named(begun, leave_result):
     with only_driver(store):
         text = seen(store)
         assert f"running, process {os.getpid()} on " in text
-        assert "nothing: the driver works on it" in text and "go on" not in text
+        assert "nothing: the sweep is running" in text and "resume" not in text
     after = seen(store)
-    assert "none: the sweep stands still" in after
-    assert "go on" in after and "python -m sweeps run window_stride" in after
+    assert "none: the sweep is incomplete" in after
+    assert "resume" in after and "python -m sweeps run window_stride" in after
 
 
 def test_a_running_trial_shows_its_step_and_its_dev_value(begun, leave_result):
@@ -170,7 +171,7 @@ def test_a_running_trial_shows_its_step_and_its_dev_value(begun, leave_result):
     news = {"step": 20, "num_steps": 40, "curve": [{"step": 20, "loss": 1.0}]}
     ledger.reported(running, news | {"dev": {"nDCG@10": 0.125}})
     with only_driver(store):
-        assert line_of(seen(store), "FirstP").endswith("seed 2 step 20/40 (dev 0.125)")
+        assert line_of(seen(store), "FirstP").endswith("seed 2 step 20/40 (0.125)")
         ledger.started(running)
         assert line_of(seen(store), "FirstP").endswith("seed 2 starting")
 
@@ -184,13 +185,13 @@ def test_the_time_left_follows_the_tokens_that_cells_read(begun, leave_result):
     path.write_text(json.dumps(described))
     finish(store, ledger, trials[0], leave_result, dev=0.5)
     # FirstP took 9 + 1 s: one more of it, and two of MaxP at three times its tokens
-    assert "10 s in finished trials; about 1 min 10 s to do, one by one" in seen(store)
+    assert "10 s in finished trials; about 1 min 10 s left, one at a time" in seen(store)
     for trial in (trials[1], trials[3]):
         ledger.started(trial)
     with only_driver(store):
-        assert "about 35 s left, 2 side by side" in seen(store)
+        assert "about 35 s left, 2 at a time" in seen(store)
         ledger.lost(trials[1], "failed", "a bug")  # this command does not try it again
-        assert "about 40 s left, 1 side by side" in seen(store)
+        assert "about 40 s left, 1 at a time" in seen(store)
 
 
 def test_the_age_of_the_last_news_and_what_mlflow_lacks(begun, leave_result):
@@ -198,20 +199,20 @@ def test_the_age_of_the_last_news_and_what_mlflow_lacks(begun, leave_result):
     finish(store, ledger, trials[0], leave_result, dev=0.5)
     news = take_snapshot(str(store.folder)).news
     assert news is not None and (news.cell, news.seed) == (trials[0].cell.cell, 1)
-    assert "last news  3 min 20 s ago, from FirstP" in seen(store, now=news.time / 1000 + 200)
-    assert "2 events not taken yet (sqlite:///mlflow.db)" in " ".join(seen(store).split())
+    assert "last event  3 min 20 s ago, from FirstP" in seen(store, now=news.time / 1000 + 200)
+    assert "2 events not sent yet (sqlite:///mlflow.db)" in " ".join(seen(store).split())
 
 
 def test_a_sweep_that_has_ended_says_what_is_left_to_do(begun, leave_result):
     store, trials, ledger = begun
     for trial in trials:
         finish(store, ledger, trial, leave_result, dev=0.5)
-    assert f"python -m sweeps sync {store.folder}" in seen(store)
+    assert f"ranksweep sync {store.folder}" in seen(store)
     (store.folder / "report").mkdir()
     (store.folder / "report" / "index.html").write_text("page")
     text = seen(store)
     assert "none: the sweep has ended" in text and "report/index.html" in text
-    assert "go on" not in text
+    assert "resume" not in text
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -252,7 +253,7 @@ def test_a_remote_sweep_is_read_where_another_machine_left_it(
     assert main(["status", f"{storage}/window_stride/"]) == 0
     there = capsys.readouterr().out
     assert "= 4: 1 done, 3 waiting; 1 attempt\n" in there and "= 4: 1 done, 3 waiting" in here
-    assert "none: the sweep stands still" in there
+    assert "none: the sweep is incomplete" in there
     assert not (tmp_path / "second").exists()
 
 
@@ -262,7 +263,18 @@ def test_trials_of_other_commands_on_the_folder_are_counted_apart(begun):
     path = store.folder / "sweep.json"
     described = json.loads(path.read_text()) | {"seeds": [2]}
     path.write_text(json.dumps(described))
-    assert "= 2: 2 waiting; 0 attempts; 1 more of other commands" in " ".join(seen(store).split())
+    assert "= 2: 2 waiting; 0 attempts; 1 more from other commands" in " ".join(seen(store).split())
+
+
+def test_the_command_to_resume_names_no_folder_that_the_reader_is_in(begun, monkeypatch):
+    store, *_ = begun
+    elsewhere, link = store.folder / "elsewhere", store.folder / "link"
+    elsewhere.mkdir()
+    link.symlink_to(elsewhere)
+    update_sweep_file(store.folder, directory=str(link))
+    assert f"cd {link} && python" in seen(store)
+    monkeypatch.chdir(elsewhere)
+    assert "cd " not in seen(store), "one folder under two paths"
 
 
 @pytest.mark.parametrize("where", ["DIR", "memory://nobody/window_stride"])
@@ -298,7 +310,7 @@ def test_a_broken_table_of_an_earlier_version_is_refused(begun, capsys):
 
 
 def test_every_status_of_the_ledger_has_a_word():
-    assert set(TrialStatus) | {"interrupted", "damaged"} == set(status.STATES)
+    assert set(TrialStatus) | {"interrupted", "damaged"} == set(STATES)
 
 
 def test_a_driver_that_records_nothing_for_minutes_is_called_silent(begun):
@@ -308,8 +320,8 @@ def test_a_driver_that_records_nothing_for_minutes_is_called_silent(begun):
         snapshot = take_snapshot(str(store.folder))
         last = snapshot.news.time / 1000
         soon, late = (status_text(snapshot, now=last + s, width=120) for s in (170.0, 372.0))
-    assert "silent" not in soon and "nothing: the driver works on it" in soon
-    assert "it has been silent for 6 min 12 s" in late and "works on it" not in late
+    assert "silent" not in soon and "nothing: the sweep is running" in soon
+    assert "silent for 6 min 12 s" in late and "is running" not in late
 
 
 def test_watching_ends_with_the_command_that_is_watched(begun, monkeypatch, capsys):

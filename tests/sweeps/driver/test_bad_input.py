@@ -54,7 +54,7 @@ COMMAND_LINES = [
     ("window=48", ["unknown setting 'window'", "did you mean chunking.window?", "chat.window"]),
     ("windw=48", ["unknown setting 'windw'", "did you mean chunking.window?"]),
     ("nonsense", ["section.setting=value", "'nonsense'"]),
-    ("--bogus", ["--bogus", "`window_stride.py --help` lists what is known"]),
+    ("--bogus", ["--bogus", "`window_stride.py --help` lists the flags"]),
     ("--model maxpp", ["unknown model 'maxpp'", "did you mean maxp?", "`ranksweep models` lists"]),
     (
         "model.name=maxpp",

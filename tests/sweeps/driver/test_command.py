@@ -13,6 +13,5 @@ def test_an_engine_that_is_lost_ends_the_command_with_a_sentence(monkeypatch, ca
     monkeypatch.setattr(sweep, "run_sweep", run_sweep)
     assert main(EXPERIMENT, [], doc=None) == ENGINE_LOST == 1
     assert capsys.readouterr().err == (
-        "error: Ray has died on this machine again. Nothing is lost: the same command goes on "
-        "from here\n"
+        "error: Ray has died on this machine again. Nothing is lost: the same command resumes\n"
     )

@@ -39,7 +39,7 @@ def values(folder):
 def test_a_sweep_keeps_the_best_seed_of_each_cell_and_again_launches_nothing(run_local, tmp_path):
     ran = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3")
     folder = ran.folder
-    assert f"2 trials kept; the winner as a model: python -m sweeps export {folder}" in ran.text
+    assert f"2 trials kept; the winner as a model: ranksweep export {folder}" in ran.text
     assert with_weights(folder) == best_seeds(folder) and len(best_seeds(folder)) == 2
     again = run_local(tmp_path / "r", *WORDS, "--num-seeds", "3", "training.keep_weights=best")
     assert "nothing to launch" in again.text
@@ -53,7 +53,7 @@ def test_missing_weights_run_again_to_the_same_bits_and_nothing_else_does(run_lo
     assert "nothing to launch" in run_local(tmp_path / "r", *WORDS).text  # nobody asked for them
     best = run_local(tmp_path / "r", *WORDS, "training.keep_weights=best")
     assert with_weights(folder) == best_seeds(folder) and values(folder) == before
-    assert "2 finished trials that have not kept a file that is asked for now" in best.text
+    assert "2 finished trials without a file" in best.text
     assert "[2/2]" in best.text and "other values" not in best.text
     every = run_local(tmp_path / "r", *WORDS, "training.keep_weights=all")
     assert len(with_weights(folder)) == 4 and values(folder) == before
@@ -74,7 +74,7 @@ def test_a_run_with_other_values_is_told_of_and_the_one_before_is_kept(run_local
         elif path.name == "test.run.gz":
             path.write_bytes((path.parent / "dev.run.gz").read_bytes())
     told = run_local(tmp_path / "r", *WORDS, "--num-seeds", "1", "training.keep_weights=all").text
-    assert told.count("ran again and has other values (dev ") == 2
+    assert told.count("ran again with other values (dev ") == 2
     assert len(list(folder.glob("runs/*.damaged-1/test.run.gz"))) == 2
 
 
@@ -90,4 +90,4 @@ def test_a_confirmation_keeps_its_winners_weights(run_local, tmp_path):
 def test_a_dry_run_counts_what_would_run_again(run_local, tmp_path):
     run_local(tmp_path / "r", *WORDS, "training.keep_weights=none")
     plan = run_local(tmp_path / "r", *WORDS, "--dry-run", "training.keep_weights=best").text
-    assert "2 are done already" in plan
+    assert "2 of them done" in plan

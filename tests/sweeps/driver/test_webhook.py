@@ -88,7 +88,7 @@ def test_a_message_that_is_not_taken_costs_nothing(server, sweep, monkeypatch, c
         server.server_close()
     monkeypatch.setenv(VARIABLE, f"http://127.0.0.1:{port}{path}")
     assert announced(*sweep, lambda: 0) == 0
-    assert "warning: the webhook has not taken the end of the sweep" in capsys.readouterr().out
+    assert "warning: the webhook failed" in capsys.readouterr().out
 
 
 def test_without_the_variable_nothing_is_sent(sweep, monkeypatch):
@@ -100,7 +100,7 @@ def test_without_the_variable_nothing_is_sent(sweep, monkeypatch):
 
 def test_an_address_that_is_none_is_refused_before_anything_else(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv(VARIABLE, "hooks.example.org/secret-part")
-    with pytest.raises(BadInput, match="must be the address of a webhook"):
+    with pytest.raises(BadInput, match="must be the URL of a webhook"):
         check_webhook()
     assert main(EXPERIMENT, ["--storage", str(tmp_path / "s"), "--dry-run"], doc="") == 2
     assert "secret-part" not in capsys.readouterr().err

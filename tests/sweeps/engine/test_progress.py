@@ -9,6 +9,7 @@ import pytest
 import sweeps.engine.progress
 from rank_core.training.train import CurvePoint
 from rank_core.trial.trial import Progress, TrialResult
+from sweeps.engine.cell_table import TrialNow, cell_lines
 from sweeps.engine.trial_task import End
 from sweeps.plan.terminal import duration
 from sweeps.store.failures import Failure
@@ -52,6 +53,7 @@ def ends(store, trials, monitor, leave_result):
             leave_result(store, name, status=status)
         result = json.loads((store.folder / "runs" / name / "result.json").read_text())
         result |= {"dev": VALUES, "test": VALUES, "best_step": 2, "versions": {"torch": "2"}}
+        (store.folder / "runs" / name / "result.json").write_text(json.dumps(result))
         monitor.finished(trials[number], End(TrialStatus(status), TrialResult(**result)))
 
     return end
@@ -126,7 +128,7 @@ def test_an_attempt_that_failed_is_told_with_its_kind_and_is_not_the_trials_end(
     monitor.failed(trials[0], Failure("node lost", "its node has died"), again=True)
     [line] = monitor.out.getvalue().splitlines()
     assert line.startswith("[0/2] FirstP 96 seed 1") and "left)" not in line
-    assert line.endswith("node lost, is run again: its node has died")
+    assert line.endswith("node lost, runs again: its node has died")
     assert monitor.table.status(trials[0]) == "running"
 
 
@@ -255,7 +257,7 @@ def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, mon
     reason = "after 1 of 9 epochs, dev nDCG@10 0.250"
     monitor.finished(trials[0], End(TrialStatus.STOPPED, reason=reason))
     out = monitor.out.getvalue()
-    assert out.startswith("[1/2] FirstP 96 seed 1") and f"rests {reason}" in out
+    assert out.startswith("[1/2] FirstP 96 seed 1") and f"pauses {reason}" in out
     assert monitor.ended == {trials[0].name: "stopped"}
     assert monitor.table.state.trials[trials[0].name].reason == reason
     assert events(store, trials[0])[-1].status == "stopped"
@@ -282,3 +284,58 @@ def test_a_trial_that_rests_at_a_rung_counts_until_it_goes_on(store, trials, mon
 )
 def test_durations_read_like_a_clock(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_the_table_shows_seeds_dev_values_and_steps_within_the_terminal(
+    store, trials, monitor, ends, columns
+):
+    monitor.started(trials[0])
+    ends(0)
+    monitor.started(trials[1])
+    monitor.news(trials[1], running(3, dev={"nDCG@10": 0.125}))
+    lines = monitor.lines(columns, 24)
+    assert max(map(len, lines)) <= columns
+    assert [" ".join(line.split()) for line in lines[3:5]] == [
+        "FirstP 96 1/1 0.250",
+        "MaxP 48/32 0/1 seed 1 step 3/9 (0.125)",
+    ]
+    assert lines[-1].startswith("2 trials: 1 done, 1 running") and "left)" in lines[-1]
+
+
+class Drawn:
+    """Keeps what would be on the terminal."""
+
+    def __init__(self):
+        self.lines = []
+
+    def show(self, lines):
+        self.lines = lines
+
+    def close(self):
+        self.lines = [*self.lines, "closed"]
+
+
+def test_what_the_table_has_is_not_printed_as_well(trials, monitor, ends):
+    monitor.live = Drawn()
+    monitor.started(monitor.feed.next())
+    monitor.close()
+    assert "seed 1 starting" in " ".join(monitor.live.lines)
+    ends(0)
+    assert monitor.out.getvalue() == ""
+    monitor.started(trials[1])
+    monitor.failed(trials[1], Failure("error", "a reason"), again=False)
+    monitor.close()
+    assert "FAILED: a reason" in monitor.out.getvalue(), "it stays when the table changes"
+    assert "1 done, 1 failed" in monitor.live.lines[-2] and monitor.live.lines[-1] == "closed"
+
+
+def test_what_runs_and_what_failed_stays_in_a_table_without_room():
+    statuses = ["done"] * 20 + ["planned"] * 20 + ["running", "failed"]
+    trials = [TrialNow(f"c{i}", 1, status, 1) for i, status in enumerate(statuses)]
+    labels = {trial.cell: f"MaxP {trial.cell}" for trial in trials}
+    lines = cell_lines(labels, trials, "nDCG@10", width=80, height=10)
+    assert len(lines) <= 10
+    assert lines[-3].endswith("seed 1 starting") and lines[-2].endswith("seed 1 failed")
+    assert lines[-1] == "35 more cells: 15 done, 20 waiting"
+    assert len(cell_lines(labels, trials, "nDCG@10", width=80)) == 44

@@ -40,7 +40,7 @@ def test_a_trial_whose_process_died_comes_again_before_new_ones(attempts):
     assert (failure["kind"], failure["attempt"], failure["again"]) == ("process died", 1, True)
     assert failure["node"] == "host-a (n1)" and failure["time"].endswith("+00:00")
     assert table(attempts, "trials")["attempts"].tolist() == [2]
-    assert "process died, is run again" in attempts.monitor.out.getvalue()
+    assert "process died, runs again" in attempts.monitor.out.getvalue()
 
 
 def test_a_trial_that_dies_too_often_is_lost_with_the_last_reason(attempts):

@@ -91,7 +91,7 @@ def test_a_trial_that_broke_its_gpu_once_and_the_trials_after_it_get_another_pro
     attempts = notes(path)
     assert len(attempts) == 6 and len({pid for _, pid in attempts}) == 3
     text = " ".join(monitor.out.getvalue().split())
-    assert "device, is run again: RuntimeError: CUDA error: device-side" in text
+    assert "device, runs again: RuntimeError: CUDA error: device-side" in text
 
 
 def test_a_trial_that_breaks_its_gpu_in_fresh_processes_too_has_failed(run, tmp_path):

@@ -286,11 +286,11 @@ def test_the_plan_tells_the_most_that_can_run(wide, tmp_path):
 @pytest.mark.parametrize(
     ("words", "law"),
     [
-        (["--halving-eta", "3"], "--halving-eta >= 2 is of --search halving"),
+        (["--halving-eta", "3"], "--halving-eta >= 2 goes with --search halving"),
         (["--search", "halving", "--halving-eta", "1"], "--halving-eta >= 2"),
         (["--search", "halving", "--halving-min-epochs", "0"], "--halving-min-epochs >= 1"),
         (["--search", "halving", "--num-configs", "2"], "--num-configs >= 3"),
-        (["--search", "halving", "chunking.window=16..40"], "has no end of values"),
+        (["--search", "halving", "chunking.window=16..40"], "has any number of values"),
         (["--confirm", "--halving-eta", "2"], "--confirm takes all settings"),
     ],
 )

@@ -224,9 +224,9 @@ def test_ranges_are_searched_within_the_law(plan_of, tmp_path):
         (["--num-configs", "3"], "--search grid runs all of the grid"),
         (["--search", "race", "--num-seeds", "2"], "needs 3 seeds or more"),
         (["--search", "race", "--num-configs", "1", "--num-seeds", "4"], "--num-configs >= 2"),
-        (["--race-delta", ".01"], "--race-delta >= 0 is of --search race"),
-        (["--search-seed", "2"], "stands beside --num-configs"),
-        (["chunking.window=16..40"], "has no end of values"),
+        (["--race-delta", ".01"], "--race-delta >= 0 goes with --search race"),
+        (["--search-seed", "2"], "give --num-configs"),
+        (["chunking.window=16..40"], "has any number of values"),
         (["--confirm", "--search", "race"], "--confirm takes all settings"),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_damaged_trial_is_named_by_all_who_read_the_sweep(folder, refusal, cap
     assert main(["status", str(folder)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "5 done, 1 damaged" in text and f"damaged: {path.parent.name}: {file} " in text
-    assert "go on python -m sweeps run window_stride" in text
+    assert "resume python -m sweeps run window_stride" in text
     assert contents(folder) == before
 
 
@@ -181,7 +181,7 @@ def test_one_command_sets_aside_runs_again_and_restores_everything(folder, run_l
     again = run_local(folder.parents[1], *WORDS)
     for trial, (file, _) in damaged.items():
         assert f"warning: {trial.name} is damaged ({file} " in again.text
-        assert f"kept as runs/{trial.name}.damaged-1, it runs again" in again.text
+        assert f"kept as runs/{trial.name}.damaged-1, runs again" in again.text
         kept = contents(folder / "runs" / f"{trial.name}.damaged-1")
         assert kept == {
             Path(*path.parts[1:]): content

@@ -1,0 +1,134 @@
+"""The trials of a sweep at one moment, a line for each cell: what a running sweep and `status`
+show."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from sweeps.plan.terminal import columns, shortened
+from sweeps.store.trial_status import LOST, USED
+
+STATES = {
+    "done": "done",
+    "collapsed": "collapsed",
+    "running": "running",
+    "failed": "failed",
+    "diverged": "diverged",
+    "stopped": "stopped early",
+    "interrupted": "interrupted",
+    "damaged": "damaged",
+    "planned": "waiting",
+}
+"""{status of the log or of a snapshot: its word}, in the order in which they are listed."""
+
+
+@dataclass(frozen=True)
+class TrialNow:
+    """A planned trial as it stands. `status` is the log's, or done or collapsed where the store
+    holds the result; a trial that a dead driver left running is interrupted."""
+
+    cell: str
+    seed: int
+    status: str
+    attempts: int
+    reason: str = ""
+    dev: float | None = None  # the primary measure: of the result, or the latest of a running trial
+    seconds: float | None = None  # of training and evaluation
+    step: int | None = None  # of the running attempt
+    num_steps: int | None = None
+    doing: str = ""  # of a running trial; empty: what `step` tells
+
+
+def counts_text(trials: Sequence[TrialNow]) -> str:
+    """`3 done, 1 running, 2 waiting`."""
+    counts = Counter(trial.status for trial in trials)
+    return ", ".join(f"{counts[state]} {word}" for state, word in STATES.items() if counts[state])
+
+
+def step_text(step: int | None, num_steps: int | None) -> str:
+    """`step 20/40`; `starting` before the first report."""
+    if step is None:
+        return "starting"
+    return f"step {step}/{num_steps}" if num_steps else f"step {step}"
+
+
+def cell_lines(
+    labels: Mapping[str, str],
+    trials: Sequence[TrialNow],
+    primary: str,
+    *,
+    width: int,
+    height: int | None = None,
+) -> list[str]:
+    """A line for each cell: seeds with a result, their mean and standard deviation on dev, and what
+    is neither done nor waiting. Of more lines than `height` those of waiting cells, then those of
+    finished ones are left out and counted."""
+    by_cell: dict[str, list[TrialNow]] = {cell: [] for cell in labels}
+    for trial in trials:
+        by_cell[trial.cell].append(trial)
+    room = min(max(map(len, labels.values()), default=4), width // 2 - 16)
+    measure = f"dev {shortened(primary, 12)}"
+    head = ("cell".ljust(room), "seeds", measure, "SD", "now")
+    now_room = width - sum(map(len, head[:3])) - len(" .123") - 4 * len("  ")
+    blocks: dict[str, list[tuple[str, ...]]] = {}
+    for cell, several in by_cell.items():
+        dev = [t.dev for t in several if t.status in USED and t.dev is not None]
+        used = sum(trial.status in USED for trial in several)
+        first = (
+            shortened(labels[cell], room),
+            f"{used}/{len(several)}",
+            f"{fmean(dev):.3f}" if dev else "",
+            f"{stdev(dev):.3f}".removeprefix("0") if len(dev) > 1 else "",
+        )
+        now = [line for text in _unusual(several) for line in textwrap.wrap(text, now_room)] or [""]
+        blocks[cell] = [(*first, now[0]), *(("", "", "", "", more) for more in now[1:])]
+    left_out = _left_out(blocks, by_cell, height)
+    rows = [row for cell, block in blocks.items() if cell not in left_out for row in block]
+    lines = columns([head, *rows], "lrrrl")
+    if left_out:
+        rest = counts_text([trial for cell in left_out for trial in by_cell[cell]])
+        lines.append(f"{len(left_out)} more cells: {rest}")
+    return lines
+
+
+def _left_out(
+    blocks: Mapping[str, Sequence[object]],
+    by_cell: Mapping[str, Sequence[TrialNow]],
+    height: int | None,
+) -> list[str]:
+    """The cells without room, in the order of the table."""
+    excess = sum(map(len, blocks.values())) + 2 - (height or 10**9)  # 2: the heading
+    if excess <= 0:
+        return []
+
+    def importance(cell: str) -> int:
+        states = {trial.status for trial in by_cell[cell]}
+        return 3 * ("running" in states) + 2 * bool(states & {*LOST}) + bool(states & {*USED})
+
+    out: set[str] = set()
+    for cell in sorted(reversed(list(by_cell)), key=importance):
+        if excess + 1 <= 0:  # 1: the line that counts them
+            break
+        out.add(cell)
+        excess -= len(blocks[cell])
+    return [cell for cell in by_cell if cell in out]
+
+
+def _unusual(trials: Sequence[TrialNow]) -> list[str]:
+    """What of a cell is neither done nor waiting."""
+    words = []
+    for trial in trials:
+        if trial.status == "running":
+            dev = "" if trial.dev is None else f" ({trial.dev:.3f})"
+            doing = trial.doing or step_text(trial.step, trial.num_steps)
+            words.append(f"seed {trial.seed} {doing}{dev}")
+    seeds: dict[str, list[int]] = {}
+    for trial in trials:
+        if trial.status not in ("done", "running", "planned"):
+            seeds.setdefault(STATES[trial.status], []).append(trial.seed)
+    return words + [
+        f"seed{'s' * (len(which) > 1)} {', '.join(map(str, which))} {state}"
+        for state, which in seeds.items()
+    ]
