@@ -38,7 +38,7 @@ COMMANDS = {
     "bundle": (
         "sweeps.commands.bundle.command:main",
         "DIR",
-        "write a sweep with all its values as one file (--to FILE.zip)",
+        "write a sweep and all its values as one file (--to)",
     ),
     "verify": (
         "sweeps.commands.bundle.verify:main",

@@ -112,7 +112,7 @@ def test_a_gpu_that_holds_more_trials_is_told_with_what_it_is_good_for(
     text = forecast_text(list(plan.trials()), known, Calibration(0.0, 0.1, 0))
     # Nine tenths of 80 GiB hold 60 times .68 GiB and a context of half a GiB; Ray counts to 1e-4.
     told = "needs at least 0.7 GiB of 80: --gpus-per-worker 0.0166 runs\n            60 on a GPU, "
-    assert (told + "faster only where one leaves it idle" in text) is advised
+    assert (told + "faster only if one leaves it idle" in text) is advised
     assert ("GPU share" in text) is advised
 
 

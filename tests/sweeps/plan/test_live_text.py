@@ -40,7 +40,7 @@ def test_each_version_replaces_the_last_and_other_output_scrolls_above(monkeypat
     assert "\x1b[1A" in text, "it goes up to draw again"
     assert "x" * 40 in text and "x" * 41 not in text, "cut, not wrapped"
     rows = screen(text)
-    assert rows[:4] == ["a line", "a warning", "step 2/9", "y"] and rows[-1] == "after"
+    assert rows[:4] == ["a line", "a warning", "step 2/9", "y"] and rows[-2:] == ["after", ""]
     assert sys.stdout is terminal and sys.stderr is terminal
     assert logging.getLogger().handlers[0].stream is terminal
 

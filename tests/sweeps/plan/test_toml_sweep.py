@@ -103,8 +103,8 @@ def test_folders_begin_at_the_file_and_the_baseline_is_no_point_twice(write, tmp
 
 WRONG = [
     ("name = \n", r":1: not valid TOML"),
-    ('name = "x"\n', r": a sweep must have a question: what the sweep answers"),
-    (f"{FEW}", r":1: grid, points or ranges must name what is swept"),
+    ('name = "x"\n', r": a sweep must have a question: the question that the sweep answers"),
+    (f"{FEW}", r":1: grid, points or ranges must name the swept settings"),
     (f"{FEW}{GRID}[bsae]\n", r":6: unknown key 'bsae'; did you mean base\?; known: base, baseline"),
     (f"{FEW}{GRID}[base]\ntraining.epochs = 2\n", r":7: unknown setting 'training.epochs'"),
     (
@@ -124,12 +124,12 @@ WRONG = [
         f"{FEW}points = [{{ chunking.window = 3 }}, {{ chunking.stride = 3 }}]\n",
         r":4: all points must set the same settings",
     ),
-    (f"{FEW}points = []\n{GRID}", r":4: a sweep has a grid or points, found both"),
+    (f"{FEW}points = []\n{GRID}", r":4: a sweep has a grid or points, got both"),
     (
         f"{FEW}{GRID}[base]\nchunking.max_chunks = 2\n",
-        r":7: a setting is given once, found chunking.max_chunks in base and swept",
+        r":7: a setting is given once, got chunking.max_chunks in base and swept",
     ),
-    (f"{FEW}{GRID}[base]\nseed = 2\n", r":7: seeds stand under seeds, not under seed"),
+    (f"{FEW}{GRID}[base]\nseed = 2\n", r":7: seeds are given under seeds, not under seed"),
     (
         f'{FEW}[ranges]\ntraining.head_learning_rate = "small"\n',
         r""":5: a range is written "lo..hi" or "lo..hi:log", got training.head_learning_rate =""",
