@@ -139,7 +139,7 @@ def _beside(stated: Stated) -> list[tuple[str, str, str]]:
 
 
 def _table(entries: Sequence[Entry]) -> str:
-    rows = [HEADINGS]
+    rows: list[tuple[str, ...]] = [HEADINGS]
     for entry in entries:
         sizes = (entry.parameters, entry.tokens_per_document)
         rows.append(
