@@ -1,12 +1,15 @@
-"""The notebook of docs/examples runs from its first cell to its last."""
+"""The notebook of docs/examples and the Python of README.md and docs/results.md run."""
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "examples" / "notebook.ipynb"
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "docs" / "examples" / "notebook.ipynb"
 CELLS = (
     ("firstp-w96-s96-0", "FirstP 96", "firstp"),
     ("maxp-w32-s24-1", "MaxP 32/24", "maxp"),
@@ -31,7 +34,7 @@ def test_the_notebook_runs_on_a_sweep_like_the_quickstarts(
     nbformat, nbclient = map(pytest.importorskip, ("nbformat", "nbclient"))
     pytest.importorskip("ipykernel")
     write_ranked_sweep(tmp_path / "results" / "window_stride" / "python-docs", cells=CELLS)
-    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
@@ -39,3 +42,18 @@ def test_the_notebook_runs_on_a_sweep_like_the_quickstarts(
     client.execute()  # raises where a cell does
     first = next(cell for cell in notebook.cells if cell.cell_type == "code")
     assert "MaxP 32/24 +BM25" in first.outputs[0].data["text/html"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_the_python_of_a_page_runs_on_a_sweep_like_the_quickstarts(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "results" / "window_stride" / "python-docs"
+    write_ranked_sweep(folder, cells=CELLS)
+    runs = sorted(folder.glob("runs/*/test.run.gz"))
+    for name, run in zip(("a1", "a2", "a3", "b1", "b2"), runs, strict=False):
+        (tmp_path / f"{name}.run").write_bytes(gzip.decompress(run.read_bytes()))
+    (folder / "qrels" / "test.qrels").rename(tmp_path / "test.qrels")
+    monkeypatch.chdir(tmp_path)
+    [code] = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+    exec(compile(code, page, "exec"), {})
