@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-_NOTE, _OURS = "mlflow.note.content", "rank.note.hash"
+_NOTE, _OURS = (
+    "mlflow.note.content",
+    "mlflow.note.contentHash",
+)  # the second is hidden as all of mlflow.*
 _MAX_CHARACTERS = 20_000
 RUNS = {
     "": "A run is a trial: one configuration, one seed. Quote the means of {name}/summary.",
@@ -38,14 +41,15 @@ def describe(
 
 
 def description(folder: Path, name: str, part: str) -> str:
-    """Markdown; "" where there is no sweep. The answer is the report's first sentence."""
+    """The answer, which is the report's first sentence, the question, and what a run is; "" where
+    there is no sweep. The list of experiments shows the beginning, without Markdown."""
     try:
-        question = read_sweep_file(folder).question
+        question = f"Question: {read_sweep_file(folder).question}"
     except BadInput:
         return ""
-    answer = verdict(folder) or "none yet: the report is written when the sweep ends."
-    text = f"**Question:** {question}\n\n**Answer:** {answer}\n\n{RUNS[part].format(name=name)}"
-    return text[:_MAX_CHARACTERS]
+    answer = verdict(folder)
+    parts = [answer, question] if answer else [question, "No answer yet."]
+    return "\n\n".join([*parts, RUNS[part].format(name=name)])[:_MAX_CHARACTERS]
 
 
 def _hash(text: str) -> str:

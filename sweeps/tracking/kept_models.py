@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rank_core.checkpoints.weights import WEIGHTS
 from sweeps.plan.secrets import redact_text
 from sweeps.tracking.client import artifact_root, connect, ensure_experiment
 from sweeps.tracking.mlflow_writer import RunWriter, age
@@ -15,11 +14,12 @@ from sweeps.tracking.uri import NONE
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Run
+    from mlflow.entities import LoggedModel, Metric, Run
 
 _log = logging.getLogger("sweeps.tracking")
-_KEY = "rank.trial_key"
-_FINALS = ("test/", "best/")
+_KEY, _NOTE = "rank.trial_key", "mlflow.note.content"
+SPLITS = {"test/": "test", "best/dev_": "dev"}
+"""{beginning of a final measure's name: the split that it is of}"""
 _SIGNS = re.compile(r"[/:.%\"']")  # that the name of a model must not have
 
 
@@ -84,15 +84,18 @@ def _runs(client: "MlflowClient", experiment_id: str) -> dict[str, "Run"]:
 def _create(
     client: "MlflowClient", run: "Run", trial: str, swept: Iterable[str], storage: str
 ) -> "LoggedModel":
-    params = run.data.params
+    params, tags = run.data.params, run.data.tags
+    cell = trial.rpartition("-seed")[0]
+    register = f"ranksweep export {storage} --cell {cell} --to FOLDER --register NAME"
+    note = f"The weights are in {storage}/runs/{trial}. A model that MLflow loads: `{register}`"
     return client.create_logged_model(
         run.info.experiment_id,
-        name=_SIGNS.sub("-", trial),
+        name=_SIGNS.sub("-", tags.get(_NOTE) or trial),
         source_run_id=run.info.run_id,
         tags={
-            _KEY: run.data.tags[_KEY],
+            _KEY: tags[_KEY],
+            _NOTE: redact_text(note),
             "mlflow.model.isExternal": "true",  # as `mlflow.create_external_model` sets
-            "weights": redact_text(f"{storage}/runs/{trial}/{WEIGHTS}"),
         },
         params={name: params[name] for name in swept if name in params},
         model_type=params.get("model.name"),
@@ -102,29 +105,35 @@ def _create(
 def _complete(client: "MlflowClient", run: "Run", model: "LoggedModel") -> None:
     """Links the model with its run and its measures. Last it becomes READY: what an interrupted
     command left is completed by the next one."""
-    from mlflow.entities import LoggedModelOutput, Metric
+    from mlflow.entities import LoggedModelOutput
 
     linked = run.outputs.model_outputs if run.outputs else []
     if model.model_id not in {output.model_id for output in linked}:
         client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
-    test = [
-        item.dataset
-        for item in (run.inputs.dataset_inputs if run.inputs else ())
-        if any(tag.value == "test" for tag in item.tags)
-    ]
-    data = {"dataset_name": test[0].name, "dataset_digest": test[0].digest} if test else {}
-    finals = {name: v for name, v in run.data.metrics.items() if name.startswith(_FINALS)}
-    # At the time of the run's own points: these are the same points, now also of the model.
-    metrics = [
-        Metric(
-            name,
-            value,
-            run.info.end_time,
-            0,
-            model_id=model.model_id,
-            **(data if name.startswith("test/") else {}),
-        )
-        for name, value in finals.items()
-    ]
-    client.log_batch(run.info.run_id, metrics=metrics)
+    client.log_batch(run.info.run_id, metrics=_finals(run, model.model_id))
     client.finalize_logged_model(model.model_id, "READY")
+
+
+def _finals(run: "Run", model_id: str) -> "list[Metric]":
+    """The run's measures as the model's, on the split that they are of. They have the time of the
+    run's own points: no point is there twice."""
+    from mlflow.entities import Metric
+
+    inputs = run.inputs.dataset_inputs if run.inputs else []
+    data = {tag.value: item.dataset for item in inputs for tag in item.tags}
+    finals = []
+    for name, value in run.data.metrics.items():
+        split = next((split for start, split in SPLITS.items() if name.startswith(start)), None)
+        if split:
+            finals.append(
+                Metric(
+                    name,
+                    value,
+                    run.info.end_time,
+                    0,
+                    model_id=model_id,
+                    dataset_name=data[split].name if split in data else None,
+                    dataset_digest=data[split].digest if split in data else None,
+                )
+            )
+    return finals

@@ -152,7 +152,7 @@ def dataset_inputs(data: Mapping[str, Any]) -> list["DatasetInput"]:
         DatasetInput(
             Dataset(
                 name=data["name"][:MAX_DATASET_NAME],
-                digest=f"{data['hash'][: MAX_DIGEST - len(split) - 1]}-{split}",
+                digest=f"{split}-{data['hash']}"[:MAX_DIGEST],
                 source_type="local" if folder else "code",
                 source=json.dumps(about),
                 profile=json.dumps({"num_queries": number, "num_documents": data["documents"]}),

@@ -17,6 +17,7 @@ from sweeps.tracking.records import Record
 VIEW = "leaderboard"
 VIEW_NAME = "Configurations (mean over seeds)"
 
+ATTRIBUTES = ("Dataset", "Models")  # columns that MLflow fills itself
 _RUN_NAME = "attributes.`Run Name`"
 _TAG = f"mlflow.sharedViewState.{VIEW}"
 _MAX_TAG = 20_000  # characters of an experiment tag
@@ -129,6 +130,7 @@ def _width(column: str) -> int:
 def _state(layout: Layout) -> dict[str, Any]:
     columns = [_column("metrics", name) for name in layout.metrics]
     columns += [_column("params", name) for name in layout.params]
+    columns += [_column("attributes", name) for name in ATTRIBUTES]
     return {
         "selectedColumns": columns,
         "columnOrder": [_RUN_NAME, *columns],

@@ -68,12 +68,14 @@ def test_a_trial_with_weights_has_a_model_with_its_measures_beside_its_run(uri):
     model = models["seed3"]
     assert (str(model.status), model.model_type) == ("READY", "maxp")
     assert model.params == {"model.name": "maxp", "chunking.window": "48"}
-    assert model.tags["weights"] == (
-        "s3://bucket/results/ws/woods/runs/a.b:C-seed3/weights.safetensors"
-    )
+    storage = "s3://bucket/results/ws/woods"
+    note = model.tags["mlflow.note.content"]
+    assert f"{storage}/runs/a.b:C-seed3" in note and f"export {storage} --cell a.b:C " in note
     assert {metric.key: metric.value for metric in model.metrics}["test/p_5"] == 0.5
-    [test] = [metric for metric in model.metrics if metric.key == "test/p_5"]
-    assert (test.dataset_name, test.dataset_digest) == ("woods", "a" * 16 + "-test")
+    assert {metric.key: metric.dataset_digest for metric in model.metrics} == {
+        "test/p_5": "test-" + "a" * 16,
+        "best/dev_p_5": "dev-" + "a" * 16,
+    }
     assert _outputs(uri)["48 #3"] == [model.model_id]
     after = _stored(uri)
     assert after["metrics"] == before["metrics"], "no point of a run is written twice"
@@ -109,7 +111,7 @@ def test_a_model_goes_with_its_weights_and_others_models_stay(uri):
     _log(uri, 1)
     assert _log(uri, 2) == 1
     found = client.search_logged_models([experiment.experiment_id])
-    assert sorted(model.name for model in found) == ["a-b-C-seed2", "theirs"]
+    assert sorted(model.name for model in found) == ["a-b-C, seed 2", "theirs"]
 
 
 def test_a_store_that_is_away_costs_a_warning(caplog):

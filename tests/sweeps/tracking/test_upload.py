@@ -115,8 +115,8 @@ def test_a_run_names_the_splits_that_it_reads(folder, log, uri):
     woods, own = (runs[f"ws/{trial}"].inputs.dataset_inputs for trial in ("c1-seed1", "c2-seed1"))
     found = {(item.dataset.name, item.dataset.digest, item.tags[0].value) for item in woods}
     assert found == {
-        ("woods", "0123456789abcdef-dev", "dev"),
-        ("woods", "0123456789abcdef-test", "test"),
+        ("woods", "dev-0123456789abcdef", "dev"),
+        ("woods", "test-0123456789abcdef", "test"),
     }
     assert {item.tags[0].key for item in woods} == {"mlflow.data.context"}
     assert json.loads(woods[0].dataset.source) == {

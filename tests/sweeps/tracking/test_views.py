@@ -32,6 +32,8 @@ def test_the_leaderboard_is_grouped_by_configuration_and_sorted_by_the_test_metr
         "metrics.`test/ndcg_cut_10`",
         "metrics.`cost/train_s`",
         "params.`chunking.window`",
+        "attributes.`Dataset`",
+        "attributes.`Models`",
     ]
     assert state["searchFilter"] == "attributes.status = 'FINISHED'"
     [parallel] = [c for c in state["compareRunCharts"] if c["type"] == "PARALLEL"]
