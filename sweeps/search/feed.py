@@ -1,4 +1,4 @@
-"""What runs next: the seam between the runner and whoever decides which trials are worth it."""
+"""The interface between the runner and a search, which decides the next trials."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -21,7 +21,7 @@ class Feed(Protocol):
 
     @property
     def over(self) -> bool:
-        """True: no trial will come any more, whatever the running ones find."""
+        """True once no trial can follow, whatever the running ones reach."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class Feed(Protocol):
         ...
 
     def stop(self, trial: Trial, news: Progress) -> bool:
-        """Whether to stop a running trial early. Such a trial ends as `stopped`."""
+        """True to stop a running trial early, which then ends as `stopped`."""
         ...
 
     def ended(self, trial: Trial, status: str) -> None:

@@ -1,13 +1,13 @@
 """Successive halving of the plan's configurations, in an order that is drawn beforehand.
 
-Rungs are epochs of the first seed. A trial pauses at its rung, leaving a checkpoint and its value
-on dev; one that goes on is the same trial, from there. Who reaches the end runs all seeds, as the
-baseline does: only they are tested.
+Rungs are epochs of the first seed. A trial pauses at its rung with a checkpoint and its value on
+dev, and resumes from there if it is promoted. Configurations that reach the end run all seeds, as
+the baseline does; only they are tested.
 
-ASHA (Li et al. 2020) lets a configuration go on as soon as it is among the best 1/eta of those that
-have ended by chance before. Here the n-th decision waits for the configurations that come first in
-the order, and for no others: hardly anybody waits, and slots, nodes and kills have no say. No
-decision waits for a whole rung but the last, so a rung's best always goes on.
+ASHA (Li et al. 2020) promotes a configuration as soon as it is among the best 1/eta of those that
+happen to have finished. Here the n-th decision waits for the first configurations of the order and
+for no others: waiting is rare, and slots, nodes and kills change no decision. Only a rung's last
+decision waits for the whole rung, so its best configuration is always promoted.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -47,12 +47,12 @@ def rung_epochs(full: int, num_configs: int, *, eta: int, fewest: int) -> tuple[
 
 
 def rung_sizes(num_configs: int, num_rungs: int, *, eta: int) -> tuple[int, ...]:
-    """How many configurations come to each rung."""
+    """The number of configurations that reach each rung."""
     return tuple(num_configs // eta**number for number in range(num_rungs))
 
 
 def going_on(values: Sequence[float | None], *, eta: int) -> list[int]:
-    """The positions that go on, in the order of the decisions, as far as they are made.
+    """The positions that continue, in the order of the decisions, as far as they are made.
 
     `values` are what a rung's configurations have reached, in their order; None: not known yet.
     The n-th of all len // eta decisions is made once all but the last eta x (those still to come)
@@ -206,7 +206,7 @@ class HalvingSearch(Search):
         return super().status(trial)
 
     def launch(self, trial: Trial) -> None:
-        """Tells who goes on."""
+        """Prints the configurations that continue."""
         super().launch(trial)
         if number := self._rung_of(trial):
             epochs = self.schedule.epochs
@@ -259,7 +259,7 @@ class HalvingSearch(Search):
         return self._described(self._rungs(), set())
 
     def _described(self, rungs: Rungs, ahead: set[str]) -> dict[str, Any]:
-        """The same where the jobs `ahead` are never begun."""
+        """The description if the jobs `ahead` never start."""
         schedule, full = self.schedule, self.schedule.num_epochs
         climbs = any(trial.seed == self.plan.seeds[0] for trial in self.ahead if trial.job in ahead)
         return {
@@ -278,7 +278,7 @@ class HalvingSearch(Search):
         }
 
     def _standings(self, rungs: Rungs) -> list[dict[str, Any]]:
-        """Who came furthest first, then by the last value on dev that decided anything."""
+        """The configurations, the furthest first, then by the last value on dev that decided."""
         lines = []
         for cell in self.schedule.competitors:
             number = max(n for n, entered in enumerate(rungs) if cell in entered)
@@ -302,7 +302,7 @@ class HalvingSearch(Search):
         return sorted(lines, key=_by_place)
 
     def _rungs(self) -> Rungs:
-        """Who has come to each rung, as far as that is decided."""
+        """The configurations that have reached each rung, as far as decided."""
         rungs: Rungs = [list(self.schedule.competitors)]
         for number, size in enumerate(self.schedule.sizes[:-1]):
             here = rungs[-1]
@@ -334,7 +334,7 @@ class HalvingSearch(Search):
         return self._reached.get(trial.job)
 
     def _on_the_way(self, trial: Trial) -> float:
-        """What a finished trial had reached when it would have paused."""
+        """The value that a finished trial had reached at the end of a rung."""
 
         def read() -> list[str]:
             self.store.pull({trial.name})

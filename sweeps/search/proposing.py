@@ -31,8 +31,8 @@ from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 
 ASKS = 50
-"""How often the model is asked for one proposal before a point is drawn at random instead: where
-most of the space cannot run, or nearly all of it has."""
+"""Attempts of the model at one proposal before a point is drawn at random: most of the space may
+be infeasible, or have run."""
 
 
 class ProposingSearch(Search):
@@ -81,7 +81,7 @@ class ProposingSearch(Search):
         return Decision(wanted, final=self._exhausted or len(self._points) == self._most)
 
     def described(self) -> Mapping[str, Any]:
-        """How many were proposed of how many, and by what."""
+        """The number of proposals, made and asked for, and the model that makes them."""
         over = self.decision.final
         return {
             "name": self.plan.search.name,
@@ -136,7 +136,7 @@ class ProposingSearch(Search):
 
     @property
     def _told(self) -> int:
-        """How many proposals the next one knows the values of: the order of ends has no say."""
+        """The number of proposals whose values the next one uses, in any order of ends."""
         return max(0, len(self._points) - self._at_once + 1)
 
     def _propose(self) -> None:
@@ -150,7 +150,7 @@ class ProposingSearch(Search):
         self._exhausted = True
 
     def _candidates(self) -> Iterator[Settings]:
-        """What the model proposes, then the rest of the space at random."""
+        """The model's proposals, then the rest of the space at random."""
         search, space, number = self.plan.search, self.plan.space, len(self._points)
         seed = derive(search.seed, search.name, number)
         asked = propose(search.name, space, list(self._seen()), seed=seed % 2**32)

@@ -1,4 +1,4 @@
-"""What every search is: a feed whose decisions depend on what has ended and on nothing else.
+"""The base of every search: a feed whose decisions depend on the ended trials alone.
 
 A driver that was killed reads what has ended from the store and decides the same again, in whatever
 order or on however many slots the trials ran.
@@ -69,10 +69,10 @@ class Search(ABC):
 
     @abstractmethod
     def decide(self) -> Decision:
-        """What to run, by the statuses so far."""
+        """The trials to run, by the statuses so far."""
 
     def described(self) -> Mapping[str, Any]:
-        """What `sweep.json` tells of the search as it stands."""
+        """The description of the search in `sweep.json`, as it stands."""
         return {"name": self.plan.search.name}
 
     def resting(self) -> dict[str, str]:
@@ -81,13 +81,13 @@ class Search(ABC):
 
     @property
     def decision(self) -> Decision:
-        """The decision by what has ended until now."""
+        """The decision by the trials that have ended."""
         if self._now is None:
             self._now = self.decide()
         return self._now
 
     def status(self, trial: Trial) -> str | None:
-        """How a trial has ended; None if it has not."""
+        """The final status of a trial; None if it has not ended."""
         if trial.job not in self._status:
             self._status[trial.job] = self._known(trial)
         return self._status[trial.job]
@@ -115,9 +115,9 @@ class Search(ABC):
         return None
 
     def ended_elsewhere(self, trial: Trial) -> bool:
-        """Whether another sweep of the storage, which may run side by side, has finished a trial
-        that is about to be launched; then it has ended here, too. Two that launch it at the same
-        time both compute it."""
+        """True if another sweep of the storage, perhaps running now, has finished a trial that is
+        about to be launched; it then counts as ended. Two sweeps that launch it at the same time
+        both compute it."""
         try:
             there = self.store.seek(trial.name)
         except Exception:  # every filesystem has its own kinds; away, it saves nothing
@@ -135,22 +135,22 @@ class Search(ABC):
 
     @property
     def over(self) -> bool:
-        """Whether everything that will ever be wanted was launched."""
+        """True once every trial that will ever be wanted was launched."""
         return self.decision.final and not self.ahead
 
     def block(self, trial: Trial) -> Block | None:
-        """What begins with a trial that is ahead: all that is ahead with its seed, so that all
-        cells end with equally many seeds. None: what that will be is not decided yet."""
+        """The trials that start together with a trial ahead: all of its seed, so that cells get
+        equally many seeds. None: not decided yet."""
         trials = tuple(other for other in self.ahead if other.seed == trial.seed)
         return Block(trials, f"{numbered(len(trials), 'trial')} with seed {trial.seed}")
 
     def left(self, trial: Trial) -> float:
-        """How much of the whole trial is still to be computed when it is launched."""
+        """The share of the whole trial that a launch has to compute."""
         return trial.share
 
     def begun(self) -> Mapping[str, Any]:
-        """What `sweep.json` says instead where nothing that is ahead begins any more, so that the
-        report of what there is is whole."""
+        """The changes of `sweep.json` if no trial ahead starts any more, which make the report of
+        the finished ones complete."""
         begun = {trial.seed for trial in self.decision.wanted}
         begun -= {trial.seed for trial in self.ahead}
         return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
@@ -194,7 +194,7 @@ class Listed(Search):
 
 
 def source(plan: Plan) -> str:
-    """What configurations are drawn from, and by which seed, for people."""
+    """The space and the seed that configurations are drawn from, for messages."""
     of = "ranges" if plan.space.ranges else f"{len(plan.space.points)} points of the grid"
     return f"{of} (search seed {plan.search.seed})"
 

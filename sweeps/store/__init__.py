@@ -1,1 +1,1 @@
-"""What is on disk: finished trials, failures, attempts, the sweep's own file."""
+"""The files of a sweep on disk: finished trials, failures, attempts, the sweep's own file."""

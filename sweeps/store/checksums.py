@@ -72,7 +72,7 @@ def seal(folder: Path) -> None:
 
 
 def parse_result(content: bytes, folder: Path | str) -> Result:
-    """What a `result.json` holds; raises `DamagedTrial` where it is not as it was written."""
+    """The content of a `result.json`; raises `DamagedTrial` if it was changed or is incomplete."""
     try:
         found = json.loads(content)
         checksum, files = found.pop("checksum", None), found.get("files", {})
@@ -94,7 +94,7 @@ def read_result(folder: Path) -> Result:
 
 
 def read_whole_result(folder: Path) -> Result:
-    """The same with all of its `COSTS`, which one without checksums may lack."""
+    """The result in a trial's folder with all `COSTS`, which an unchecked result may lack."""
     result = read_result(folder)
     missing = [name for name in COSTS if not isinstance(result.facts.get(name), int | float)]
     if missing:
@@ -129,7 +129,7 @@ def read_scores(folder: Path) -> "pd.DataFrame":
 
 
 def damage(folder: Path, *, thorough: bool) -> str:
-    """What is wrong with a finished trial, "" if nothing; by the module's rule."""
+    """The damage of a finished trial by the rule above; "" for none."""
     try:
         result = read_whole_result(folder)
         ended = (folder / RESULT).stat().st_mtime_ns

@@ -34,7 +34,7 @@ TAKEN_OVER = 130  # exit code of a driver that was away until another one took i
 
 @dataclass(frozen=True)
 class Lease:
-    """Who drives a sweep. `mirror` is where it writes: ahead of a remote storage."""
+    """The process that drives a sweep. It writes to `mirror` before a remote storage."""
 
     token: str
     host: str
@@ -51,7 +51,7 @@ class Lease:
 
     @property
     def is_here(self) -> bool:
-        """Whether its host is this one."""
+        """True on the host of the process."""
         return self.host == socket.gethostname()
 
 
@@ -107,7 +107,7 @@ def living_driver(store: Store) -> Lease | None:
 
 
 def read_lease(store: Store) -> Lease | None:
-    """The lease of a store, whoever has it and however old it is; None where there is none."""
+    """The lease of a store, of any holder and age; None if there is none."""
     store.fs.invalidate_cache()
     try:
         content = store.fs.cat_file(_path(store))
@@ -218,7 +218,7 @@ def this_process() -> dict[str, Any]:
 
 
 def is_alive(process: Mapping[str, Any]) -> bool:
-    """Whether a process still runs. One of another host cannot be asked and counts as gone."""
+    """True while a process runs. A process on another host cannot be checked: False."""
     if process.get("host") != socket.gethostname():
         return False
     try:

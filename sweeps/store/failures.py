@@ -1,4 +1,4 @@
-"""What can end an attempt of a trial, told apart, and how often each kind is tried again."""
+"""The kinds of failure that end an attempt of a trial, and the retries that each kind gets."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ LIMITS: dict[Kind, int] = {
     "storage": 1,
     "error": 0,  # the same settings give the same error
 }
-"""How often a trial is tried again after a failure of each kind, by one command."""
+"""{kind of failure: retries of a trial by one command}."""
 
 WORDS = {
     "process died": "worker process died",
@@ -46,7 +46,7 @@ _ACTOR_FACTS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip):")
 
 @dataclass(frozen=True)
 class Failure:
-    """How an attempt ended without a result."""
+    """The end of an attempt without a result."""
 
     kind: Kind
     reason: str
@@ -93,8 +93,8 @@ class Failures:
 def lost_by_kind(
     trials: Iterable[Mapping[str, Any]], failures: Iterable[Mapping[str, Any]]
 ) -> dict[str, int]:
-    """How many attempts were lost, by kind in words, the most frequent first; of the rows of
-    the two tables. What no row tells of was interrupted: the command ended, or all of Tune."""
+    """{kind of failure in words: lost attempts}, the most frequent first, from the rows of the two
+    tables. Attempts without a row were interrupted: the command ended, or all of Tune."""
     recorded: Counter[tuple[str, int]] = Counter()
     kinds: Counter[str] = Counter()
     for failure in failures:

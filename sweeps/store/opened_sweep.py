@@ -54,8 +54,8 @@ def find_sweep(where: str) -> Store:
 
 
 def drives_here(store: Store) -> bool:
-    """Whether a command on this machine drives the sweep and writes in `folder`, which is then
-    ahead of a remote storage."""
+    """True if a command on this machine drives the sweep; `folder` is then newer than a remote
+    storage."""
     lease = living_driver(store)
     return lease is not None and lease.is_here and lease.mirror == str(store.folder)
 

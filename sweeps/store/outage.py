@@ -1,4 +1,4 @@
-"""What is said while something is away: a line for each kind of error, repeated by the minute."""
+"""Messages while a service is unavailable: a line per kind of error, repeated every minute."""
 
 import re
 import time
@@ -12,8 +12,8 @@ _VARIES = re.compile(r"\d+|/\S+")  # within one kind: attempts, ports, endpoints
 
 
 class Outage:
-    """Whether an error is worth a line. What fails again and again, with successes in between,
-    has no more lines than what fails all the time."""
+    """Decides if an error is worth a line. Repeated failures with successes in between get no more
+    lines than a permanent failure."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -23,7 +23,7 @@ class Outage:
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted."""
+        """The length of the outage so far, in seconds."""
         return 0.0 if self._since is None else self._clock() - self._since
 
     def line_due(self, reason: str) -> bool:

@@ -1,4 +1,4 @@
-"""A plan as `sweep.json` and the judgments beside it tell of it."""
+"""The description of a plan in `sweep.json`, with the judgments beside it."""
 
 import os
 import shlex
@@ -19,7 +19,7 @@ SPLITS = ("dev", "test")
 
 
 def manifest(plan: Plan, argv: list[str]) -> SweepFile:
-    """What the report needs to know of the sweep beside its tables."""
+    """The description of a sweep, which the report reads beside its tables."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
     return SweepFile(
@@ -54,7 +54,7 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
 
 
 def described_cells(plan: Plan) -> dict[str, Any]:
-    """What grows with a plan whose search proposes its cells."""
+    """The fields of the description that change when a search proposes cells."""
     swept = ("model.name", *plan.experiment.swept)
     cells = []
     for cell in plan.cells:
@@ -124,7 +124,7 @@ def _candidates(plan: Plan, split: str) -> Run:
 
 
 def _sampled_from(plan: Plan, split: str) -> dict[str, int]:
-    """How many queries the reported split has, if a sample of them is evaluated."""
+    """The number of queries of a split, if only a sample of them is evaluated."""
     number = sum(len(part.splits[split].queries) for part in _parts(plan))
     return {"sampled_from": number} if len(evaluated_qrels(plan, split)) < number else {}
 

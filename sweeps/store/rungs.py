@@ -1,4 +1,4 @@
-"""What a trial leaves in the store where it pauses, and what a finished one had reached there."""
+"""The results of trials at rungs: of a paused trial, and of a finished one when it passed."""
 
 import json
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ def best_on_dev(history: Iterable[str], measure: str, step: int | None) -> float
 
 
 def leave_rung(store: Store, name: str, rung: Rung) -> None:
-    """Keeps what a trial has reached, whole or not at all; the first word stands."""
+    """Writes a rung atomically; a rung that exists is kept."""
     path = _path(name, rung.epochs)
 
     def write() -> None:
@@ -60,7 +60,7 @@ def leave_rung(store: Store, name: str, rung: Rung) -> None:
 
 
 def read_rung(store: Store, name: str, epochs: int) -> Rung | None:
-    """What a trial left when it paused after so many epochs; None if it has not."""
+    """The rung of a trial that paused after `epochs`; None if it has not."""
     path = f"{store.root}/{_path(name, epochs)}"
 
     def read() -> Rung | None:

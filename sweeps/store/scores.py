@@ -80,7 +80,7 @@ def read_dataset(folder: Path, names: Sequence[str], remedy: str) -> "pd.DataFra
 
 
 def as_categories(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The same with `TEXTS` as categories, which sort as the texts do."""
+    """A table with its `TEXTS` columns as categories, which sort as the texts do."""
     for name in TEXTS:
         column = table[name].astype("category")
         table[name] = column.cat.reorder_categories(sorted(column.cat.categories))

@@ -1,4 +1,4 @@
-"""Storage that is away for a while: wait for it, and lose nothing if it stays away."""
+"""Retries for a storage that is unavailable; nothing is lost if it stays so."""
 
 import logging
 import shutil
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class StorageAway(Exception):
-    """A storage did not take a write for `WAIT_SECONDS`."""
+    """A storage rejected a write for `WAIT_SECONDS`."""
 
 
 def patiently(action: Callable[[], T], what: str, wait_seconds: float | None = None) -> T:
@@ -57,8 +57,8 @@ def patiently(action: Callable[[], T], what: str, wait_seconds: float | None = N
 
 
 def answered(store: Store, ask: Callable[[], T]) -> T:
-    """What a storage answers when a command begins. Raises `BadInput` where it fails, or says
-    nothing for `ANSWER_SECONDS`: an endpoint may be wrong, and its client try for ever."""
+    """The answer of a storage when a command begins. Raises `BadInput` if it fails or is silent
+    for `ANSWER_SECONDS`: an endpoint may be wrong, and its client retries for ever."""
     answers: list[T] = []
     errors: list[Exception] = []
 
@@ -84,7 +84,7 @@ def answered(store: Store, ask: Callable[[], T]) -> T:
 
 
 def patient_read(store: Store, read: Callable[[], T]) -> T:
-    """What `read` finds in a store, as soon as it is there."""
+    """The value of `read`, retried while the store is unavailable."""
 
     def there() -> T:
         store.require()
@@ -131,5 +131,5 @@ def publish_kept(store: Store, name: str) -> dict[str, Any] | None:
 
 
 def kept_folder(store: Store, name: str) -> Path:
-    """Where a trial waits that its storage did not take."""
+    """The local folder of a finished trial that the storage rejected."""
     return cache_root() / "unpublished" / store.identity / name

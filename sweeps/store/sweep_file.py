@@ -67,7 +67,7 @@ class SweepFile:
     schema_version: int = 1
 
     def write(self, folder: Path) -> None:
-        """Puts it into a folder, whole or not at all."""
+        """Writes the file atomically."""
         write_json(folder / FILE, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def verdict(folder: Path) -> str:
 
 
 def parse_sweep_file(content: bytes, where: str) -> SweepFile:
-    """The same from the file's bytes; `where` is the folder for people."""
+    """The description in a file's bytes; `where` names the folder in errors."""
     path = f"{where}/{FILE}"
     try:
         described = json.loads(content)

@@ -100,7 +100,7 @@ class Reported(TrialEvent):
 
     @classmethod
     def of(cls, trial: str, news: Mapping[str, Any]) -> "Reported":
-        """What a trial tells of its progress."""
+        """The event of a trial's progress report."""
         return cls(trial=trial, **{name: news[name] for name in NEWS})
 
 
@@ -147,7 +147,7 @@ AnyEvent = CommandBegan | TrialEvent
 
 @dataclass(frozen=True)
 class Line:
-    """A complete line of the log; `event` is None where the bytes are none."""
+    """A complete line of the log; `event` is None if the bytes are no event."""
 
     raw: bytes
     event: AnyEvent | None
@@ -210,7 +210,7 @@ def read_log(store: Store, *, live: bool = False) -> list[Line]:
 
 
 def read_history(folder: Path) -> Iterator[Reported]:
-    """What a finished trial reported, from its folder; nothing where that is lost or damaged."""
+    """The reports of a finished trial, from its folder; none if they are lost or damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError), (folder / HISTORY).open() as file:
         for line in file:
             yield Reported.of(folder.name, json.loads(line))
@@ -252,7 +252,7 @@ class EventLog:
             patiently(self._pull, f"{store.storage} cannot be read")
 
     def read(self) -> list[Line]:
-        """All of it; a storage that is away for a while is waited for."""
+        """Every line of the log; retried while the storage is unavailable."""
         return patient_read(self.store, lambda: list(read_lines(self.path)))
 
     def append(self, *events: AnyEvent, durable: bool = False) -> list[AnyEvent]:
@@ -271,12 +271,12 @@ class EventLog:
         self.write_due_reports()
 
     def write_due_reports(self) -> None:
-        """Writes the reports that have waited for long enough."""
+        """Writes the pending reports if the last write was long enough ago."""
         if time.monotonic() >= self._reports_due:
             self.write_reports()
 
     def write_reports(self) -> None:
-        """Writes the reports that wait."""
+        """Writes the pending reports."""
         if not self._reports:
             return
         path, data = self.path.with_name(PROGRESS), b"".join(self._reports)
@@ -379,7 +379,7 @@ def _cut_torn_line(handle: int) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The same with a text for each number that JSON does not have; `float` reads it back."""
+    """A value with texts for infinities and NaN, which JSON lacks; `float` reads them back."""
     if isinstance(value, Mapping):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class TrialStatus(StrEnum):
-    """How far a trial is; the values stand in `trials.parquet` and in `result.json`."""
+    """The status of a trial, as in `trials.parquet` and `result.json`."""
 
     DONE = "done"
     COLLAPSED = "collapsed"  # finished, with the same score for all candidates of a query
@@ -16,22 +16,22 @@ class TrialStatus(StrEnum):
 
     @property
     def used(self) -> bool:
-        """Whether its scores count: a collapsed seed is a result of its configuration."""
+        """True if its scores count: a collapsed seed is a result of its configuration."""
         return self in USED
 
     @property
     def lost(self) -> bool:
-        """Whether it ended without scores by a fault."""
+        """True if it ended without scores by a fault."""
         return self in LOST
 
     @property
     def over(self) -> bool:
-        """Whether no command runs it again."""
+        """True if no command runs it again."""
         return self.used or self is TrialStatus.DIVERGED
 
     @property
     def waits(self) -> bool:
-        """Whether it has not ended in any way."""
+        """True until it has ended in any way."""
         return self in (TrialStatus.RUNNING, TrialStatus.PLANNED)
 
 

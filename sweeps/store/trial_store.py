@@ -93,8 +93,8 @@ class Store:
         return str(file.collection.get("content_hash", "")) if file else ""
 
     def described(self) -> SweepFile | None:
-        """What the sweep's folder says of it; None where there is no sweep, or nothing of it can
-        be read."""
+        """The description in the sweep's folder; None if there is no sweep or it cannot be
+        read."""
         try:
             return parse_sweep_file(self.read_file(FILE) or b"", self.root)
         except BadInput:
@@ -108,7 +108,7 @@ class Store:
 
     @property
     def uri(self) -> str:
-        """What people and programs elsewhere call this sweep: its folder, or its URI."""
+        """The folder or URI of this sweep, as messages name it."""
         return self.root if self.is_local else str(self.fs.unstrip_protocol(self.root))
 
     @property
@@ -165,8 +165,8 @@ class Store:
         ]
 
     def damage(self, name: str) -> str:
-        """What is wrong with a finished trial, "" if nothing; where its files are on this disk. A
-        mirror's are fetched anew first."""
+        """The damage of a finished trial, "" for none. Damaged files of a mirror are fetched again
+        first."""
         self.pull({name})
         folder = self.folder / "runs" / name
         found = damage(folder, thorough=True)
@@ -237,7 +237,7 @@ class Store:
         }
 
     def with_weights(self) -> set[str]:
-        """The names of the trials whose weights are here."""
+        """The names of the trials whose weights are in the storage."""
         self.fs.invalidate_cache()
         runs = f"{self.root}/runs"
         paths = self.fs.glob(f"{runs}/*/{WEIGHTS}") if self.is_local else self.fs.find(runs)
@@ -271,8 +271,8 @@ class Store:
         return found
 
     def seek(self, name: str) -> bool:
-        """Whether another experiment on this collection has finished a trial by now, perhaps since
-        they were listed."""
+        """True if another experiment on this collection has finished a trial by now, also after
+        their trials were listed."""
         self.fs.invalidate_cache()
         collection = self.sweep.rpartition("/")[2]
         for experiment in self.fs.ls(self.all_sweeps, detail=False):
@@ -292,12 +292,12 @@ class Store:
             self.fs.cp_file(path, f"{self.root}/runs/{name}{path.removeprefix(folder)}")
 
     def checkpoint_folder(self, name: str) -> str:
-        """Where the checkpoints of a running trial go, as a path or URI that every node knows."""
+        """The folder of a running trial's checkpoints, a path or URI that every node can open."""
         folder = f"{self.root}/{CHECKPOINTS}/{name}"
         return folder if self.is_local else str(self.fs.unstrip_protocol(folder))
 
     def has_checkpoints(self, name: str) -> bool:
-        """Whether a trial that has paused or died can go on from somewhere."""
+        """True if a trial that has paused or died can resume."""
         from rank_core.checkpoints.checkpoint import (
             SUFFIX,  # with torch, which `sweeps status` does without
         )
@@ -386,7 +386,7 @@ def folder_name(collection: str) -> str:
 
 
 def _extra(storage: str) -> str:
-    """How to install what a URI needs; "" where that is not known."""
+    """The command that installs what a URI needs; "" if that is not known."""
     scheme = storage.partition("://")[0]
     extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(scheme)
     if extra is None or find_spec({"s3": "s3fs", "gcs": "gcsfs"}[extra]):
@@ -411,19 +411,19 @@ def _left(trial: "Trial") -> list[str]:
 
 
 def is_trained(config: TrialConfig) -> bool:
-    """Whether a trial has weights of its own to leave: one model's, not those of several folds."""
+    """True if a trial can leave weights: those of one model, not of several folds."""
     has_weights = not issubclass(model_class(config.model.name), ListRanker)
     return has_weights and not config.evaluation.folds
 
 
 def _left_more(folder: Path, other: Path) -> bool:
-    """Whether a trial has left a file for others that its twin has not."""
+    """True if a trial has left a file for others that its twin lacks."""
     files = LEFT_FOR_OTHERS.values()
     return any((folder / file).exists() and not (other / file).exists() for file in files)
 
 
 def _same_values(folder: Path, other: Path) -> bool:
-    """Whether two runs of a trial gave the same values, to the last bit."""
+    """True if two runs of a trial gave the same values, to the last bit."""
     files = (RESULT, SCORES, "dev.run.gz", "test.run.gz")
     if not all((one / file).exists() for one in (folder, other) for file in files):
         return False
@@ -431,8 +431,8 @@ def _same_values(folder: Path, other: Path) -> bool:
 
 
 def _link(source: Path, target: Path) -> None:
-    """The same file under another name, or a copy where the disk has no such thing. Files of a
-    finished trial are never written again."""
+    """Links a file under another name, or copies it if the disk has no links. Files of a finished
+    trial are never written again."""
     try:
         os.link(source, target)
     except OSError:

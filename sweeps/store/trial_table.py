@@ -156,7 +156,7 @@ class SweepState:
 
 
 def replay(lines: Iterable[Line]) -> SweepState:
-    """The state after all events of a log; lines that are none are passed over."""
+    """The state after all events of a log; damaged lines are skipped."""
     state = SweepState()
     for line in lines:
         if line.event is not None:
@@ -272,17 +272,17 @@ class TrialTable:
         return event.attempt
 
     def reported(self, trial: "Trial", news: Mapping[str, Any]) -> None:
-        """Keeps news of a running trial: it is written with those of the others."""
+        """Keeps the report of a running trial, which is written with those of the others."""
         event = Reported.of(trial.name, news)
         self.log.report(event)
         self.state.apply(event)
 
     def heartbeat(self) -> None:
-        """Writes news that have waited, where nothing new arrives."""
+        """Writes pending reports when no new ones arrive."""
         self.log.write_due_reports()
 
     def finished(self, trial: "Trial") -> None:
-        """Takes over the result that is in the store."""
+        """Records the result that is in the store."""
 
         def read() -> list[TrialEvent]:
             self.store.pull({trial.name})
@@ -348,7 +348,7 @@ class TrialTable:
         patiently(write, f"{self.store.storage} does not take {name}")
 
     def _add(self, *events: AnyEvent) -> None:
-        """In the log first: what was interrupted before has not happened."""
+        """Appends to the log first, so that an interrupted event has not happened."""
         ends = any(isinstance(event, TrialEnded) for event in events)
         for event in self.log.append(*events, durable=ends):
             self.state.apply(event)
@@ -371,7 +371,7 @@ class TrialTable:
         )
 
     def _end_of(self, trial: "Trial") -> list[TrialEvent]:
-        """What the log lacks of a trial that is in the store: nothing where it has its end."""
+        """The events that the log lacks of a trial in the store; none if the log has its end."""
         state = self._state(trial)
         if state.status.used:
             return []

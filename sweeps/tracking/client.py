@@ -25,7 +25,7 @@ CLIENT_ENVIRONMENT = {
 }
 
 
-_SETUP_LOCK = 726_176  # any number that other users of the database do not take for theirs
+_SETUP_LOCK = 726_176  # an arbitrary number, unlikely to be used by other programs
 
 
 def connect(tracking_uri: str) -> "MlflowClient":
@@ -34,7 +34,7 @@ def connect(tracking_uri: str) -> "MlflowClient":
     from mlflow import MlflowClient
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # They print a traceback of each error that we are raised, too.
+    # They also print a traceback of each error that they raise.
     for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if is_server(tracking_uri):
@@ -71,7 +71,7 @@ def _alone_in(tracking_uri: str) -> Iterator[None]:
 
 
 def artifact_root(tracking_uri: str, folder: Path) -> Path | None:
-    """Where artifacts go: a server decides itself; otherwise beside the database or in `folder`.
+    """The folder of artifacts: beside a database file, otherwise in `folder`; None: the server's.
 
     Without it MLflow would write to `mlruns` in whatever the current directory is.
     """
@@ -97,5 +97,5 @@ def ensure_experiment(client: "MlflowClient", name: str, artifacts: Path | None)
                 raise
             found = client.get_experiment_by_name(name)
     if found is None or found.lifecycle_stage != "active":
-        raise BadInput(f"experiment {name} was deleted in MLflow; restore it there to go on")
+        raise BadInput(f"experiment {name} was deleted in MLflow; restore it there")
     return str(found.experiment_id)

@@ -1,5 +1,5 @@
-"""How far a sweep's event log and reports have been uploaded, kept beside them. Losing it costs
-time, never data: sending an event again changes nothing."""
+"""The progress of a sweep's upload, kept beside its logs. Losing it costs time, never data: an
+event that is sent again changes nothing."""
 
 import hashlib
 import json
@@ -78,7 +78,7 @@ class Cursor:
         write_json(self.path, stored)
 
     def has_sent(self, trial: str, end: int) -> bool:
-        """Whether the trial's event that ends at this byte was sent."""
+        """True if the trial's event that ends at this byte was sent."""
         return end <= max(self.offset, self.ahead.get(trial, 0))
 
 

@@ -44,7 +44,7 @@ CURVE = {
 
 @dataclass(frozen=True)
 class Record:
-    """What one event adds to the run of its trial."""
+    """The additions of one event to the run of its trial."""
 
     trial: str
     kind: Kind

@@ -29,7 +29,7 @@ EXAMPLE = {
 
 @dataclass(frozen=True)
 class Registered:
-    """What a model is registered as."""
+    """The name, place and tags of a model to register."""
 
     name: str
     tracking_uri: str
@@ -101,7 +101,7 @@ def _own_code(folder: Path) -> tuple[str, ...]:
 
 
 def _requirements() -> Iterator[str]:
-    """What the model was made with, as pip knows it, without a build of torch of its own."""
+    """The packages of the model as pip requirements, without local builds of torch."""
     for name in NEEDS:
         with suppress(PackageNotFoundError):
             yield f"{name}=={version(name).partition('+')[0]}"
@@ -109,7 +109,7 @@ def _requirements() -> Iterator[str]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without MLflow's lines about the environment."""
+    """Silences MLflow's messages about the environment."""
     log = logging.getLogger("mlflow")
     before = log.level
     log.setLevel(logging.ERROR)

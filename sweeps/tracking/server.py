@@ -1,4 +1,4 @@
-"""A local MLflow server as a child process: loopback only, one worker, nothing that phones home."""
+"""A local MLflow server as a child process: loopback only, one worker, no telemetry."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The table that gets quoted, as an experiment of its own: one run per configuration."""
+"""The summary experiment, whose numbers may be quoted: one run per configuration."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""MLflow's web pages for a sweep, opened at the view that shows something."""
+"""MLflow's web pages for a sweep, opened at its saved view."""
 
 import contextlib
 import signal

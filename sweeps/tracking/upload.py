@@ -47,7 +47,7 @@ _NO_COMMAND = CommandBegan(time=0, writer={}, model="", model_label="", tags={})
 
 
 class _Postponed(Exception):
-    """This trial waits for the next pass; the other trials go on."""
+    """This trial waits for the next pass; the other trials do not."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +132,14 @@ class Upload:
                     self.writer.end(first.info.run_id, status, now())
 
     def status_of(self, trial: str) -> str:
-        """What the log says of a trial's run: it is RUNNING only while its driver lives."""
+        """The status of a trial's run by the log: RUNNING only while its driver lives."""
         if trial not in self._runs:
             return "KILLED"
         run = self._runs[trial]
         return "KILLED" if run.status == "RUNNING" and not is_alive(run.writer) else run.status
 
     def _read_on(self) -> None:
-        """Takes in what the logs have gained."""
+        """Reads the new lines of the logs."""
         for log, line in _merged(self.folder, self._read_to):
             self._read_to[log] = line.end
             if isinstance(line.event, CommandBegan):
@@ -273,7 +273,7 @@ class Upload:
         self._unsaved = True
 
     def _set_aside(self, lines: Sequence[Line], *, part: str, reason: str) -> None:
-        """Keeps what MLflow refuses, with the reason; the log itself keeps it, too."""
+        """Keeps rejected lines with the reason; the log itself keeps them, too."""
         path = self.folder / FOLDER / REFUSED
         path.parent.mkdir(exist_ok=True)
         record = {
@@ -287,7 +287,7 @@ class Upload:
         if self._refusal_lines.line_due(reason):
             names = {line.event.trial for line in lines if isinstance(line.event, TrialEvent)}
             _log.warning(
-                "MLflow refuses %s of %s: %s; kept in %s (%d so far)",
+                "MLflow rejects %s of %s: %s; kept in %s (%d so far)",
                 part,
                 ", ".join(sorted(names)) or EVENTS,
                 redact_text(reason.partition("\n")[0])[:300],
@@ -329,10 +329,10 @@ def _next_group(records: Sequence[_Pending], max_points: int) -> list[_Pending]:
 
 
 class Answer(Enum):
-    """What an error of MLflow means for the record that was being sent."""
+    """The consequence of an MLflow error for the record that was being sent."""
 
     LATER = "the store is away or busy: the same record again, after a pause"
-    REFUSED = "a definite no to this record: a few tries, then it is set aside"
+    REFUSED = "this record is rejected: a few tries, then it is set aside"
     GONE = "the run or experiment no longer exists there: start over with this trial"
 
 
@@ -353,7 +353,7 @@ _STATUS = re.compile(r"failed with error code (\d{3})")
 
 
 def meaning(error: Exception) -> Answer:
-    """What to do after an error that sending a record raised."""
+    """The consequence of an error that sending a record raised."""
     import requests
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError

@@ -1,4 +1,4 @@
-"""The one thread that talks to MLflow. Whatever happens to it, the sweep does not notice."""
+"""The one thread that talks to MLflow. Its failures never reach the sweep."""
 
 import logging
 import threading
@@ -42,7 +42,7 @@ class Uploader(threading.Thread):
         self._closing = threading.Event()
         self._deadline = float("inf")
         self._outage = Outage()
-        self.trouble = ""  # why the store does not take anything
+        self.trouble = ""  # why the store is unavailable
         self._upload: Upload | None = None
         self._first = 0
         self._reconciled = False
@@ -86,7 +86,7 @@ class Uploader(threading.Thread):
                 self._sleep(_CLOSING_IDLE_S if last else _IDLE_S)
 
     def _try(self, lock: FileLock) -> bool | None:
-        """A pass: whether everything has arrived; None where the store is away."""
+        """One pass: True if everything has arrived; None if the store is unavailable."""
         try:
             (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=0) if not lock.is_locked else None
@@ -149,10 +149,10 @@ class Uploader(threading.Thread):
         so_far = self._outage.seconds
         if self._outage.line_due(self.trouble):
             _log.warning(
-                "MLflow at %s takes nothing %s (%s). Nothing is lost: everything is in %s and is "
-                "uploaded when it is back.",
+                "MLflow at %s is unavailable %s (%s). Nothing is lost: %s has every event and is "
+                "uploaded when MLflow is back.",
                 redact_text(self.tracking_uri),
-                f"for {duration(so_far)}" if so_far else "at the moment",
+                f"for {duration(so_far)}" if so_far else "now",
                 self.trouble,
                 self.folder / EVENTS,
             )

@@ -1,4 +1,4 @@
-"""What can be a tracking URI; decided before anything is launched, without the network."""
+"""Tracking URIs, checked before anything is launched and without the network."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,5 +91,5 @@ def _bad(uri: str, found: str) -> BadInput:
 
 
 def is_server(uri: str) -> bool:
-    """Whether `uri` names an MLflow server, not a database."""
+    """True if `uri` names an MLflow server, not a database."""
     return uri.startswith(("http://", "https://"))

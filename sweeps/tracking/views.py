@@ -1,4 +1,4 @@
-"""The saved view of an experiment: what a colleague sees first instead of an empty table.
+"""The saved view of an experiment, which replaces MLflow's empty default table.
 
 MLflow keeps saved views as experiment tags in a format of its web pages that is not documented
 (read in 3.17); a view that a later version ignores costs nothing but the view.
@@ -28,7 +28,7 @@ _MAX_FOLDED = 200  # configurations that start as one line each
 
 @dataclass(frozen=True)
 class Layout:
-    """What a view shows: metrics (the first one sorts) and the swept settings."""
+    """The content of a view: metrics (the first one sorts) and the swept settings."""
 
     metrics: tuple[str, ...]
     params: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ def view_tags(layout: Layout) -> dict[str, str]:
 
 
 def summary_view_tags(layout: Layout) -> dict[str, str]:
-    """That of a summary experiment: a row is a configuration, nothing is grouped."""
+    """The tag with the view of a summary experiment: a row per configuration, no groups."""
     return _tags(_state(layout))
 
 

@@ -71,14 +71,14 @@ def test_a_server_killed_in_mid_upload_costs_no_point_and_makes_no_second_run(tm
         _wait_for(lambda: Cursor.load(folder).progress_offset > 20_000)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    _wait_for(lambda: "takes nothing" in caplog.text)
+    _wait_for(lambda: "is unavailable" in caplog.text)
     writer.join()
     with local_server(store, port):
         assert uploader.close(60) == 0
         over_http = _points(base)
     expected = [(step, pytest.approx(1 / step)) for step in range(1, STEPS + 1)]
     assert over_http == {f"#{seed}": expected for seed in range(TRIALS)}
-    assert caplog.text.count("takes nothing") == caplog.text.count("is back after") == 1
+    assert caplog.text.count("is unavailable") == caplog.text.count("is back after") == 1
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""What the uploader says of a store that takes nothing."""
+"""What the uploader says of an unavailable store."""
 
 import sqlite3
 
@@ -48,8 +48,8 @@ def test_a_locked_database_has_a_line_a_minute(uri, tmp_path, lines):
     assert tried.uploader.trouble == "database is locked"
     said = lines()
     assert len(said) == 2, said
-    assert "takes nothing at the moment (database is locked). Nothing is lost" in said[0]
-    assert "takes nothing for 1 min 1 s (database is locked)" in said[1]
+    assert "is unavailable now (database is locked). Nothing is lost" in said[0]
+    assert "is unavailable for 1 min 1 s (database is locked)" in said[1]
     holder.rollback()
     holder.close()
     assert tried(70)[0] is not None and tried.uploader.trouble == ""
@@ -65,14 +65,14 @@ def test_a_full_disk_is_said_once_by_its_own_name(uri, tmp_path, lines, monkeypa
     monkeypatch.setattr("sweeps.tracking.uploader.ensure_experiment", full)
     assert tried(*range(20)) == [None] * 20
     [line] = lines()
-    assert "takes nothing at the moment (No space left on device)" in line
+    assert "is unavailable now (No space left on device)" in line
 
 
 def test_an_unreachable_server_is_said_in_a_line(tmp_path, lines):
     tried = Tried(tmp_path / "s", "http://127.0.0.1:9")
     assert tried(0, 1, 2) == [None] * 3
     [line] = lines()
-    assert "MLflow at http://127.0.0.1:9 takes nothing at the moment (Connection refused)" in line
+    assert "MLflow at http://127.0.0.1:9 is unavailable now (Connection refused)" in line
 
 
 def test_why_a_database_cannot_be_made_is_said_at_once(tmp_path, lines):
@@ -94,5 +94,5 @@ def test_refusals_of_one_kind_have_one_line(uri, tmp_path, lines, monkeypatch):
     monkeypatch.setattr("sweeps.tracking.mlflow_writer.RunWriter.find_or_create", refuse)
     tried(*range(8))
     [line] = lines()
-    assert "MLflow refuses run of c-seed1: no such thing; kept in" in line
+    assert "MLflow rejects run of c-seed1: no such thing; kept in" in line
     assert (tmp_path / "s" / "mlflow" / "refused.jsonl").read_text().count("no such thing") >= 11
