@@ -151,7 +151,7 @@ class Monitor:
             (folder / f"{trial.name}.txt").write_text(redact_text(text))
             store.push("failures")
 
-        patiently(write, f"{store.storage} does not take a traceback")
+        patiently(write, f"{store.storage} rejected a traceback")
 
     def heartbeat(self) -> None:
         """Shows what runs, as a line only after a silence; and says where no trial reports."""

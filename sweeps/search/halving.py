@@ -27,7 +27,7 @@ from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import HISTORY, Store
 
 LOST = float("-inf")
-"""The value of a configuration that ended without one: it never goes on."""
+"""The value of a configuration that ended without scores: it is never promoted."""
 NOBODY = -1
 
 
@@ -96,7 +96,7 @@ def schedule_of(plan: Plan) -> Schedule:
     if len(cells) < search.eta:
         raise BadInput(
             f"--search halving needs --halving-eta = {search.eta} configurations or more beside "
-            "the baseline that training can change, because one of so many goes on; got "
+            "the baseline that training can change, because one of so many is promoted; got "
             f"{', '.join(cell.label for cell in cells) or 'none'}"
         )
     full = _num_epochs(plan, cells)
@@ -161,8 +161,8 @@ class HalvingSearch(Search):
         whole = len(trials) - paused
         yield f"search      halving of {begin[1]} configurations{order}:"
         yield f"            all train {begin[0]} of {full} epochs with seed {plan.seeds[0]};"
-        yield f"            the best on dev go on, {on};"
-        yield f"            who comes to the end runs all {seeds} seeds, as the baseline does;"
+        yield f"            the best on dev continue, {on};"
+        yield f"            those that reach the end run all {seeds} seeds, as the baseline does;"
         yield f"            at most {whole} whole trials and {paused} that stop before:"
         yield f"            {epochs:,} of the grid's {grid:,} epochs ({epochs / grid:.0%})"
 
@@ -211,14 +211,13 @@ class HalvingSearch(Search):
         if number := self._rung_of(trial):
             epochs = self.schedule.epochs
             say(
-                f"halving: {trial.cell.label} goes on to epoch {epochs[number]}, with dev "
+                f"halving: {trial.cell.label} continues to epoch {epochs[number]}, with dev "
                 f"{self._value(self._at(number - 1, trial.cell)):.3f} after {epochs[number - 1]}"
             )
 
     def block(self, trial: Trial) -> Block | None:
-        """All of the first rung with the baseline; a configuration's next rung, which nobody takes
-        before those have begun; and further seeds when all finalists are known, who share them
-        with the baseline."""
+        """All of the first rung with the baseline; then a configuration's next rung; then further
+        seeds of the finalists, once all are known, and of the baseline."""
         first = self.plan.seeds[0]
         ground = tuple(t for t in self.ahead if t.seed == first and not self._rung_of(t))
         if number := self._rung_of(trial):

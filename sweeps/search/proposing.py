@@ -210,7 +210,7 @@ class ProposingSearch(Search):
             write_json(self.store.folder / self._path, {"proposals": proposals})
             self.store.push(self._path)
 
-        patiently(write, f"{self.store.storage} does not take {self._path}")
+        patiently(write, f"{self.store.storage} rejected {self._path}")
 
 
 def _identity(plan: Plan) -> str:

@@ -1,8 +1,8 @@
 """A race of the plan's configurations on dev: `rank_core.stats.racing` decides, seeds are blocks.
 
 The baseline is no competitor, as in a confirmation: all others are compared with it, so it runs
-every seed whatever it reaches. Nor is a configuration that no seed can change. Who is live when the
-race is decided runs its remaining seeds, unraced, so that the table compares equal seeds.
+every seed whatever it reaches. Nor is a configuration that no seed can change. Configurations that
+remain when the race is decided run their remaining seeds, so that the table compares equal seeds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -83,7 +83,7 @@ class RaceSearch(Search):
         return Decision(wanted, final=race.over)
 
     def ended(self, trial: Trial, status: str) -> None:
-        """Takes note, decides anew, and tells who has left."""
+        """Records the end, decides again, and prints the configurations that are eliminated."""
         told = len(self.race().verdicts) if self._told is None else self._told
         super().ended(trial, status)
         verdicts = self.race().verdicts
@@ -96,11 +96,11 @@ class RaceSearch(Search):
         leader = self.competitors[verdict.leader].label
         return (
             f"race: after {verdict.num_seeds} of {verdict.planned_seeds} seeds {leader} leads on "
-            f"dev, {', '.join(left) or 'nobody'} left, {len(verdict.stays)} stay"
+            f"dev, eliminated: {', '.join(left) or 'none'}; {len(verdict.stays)} remain"
         )
 
     def described(self) -> Mapping[str, Any]:
-        """The verdicts, and who left after how many seeds and why."""
+        """The verdicts, and the seeds and reasons of eliminations."""
         race, seeds = self.race(), len(self.plan.seeds)
         label = {name: cell.label for name, cell in self.competitors.items()}
         judged = {

@@ -1,6 +1,6 @@
 """The seam to Optuna: values of the next configuration, by what earlier ones have reached.
 
-A study is made anew for every proposal and told everything again, so nothing of Optuna's own state
+A study is made anew for every proposal with all earlier results, so nothing of Optuna's own state
 has to survive a killed driver.
 """
 

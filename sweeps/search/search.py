@@ -76,7 +76,7 @@ class Search(ABC):
         return {"name": self.plan.search.name}
 
     def resting(self) -> dict[str, str]:
-        """{trial that stands still and may go on: what it has reached}; none but in halving."""
+        """{paused trial that may continue: its result so far}; only halving has any."""
         return {}
 
     @property
@@ -130,7 +130,7 @@ class Search(ABC):
         return True
 
     def launch(self, trial: Trial) -> None:
-        """Takes note that a trial which was ahead is handed out."""
+        """Records that a trial is handed out."""
         self._launched.add(trial.job)
 
     @property
@@ -160,7 +160,7 @@ class Search(ABC):
         return False
 
     def ended(self, trial: Trial, status: str) -> None:
-        """Takes note, and decides anew."""
+        """Records the end and decides again."""
         self._status[trial.job] = status
         self._now = None
         self.describe()
@@ -176,7 +176,7 @@ class Search(ABC):
             if update_sweep_file(self.store.folder, **now):
                 self.store.push(FILE)
 
-        patiently(bring_up, f"{self.store.storage} does not take {FILE}")
+        patiently(bring_up, f"{self.store.storage} rejected {FILE}")
 
 
 class Listed(Search):

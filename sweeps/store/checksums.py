@@ -5,9 +5,9 @@ its own content (`checksum`). Results of version 0.1 have neither and are taken 
 
 A sweep's command checks the trials that it takes for finished when it begins: `result.json` by its
 checksum, every other file by its size, and by its SHA-256 where it has at most `SMALL` bytes or was
-changed after `result.json`. Who only looks (status, report) computes the SHA-256 of changed files
+changed after `result.json`. Commands that only read (status, report) hash changed files
 alone. Whatever is read of a trial is checked when it is read, by `read_checked`.
-2,000 trials of .4 MB take 1.2 processor seconds, for who only looks .3.
+2,000 trials of .4 MB take 1.2 processor seconds, .3 for commands that only read.
 """
 
 import hashlib

@@ -28,7 +28,7 @@ REFRESH_SECONDS = 15.0
 STALE_SECONDS = 120.0
 """A lease of another machine that was not refreshed for so long belongs to a dead driver."""
 SETTLE_SECONDS = 1.0
-"""Between taking over and looking who did: of two that do it at once the later one wins."""
+"""The wait between taking over a lease and checking it: of two commands the later one wins."""
 TAKEN_OVER = 130  # exit code of a driver that was away until another one took its place
 
 
@@ -91,7 +91,7 @@ def only_driver(store: Store) -> Iterator[None]:
 
 def living_driver(store: Store) -> Lease | None:
     """The lease of the command that drives a sweep now; None where none does. Changes nothing: the
-    age of another machine's lease is told by this machine's clock."""
+    age of another machine's lease is measured by this machine's clock."""
     lease = read_lease(store)
     if lease is None:
         return None

@@ -19,7 +19,7 @@ class Outage:
         self._clock = clock
         self._since: float | None = None
         self._told = False  # of this outage
-        self._lines: dict[str, float] = {}  # kind of error: when it was told last
+        self._lines: dict[str, float] = {}  # kind of error: time of its last line
 
     @property
     def seconds(self) -> float:
@@ -38,7 +38,7 @@ class Outage:
         return True
 
     def over(self) -> float | None:
-        """Ends the outage; its seconds, None where there was none or nothing was told of it."""
+        """Ends the outage; its seconds, None if there was none or it was never reported."""
         seconds, told = self.seconds, self._since is not None and self._told
         self._since = None
         return seconds if told else None

@@ -31,7 +31,7 @@ class Rung:
 
 
 def best_on_dev(history: Iterable[str], measure: str, step: int | None) -> float:
-    """The best mean on dev that a trial's history tells of, until a step; None: its end."""
+    """The best mean on dev in a trial's history, up to a step; None: to its end."""
     return max(
         float(news["dev"][measure])
         for news in map(json.loads, history)
@@ -56,7 +56,7 @@ def leave_rung(store: Store, name: str, rung: Rung) -> None:
         with atomic_write(target) as unfinished:
             unfinished.write_bytes(content)
 
-    patiently(write, f"{store.storage} does not take {path}")
+    patiently(write, f"{store.storage} rejected {path}")
 
 
 def read_rung(store: Store, name: str, epochs: int) -> Rung | None:
@@ -73,7 +73,7 @@ def read_rung(store: Store, name: str, epochs: int) -> Rung | None:
         except (ValueError, TypeError):
             raise BadInput(
                 f"{path} must hold what a trial had reached at its rung; move it away, and the "
-                "trial goes on from its checkpoint"
+                "trial resumes from its checkpoint"
             ) from None
 
     return patient_read(store, read)

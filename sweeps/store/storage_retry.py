@@ -101,7 +101,7 @@ def publish_or_keep(store: Store, workdir: Path, name: str) -> None:
     """Publishes a finished trial; where the storage stays away, keeps it on this machine's disk,
     where its next attempt on this machine finds it."""
     try:
-        patiently(lambda: store.publish(workdir, name), f"{store.storage} does not take {name}")
+        patiently(lambda: store.publish(workdir, name), f"{store.storage} rejected {name}")
     except StorageAway as error:
         kept = kept_folder(store, name)
         if not (kept / RESULT).exists():
@@ -125,7 +125,7 @@ def publish_kept(store: Store, name: str) -> dict[str, Any] | None:
         kept.rename(kept.with_name(f"{name}{ASIDE}{uuid.uuid4().hex[:8]}"))
         return None
     result = read_result(kept).facts
-    patiently(lambda: store.publish(kept, name), f"{store.storage} does not take {name}")
+    patiently(lambda: store.publish(kept, name), f"{store.storage} rejected {name}")
     shutil.rmtree(kept)
     return result
 

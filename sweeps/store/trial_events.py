@@ -32,7 +32,7 @@ PIECES = "events"
 """Folder of a remote storage with the log in pieces: an object store cannot append."""
 PIECE_BYTES = 2**18
 TAIL_BYTES = 2**22
-"""Of `progress.jsonl`, at its end: what tells how far the running trials are."""
+"""Bytes at the end of `progress.jsonl` that hold the progress of the running trials."""
 REPORTS_SECONDS = 1.0  # from one write of reports to the next: 64 trials cost as many as one
 
 
@@ -261,7 +261,7 @@ class EventLog:
         lines = [line_of(event) for event in events]
         if lines:
             self.write_reports()
-            what = f"{self.path.parent} does not take a record"
+            what = f"{self.path.parent} rejected a record"
             patiently(lambda: append_lines(self.path, b"".join(lines), durable=durable), what)
         return [event for line in lines if (event := parse_line(line)) is not None]
 
@@ -280,7 +280,7 @@ class EventLog:
         if not self._reports:
             return
         path, data = self.path.with_name(PROGRESS), b"".join(self._reports)
-        patiently(lambda: append_lines(path, data), f"{path.parent} does not take a record")
+        patiently(lambda: append_lines(path, data), f"{path.parent} rejected a record")
         self._reports.clear()
         self._reports_due = time.monotonic() + REPORTS_SECONDS
 
@@ -306,7 +306,7 @@ class EventLog:
         if tail := _tail(self.path.with_name(PROGRESS), PIECE_BYTES):
             self.store.fs.pipe_file(f"{self.store.root}/{PROGRESS}", tail)
         if self.path.exists():
-            patiently(send, f"{self.store.storage} does not take {EVENTS}")
+            patiently(send, f"{self.store.storage} rejected {EVENTS}")
 
     @property
     def _pieces(self) -> str:

@@ -1,4 +1,4 @@
-"""The trials of a sweep as its event log tells of them: their state, and the two tables made of it,
+"""The trials of a sweep by its event log: their state, and the two tables made of it,
 `trials.parquet` (a row per trial ever started) and `failures.parquet` (a row per attempt that was
 lost). The store decides what is finished; the log remembers attempts, reasons and costs.
 """
@@ -64,7 +64,7 @@ class TrialState:
 
     @property
     def attempts(self) -> int:
-        """Attempts so far; a trial that has left something had one, whoever saw it."""
+        """Attempts so far, at least one if the trial has left a result or a rung."""
         left = self.status.used or self.status is TrialStatus.STOPPED
         return max(self.begun, int(left))
 
@@ -345,7 +345,7 @@ class TrialTable:
                 table.to_parquet(unfinished, index=False, write_page_checksum=True)
             self.store.push(name)
 
-        patiently(write, f"{self.store.storage} does not take {name}")
+        patiently(write, f"{self.store.storage} rejected {name}")
 
     def _add(self, *events: AnyEvent) -> None:
         """Appends to the log first, so that an interrupted event has not happened."""

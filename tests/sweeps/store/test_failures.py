@@ -27,7 +27,7 @@ from sweeps.store.failures import (
         ("RuntimeError: Xid 79: GPU has fallen off the bus", "device"),
         ("RuntimeError: cusolver error: CUSOLVER_STATUS_EXECUTION_FAILED", "device"),
         ("RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", "device"),
-        ("StorageAway: s3://b does not take x: timeout", "storage"),
+        ("StorageAway: s3://b rejected x: timeout", "storage"),
         ("ValueError: x must be y", "error"),
     ],
 )

@@ -54,9 +54,9 @@ def test_a_wait_for_the_storage_says_so_by_the_minute(monkeypatch, caplog):
         raise OSError(errno.ENOSPC, "No space left on device", "/x/a", None, "/y/b")
 
     with pytest.raises(StorageAway):
-        patiently(full, "/y does not take b")
+        patiently(full, "/y rejected b")
     lines = [record.message for record in caplog.records]
-    assert lines[0] == ("/y does not take b: No space left on device: /y/b; trying again for 5 min")
+    assert lines[0] == ("/y rejected b: No space left on device: /y/b; trying again for 5 min")
     assert len(lines) == 5 and lines[1].endswith("trying again for 4 min")
 
 

@@ -116,7 +116,7 @@ def test_a_folder_that_stays_away_ends_the_wait(share, follows, monkeypatch):
     monkeypatch.setattr(patience, "WAIT_SECONDS", 0.05)
     table, trial = follows
     table.started(trial)
-    with away(share, seconds=0.3), pytest.raises(StorageAway, match="does not take a record"):
+    with away(share, seconds=0.3), pytest.raises(StorageAway, match="rejected a record"):
         table.reported(trial, news(1))
     table.reported(trial, news(2))
     assert [report.step for report in read_progress(table.store)] == [1, 2], "nothing is lost"

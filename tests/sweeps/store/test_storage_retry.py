@@ -1,4 +1,4 @@
-"""A storage that is away is waited for; a result it does not take is not lost."""
+"""A storage that is away is waited for; a result it rejected is not lost."""
 
 import json
 import uuid
@@ -41,15 +41,15 @@ class Flaky:
 
 def test_an_action_is_repeated_until_the_storage_is_back(caplog):
     action = Flaky(2)
-    assert patiently(action, "s3://b does not take x") == "done" and action.calls == 3
+    assert patiently(action, "s3://b rejected x") == "done" and action.calls == 3
     first, last = (record.message for record in caplog.records)
-    assert "s3://b does not take x: the share is not mounted" in first and "is back" in last
+    assert "s3://b rejected x: the share is not mounted" in first and "is back" in last
 
 
 def test_a_storage_that_stays_away_ends_the_wait():
     action = Flaky(10**9)
-    with pytest.raises(StorageAway, match="s3://b does not take x: OSError: the share"):
-        patiently(action, "s3://b does not take x")
+    with pytest.raises(StorageAway, match="s3://b rejected x: OSError: the share"):
+        patiently(action, "s3://b rejected x")
     assert action.calls > 2
 
 
