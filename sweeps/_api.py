@@ -84,7 +84,8 @@ class LoadedSweep:
         self.name, self.question, self.folder = sweep.name, sweep.question, sweep.folder
         self.trials = _labelled(sweep.trials, analysis)
         dev = [] if sweep.split == "dev" else [sweep.dev_scores]
-        tables = [sweep.scores, *(one.scores for one in sweep.interpolated), *dev]
+        derived = [one.scores for one in sweep.interpolated]
+        tables = [sweep.scores, *derived, sweep.first_stage_scores, *dev]
         texts = dict.fromkeys(TEXTS, str)
         self.per_query = _labelled(
             pd.concat([one.astype(texts) for one in tables if len(one)]), analysis

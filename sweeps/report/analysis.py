@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from sweeps.report.results_table import ResultCell, ResultRow, caption
 from sweeps.report.search import fate_word, left_after
 from sweeps.report.summary import CellSummary, summarize
 from sweeps.store.scores import as_categories
-from sweeps.store.sweep_file import Cell
+from sweeps.store.sweep_file import FIRST_STAGE, Cell
 from sweeps.store.trial_status import LOST, USED
 
 Matrices = Mapping[str, ScoreMatrix]
@@ -45,6 +45,8 @@ class Analysis:
     gains: Mapping[tuple[str, str, str], GainInterval]  # by (measure, system, baseline)
     interpolated: list[CellSummary]  # of `sweep.interpolated`: rows of the table, no cells
     interpolated_comparisons: list[Comparison]  # with the first baseline
+    first_stage: CellSummary | None = None  # a row of the table, no cell
+    first_stage_comparisons: list[Comparison] = field(default_factory=list)  # of all rows with it
     published: Mapping[str, Mapping[str, list[str]]] | None = None
     """{cell: {measure: values of papers}} where they were asked for; never tested."""
 
@@ -72,7 +74,7 @@ class Analysis:
             alpha=self.sweep.alpha,
             slots=self.slots,
             paired_seeds=self.paired,
-            deterministic=self.sweep.deterministic,
+            deterministic=[*self.sweep.deterministic, *[FIRST_STAGE] * bool(self.first_stage)],
             collapsed=sum(len(one.seeds("collapsed")) for one in self.cells),
             failed=sum(len(one.seeds(*LOST)) for one in self.cells),
             ties=_ties(self.sweep),
@@ -170,12 +172,16 @@ def analyse(sweep: Sweep) -> Analysis:
         for at in range(max(len(slots), 1))
     ]
     average = _average_gains(sweep, matrices, first, slots)
-    with_rows = _compare_interpolated(sweep, scored, slots) if first else {}
+    with_rows = _compare_derived(sweep, scored, slots) if first else {}
     derived = [_interpolated_summary(one, cells) for one in sweep.interpolated]
+    first_stage = _first_stage_summary(sweep)
+    added, against_first_stage = (
+        [one for of_slots in with_rows.values() for one in of_slots[at]] for at in (0, 1)
+    )
     return Analysis(
         sweep=sweep,
         cells=cells,
-        slots=slots if first else (),
+        slots=(*slots, *[FIRST_STAGE] * bool(first_stage)) if first else (),
         comparisons=first,
         further=[one for slot in others for one in slot],
         tests={
@@ -189,16 +195,19 @@ def analyse(sweep: Sweep) -> Analysis:
         },
         rows=_rows(
             sweep,
-            _in_order(cells, derived, sweep.interpolated),
+            _in_order(cells, derived, sweep.interpolated, first_stage),
             {
-                measure: [[*of_slots[0], *with_rows.get(measure, [])], *of_slots[1:]]
-                for measure, of_slots in by_measure.items()
+                measure: [[*own, *added], *others, against]
+                for measure, (own, *others) in by_measure.items()
+                for added, against in [with_rows.get(measure, ([], []))]
             },
             average,
         ),
         paired=paired,
         interpolated=derived,
-        interpolated_comparisons=[one for found in with_rows.values() for one in found],
+        interpolated_comparisons=added,
+        first_stage=first_stage,
+        first_stage_comparisons=against_first_stage,
         matrices=matrices,
         gains=_gains(sweep, matrices, [first, *others], slots, paired=paired),
     )
@@ -305,34 +314,47 @@ def _average_gains(
     )
 
 
-def _compare_interpolated(
+def _compare_derived(
     sweep: Sweep, scored: Sequence[str], slots: Sequence[Slot]
-) -> dict[str, list[Comparison]]:
-    """{measure: every derived system against the first baseline}. A row that was added pays for the
-    whole table: its family is that of all systems. Those of the cells are as without it."""
-    names = [one.cell for one in sweep.interpolated if one.of in scored]
+) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
+    """{measure: (every derived system and the first stage against the first baseline, all systems
+    against the first stage)}. A row that was added pays for the whole table: its family is that of
+    all systems. Those of the cells are as without it."""
+    derived = [one for one in sweep.interpolated if one.of in scored]
+    first_stage = [FIRST_STAGE] * bool(len(sweep.first_stage_scores))
+    names = [*first_stage, *(one.cell for one in derived)]
     if not names:
         return {}
-    fixed = [one.cell for one in sweep.interpolated if one.deterministic]
-    table = pd.concat(
-        [sweep.scores, *(one.scores for one in sweep.interpolated)], ignore_index=True
-    )
+    fixed = [*first_stage, *(one.cell for one in derived if one.deterministic)]
+    tables = [sweep.scores, *(one.scores for one in derived), sweep.first_stage_scores]
+    table = pd.concat([one for one in tables if len(one)], ignore_index=True)
     both = replace(sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed))
-    return {
-        measure: [
-            one
-            for one in compare_with(
-                matrix,
-                baselines=slots[:1],
-                correction=sweep.correction,
-                alpha=sweep.alpha,
-                paired_seeds=sweep.paired_seeds and _same_seeds(both, matrix),
-                deterministic=_deterministic(both, matrix),
-            )[0]
-            if one.system in names
-        ]
-        for measure, matrix in _matrices(both, [*scored, *names]).items()
-    }
+    found = {}
+    for measure, matrix in _matrices(both, [*scored, *names]).items():
+        added, *others = compare_with(
+            matrix,
+            baselines=[*slots[:1], *first_stage],
+            correction=sweep.correction,
+            alpha=sweep.alpha,
+            paired_seeds=sweep.paired_seeds and _same_seeds(both, matrix),
+            deterministic=_deterministic(both, matrix),
+        )
+        against = [one for slot in others for one in slot]
+        found[measure] = [one for one in added if one.system in names], against
+    return found
+
+
+def _first_stage_summary(sweep: Sweep) -> CellSummary | None:
+    """The first stage as a system without seeds; None where it has no row."""
+    if sweep.first_stage_scores.empty:
+        return None
+    means = sweep.first_stage_scores.groupby("measure", observed=True)["value"].mean()
+    name = sweep.first_stage_name
+    return CellSummary(
+        cell=Cell(FIRST_STAGE, name, name),
+        seed_means={one: {sweep.seeds[0]: float(means[one])} for one in sweep.measures},
+        fates={},
+    )
 
 
 def _interpolated_summary(derived: Interpolated, cells: Sequence[CellSummary]) -> CellSummary:
@@ -350,11 +372,15 @@ def _interpolated_summary(derived: Interpolated, cells: Sequence[CellSummary]) -
 
 
 def _in_order(
-    cells: Sequence[CellSummary], derived: Sequence[CellSummary], of: Sequence[Interpolated]
+    cells: Sequence[CellSummary],
+    derived: Sequence[CellSummary],
+    of: Sequence[Interpolated],
+    first_stage: CellSummary | None,
 ) -> list[CellSummary]:
-    """Every cell followed by what is derived from it."""
+    """The first stage, then every cell followed by what is derived from it."""
     after = {one.of: summary for one, summary in zip(of, derived, strict=True)}
-    return [row for one in cells for row in (one, after.get(one.cell.cell)) if row is not None]
+    rows = [first_stage, *(row for one in cells for row in (one, after.get(one.cell.cell)))]
+    return [row for row in rows if row is not None]
 
 
 def _rows(
@@ -365,7 +391,7 @@ def _rows(
 ) -> list[ResultRow]:
     """The rows of the table; cells of one group stand together, groups in order of appearance."""
     groups = list(dict.fromkeys(one.cell.group for one in cells))
-    derived = {one.cell for one in sweep.interpolated}
+    derived = {FIRST_STAGE, *(one.cell for one in sweep.interpolated)}
     first = sweep.slots[0]
     baselines = [first] if isinstance(first, str) else list(first.values())
     return [

@@ -8,6 +8,7 @@ from rank_core.stats.multiplicity import CORRECTION_NAMES
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import (
     ONE_RUN,
+    decisive_p,
     interval_text,
     level_text,
     names_text,
@@ -16,7 +17,7 @@ from sweeps.report.notation import (
 )
 from sweeps.report.search import search_sentences
 from sweeps.report.sections.attempts import attempts_sentence
-from sweeps.report.summary import losses
+from sweeps.report.summary import best_on_dev, losses
 
 _WORTH_SAYING = 0.01  # above alpha
 _ROUNDING = 1e-9
@@ -31,7 +32,7 @@ def conclusions(analysis: Analysis) -> list[str]:
         certainty(analysis),
         confirmation(analysis),
         *search_sentences(sweep),
-        below_first_stage(analysis),
+        against_first_stage(analysis),
         *_fates(analysis),
         attempts_sentence(sweep),
         correction_note(analysis),
@@ -211,6 +212,30 @@ def correction_note(analysis: Analysis) -> str:
     )
 
 
+def against_first_stage(analysis: Analysis) -> str:
+    """The best cell on dev, alone and interpolated, tested against the first stage, and the cells
+    below it; "" where neither is known."""
+    sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
+    names = [best, *(one.cell for one in sweep.interpolated if one.of == best)]
+    compared = [
+        one
+        for one in analysis.first_stage_comparisons
+        if one.system in names and one.measure == sweep.primary
+    ]
+    sentences = []
+    if compared:
+        tested = "; ".join(
+            f"{sweep.label(one.system)} {_gain(analysis, one)}, p {decisive_p(one)}"
+            for one in compared
+        )
+        sentences.append(
+            f"Against {sweep.first_stage_name} ({sweep.primary} {compared[0].mean_baseline:.3f}), "
+            f"the best on dev: {tested} ("
+            f"{CORRECTION_NAMES[sweep.correction]} over {compared[0].family_size})."
+        )
+    return " ".join([*sentences, *filter(None, [below_first_stage(analysis)])])
+
+
 def below_first_stage(analysis: Analysis) -> str:
     """Which cells rank worse than the candidates they were given; "" if none does."""
     sweep = analysis.sweep
@@ -223,13 +248,15 @@ def below_first_stage(analysis: Analysis) -> str:
     if not below:
         return ""
     if len(below) == len(scored):
-        who = "Every system" if len(scored) > 1 else below[0].cell.label
+        every = "every system" if sweep.interpolated else "Every system"
+        who = every if len(scored) > 1 else below[0].cell.label
     else:
         who = names_text([one.cell.label for one in below])
     verb = "lies" if len(below) in (1, len(scored)) else "lie"
+    alone = "Without interpolation " if sweep.interpolated else ""
     return (
-        f"{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking made the "
-        "order of the candidates worse."
+        f"{alone}{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking made "
+        "the order of the candidates worse."
     )
 
 

@@ -1,14 +1,15 @@
-"""Finished trials interpolated with their first stage, as systems beside the trained ones: from the
-kept runs of dev and test and the candidates' scores, without a model or a GPU.
+"""The first stage, and finished trials interpolated with it, as systems beside the trained ones:
+from the kept runs of dev and test and the scores of the candidates, without a model or a GPU.
 
 `interpolated/<trial>.<normalisation>.parquet` holds the values of one trial with the alpha that its
-dev queries chose, and names what it was made of; it is made anew where any of that has changed.
+dev queries chose, `interpolated/first_stage.parquet` those of the first stage. Each names what it
+was made of, and is made anew where any of that has changed.
 """
 
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -90,9 +91,9 @@ def _noted(path: Path) -> str:
 
 
 def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
-    """The sweep with its derived systems, of the cells that `rows` (of `INTERPOLATE`; empty: as the
-    sweep's command asked) names. As it is where it kept no candidates; what cannot be derived costs
-    no report, but is said in it."""
+    """The sweep with its first stage and its derived systems, of the cells that `rows` (of
+    `INTERPOLATE`; empty: as the sweep's command asked) names. As it is where it kept no candidates;
+    what cannot be derived costs no report, but is said in it."""
     rows = rows or sweep.interpolate
     if rows not in INTERPOLATE:
         raise unknown("--interpolate", rows, INTERPOLATE)
@@ -102,9 +103,26 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
     cells = [cell.cell for cell in sweep.cells if rows == "all" or cell.cell in best]
     try:
         found = interpolate_cells(sweep, [name for name in cells if name not in left])
-        return replace(sweep, interpolated=found)
+        first = first_stage_scores(sweep)
+        return replace(sweep, interpolated=found, first_stage_scores=first)
     except (BadInput, OSError) as error:
         return replace(sweep, not_interpolated=str(error))
+
+
+def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
+    """The values of the candidates as the first stage ranks them; empty where a cell is that."""
+    if "bm25" in {cell.settings.get("model.name") for cell in sweep.cells}:
+        return pd.DataFrame()
+    inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
+
+    def values() -> pd.DataFrame:
+        run, qrels = inputs.read[sweep.split]
+        found = per_query(qrels, run, inputs.measures)
+        found = found.assign(cell=FIRST_STAGE, seed=sweep.seeds[0], split=sweep.split)
+        return found[list(SCORE_COLUMNS)]
+
+    path = sweep.folder / INTERPOLATED / f"{FIRST_STAGE}.parquet"
+    return _kept(path, {"inputs": inputs.key}, values)
 
 
 def interpolate_cells(
@@ -170,15 +188,24 @@ def trial_table(name: str, inputs: Inputs) -> pd.DataFrame:
     path = inputs.folder / INTERPOLATED / f"{name}.{inputs.normalise}.parquet"
     here = (folder / RESULT).is_file()  # a mirror may lack it
     trial = digest_file(folder / RESULT) if here else ""
+
+    def values() -> pd.DataFrame:
+        facts = read_result(folder).facts
+        found = _interpolate(folder, inputs).assign(cell=facts["cell"], seed=facts["seed"])
+        return found[[*SCORE_COLUMNS, "alpha"]]
+
+    return _kept(path, {"inputs": inputs.key} | ({"trial": trial} if here else {}), values)
+
+
+def _kept(
+    path: Path, made_of: Mapping[str, str], values: Callable[[], pd.DataFrame]
+) -> pd.DataFrame:
+    """The table at `path` if it was made of the same; otherwise `values()`, written there."""
     stored = _stored(path)
-    if stored is not None:
-        made_of = json.loads(stored.schema.metadata[_KEY])
-        if made_of["inputs"] == inputs.key and (made_of["trial"] == trial or not here):
-            return stored.to_pandas()
-    facts = read_result(folder).facts
-    values = _interpolate(folder, inputs).assign(cell=facts["cell"], seed=facts["seed"])
-    table = pa.Table.from_pandas(values[[*SCORE_COLUMNS, "alpha"]], preserve_index=False)
-    key = json.dumps({"inputs": inputs.key, "trial": trial}).encode()
+    if stored is not None and made_of.items() <= json.loads(stored.schema.metadata[_KEY]).items():
+        return stored.to_pandas()
+    table = pa.Table.from_pandas(values(), preserve_index=False)
+    key = json.dumps(made_of).encode()
     named = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key})
     with suppress(OSError):  # who may read only computes it again
         path.parent.mkdir(exist_ok=True)

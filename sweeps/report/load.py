@@ -14,7 +14,7 @@ from rank_core.stats.baselines import Slot
 from sweeps.report.notation import TIE_POLICY
 from sweeps.store.checksums import REMEDY, SCORES, damage
 from sweeps.store.scores import SCORE_COLUMNS, as_categories, read_dataset
-from sweeps.store.sweep_file import Cell, SweepFile, read_sweep_file
+from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile, read_sweep_file
 from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import HISTORY
 
@@ -92,6 +92,8 @@ class Sweep:
     interpolate: str = "none"  # which cells get a row with the first stage: of `INTERPOLATE`
     interpolated: tuple[Interpolated, ...] = ()
     not_interpolated: str = ""  # why there are none, where some were asked for
+    first_stage_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Per query, of the candidates in the first stage's order; empty: it has no row."""
     digits: int = 3  # decimals of means and differences in tables
     lists: Mapping[tuple[str, int], ListReader] = field(default_factory=dict)
     """{(cell, seed): its ranked lists} of a third party; a sweep has them in its folder."""
@@ -116,7 +118,8 @@ class Sweep:
     def label(self, cell: str) -> str:
         """The name of a cell in tables and plots."""
         named = {one.cell: one.label for one in self.cells}
-        return (named | {one.cell: one.label for one in self.interpolated})[cell]
+        named |= {one.cell: one.label for one in self.interpolated}
+        return (named | {FIRST_STAGE: self.first_stage_name})[cell]
 
     @property
     def first_stage_name(self) -> str:

@@ -70,7 +70,12 @@ def compact_paper_table(analysis: Analysis) -> Table:
 
 def comparisons_csv(analysis: Analysis) -> str:
     """One line per comparison; a value that is not defined is an empty field."""
-    compared = [*analysis.comparisons, *analysis.interpolated_comparisons, *analysis.further]
+    compared = [
+        *analysis.comparisons,
+        *analysis.interpolated_comparisons,
+        *analysis.further,
+        *analysis.first_stage_comparisons,
+    ]
     return csv_text(
         COMPARISON_COLUMNS,
         (
@@ -88,6 +93,7 @@ _NOT_RESULTS = (
     "scores",
     "dev_scores",
     "interpolated",
+    "first_stage_scores",
     "digits",
     "lists",
     "qrels",
@@ -147,6 +153,10 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
                 ]
             }
             for one, summary in zip(sweep.interpolated, analysis.interpolated, strict=True)
+        ],
+        "first_stage": analysis.first_stage and _cell(analysis.first_stage),
+        "first_stage_comparisons": [
+            _comparison(one, sweep.alpha) for one in analysis.first_stage_comparisons
         ],
         "caption": analysis.caption,
     }

@@ -67,7 +67,14 @@ class ResultRow:
     seeds_launched: int
     cells: tuple[ResultCell, ...]
     average_gain: GainInterval | None = None
-    derived: bool = False  # of trials that another row has
+    derived: bool = False  # of trials that another row has, or of none
+
+    @property
+    def seeds_text(self) -> str:
+        """`3/3`, used and launched; `—` of a system without seeds."""
+        if self.derived and not self.seeds_launched:
+            return "—"
+        return f"{self.seeds_used}/{self.seeds_launched}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,7 @@ def results_table(
     heading += ["avg. gain"] if averaged else []
     lines = []
     for one in rows:
-        cells: list[str | Cell] = [one.label, f"{one.seeds_used}/{one.seeds_launched}"]
+        cells: list[str | Cell] = [one.label, one.seeds_text]
         for column in range(len(measures)):
             cells += [scores.cell(one, column), *_compared(one.cells[column].comparison, digits)]
         cells += [average_text(one.average_gain)] if averaged else []
@@ -147,7 +154,7 @@ def compact_table(
 def compact_caption(rows: Sequence[ResultRow], *, alpha: float, slots: Sequence[Slot]) -> str:
     """The caption of a table of means and letters."""
     found = [c for row in rows for cell in row.cells for c in cell.comparisons]
-    seeds = _span(row.seeds_used for row in rows)
+    seeds = _span(row.seeds_used for row in rows if not row.derived)
     text = f"Means over {seeds} training runs per system"
     if not found:
         return f"{text}."
@@ -240,7 +247,7 @@ def caption(
     end = "" if third_party else " " + _lost(rows, failed=failed, collapsed=collapsed)
     tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
     where = "Queries of" if third_party else "Split"
-    seeds = f"S = {_span(row.seeds_used for row in rows)} seeds per system"
+    seeds = f"S = {_span(row.seeds_used for row in own)} seeds per system"
     if not found:
         return f"{where} {split}, {seeds}, mean ± SD over seeds; ties: {tied}.{end}"
     corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))

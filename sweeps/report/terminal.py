@@ -76,11 +76,10 @@ def measure_table(
             difference = [short_signed(one.delta, sweep.digits), short_interval(one, sweep.digits)]
             difference += [] if others else [p_text(one.p_queries_adjusted)]
             difference += [decisive_p(one) if others else p_text(one.p_both_adjusted)]
-        used = f"{shown.seeds_used}/{shown.seeds_launched}"
         rows.append(
             table_row(
                 shortened(shown.label, label),
-                str(shown.seeds_used) if sweep.third_party else used,
+                str(shown.seeds_used) if sweep.third_party else shown.seeds_text,
                 without_note(scores.cell(shown, at)),
                 *difference,
                 *(without_note(scores.cell(shown, other)) for other in rest),

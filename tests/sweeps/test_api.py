@@ -15,7 +15,7 @@ from rank_core.errors import BadInput
 from sweeps import compare, load
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
 
-LABELS = ["FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25"]
+LABELS = ["BM25", "FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25"]
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +27,16 @@ def test_trials_and_values_are_frames_under_the_names_of_the_table(folder: Path)
     sweep = load(str(folder))
     assert list(sweep.trials["system"]) == ["FirstP 40"] * 3 + ["MaxP 40/20"] * 3
     test = sweep.per_query[sweep.per_query["split"] == "test"]
-    assert list(test["system"].unique()) == ["FirstP 40", "MaxP 40/20", *LABELS[1::2]]
-    assert len(test) == 4 * 3 * 30 * len(MEASURES)
+    assert list(test["system"].unique()) == ["FirstP 40", "MaxP 40/20", *LABELS[2::2], "BM25"]
+    assert len(test) == (4 * 3 + 1) * 30 * len(MEASURES)
     assert set(sweep.per_query["split"]) == {"dev", "test"}
     means = test.groupby(["system", "measure"])["value"].mean()
     frame = load(folder).table().frame
     assert list(frame["system"].unique()) == LABELS
     for row in frame.itertuples():
         assert row.mean == pytest.approx(means[row.system, row.measure])
-    of_baseline = frame[frame["system"] == LABELS[0]]
-    assert of_baseline["delta"].isna().all() and frame["delta"].notna().sum() == 6
+    of_baseline = frame[frame["system"] == LABELS[1]]
+    assert of_baseline["delta"].isna().all() and frame["delta"].notna().sum() == 8
 
 
 def test_the_table_is_drawn_by_a_notebook_and_written_by_print(folder: Path) -> None:

@@ -10,6 +10,7 @@ from sweeps.report.sections.section import Findings, Section
 from sweeps.report.summary import CellSummary, query_set_means, query_sets
 from sweeps.report.table import Cell, Table, table, table_row
 from sweeps.report.terminal import legend, without_note
+from sweeps.store.sweep_file import FIRST_STAGE
 
 
 def section(found: Findings) -> Section:
@@ -35,6 +36,8 @@ def page_table(analysis: Analysis) -> Table:
     seeds = {one.cell.cell: _seeds(analysis, one) for one in summaries}
     uneven = any(cell.face or "," in cell.text for cell in seeds.values())
     uneven = uneven or len({cell.text for cell in seeds.values()}) > 1
+    if analysis.first_stage:
+        seeds[FIRST_STAGE] = Cell("—")
     counted = "runs" if sweep.third_party else "seeds used / launched"
     heading = ["system", *[counted] * uneven, sweep.primary]
     heading += _gain_heading(analysis, sweep.baseline) if analysis.comparisons else []

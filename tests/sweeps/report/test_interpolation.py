@@ -16,6 +16,7 @@ from sweeps.report.analysis import analyse
 from sweeps.report.build import write_report
 from sweeps.report.interpolation import interpolate_cells, with_interpolated
 from sweeps.report.load import load_sweep
+from sweeps.report.notation import p_text
 from tests.sweeps.report.ranked_sweep import CELLS, MEASURES, write_ranked_sweep
 
 FIRSTP, MAXP = (cell for cell, _, _ in CELLS)
@@ -135,17 +136,18 @@ def test_the_report_marks_its_rows_and_leaves_the_others_as_they_were(finished: 
     plain = analyse(load_sweep(finished))
     analysis = analyse(with_interpolated(load_sweep(finished)))
     assert [row.label for row in analysis.rows] == [
-        "FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25",
+        "BM25", "FirstP 40", "FirstP 40 +BM25", "MaxP 40/20", "MaxP 40/20 +BM25",
     ]  # fmt: skip
     trained = [row for row in analysis.rows if not row.derived]
-    assert trained == plain.rows
+    alone = [replace(row, cells=tuple(replace(c, others=()) for c in row.cells)) for row in trained]
+    assert alone == plain.rows
     assert analysis.comparisons == plain.comparisons and plain.interpolated_comparisons == []
-    # A row that was added pays for the whole table: two derived ones and MaxP.
-    assert {one.family_size for one in analysis.interpolated_comparisons} == {3}
+    # A row that was added pays for the whole table: BM25, two derived ones and MaxP.
+    assert {one.family_size for one in analysis.interpolated_comparisons} == {4}
     assert {one.family_size for one in analysis.comparisons} == {1}
     alphas = analysis.sweep.interpolated[1].alphas_text
     assert "chosen on dev (FirstP 40 " in analysis.caption and alphas in analysis.caption
-    assert "p corrected over all 3 comparisons of the table" in analysis.caption
+    assert "p corrected over all 4 comparisons of the table" in analysis.caption
     assert "6 of 6 launched trials used" in analysis.caption
 
 
@@ -164,6 +166,58 @@ def test_every_file_of_the_report_has_the_rows(folder: Path) -> None:
     before = {path: path.read_bytes() for path in report.folder.rglob("*.*")}
     again = write_report(folder).folder
     assert {path: path.read_bytes() for path in again.rglob("*.*")} == before
+
+
+def test_the_first_stage_is_a_row_that_all_others_are_tested_against(folder: Path) -> None:
+    sweep = with_interpolated(load_sweep(folder))
+    qrels = read_qrels(folder / "qrels/test.qrels")
+    expected = per_query(qrels, read_run(folder / "first_stage/test.run.gz"), MEASURES)
+    values = sweep.first_stage_scores
+    assert values["value"].tolist() == expected["value"].tolist()
+
+    analysis = analyse(sweep)
+    row, *others = analysis.rows
+    assert (row.label, row.seeds_text) == ("BM25", "—") and not row.is_baseline
+    primary = expected.loc[expected["measure"] == MEASURES[0], "value"]
+    assert row.cells[0].mean == pytest.approx(primary.mean())
+    found = [one for one in analysis.first_stage_comparisons if one.measure == MEASURES[0]]
+    assert {one.system for one in found} == {row.cell for row in others}
+    # BM25 is no training run: the p with both random is defined, and close to that of queries.
+    assert {(one.baseline, one.num_seeds_baseline, one.family_size) for one in found} == {
+        ("first_stage", 1, 4)
+    }
+    assert all(one.p_queries < one.p_both < 1 for one in found)
+    assert "b/B: BM25" in analysis.caption and "without seed variance: BM25" in analysis.caption
+
+
+def test_the_report_tells_what_the_best_gains_over_the_first_stage(folder: Path) -> None:
+    report = write_report(folder)
+    results = json.loads((report.folder / "results.json").read_text())
+    by_name = {(c["system"], c["measure"]): c for c in results["first_stage_comparisons"]}
+    mixed = by_name[f"{MAXP}+first_stage", MEASURES[0]]
+    mean = results["first_stage"]["measures"][MEASURES[0]]["mean"]
+    assert mean == pytest.approx(mixed["mean_baseline"])
+    text = " ".join(report.text.split())
+    told = f"MaxP 40/20 +BM25 {mixed['delta']:+.3f} (95 % interval"
+    assert "Against BM25" in text and told in text
+    assert f"p {p_text(mixed['p_both_adjusted'])}" in text
+    rows = [line for line in report.text.splitlines() if line.startswith("BM25 ")]
+    assert len(rows) == 1 and "—" in rows[0]
+    for name in ("table.md", "table.csv", "index.html", "comparisons.csv"):
+        content = (report.folder / name).read_text()
+        assert ("first_stage" if name == "comparisons.csv" else "BM25") in content, name
+    compared = pd.read_csv(report.folder / "comparisons.csv")
+    own = compared[(compared["system"] == mixed["system"]) & (compared["measure"] == MEASURES[0])]
+    assert own.set_index("baseline").loc["first_stage", "p_both_adjusted"] == pytest.approx(
+        mixed["p_both_adjusted"]
+    )
+
+
+def test_a_first_stage_that_is_a_system_of_the_sweep_has_no_second_row(tmp_path: Path) -> None:
+    cells = (*CELLS, ("bm25-2", "BM25", "bm25"))
+    sweep = with_interpolated(load_sweep(write_ranked_sweep(tmp_path / "woods", cells=cells)))
+    assert sweep.first_stage_scores.empty and sweep.interpolated
+    assert [row.label for row in analyse(sweep).rows].count("BM25") == 1
 
 
 def test_rows_are_for_the_baseline_and_the_best_on_dev_or_all_or_none(tmp_path: Path) -> None:
@@ -208,7 +262,7 @@ def test_some_seeds_may_lean_on_the_first_stage_alone(finished: Path) -> None:
     alike = pd.concat([first, first.assign(seed=2), scores[scores["seed"] == 3]])
     changed = replace(sweep.interpolated[1], scores=alike)
     found = analyse(replace(sweep, interpolated=(changed,)))
-    assert found.interpolated_comparisons[0].num_seeds_system == 3
+    assert found.interpolated_comparisons[-1].num_seeds_system == 3
 
 
 def test_what_cannot_be_interpolated_costs_no_report_and_is_said(tmp_path: Path) -> None:
