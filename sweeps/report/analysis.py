@@ -184,15 +184,7 @@ def analyse(sweep: Sweep) -> Analysis:
         slots=(*slots, *[FIRST_STAGE] * bool(first_stage)) if first else (),
         comparisons=first,
         further=[one for slot in others for one in slot],
-        tests={
-            (one.measure, one.system): scope_test_of(
-                matrices[one.measure],
-                (one.system, one.baseline),
-                paired_seeds=paired,
-                deterministic=sweep.deterministic,
-            )
-            for one in first
-        },
+        tests=_tests(sweep, matrices, first, paired=paired),
         rows=_rows(
             sweep,
             _in_order(cells, derived, sweep.interpolated, first_stage),
@@ -211,6 +203,21 @@ def analyse(sweep: Sweep) -> Analysis:
         matrices=matrices,
         gains=_gains(sweep, matrices, [first, *others], slots, paired=paired),
     )
+
+
+def _tests(
+    sweep: Sweep, matrices: Matrices, compared: Sequence[Comparison], *, paired: bool
+) -> dict[tuple[str, str], ScopeTest]:
+    """{(measure, system): the test of its comparison}."""
+    return {
+        (one.measure, one.system): scope_test_of(
+            matrices[one.measure],
+            (one.system, one.baseline),
+            paired_seeds=paired,
+            deterministic=sweep.deterministic,
+        )
+        for one in compared
+    }
 
 
 def without_collapsed(analysis: Analysis) -> ScoreMatrix | None:
