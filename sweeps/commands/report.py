@@ -2,43 +2,39 @@
 
 import shlex
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from sweeps.plan.command_line import INTERPOLATE, Parser, check_writable
 from sweeps.report.access import ACCESS_FILE
 from sweeps.report.build import write_report
-from sweeps.report.figures.learning_plot import MOST_RUNS
 from sweeps.store.opened_sweep import opened
-from sweeps.store.storage_retry import answered, patient_read
+from sweeps.store.storage_retry import answered
 from sweeps.store.sweep_file import INTERPOLATED
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the report of the named sweep folder, into DIR/report or elsewhere, and print what it
-    found; exit code 0."""
+    """Write the report of a finished or running sweep and print its table and verdict; exit code
+    0."""
     parser = Parser("ranksweep report", main.__doc__)
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: DIR/report of the sweep")
     parser.add_argument(
         "--published",
         action="store_true",
-        help="values of the papers beside ours, where a table of theirs has the same collection, "
-        "measure and system; never tested",
+        help="add published values of the same collection, measure and system; they are not tested",
     )
     parser.add_argument(
         "--interpolate",
         choices=INTERPOLATE,
         default="",
-        help="which systems get a row interpolated with the first stage: the baseline and the best "
-        "on dev, all or none (default: as the sweep's command asked)",
+        help="the systems with a row interpolated with the first stage: the baseline and the best "
+        "on dev, all, or none (default: those of the sweep's command)",
     )
     command = shlex.join(["python", "-m", "sweeps", "report", *argv])
     given = parser.parse_args(argv)
-    with opened(given.sweep, trials=given.interpolate == "all") as store:
+    with opened(given.sweep, trials=True) as store:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
-        patient_read(store, partial(store.pull_histories, MOST_RUNS))
         report = write_report(
             store.folder,
             command,

@@ -21,13 +21,13 @@ from sweeps.tracking.uri import NONE, default_tracking_uri
 
 Driver = Literal["alive", "gone"]
 INTERRUPTED, DAMAGED = "interrupted", "damaged"
-"""What a trial is that a dead driver left behind, and one whose files are not as it left them;
-beside the statuses of the log."""
+"""The status of a trial that a dead driver left behind, and of one whose files are damaged, beside
+those of the log."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything `ranksweep status` tells."""
+    """The facts of `ranksweep status`."""
 
     where: str  # as the user named it
     file: SweepFile
@@ -35,10 +35,10 @@ class Snapshot:
     lost_attempts: Mapping[str, int]  # by kind; of the planned trials, over all commands
     others: int  # trials ever started that this plan does not have
     driver: Driver
-    writer: Mapping[str, Any]  # the process of the last command; empty where nobody knows
+    writer: Mapping[str, Any]  # the process of the last command; empty if unknown
     started: float | None  # when that began, seconds since the epoch
     news: TrialEvent | None  # the last one
-    pending: int | None  # events that MLflow has not taken; None where nobody sends or knows
+    pending: int | None  # events that MLflow lacks; None if tracking is off or unknown
     report: str | None  # the page, where there is one
     failures: str | None  # the folder of tracebacks, likewise
 
@@ -93,7 +93,7 @@ def take_snapshot(where: str) -> Snapshot:
 
 
 def _spared(file: SweepFile, cell: str, seed: int) -> bool:
-    """Whether a cell left the race before it came to this seed."""
+    """True if a cell was eliminated before this seed."""
     left = {
         one["cell"]: one["left_after"]
         for one in file.search.get("standings", ())
@@ -103,7 +103,7 @@ def _spared(file: SweepFile, cell: str, seed: int) -> bool:
 
 
 def _lost_attempts(state: SweepState, trials: list[TrialNow], planned: set[str]) -> dict[str, int]:
-    """How many attempts of these trials ended without a result, by kind."""
+    """{kind: attempts of these trials that ended without a result}."""
     lost = [vars(event) | {"cell": event.cell, "seed": event.seed} for event in state.lost]
     return lost_by_kind(map(vars, trials), [row for row in lost if row["trial"] in planned])
 

@@ -262,7 +262,7 @@ def _deterministic(sweep: Sweep, matrix: ScoreMatrix) -> list[str]:
 
 
 def _same_seeds(sweep: Sweep, matrix: ScoreMatrix) -> bool:
-    """Whether all trained cells have the same ones."""
+    """True if all trained cells have the same seeds."""
     trained = {own for cell, own in matrix.seeds.items() if cell not in sweep.deterministic}
     return len(trained) == 1
 

@@ -86,7 +86,7 @@ def report_files(
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
     """{file name below the folder: contents}. `label` is the table's in LaTeX; `notes` end its
-    caption, `compact` leaves means and letters of it; `more` is added to results.json."""
+    caption, `compact` keeps its means and letters alone; `more` is added to results.json."""
     reliability = assess(analysis)
     drawn = figures(analysis, reliability)
     parts = sections(Findings(analysis, reliability, drawn, accesses, queries))

@@ -21,7 +21,7 @@ from sweeps.report.summary import best_on_dev, losses
 
 _WORTH_SAYING = 0.01  # above alpha
 _ROUNDING = 1e-9
-"""What two means of the same values may differ by."""
+"""The largest difference of two means of the same values."""
 
 
 def conclusions(analysis: Analysis) -> list[str]:
@@ -119,7 +119,7 @@ def confirmation(analysis: Analysis) -> str:
 def _verdict(
     analysis: Analysis, compared: Sequence[Comparison], significant: Sequence[Comparison]
 ) -> str:
-    """How many systems differ from the baseline, in which direction, and by how much."""
+    """The number of systems that differ from the baseline, the direction, and the gains."""
     sweep, count = analysis.sweep, len(compared)
     baseline = sweep.label(sweep.baseline)
     where = f"on {sweep.primary} ({sweep.count_text(compared[0].num_queries)})"

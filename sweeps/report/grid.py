@@ -1,4 +1,4 @@
-"""Which cells of a sweep form a grid of window and stride."""
+"""The cells of a sweep that form a grid of window and stride."""
 
 from dataclasses import dataclass, field
 

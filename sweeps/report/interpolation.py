@@ -128,7 +128,7 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
 def interpolate_cells(
     sweep: Sweep, cells: Iterable[str], normalise: str = DEFAULT
 ) -> tuple[Interpolated, ...]:
-    """What is derived from those of `cells` that have a finished trial and are not `APART`."""
+    """The systems derived from those `cells` that have a finished trial and are not `APART`."""
     if not (sweep.folder / FIRST_STAGE).is_dir():
         raise BadInput(
             f"{sweep.folder} has no {FIRST_STAGE}/, which holds the scores of the candidates; the "
@@ -145,7 +145,7 @@ def interpolate_cells(
 
 
 def interpolation_text(sweep: Sweep, found: Sequence[Interpolated]) -> str:
-    """What such rows are and the alphas of their trials, without a full stop."""
+    """The formula of such rows and the alphas of their trials, without a full stop."""
     first = sweep.first_stage_name
     chosen = "; ".join(f"{sweep.label(one.of)} {one.alphas_text}" for one in found)
     return (
@@ -155,7 +155,7 @@ def interpolation_text(sweep: Sweep, found: Sequence[Interpolated]) -> str:
 
 
 def why_not(cell: Cell) -> str:
-    """Why a cell is not interpolated; "" where it is."""
+    """The reason why a cell is not interpolated; "" where it is."""
     return APART.get(str(cell.settings.get("model.name")), "")
 
 

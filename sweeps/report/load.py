@@ -1,4 +1,4 @@
-"""What a sweep left on disk, read and checked: its description, its trials, its scores."""
+"""A sweep on disk, read and checked: its description, its trials, its scores."""
 
 import io
 from collections.abc import Callable, Collection, Mapping
@@ -85,9 +85,9 @@ class Sweep:
     command: str = ""
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested anew here
     search: Mapping[str, Any] = field(default_factory=dict)
-    """How the cells were chosen, and which were eliminated; may be empty."""
+    """The record of the search and of what it eliminated; may be empty."""
     stopped: str = ""  # why it ended before all was run; empty where it did not
-    third_party: bool = False  # runs of which nobody here knows how many were launched
+    third_party: bool = False  # runs whose number of launched trials is not known
     tie_policy: str = TIE_POLICY  # how equal scores of a run are ranked
     interpolate: str = "none"  # which cells get a row with the first stage: of `INTERPOLATE`
     interpolated: tuple[Interpolated, ...] = ()
@@ -159,7 +159,7 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
         paired_seeds=file.paired_seeds,
         swept=file.swept,
         seeds=file.seeds or tuple(sorted(int(seed) for seed in set(trials["seed"]))),
-        cells=_told_apart(file.cells),
+        cells=_distinct(file.cells),
         collection=file.collection,
         backbone=file.backbone,
         first_stage=file.first_stage,
@@ -177,9 +177,8 @@ def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
     )
 
 
-def _told_apart(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-    """Two cells under one label would be one line to a reader: the cell's name tells them apart,
-    because a finished sweep is no moment to refuse."""
+def _distinct(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+    """The cells with distinct labels: the cell's name is added to a label that occurs twice."""
     labels = [cell.label or cell.cell for cell in cells]
     return tuple(
         replace(cell, label=label if labels.count(label) == 1 else f"{label} ({cell.cell})")
@@ -201,7 +200,7 @@ def _check_trials(folder: Path, trials: pd.DataFrame) -> None:
 
 
 def _is_here(trial: Path) -> bool:
-    """Whether a trial is in the folder; a mirror may have its history alone."""
+    """True if a trial is in the folder; a mirror may have its history alone."""
     return trial.is_dir() and any(path.name != HISTORY for path in trial.iterdir())
 
 
@@ -306,11 +305,11 @@ def _scores(
 
 
 def _dev_scores(table: pd.DataFrame, primary: str) -> pd.DataFrame:
-    """The development scores of the used trials: what a choice of a cell may look at."""
+    """The dev scores of the used trials, the only ones that may choose a cell."""
     chosen = table[(table["split"] == "dev") & (table["measure"] == primary)]
     return chosen[list(SCORE_COLUMNS)].reset_index(drop=True)
 
 
 def _correction(num_comparisons: int) -> str:
-    """What a sweep that declares no correction gets: many comparisons are a screening."""
+    """The correction of a sweep that declares none: many comparisons are a screening."""
     return "bh" if num_comparisons >= SCREENING else "holm"

@@ -14,7 +14,7 @@ from sweeps.report.table import markdown
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card tells beside its sweep's table."""
+    """The facts of a card beside its sweep's table."""
 
     config: TrialConfig
     about: Mapping[str, Any]  # what `ranker.json` says of where the model comes from

@@ -275,7 +275,7 @@ def published(sweep: Sweep) -> dict[str, dict[str, list[str]]]:
 def _is_same(
     sweep: Sweep, cell: SweepCell, model: str, encoder: str, settings: Mapping[str, Any]
 ) -> bool:
-    """Whether a cell is a row's system; windows that are not swept are taken to be the row's."""
+    """True if a cell is a row's system; windows that are not swept are taken to be the row's."""
     own = cell.settings.get("model.backbone", sweep.backbone.get("name"))
     return (
         cell.settings.get("model.name") == model
@@ -307,7 +307,7 @@ def beside(shown: Table, analysis: Analysis) -> Table:
 
 
 def published_lines(analysis: Analysis) -> list[str]:
-    """The lines of a terminal; none where nobody asked."""
+    """The lines of a terminal; none without `--published`."""
     if analysis.published is None:
         return []
     sweep = analysis.sweep

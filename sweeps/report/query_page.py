@@ -116,7 +116,7 @@ def _short(text: str) -> str:
 
 
 def read_texts(folder: Path) -> dict[str, dict[str, str]]:
-    """What `remember_texts` wrote; nothing where it never did, or where the file is no such one."""
+    """The texts that `remember_texts` wrote; none where the file is missing or invalid."""
     try:
         found = json.loads((folder / TEXTS).read_bytes())
         return {

@@ -115,7 +115,7 @@ def results_json(
 
 
 def shared_results(analysis: Analysis) -> dict[str, Any]:
-    """What every analysis has, of a sweep or of anybody's runs."""
+    """The results of every analysis, of a sweep or of a third party's runs."""
     sweep = analysis.sweep
     described = {
         field.name: getattr(sweep, field.name)
@@ -200,5 +200,5 @@ def _plain(value: Any) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether pandas means "no value": NaT and NA are equal to nothing, themselves included."""
+    """True for pandas' NaT and NA, which are equal to nothing, themselves included."""
     return str(value) in ("NaT", "<NA>")

@@ -180,7 +180,7 @@ def _compared(one: Comparison | None, digits: int) -> tuple[str, str, str, str]:
 
 
 def average_text(one: GainInterval | None) -> str:
-    """`+5.0 % [+4.8, +5.2]`; the gain alone where one seed leaves no interval."""
+    """`+5.0 % [+4.8, +5.2]`; the gain alone for one seed, which has no interval."""
     if one is None:
         return ""
     if math.isnan(one.low):

@@ -10,7 +10,7 @@ from sweeps.report.notation import percent
 from sweeps.report.table import Table, table
 
 _NAMED = 4
-"""How many eliminated cells a sentence names before it says how many more there are."""
+"""The number of eliminated cells that a sentence names before it counts the rest."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _p(value: float) -> str:
 
 
 def _halving(sweep: Sweep) -> str:
-    """How many configurations stopped after which epoch, at what cost, judged by what."""
+    """The configurations that stopped after each epoch, the cost, and the evidence."""
     search, lines = sweep.search, sweep.search["standings"]
     full, seed = search["rungs"][-1]["epochs"], sweep.seeds[0]
     stopped = Counter(one["epochs"] for one in lines if one["left_after"] is not None)

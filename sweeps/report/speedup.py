@@ -83,13 +83,13 @@ def table_text(rows: Sequence[Row]) -> str:
 
 
 def same_losses(rows: Sequence[Row]) -> bool:
-    """Whether every number of workers has the loss curve of one, within rounding."""
+    """True if every number of workers has the loss curve of one, within rounding."""
     return all(row.loss_difference <= ROUNDING for row in rows)
 
 
 def law_text(rows: Sequence[Row], *, unjudged: str) -> str:
-    """What became of the law that n workers train like one; `unjudged` says why a difference would
-    not break it, if so."""
+    """The check that n workers train like one; `unjudged` is the reason why a difference would not
+    break it, if there is one."""
     if len(rows) == 1:
         return "losses      one worker alone: nothing to compare"
     worst = max(rows[1:], key=lambda row: row.loss_difference)

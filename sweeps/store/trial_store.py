@@ -9,7 +9,6 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import count
@@ -326,19 +325,6 @@ class Store:
                     self.fs.get(files, [str(folder / file.rpartition("/")[2]) for file in files])
                 if (folder / RESULT).exists():
                     os.utime(folder / RESULT)  # nothing was changed after it
-
-    def pull_histories(self, most: int) -> None:
-        """Brings what finished trials reported, which curves are drawn of: one request each, side
-        by side, for `most` trials in the order of their seeds."""
-        if self.is_local:
-            return
-        names = sorted(self.finished(), key=lambda name: int(name.rpartition("-seed")[2]))
-        files = [f"runs/{name}/{HISTORY}" for name in names[:most]]
-        files = [file for file in files if not (self.folder / file).exists()]
-        if files:
-            with suppress(FileNotFoundError):  # a trial of version 0.1 has none
-                here = [str(self.folder / file) for file in files]
-                self.fs.get([f"{self.root}/{file}" for file in files], here)
 
     def pull_file(self, name: str) -> Path:
         """A file of the sweep as a local path, which may not exist."""

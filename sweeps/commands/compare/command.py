@@ -38,7 +38,7 @@ or the folder or URI of a sweep (DIR: its cells are systems; DIR:LABEL is one of
 that an earlier comparison wrote (--out), mlflow:EXPERIMENT, mlflow:EXPERIMENT:SYSTEM or runs:/ID
 (--tracking-uri). A pattern in quotes stands for its files: 'NAME=runs/maxp.*.run'; a file by itself
 is a system with its name."""
-"""What `compare` and `design` take."""
+"""The sources of `compare` and `design`."""
 
 EPILOG = f"""{SOURCES} With several query sets (--qrels dl19=FILE --qrels dl20=FILE) the queries are
 pooled, keyed by (set, query_id), unless --apart is given; a run has either one file for all sets,
@@ -126,7 +126,12 @@ def _parser() -> Parser:
         "--compact", action="store_true", help="means and letters alone, one column per measure"
     )
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow's, for mlflow: and runs:/")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the table there as well")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="also write the page, the table and all numbers to DIR",
+    )
     return parser
 
 
@@ -190,7 +195,7 @@ def systems_of(
 
 
 def _is_source(text: str) -> bool:
-    """Whether a text with a = in it is no `NAME=source`: the = may be one of a label."""
+    """True if a text with a = is a source itself, not `NAME=source`: a label may hold a =."""
     before, colon, _ = text.partition("=")[0].partition(":")
     return Path(text).exists() or is_mlflow(text) or bool(colon and Path(before).exists())
 
@@ -251,7 +256,7 @@ def baselines_of(arguments: Sequence[str]) -> tuple[Slot, ...]:
 
 
 def _sources(text: str, sets: Sequence[str]) -> list[RunSource]:
-    """What a path or pattern stands for; with `{set}` in it, the k-th file of every set."""
+    """The sources of a path or pattern; with `{set}` in it, the k-th file of every set."""
     if SET not in text:
         return list(_files(text))
     if not sets:

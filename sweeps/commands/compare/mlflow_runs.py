@@ -20,7 +20,7 @@ EXPERIMENT, RUN = "mlflow:", "runs:/"
 TABLES = tuple(
     f"{folder}per_query.{kind}" for folder in ("eval/", "") for kind in ("parquet", "json", "csv")
 )
-"""Where the table of a run may be, unless its path follows the run's id."""
+"""The possible paths of a run's table, unless its path follows the run's id."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RunTable:
 
 
 def is_mlflow(source: str) -> bool:
-    """Whether a source is `mlflow:EXPERIMENT`, `runs:/ID` or `runs:/ID/path/of/the/table.csv`."""
+    """True for `mlflow:EXPERIMENT`, `runs:/ID` and `runs:/ID/path/of/the/table.csv`."""
     return source.startswith((EXPERIMENT, RUN))
 
 
@@ -59,7 +59,7 @@ def run_tables(source: str, tracking_uri: str | None, folder: Path) -> Iterator[
         yield from _of_experiment(client, source.removeprefix(EXPERIMENT), folder)
     except MlflowException as error:
         reason = redact_text(str(error).strip().partition("\n")[0])
-        raise BadInput(f"{source}: MLflow has none or does not give it: {reason}") from None
+        raise BadInput(f"{source}: MLflow does not have it, or refuses it: {reason}") from None
 
 
 def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[RunTable]:

@@ -154,7 +154,7 @@ def write_files(
 
 
 def _origins(found: RunComparison) -> dict[str, Any]:
-    """Where the numbers come from."""
+    """The sources of the numbers."""
     return {
         "systems": {
             name: {

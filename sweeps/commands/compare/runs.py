@@ -1,4 +1,4 @@
-"""The second loader of the report's analysis: systems of anybody, as runs or as per-query values.
+"""The report's analysis of a third party's systems, given as runs or as per-query values.
 
 A system is a cell, its k-th training run is its k-th seed. A column is one measure on one
 collection, and a collection is one query set or several pooled ones.
@@ -44,10 +44,10 @@ TIES = {
 }
 """{rule for the documents of a run that have the same score: its words}."""
 GIVEN = "as in the given values"
-"""How ties were ranked where values are given: nobody here knows."""
+"""The tie policy of given values, which is not known."""
 
 RunSource: TypeAlias = Source | TrainingRun | Mapping[str, Source]
-"""What one training run left, or several of one system: for all query sets, or {query set: its}."""
+"""One training run, or several of one system: on all query sets, or {query set: source}."""
 
 Systems = Mapping[str, Sequence[RunSource]]
 """{system: its training runs}; the k-th is the same training run on every query set."""
@@ -60,7 +60,7 @@ LoadedRun = Mapping[str, TrainingRun]
 
 @dataclass
 class Measured:
-    """The values of every query set, and what was counted on the way."""
+    """The values of every query set, with counts of queries and ties."""
 
     tables: dict[str, pd.DataFrame]  # {query set: long per-query table}
     num_queries: dict[str, int]  # {query set: judged queries}
@@ -301,7 +301,7 @@ def _judgments(
 
 
 def _is_qrels(given: Mapping[str, object]) -> bool:
-    """Whether a mapping is {query: {document: relevance}}, and not {query set: judgments}."""
+    """True if a mapping is {query: {document: relevance}}, and not {query set: judgments}."""
     inner = next(iter(given.values()), None)
     return isinstance(inner, Mapping) and isinstance(next(iter(inner.values()), None), int)
 
@@ -349,7 +349,7 @@ def _computable(name: str) -> bool:
 def _left_measures(
     parts: Sequence[TrainingRun], asked: Sequence[str], wanted: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    """Which measures of the values are not shown though no other ones were asked for."""
+    """A note on measures of the values that are not shown, where none were asked for."""
     given = next((part.measures for part in parts if part.values is not None and not asked), ())
     left = [name for name in given if all(name not in own for own in wanted.values())]
     if left:
@@ -630,7 +630,7 @@ def _num_tied(ranked: Run, ties: str) -> int:
 
 
 def _lost(where: str, answered: Collection[str], judged: Mapping[str, Qrels]) -> Iterator[str]:
-    """What was counted as 0, per set, and what was excluded."""
+    """The notes on queries that were counted as 0, per set, or excluded."""
     for name, queries in judged.items():
         of_set = f" of {name}" if len(judged) > 1 else ""
         if missing := len(queries.keys() - answered):

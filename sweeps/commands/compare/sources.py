@@ -1,4 +1,4 @@
-"""Sources of a comparison: what a file, a folder, a table or an MLflow run holds of which system.
+"""The sources of a comparison: files, folders, tables and MLflow runs, by system.
 
 The kind of a source is recognised by its content: a TREC run, a table of per-query values with any
 of the `COLUMNS` below (CSV, TSV, Parquet, JSON, a data frame), the output of `trec_eval -q` or
@@ -54,7 +54,7 @@ _NO_MEASURES = {"rank", "iteration", "q0", "query_set"}
 
 @dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """What one training run of a system left: a ranking that is yet to be measured, or values."""
+    """One training run of a system: a ranking that is yet to be measured, or values."""
 
     where: str
     ranking: Callable[[], Run] | None = None
@@ -64,7 +64,7 @@ class TrainingRun:
 
     @property
     def name(self) -> str:
-        """Where it is, in short."""
+        """The short form of its place."""
         return self.where if "://" in self.where else Path(self.where).name or self.where
 
     @property
@@ -97,7 +97,7 @@ def training_runs(
 
 
 def _of_text(text: str, tracking_uri: str | None) -> dict[str, list[TrainingRun]] | None:
-    """What is found under a whole text; None if nothing is there."""
+    """The training runs that a text names; None if it names nothing."""
     if is_mlflow(text):
         return _of_mlflow(text, tracking_uri)
     if text.startswith(PREFIX):
@@ -161,7 +161,7 @@ def _of_mlflow(where: str, tracking_uri: str | None) -> dict[str, list[TrainingR
 
 
 def _of_file(path: Path, named: str = "") -> dict[str, list[TrainingRun]]:
-    """What a file holds, by its first bytes; `named` is where a copy comes from."""
+    """The training runs of a file; `named` is the origin of a copy."""
     where = named or str(path)
     with open_content(path) as content:
         begins = content.read(len(_PARQUET))
@@ -250,7 +250,7 @@ def _tool_output(path: Path) -> pd.DataFrame:
 
 
 def _places(fields: Sequence[str], place: str, line: str) -> dict[str, int]:
-    """Which column of a tool's first line is the query, and which the measure."""
+    """{query, measure: column} of a tool's first line."""
     if len(fields) == 3 and _is_measure(fields[1], ours=True):
         return {"query": 0, "measure": 1}
     if len(fields) == 3 and _is_measure(fields[0], ours=False):
@@ -412,7 +412,7 @@ def _values(
     ):
         raise BadInput(
             f"{place(row)}: {measure} of query {query_id!r} stands a second time; runs and systems "
-            "of one table are told apart by the columns seed and system"
+            "of one table are distinguished by the columns seed and system"
         )
     return _keyed(found)
 

@@ -58,7 +58,7 @@ def first_and_best(split: Split, evaluation: Evaluation) -> tuple[float, float]:
 
 
 def unjudged_share(split: Split, top: int) -> float:
-    """Share of the first `top` candidates, over all queries, that nobody has judged."""
+    """The share of the first `top` candidates, over all queries, without a judgment."""
     ranked = [
         (query_id, doc_id)
         for query_id in split.queries
@@ -80,7 +80,7 @@ def _recall(name: str, split: Split, evaluation: Evaluation) -> Finding:
     return Finding(
         "error" if recall == 0 else "warning",
         what,
-        "no reranker finds what the first stage has missed",
+        "a reranker cannot find documents that the first stage missed",
         "a better first stage ('COLLECTION|first-stage(by=rm3,tune=R@100)', or its run as "
         "SPLIT/NAME.run), or a larger evaluation.depth",
     )
@@ -99,7 +99,7 @@ def _holes(name: str, split: Split) -> Iterator[Finding]:
             f"{name}: {len(irrelevant):,} of {len(split.queries):,} queries without a relevant "
             f"document, such as {irrelevant[0]}",
             "no model learns from them" if name == "train" else "every system gets 0 for them",
-            "leave them out",
+            "exclude them",
         )
     bare = [query_id for query_id in split.queries if not split.candidates.get(query_id)]
     if bare:
@@ -110,7 +110,7 @@ def _holes(name: str, split: Split) -> Iterator[Finding]:
             "training has no negatives for them"
             if name == "train"
             else "there is nothing to rerank, every system gets 0 for them",
-            "complete the run, or leave them out",
+            "complete the run, or exclude them",
         )
 
 
@@ -122,8 +122,8 @@ def _unjudged(name: str, split: Split) -> Finding:
     return Finding(
         "note",
         what,
-        "they count as not relevant, which punishes systems unlike the judged ones",
-        "look at nDCG(judged_only=True)@10 as well",
+        "they count as not relevant, which is a bias against systems unlike the judged ones",
+        "report nDCG(judged_only=True)@10 as well",
     )
 
 
@@ -154,7 +154,7 @@ def run_files(folder: Path) -> Iterator[Finding]:
                 yield Finding(
                     "note",
                     f"{name}: {ranks.tied:,} of {ranks.lines:,} scores are tied",
-                    f"here their order is that of {how}, trec_eval looks at the doc_id alone",
+                    f"their order here is that of {how}; trec_eval sorts by doc_id alone",
                 )
 
 

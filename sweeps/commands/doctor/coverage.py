@@ -1,4 +1,4 @@
-"""What the chosen windows never show to the encoder: of the documents, and of the relevant text."""
+"""The share of documents and of relevant text that the chosen windows never show the encoder."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -54,7 +54,7 @@ def coverage(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
         yield Finding(
             "note",
             f"no {FILE}: where in a document the relevant text stands is not known",
-            "whether the windows miss it cannot be told",
+            "windows that miss it stay unnoticed",
         )
         return
     passages = relevant_passages(path, inputs)
@@ -114,8 +114,8 @@ def _relevant_finding(name: str, shares: Unseen) -> Finding:
     return Finding(
         "warning" if shares.text > MUCH else "note",
         what,
-        "no model learns or finds what it does not read",
-        "raise chunking.max_document_tokens or max_chunks, or take a model that reads on",
+        "no model learns from text that it does not read",
+        "raise chunking.max_document_tokens or max_chunks, or use a model that reads all chunks",
     )
 
 

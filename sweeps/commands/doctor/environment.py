@@ -27,7 +27,7 @@ ROOM = 2 * 2**30
 
 
 def environment() -> Iterator[Finding]:
-    """What this process would run a trial with."""
+    """The findings on versions, accelerators and Java."""
     found = ", ".join(f"{name} {_version(name) or 'missing'}" for name in NAMED)
     yield Finding("ok", f"Python {platform.python_version()}, {found}")
     yield from _requirements()
@@ -48,7 +48,7 @@ def _version(name: str) -> str | None:
 
 
 def _requirements() -> Iterator[Finding]:
-    """What is installed against what the project asks for."""
+    """The findings on installed packages that the project does not support."""
     try:
         wanted = [Requirement(line) for line in requires("ranksweep") or ()]
     except PackageNotFoundError:

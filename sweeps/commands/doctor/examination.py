@@ -83,7 +83,7 @@ def _environment(store: Store, uri: str) -> Iterator[Finding]:
 
 
 def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
-    """What makes the inputs unusable is one error, in the words that a sweep would use."""
+    """The findings on the data; inputs that a sweep would refuse are one error, in its words."""
     try:
         _tell(f"reading {config.collection} and its tokens for {config.model.backbone}")
         inputs = load_inputs(config.collection, config.model.backbone)
@@ -113,5 +113,5 @@ def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
 
 
 def _tell(what: str) -> None:
-    """What begins now and may take long."""
+    """Prints the step that begins and may take long."""
     print(f"... {what}", file=sys.stderr, flush=True)

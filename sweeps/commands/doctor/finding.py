@@ -1,4 +1,4 @@
-"""One thing that the doctor found, and how it is printed."""
+"""A finding of the doctor, and its lines in a terminal."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ _NARROWEST = 40
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found, why it matters and what to do; a finding that is ok needs the first alone."""
+    """A fact, why it matters and what to do; a finding that is ok needs the fact alone."""
 
     level: str  # one of LEVELS
     what: str
@@ -61,7 +61,7 @@ def verdict(findings: Iterable[Finding]) -> str:
         for level in reversed(LEVELS[1:])
         if level in levels
     ]
-    return ", ".join(counts) if counts else "nothing to remark"
+    return ", ".join(counts) if counts else "no problem found"
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

@@ -1,4 +1,4 @@
-"""`ranksweep doctor --gpu`: runs tests/gpu and tells what passed, what failed, what to do.
+"""`ranksweep doctor --gpu`: runs tests/gpu and prints what passed, what failed, what to do.
 
 The checks are tests, run by pytest in a process of its own, which a broken GPU may take down. Each
 appends a line to a file when it ends (tests/gpu/conftest.py), which is read as it grows.
@@ -120,7 +120,7 @@ def _results(log: Path) -> Iterator[dict[str, Any]]:
 
 
 def _lines(told: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """What the file holds, and what is appended until the process ends or its time is up."""
+    """The records of the file, until the process ends or its time is up."""
     until = time.monotonic() + MOST_SECONDS
     with told.open() as file:
         ended, begun = False, ""

@@ -1,4 +1,4 @@
-"""The Ray cluster and MLflow: do they answer, and do the nodes agree."""
+"""The findings on the Ray cluster and MLflow."""
 
 import logging
 import os
@@ -30,7 +30,7 @@ CONNECT_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True)
 class Node:
-    """What one node of the cluster answered."""
+    """The answer of one node of the cluster."""
 
     name: str
     gpus: float  # that Ray hands out
@@ -40,7 +40,7 @@ class Node:
 
 
 def cluster(storage: Path | None) -> Iterator[Finding]:
-    """What the nodes say; `storage` is a file that all of them should see. Never starts Ray."""
+    """The findings on the nodes; `storage` is a file that all should see. Never starts Ray."""
     address = running_address()
     if address is None:
         yield Finding("ok", "no Ray cluster: a sweep starts Ray on this machine alone")
@@ -89,7 +89,7 @@ def running_address() -> str | None:
 
 
 def node_findings(nodes: list[Node]) -> Iterator[Finding]:
-    """What differs between nodes."""
+    """The findings on differences between nodes."""
     gpus = sum(node.gpus for node in nodes)
     yield Finding("ok", f"Ray cluster of {numbered(len(nodes), 'node')}, {numbered(gpus, 'GPU')}")
     for package in ("python", *COMPARED):
@@ -103,7 +103,7 @@ def node_findings(nodes: list[Node]) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 f"{package} differs between nodes ({where})",
-                "the same trial would give other numbers there, or fail",
+                "the same trial would compute other numbers there, or fail",
                 "install the same requirements.lock on all nodes",
             )
         elif "missing" in versions and package == "ranksweep":
@@ -130,7 +130,7 @@ def node_findings(nodes: list[Node]) -> Iterator[Finding]:
 
 
 def _ask(address: str, storage: Path | None) -> list[Node]:
-    """What the nodes say, through a connection that is closed again."""
+    """The answers of the nodes, through a connection that is closed again."""
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -189,7 +189,7 @@ def _self_description() -> Any:
 
 
 def tracking(uri: str) -> Iterator[Finding]:
-    """Whether MLflow would take records; no database is created for the question."""
+    """The finding on MLflow, for which no database is created."""
     name = redact_text(uri)
     if uri == NONE:
         yield Finding("note", "MLflow is off (--tracking-uri none)", "results stay on disk alone")
@@ -248,7 +248,7 @@ def _away(name: str, reason: str) -> Finding:
 
 
 def unreachable(host: str, port: int) -> str:
-    """Why no connection can be made, or nothing."""
+    """The reason why no connection can be made; "" where one can."""
     try:
         socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
     except OSError as error:

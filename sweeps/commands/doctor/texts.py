@@ -46,7 +46,7 @@ def texts(inputs: Inputs, chunking: Chunking) -> Iterator[Finding]:
 
 
 def normalised(text: str) -> str:
-    """What is left of a text when case and white space mean nothing."""
+    """The text without case and with single spaces."""
     return " ".join(text.casefold().split())
 
 
@@ -68,7 +68,7 @@ def _few_queries(collection: Collection) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 f"{len(split.queries)} {name} queries",
-                "real differences stay invisible among so few",
+                "too few to detect real differences",
                 "`ranksweep design DIR` says how many are needed",
             )
 
@@ -80,8 +80,8 @@ def _documents(collection: Collection) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"{len(empty):,} of {len(documents):,} documents without text, such as {empty[0]}",
-            "a model scores them by their emptiness",
-            "leave them out of the documents and of the candidates",
+            "their scores mean nothing",
+            "remove them from the documents and the candidates",
         )
     groups = equal_texts(documents)
     unfair = unfair_copies(collection, groups)
@@ -130,13 +130,13 @@ def _cut_queries(inputs: Inputs, limit: int) -> Iterator[Finding]:
         yield Finding(
             "warning" if cut > len(queries) / 20 else "note",
             f"{cut:,} of {len(queries):,} queries have more than {limit} tokens",
-            "the model does not see their ends",
+            "the model does not read their ends",
             "raise chunking.max_query_tokens",
         )
 
 
 def similar_queries(collection: Collection) -> Iterator[Finding]:
-    """What of dev is in train, and what of test is in either."""
+    """The findings on dev queries that are in train, and test queries that are in either."""
     any_alike = False
     for name, earlier in _FROM.items():
         for other in earlier:

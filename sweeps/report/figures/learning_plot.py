@@ -34,7 +34,7 @@ from sweeps.store.trial_status import LOST, TrialStatus
 from sweeps.store.trial_store import HISTORY
 
 _COLOURS = (INK, BLUE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""One per cell while there are enough; with more cells only a few are told apart."""
+"""One per cell while there are enough; with more, only baseline and best have one."""
 _PALE = "#bbbbbb"
 MOST_RUNS = 100  # curves in one figure
 

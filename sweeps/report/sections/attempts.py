@@ -11,7 +11,7 @@ from sweeps.store.failures import counted, in_words, lost_by_kind
 from sweeps.store.trial_status import LOST, TrialStatus
 
 _NAMED = 4
-"""How many trials a sentence names before it says how many more there are."""
+"""The number of trials that a sentence names before it counts the rest."""
 INTERRUPTED = "the command ended first"
 
 

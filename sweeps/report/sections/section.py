@@ -43,6 +43,6 @@ class Section:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the page has anything to show of it."""
+        """True if the page draws any of it."""
         content = (self.sentences, self.tables, self.folded, self.figures, self.code, self.values)
         return any(content) or bool(self.note)
