@@ -119,18 +119,18 @@ def _num_epochs(plan: Plan, cells: list[PlannedCell]) -> int:
             "--search halving needs one model per trial, got evaluation.folds="
             f"{plan.base.evaluation.folds}: its folds are trained one after the other"
         )
-    found = sorted({cell.config.training.num_epochs for cell in cells})
-    if len(found) > 1:
+    numbers = sorted({cell.config.training.num_epochs for cell in cells})
+    if len(numbers) > 1:
         raise BadInput(
             "--search halving compares configurations after equally many epochs: "
-            f"training.num_epochs must be one number, got {', '.join(map(str, found))}"
+            f"training.num_epochs must be one number, got {', '.join(map(str, numbers))}"
         )
     if any(cell.config.training.max_steps for cell in cells):
         raise BadInput(
             "--search halving counts epochs, which training.max_steps cuts; use "
             "training.epoch_steps"
         )
-    return found[0]
+    return numbers[0]
 
 
 Rungs = list[list[PlannedCell | None]]
@@ -247,11 +247,11 @@ class HalvingSearch(Search):
 
     def resting(self) -> dict[str, str]:
         """{trial that has paused and is not wanted further as yet: what it has reached}."""
-        found = {}
+        resting = {}
         for trial in self._furthest({trial.job for trial in self.ahead}):
             if self.status(trial) == TrialStatus.STOPPED and (rung := self._rung(trial)):
-                found[trial.name] = rung.text()
-        return found
+                resting[trial.name] = rung.text()
+        return resting
 
     def described(self) -> Mapping[str, Any]:
         """The rungs, and how far each configuration came."""
@@ -308,7 +308,7 @@ class HalvingSearch(Search):
             values = [self._value(self._at(number, cell)) if cell else LOST for cell in here]
             values += [None] * (size - len(here))
             chosen = going_on(values, eta=self.plan.search.eta)
-            rungs.append([None if one == NOBODY else here[one] for one in chosen])
+            rungs.append([None if position == NOBODY else here[position] for position in chosen])
         return rungs
 
     def _furthest(self, ahead: Collection[str] = ()) -> Iterator[Trial]:

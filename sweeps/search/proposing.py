@@ -179,10 +179,10 @@ class ProposingSearch(Search):
             yield Trial(cell, seed, self.plan.experiment.swept)
 
     def _accept(self, point: Settings) -> bool:
-        found = extended(self.plan, point)
-        if isinstance(found, Removed):
+        plan = extended(self.plan, point)
+        if isinstance(plan, Removed):
             return False
-        self.plan = found
+        self.plan = plan
         self._points.append(point)
         return True
 
@@ -192,7 +192,7 @@ class ProposingSearch(Search):
             return []
         try:
             proposals = json.loads(path.read_bytes())["proposals"]
-            return [{"point": dict(one["point"])} for one in proposals]
+            return [{"point": dict(proposal["point"])} for proposal in proposals]
         except (ValueError, KeyError, TypeError):
             raise BadInput(
                 f"{path} must hold the proposals of this search; move it away, and the same "

@@ -68,10 +68,10 @@ class RaceSearch(Search):
         """One block beyond the complete ones; to the end for those that the race leaves."""
         race = self.race()
         last = {
-            one.configuration: len(self.plan.seeds)
-            if one.left_after is None
-            else one.left_after + one.lost  # the lost trial itself was wanted
-            for one in race.standings
+            standing.configuration: len(self.plan.seeds)
+            if standing.left_after is None
+            else standing.left_after + standing.lost  # the lost trial itself was wanted
+            for standing in race.standings
         }
         horizon = len(self.plan.seeds) if race.over else max(FIRST_LOOK, race.num_complete + 1)
         until = {seed: number for number, seed in enumerate(self.plan.seeds, start=1)}
@@ -104,27 +104,28 @@ class RaceSearch(Search):
         race, seeds = self.race(), len(self.plan.seeds)
         label = {name: cell.label for name, cell in self.competitors.items()}
         judged = {
-            one.configuration: (verdict, one)
+            judgment.configuration: (verdict, judgment)
             for verdict in race.verdicts
-            for one in verdict.judged
-            if one.leaves
+            for judgment in verdict.judged
+            if judgment.leaves
         }
         standings = []
-        for one in race.standings:
+        for standing in race.standings:
+            lost = standing.lost and standing.left_after is not None
             line: dict[str, Any] = {
-                "cell": one.configuration,
-                "dev_mean": one.mean if one.num_seeds else None,
-                "num_seeds": one.num_seeds,
-                "left_after": one.left_after,
-                "reason": "a trial was lost" if one.lost and one.left_after is not None else None,
+                "cell": standing.configuration,
+                "dev_mean": standing.mean if standing.num_seeds else None,
+                "num_seeds": standing.num_seeds,
+                "left_after": standing.left_after,
+                "reason": "a trial was lost" if lost else None,
             }
-            if one.configuration in judged and not line["reason"]:
-                verdict, found = judged[one.configuration]
+            if standing.configuration in judged and not line["reason"]:
+                verdict, judgment = judged[standing.configuration]
                 line |= {
-                    "reason": f"{found.gap:.4f} below {label[verdict.leader]} on dev",
+                    "reason": f"{judgment.gap:.4f} below {label[verdict.leader]} on dev",
                     "leader": verdict.leader,
-                    "gap": found.gap,
-                    "p": found.p,
+                    "gap": judgment.gap,
+                    "p": judgment.p,
                     "level": verdict.level,
                 }
             standings.append(line)
@@ -142,10 +143,10 @@ class RaceSearch(Search):
 
 
 def _competitors(plan: Plan) -> list[PlannedCell]:
-    found = [cell for cell in plan.cells[1:] if not cell.deterministic]
-    if len(found) < 2:
+    competitors = [cell for cell in plan.cells[1:] if not cell.deterministic]
+    if len(competitors) < 2:
         raise BadInput(
             "a race needs 2 configurations or more beside the baseline that a seed can change, got "
-            f"{', '.join(cell.label for cell in found) or 'none'}"
+            f"{', '.join(cell.label for cell in competitors) or 'none'}"
         )
-    return found
+    return competitors

@@ -80,13 +80,13 @@ def _told(
 
 
 def _distributions(space: Space) -> dict[str, BaseDistribution]:
-    found: dict[str, BaseDistribution] = {
+    distributions: dict[str, BaseDistribution] = {
         name: CategoricalDistribution(values) for name, values in space.axes().items()
     }
-    return found | {name: _numbers(one) for name, one in space.ranges.items()}
+    return distributions | {name: _numbers(span) for name, span in space.ranges.items()}
 
 
-def _numbers(one: Range) -> BaseDistribution:
-    if one.whole:
-        return IntDistribution(int(one.low), int(one.high), log=one.log)
-    return FloatDistribution(one.low, one.high, log=one.log)
+def _numbers(span: Range) -> BaseDistribution:
+    if span.whole:
+        return IntDistribution(int(span.low), int(span.high), log=span.log)
+    return FloatDistribution(span.low, span.high, log=span.log)

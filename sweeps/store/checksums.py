@@ -74,14 +74,14 @@ def seal(folder: Path) -> None:
 def parse_result(content: bytes, folder: Path | str) -> Result:
     """The content of a `result.json`; raises `DamagedTrial` if it was changed or is incomplete."""
     try:
-        found = json.loads(content)
-        checksum, files = found.pop("checksum", None), found.get("files", {})
-        TrialStatus(found["status"])
+        facts = json.loads(content)
+        checksum, files = facts.pop("checksum", None), facts.get("files", {})
+        TrialStatus(facts["status"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DamagedTrial(folder, RESULT, "must be the result of a trial") from None
-    if (checksum is None and files) or checksum not in (None, _own_digest(found)):
+    if (checksum is None and files) or checksum not in (None, _own_digest(facts)):
         raise DamagedTrial(folder, RESULT, "was changed after the trial's end")
-    return Result({name: fact for name, fact in found.items() if name != "files"}, files)
+    return Result({name: fact for name, fact in facts.items() if name != "files"}, files)
 
 
 def read_result(folder: Path) -> Result:
@@ -156,9 +156,9 @@ def _size(folder: Path, file: str) -> int:
         raise DamagedTrial(folder, file, "is missing") from None
 
 
-def _check_size(folder: Path, file: str, found: int, known: int) -> None:
-    if found != known:
-        raise DamagedTrial(folder, file, f"has {found} of {known} bytes")
+def _check_size(folder: Path, file: str, num_bytes: int, known: int) -> None:
+    if num_bytes != known:
+        raise DamagedTrial(folder, file, f"has {num_bytes} of {known} bytes")
 
 
 def _digest(path: Path) -> str:

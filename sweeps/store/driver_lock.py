@@ -114,30 +114,30 @@ def read_lease(store: Store) -> Lease | None:
     except FileNotFoundError:
         return None
     try:
-        found = json.loads(content)
-        return Lease(**found | {"pid": int(found["pid"]), "since": float(found["since"])})
+        stored = json.loads(content)
+        return Lease(**stored | {"pid": int(stored["pid"]), "since": float(stored["since"])})
     except (ValueError, TypeError, KeyError):  # of another version, or killed as it wrote it
         return Lease("", "another host", 0, "", "somebody", 0.0, "")
 
 
 def _acquire(store: Store, lease: Lease) -> None:
-    found = read_lease(store)
-    if found is None:
+    holder = read_lease(store)
+    if holder is None:
         try:
             _write(store, lease, create=True)
         except Exception:  # every filesystem has its own kinds
             if read_lease(store) is None:
                 raise
-        found = read_lease(store)
-    elif _is_stale(store, found):
+        holder = read_lease(store)
+    elif _is_stale(store, holder):
         _write(store, lease)
         time.sleep(SETTLE_SECONDS)
-        found = read_lease(store)
-    if found != lease:
+        holder = read_lease(store)
+    if holder != lease:
         raise BadInput(
             f"one command at a time may drive a sweep, and {store.uri} is driven by "
-            f"{found.text() if found else 'another one'}. Wait for it or end it there; it is taken "
-            f"for dead once it has not refreshed {LEASE} for {STALE_SECONDS:.0f} s"
+            f"{holder.text() if holder else 'another command'}. Wait for it or end it there; it "
+            f"counts as dead once it has not refreshed {LEASE} for {STALE_SECONDS:.0f} s"
         )
 
 
@@ -164,11 +164,11 @@ def _refresh(
     while not over.wait(REFRESH_SECONDS):
         with suppress(Exception):
             store.require()
-            found = read_lease(store)
-            if found is None:
+            current = read_lease(store)
+            if current is None:
                 _write(store, lease, create=True)
-            elif found != lease:
-                taken_over(store, found)
+            elif current != lease:
+                taken_over(store, current)
                 return
             elif store.is_local:
                 os.utime(_path(store))

@@ -120,8 +120,8 @@ def publish_kept(store: Store, name: str) -> dict[str, Any] | None:
     kept = kept_folder(store, name)
     if not (kept / RESULT).exists():
         return None
-    if found := damage(kept, thorough=True):
-        _log.warning("%s is damaged (%s) and computed again", kept, found)
+    if damaged := damage(kept, thorough=True):
+        _log.warning("%s is damaged (%s) and computed again", kept, damaged)
         kept.rename(kept.with_name(f"{name}{ASIDE}{uuid.uuid4().hex[:8]}"))
         return None
     result = read_result(kept).facts

@@ -72,12 +72,14 @@ class SweepFile:
 
     def to_json(self) -> dict[str, Any]:
         """The file's content."""
-        unset = {one.name: _default(one) for one in fields(self) if one.name != "schema_version"}
+        unset = {
+            item.name: _default(item) for item in fields(self) if item.name != "schema_version"
+        }
         return {name: value for name, value in asdict(self).items() if value != unset.get(name, ())}
 
 
-REQUIRED = tuple(one.name for one in fields(SweepFile) if one.default is MISSING
-                 and one.default_factory is MISSING)  # fmt: skip
+REQUIRED = tuple(item.name for item in fields(SweepFile) if item.default is MISSING
+                 and item.default_factory is MISSING)  # fmt: skip
 _TEXTS = ("measures", "swept", "deterministic")
 _NUMBERS = ("coverage", "encoder_tokens_per_document")  # of a cell
 _TABLES = ("baselines", "collection", "backbone", "first_stage", "confirms", "search", "versions")
@@ -88,7 +90,7 @@ def read_sweep_file(folder: Path) -> SweepFile:
     damaged."""
     path = folder / FILE
     if not path.is_file():
-        raise no_sweep(str(folder), sorted(one.parent.name for one in folder.glob(f"*/{FILE}")))
+        raise no_sweep(str(folder), sorted(file.parent.name for file in folder.glob(f"*/{FILE}")))
     return parse_sweep_file(path.read_bytes(), str(folder))
 
 
@@ -134,7 +136,7 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
     missing = [name for name in REQUIRED if not described.get(name)]
     if missing:
         raise BadInput(f"{path}: must name {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
-    known = {one.name for one in fields(SweepFile)}
+    known = {item.name for item in fields(SweepFile)}
     given = {
         name: _typed(path, name, value)
         for name, value in described.items()
@@ -148,8 +150,8 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
 def _typed(path: str, name: str, value: Any) -> Any:
     """A field's value, or `BadInput` where it is none."""
     if name == "cells":
-        if isinstance(value, list) and all(_is_cell(one) for one in value):
-            known = {one.name for one in fields(Cell)}
+        if isinstance(value, list) and all(_is_cell(cell) for cell in value):
+            known = {item.name for item in fields(Cell)}
             return tuple(
                 Cell(**{key: _frozen(item) for key, item in cell.items() if key in known})
                 for cell in value
@@ -157,7 +159,7 @@ def _typed(path: str, name: str, value: Any) -> Any:
         wanted = "a list of cells with their names"
     elif name == "seeds" or name in _TEXTS:
         kind = int if name == "seeds" else str
-        if isinstance(value, list) and all(isinstance(one, kind) for one in value):
+        if isinstance(value, list) and all(isinstance(element, kind) for element in value):
             return tuple(value)
         wanted = f"a list of {'whole numbers' if kind is int else 'texts'}"
     elif name in _TABLES:
@@ -205,13 +207,15 @@ def _is_table(name: str, value: Any) -> bool:
     if name == "search":
         standings = value.get("standings", [])
         return isinstance(standings, list) and all(
-            isinstance(one, dict) and isinstance(one.get("cell"), str) and "left_after" in one
-            for one in standings
+            isinstance(standing, dict)
+            and isinstance(standing.get("cell"), str)
+            and "left_after" in standing
+            for standing in standings
         )
     if name == "first_stage":
         return all(map(_is_number, value.values()))
     return name not in ("baselines", "versions") or all(
-        isinstance(one, str) for one in value.values()
+        isinstance(text, str) for text in value.values()
     )
 
 
@@ -248,5 +252,5 @@ def _check(path: str, sweep: SweepFile) -> None:
             )
 
 
-def _default(one: Any) -> Any:
-    return one.default if one.default_factory is MISSING else one.default_factory()
+def _default(item: Any) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()

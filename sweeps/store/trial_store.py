@@ -150,7 +150,7 @@ class Store:
         self.fs.invalidate_cache()
         if self.is_local:
             patterns = [f"{folder}/{'*/' * depth}runs/*/{RESULT}" for depth in depths]
-            return [str(path) for one in patterns for path in sorted(self.fs.glob(one))]
+            return [str(path) for pattern in patterns for path in sorted(self.fs.glob(pattern))]
         files = [
             (path.removeprefix(f"{folder}/").split("/"), path)
             for path in sorted(map(str, self.fs.find(folder)))
@@ -168,14 +168,14 @@ class Store:
         first."""
         self.pull({name})
         folder = self.folder / "runs" / name
-        found = damage(folder, thorough=True)
-        if found and not self.is_local:
+        damaged = damage(folder, thorough=True)
+        if damaged and not self.is_local:
             shutil.rmtree(folder)
             self.pull({name})
-            found = damage(folder, thorough=True)
-        if found:
+            damaged = damage(folder, thorough=True)
+        if damaged:
             self.require()  # else all would seem to be missing
-        return found
+        return damaged
 
     def set_aside(self, name: str) -> str:
         """Takes a damaged trial out of the count, all of its files kept; its new name."""
@@ -261,13 +261,13 @@ class Store:
     @cached_property
     def _elsewhere(self) -> dict[str, str]:
         """{name: folder} of the trials that other sweeps had finished when this was first asked."""
-        found: dict[str, str] = {}
+        folders: dict[str, str] = {}
         for path in self._results(self.all_sweeps, 2, 1):  # version 0.1 had no collection's folder
             folder = path.rpartition("/")[0]
             name = folder.rpartition("/")[2]
             if not folder.startswith(f"{self.root}/") and _is_trial(name):
-                found.setdefault(name, folder)
-        return found
+                folders.setdefault(name, folder)
+        return folders
 
     def seek(self, name: str) -> bool:
         """True if another experiment on this collection has finished a trial by now, also after
@@ -411,7 +411,7 @@ def _left_more(folder: Path, other: Path) -> bool:
 def _same_values(folder: Path, other: Path) -> bool:
     """True if two runs of a trial gave the same values, to the last bit."""
     files = (RESULT, SCORES, "dev.run.gz", "test.run.gz")
-    if not all((one / file).exists() for one in (folder, other) for file in files):
+    if not all((run / file).exists() for run in (folder, other) for file in files):
         return False
     return all((folder / f).read_bytes() == (other / f).read_bytes() for f in files[1:])
 

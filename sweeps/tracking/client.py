@@ -86,8 +86,8 @@ def ensure_experiment(client: "MlflowClient", name: str, artifacts: Path | None)
     """The id of experiment `name`, created if it is new."""
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         location = None if artifacts is None else (artifacts / name).as_uri()
         try:
             return str(client.create_experiment(name, artifact_location=location))
@@ -95,7 +95,7 @@ def ensure_experiment(client: "MlflowClient", name: str, artifacts: Path | None)
             # Somebody else created it in between; every other refusal stays an error.
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-            found = client.get_experiment_by_name(name)
-    if found is None or found.lifecycle_stage != "active":
+            experiment = client.get_experiment_by_name(name)
+    if experiment is None or experiment.lifecycle_stage != "active":
         raise BadInput(f"experiment {name} was deleted in MLflow; restore it there")
-    return str(found.experiment_id)
+    return str(experiment.experiment_id)

@@ -90,11 +90,11 @@ def log_summary(
 def _write(client: "MlflowClient", experiment_id: str, row: SummaryRow) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
-    found = client.search_runs(
+    runs = client.search_runs(
         [experiment_id], filter_string=f"tags.`config.hash` = '{row.config_hash}'"
     )
-    if found:
-        run = min(found, key=age)
+    if runs:
+        run = min(runs, key=age)
     else:
         run = client.create_run(
             experiment_id, tags={"config.hash": row.config_hash}, run_name=row.config_id[:40]

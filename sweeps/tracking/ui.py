@@ -27,15 +27,15 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
     if tracking_uri == NONE:
         raise BadInput("there are no pages to show with the tracking URI none")
     client = connect(tracking_uri)
-    found = _experiment(client, experiment)
+    trials = _experiment(client, experiment)
     summary = client.get_experiment_by_name(f"{experiment}/summary")
     if is_server(tracking_uri):
-        _say(links(_without_password(tracking_uri), found, summary))
+        _say(links(_without_password(tracking_uri), trials, summary))
         return 0
     with _terminated_like_ctrl_c():
         try:
             with local_server(tracking_uri, port) as (base, process):
-                _say(links(base, found, summary))
+                _say(links(base, trials, summary))
                 _say("Ctrl-C ends the server.")
                 return process.wait()
         except KeyboardInterrupt:
@@ -59,11 +59,11 @@ def _without_password(uri: str) -> str:
 
 
 def _experiment(client: "MlflowClient", experiment: str) -> "Experiment":
-    found = client.get_experiment_by_name(experiment)
-    if found is None:
+    known = client.get_experiment_by_name(experiment)
+    if known is None:
         names = ", ".join(sorted(item.name for item in client.search_experiments()))
         raise BadInput(f"no experiment {experiment!r} in this store; known: {names}")
-    return found
+    return known
 
 
 def _say(text: str, stream: TextIO | None = None) -> None:

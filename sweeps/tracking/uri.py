@@ -83,9 +83,9 @@ def sqlite_file(tracking_uri: str) -> Path:
     return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0]).absolute()
 
 
-def _bad(uri: str, found: str) -> BadInput:
+def _bad(uri: str, problem: str) -> BadInput:
     return BadInput(
-        f"the tracking URI must be one of the known forms, got {redact_text(uri)!r}: {found}; "
+        f"the tracking URI must be one of the known forms, got {redact_text(uri)!r}: {problem}; "
         f"known: {_CHOICES}"
     )
 
