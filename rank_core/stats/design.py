@@ -24,6 +24,7 @@ from rank_core.stats.variance import sweep_components
 
 MOST_SEEDS = 10_000
 MOST_QUERIES = 10_000_000
+_SLACK = 0.02  # of power, which no money is spent on where the goal is out of reach
 # Of five mean squares, 1,024 times: evenly spread, so that power rises smoothly with the counts.
 _QUANTILES_5N = (stats.qmc.Sobol(5, scramble=False).random_base2(10).T * 1024 + 0.5) / 1024
 
@@ -78,11 +79,13 @@ class Goal:
 
 @dataclass(frozen=True)
 class Design:
-    """One plan of two systems with S seeds each on Q queries."""
+    """The sizes of a sweep whose configurations are each compared with one of them, the
+    baseline."""
 
+    num_configurations: int  # with the baseline
     num_seeds: int
     num_queries: int
-    power: float
+    power: float  # of each comparison, corrected for all of them
     cost: float
 
 
@@ -96,15 +99,15 @@ def planned_variances(
     """
     if not 0.5 < assurance < 1:
         raise BadInput(f"0.5 < assurance < 1 must hold, got assurance={assurance}")
-    found = sweep_components(
+    pilot = sweep_components(
         matrix, baseline=baseline, level=2 * assurance - 1, paired_seeds=paired_seeds
     )
-    if math.isnan(found.difference.sd):
+    if math.isnan(pilot.difference.sd):
         same = "the same " if paired_seeds else ""
         raise BadInput(
             f"a plan needs a pilot with {same}two seeds or more of the baseline and another cell"
         )
-    return Variances(found.difference.sd, found.seed.high, found.residual.sd, paired=paired_seeds)
+    return Variances(pilot.difference.sd, pilot.seed.high, pilot.residual.sd, paired=paired_seeds)
 
 
 @dataclass(frozen=True)
@@ -136,20 +139,28 @@ def _plan(variances: Variances, *, num_seeds: int, num_queries: int, alpha: floa
     V_e = runs * variances.residual**2 / (Q * S)
     V_s = runs * variances.seed**2 / S + V_e
     V_q = variances.difference**2 / Q + sides * V_e
-    df = np.array([Q - 1, *[S - 1] * sides, *[(S - 1) * (Q - 1)] * sides])
-    seen_N = stats.chi2.ppf(_QUANTILES_5N[: len(df)], df[:, None]) / df[:, None]
-    found = infer(
+    seen_N = _mean_squares(num_seeds, num_queries, sides)
+    test = infer(
         delta=0.0,
         variance_queries=V_q * seen_N[0],
-        variance_seeds=tuple(V_s * one_N for one_N in seen_N[1 : 1 + sides]),
-        variance_error=tuple(V_e * one_N for one_N in seen_N[1 + sides :]),
+        variance_seeds=tuple(V_s * seen_N[1 : 1 + sides]),
+        variance_error=tuple(V_e * seen_N[1 + sides :]),
         num_seeds=(S,) * sides,
         num_queries=Q,
     )
     critical_N = np.where(
-        found.se_both > 0, stats.t.isf(alpha / 2, found.welch.at_level(alpha)) * found.se_both, 0.0
+        test.se_both > 0, stats.t.isf(alpha / 2, test.welch.at_level(alpha)) * test.se_both, 0.0
     )
     return _Plan(math.sqrt(V_q + 2 * variances.seed**2 / S), critical_N)
+
+
+@lru_cache(maxsize=512)
+def _mean_squares(num_seeds: int, num_queries: int, sides: int) -> Floats:
+    """Draws of the mean squares of queries, of seeds and of the residual of each side, over their
+    expectations."""
+    S, Q = float(num_seeds), float(num_queries)
+    df = np.array([Q - 1, *[S - 1] * sides, *[(S - 1) * (Q - 1)] * sides])[:, None]
+    return np.asarray(stats.chi2.ppf(_QUANTILES_5N[: len(df)], df) / df)
 
 
 @lru_cache(maxsize=64)
@@ -230,38 +241,43 @@ def queries_needed(variances: Variances, goal: Goal, *, num_seeds: int) -> float
     )
 
 
-def cheapest_design(
+def best_design(
     variances: Variances,
     goal: Goal,
     *,
-    seeds: Sequence[int],
-    most_queries: int,
+    num_configurations: int,
+    queries: Sequence[int],
     training_cost: float,
     query_cost: float,
-) -> Design:
-    """The design of least cost 2 S (training + Q x query) that reaches the goal."""
-    designs = []
-    for num_seeds in seeds:
-        needed = queries_needed(variances, goal, num_seeds=num_seeds)
-        if needed <= most_queries:
-            num_queries = int(needed)
-            designs.append(
-                Design(
-                    num_seeds=num_seeds,
-                    num_queries=num_queries,
-                    power=planned_power(
-                        variances, goal, num_seeds=num_seeds, num_queries=num_queries
-                    ),
-                    cost=2 * num_seeds * (training_cost + num_queries * query_cost),
-                )
-            )
-    if not designs:
-        raise BadInput(
-            f"no design with {min(seeds)}-{max(seeds)} seeds and at most {most_queries} queries "
-            f"finds a difference of {goal.delta:g} with power {goal.power:g}; without end of seeds "
-            f"{floor(variances, num_queries=most_queries, alpha=goal.alpha, power=goal.power):.2g} "
-            "could be found"
-        )
+    budget: float = math.inf,
+) -> Design | None:
+    """The cheapest design within the budget that reaches the goal, whose family is all comparisons
+    with the baseline. If none does, the cheapest whose power is within .02 of the best; None
+    if three seeds are too dear, or if no budget would suffice.
+
+    `queries` are the numbers of test queries that may be used. A design costs
+    configurations x seeds x (training_cost + queries x query_cost), in units of the budget.
+    """
+    K, family = num_configurations, replace(goal, family_size=num_configurations - 1)
+
+    def power_on(num_queries: int) -> Callable[[int], float]:
+        return lambda S: planned_power(variances, family, num_seeds=S, num_queries=num_queries)
+
+    prices = {Q: K * (training_cost + Q * query_cost) for Q in queries}  # of one seed
+    most = {
+        Q: MOST_SEEDS if not price or math.isinf(budget) else int(min(budget // price, MOST_SEEDS))
+        for Q, price in prices.items()
+    }
+    best = {Q: power_on(Q)(S) for Q, S in most.items() if S >= LEAST_SEEDS}
+    highest = max(best.values(), default=0.0)
+    if not best or (highest < goal.power and math.isinf(budget)):
+        return None
+    wanted = goal.power if highest >= goal.power else highest - _SLACK
+    designs = [
+        Design(K, S, Q, power_on(Q)(S), S * prices[Q])
+        for Q in (Q for Q, power in best.items() if power >= wanted)
+        for S in [int(_fewest(power_on(Q), wanted, least=LEAST_SEEDS, most=most[Q]))]
+    ]
     return min(designs, key=lambda design: (design.cost, design.num_seeds))
 
 

@@ -1,20 +1,23 @@
-"""`ranksweep design PILOT`: how many seeds and queries the next comparison needs."""
+"""`ranksweep design PILOT`: the seeds and queries that a comparison needs, and their cost."""
 
 import argparse
 import math
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from rank_core.errors import BadInput, unknown
 from rank_core.stats.design import (
     Design,
     Goal,
     Variances,
-    cheapest_design,
+    best_design,
     floor,
     planned_detectable,
     planned_power,
@@ -27,11 +30,13 @@ from rank_core.stats.variance import SweepComponents, sweep_components
 from sweeps.commands.compare.command import SOURCES, query_sets_of, systems_of
 from sweeps.commands.compare.runs import compare_runs
 from sweeps.plan.command_line import Parser, check_writable
-from sweeps.report.figures.figure import INK, WIDTH, draw, new_figure, style
+from sweeps.plan.options import NOT_CONFIRMED, SEARCH
+from sweeps.report.figures.figure import INK, ORANGE, PAPER, WIDTH, draw, new_figure, style
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.table import table, terminal_lines, wrapped
 from sweeps.store.opened_sweep import opened
-from sweeps.store.sweep_file import FILE
+from sweeps.store.sweep_file import FILE, command_in, read_sweep_file
+from sweeps.store.trial_events import read_history
 from sweeps.store.trial_status import USED, TrialStatus
 
 SEEDS = (3, 4, 5, 8, 10, 20)
@@ -39,17 +44,22 @@ ASSURANCE = 0.8
 FORMATS = (".png", ".svg")
 _SHARES = (1 / 4, 1 / 2, 1, 2, 4)
 """Of the comparison's queries: the columns of the power table."""
-_MOST_SEEDS = 300
-"""Beyond this a cheaper design with more seeds is not looked for."""
+_PARTS = (1, 2, 4)
+"""A design scores all queries, or a half or a quarter of them."""
+_SAMPLE = "evaluation.max_test_queries"
+_SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)?=")
+_CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without a GPU
+_NO_COSTS = "--seconds-per-seed and --seconds-per-query, or a finished sweep as the PILOT"
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of one training run and of ranking one query with it."""
+    """Device-seconds of one seed of one configuration."""
 
-    training: float
-    query: float
-    measured: bool  # on the pilot, instead of given
+    training: float  # with its validations on dev
+    query: float  # of scoring a test query
+    source: str = "as given"
+    unit: str = "GPU"  # or core
 
 
 @dataclass(frozen=True)
@@ -59,15 +69,19 @@ class DesignPlan:
     goal: Goal
     variances: Variances
     num_queries: int  # of the comparison
+    available: int  # judged queries that there are
     seeds: float  # needed per system on these queries
     queries: dict[int, float]  # {seeds per system: queries needed}
     floor: float
     power: dict[tuple[int, int], float]  # {(seeds per system, queries): power}
     detectable: dict[int, float]  # {seeds per system: the smallest difference found}
     costs: Costs | None = None
-    cheapest: Design | None = None
+    budget: float = math.inf  # device-hours
+    designs: tuple[Design, ...] = ()  # the best one for each number of configurations
+    recommended: Design | None = None
     pilot: Sweep | None = None
     components: SweepComponents | None = None  # of the pilot
+    command: str = ""  # that runs what is recommended
 
 
 def main(argv: Sequence[str]) -> int:
@@ -77,24 +91,33 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     if given.out is not None:
         _check_plot(given.out)
-    goal = Goal(given.delta, alpha=given.alpha or 0.05, power=given.power, family_size=given.family)
+    if given.gpu_hours is not None and not 0 < given.gpu_hours < math.inf:
+        raise BadInput(f"--gpu-hours > 0 must hold, got {given.gpu_hours}")
+    family = 1 if given.family is None else given.family
+    goal = Goal(given.delta, alpha=given.alpha or 0.05, power=given.power, family_size=family)
+    budget = math.inf if given.gpu_hours is None else given.gpu_hours
+    sizes = {"num_configurations": given.family and given.family + 1, "budget": budget}
     variances = _given_variances(given)
     if variances is not None:
-        costs = _costs(None, given.cost_train, given.cost_eval)
-        found = plan(variances, goal, num_queries=given.queries, costs=costs)
+        costs = _costs(None, given.seconds_per_seed, given.seconds_per_query)
+        planned = plan(variances, goal, num_queries=given.queries, costs=costs, **sizes)
     else:
-        sweep = _pilot(given)
-        found = pilot_plan(
+        sweep, directory = _pilot(given)
+        planned = pilot_plan(
             sweep,
             goal if given.alpha is not None else replace(goal, alpha=sweep.alpha),
             baseline=given.baseline or sweep.baseline,
             paired_seeds=given.paired_seeds,
             num_queries=given.queries,
-            costs=_costs(sweep, given.cost_train, given.cost_eval),
+            costs=_costs(sweep, given.seconds_per_seed, given.seconds_per_query),
+            directory=directory,
+            **sizes,
         )
-    print(design_text(found), end="")
+    if given.gpu_hours is not None and planned.costs is None:
+        raise BadInput(f"--gpu-hours needs the costs of a run: {_NO_COSTS}")
+    print(design_text(planned), end="")
     if given.out is not None:
-        draw_plan(found, given.out)
+        draw_plan(planned, given.out)
         print(f"Power: {given.out}")
     return 0
 
@@ -111,7 +134,7 @@ def _parser() -> Parser:
     add("--delta", type=float, required=True, help="the difference to be found")
     add("--alpha", type=float, help="default: the pilot's, or .05")
     add("--power", type=float, default=0.8)
-    add("--family", type=int, default=1, metavar="N", help="comparisons planned")
+    add("--family", type=int, metavar="N", help="comparisons that share alpha (default 1)")
     add("--queries", type=int, metavar="N", help="of the comparison; default: the pilot's")
     add("--paired-seeds", action="store_true", help="run i of both systems shares its randomness")
     add("--baseline", metavar="SYSTEM", help="default: the pilot's, or the first system")
@@ -140,9 +163,15 @@ def _parser() -> Parser:
         help="with --paired-seeds and "
         "given deviations: of the means of paired runs (default: %(default)s)",
     )
-    add("--cost-train", type=float, metavar="S", help="seconds per training run")
-    add("--cost-eval", type=float, metavar="S", help="seconds per query and run")
-    add("--out", type=Path, metavar="FILE", help="power over seeds and queries as .png or .svg")
+    add(
+        "--gpu-hours",
+        type=float,
+        metavar="H",
+        help="what may be spent (core-hours without a GPU): the best designs for it",
+    )
+    add("--seconds-per-seed", type=float, metavar="S", help="of a device, to train one seed")
+    add("--seconds-per-query", type=float, metavar="S", help="of a device, to score a test query")
+    add("--out", type=Path, metavar="FILE", help="a plot of the power, as .png or .svg")
     return parser  # fmt: skip
 
 
@@ -162,20 +191,20 @@ def _given_variances(given: argparse.Namespace) -> Variances | None:
     return variances.pairing(given.seed_correlation) if given.paired_seeds else variances
 
 
-def _pilot(given: argparse.Namespace) -> Sweep:
-    """The sweep, or the systems given as to `compare`."""
+def _pilot(given: argparse.Namespace) -> tuple[Sweep, str]:
+    """The sweep, or the systems given as to `compare`, and the directory of its command."""
     measures = [given.measure] if given.measure else []
     if len(given.pilot) > 1 or given.qrels or not _is_sweep(given.pilot[0]):
         sets = query_sets_of(given.qrels)
         systems = systems_of(given.pilot, sets=list(sets), tracking_uri=given.tracking_uri)
         return compare_runs(
             systems, sets or None, measures=measures, tracking_uri=given.tracking_uri
-        ).sweep
+        ).sweep, ""
     with opened(given.pilot[0]) as store:
-        sweep = load_sweep(store.folder)
+        sweep, directory = load_sweep(store.folder), read_sweep_file(store.folder).directory
     if measures and given.measure not in sweep.measures:
         raise unknown("measure", given.measure, sweep.measures)
-    return replace(sweep, primary=given.measure or sweep.primary)
+    return replace(sweep, primary=given.measure or sweep.primary), directory
 
 
 def _is_sweep(source: str) -> bool:
@@ -194,43 +223,71 @@ def pilot_plan(
     paired_seeds: bool = False,
     num_queries: int | None = None,
     costs: Costs | None = None,
+    num_configurations: int | None = None,
+    budget: float = math.inf,
+    directory: str = "",
 ) -> DesignPlan:
-    """The plan from the primary measure of a pilot, with its seed SD at the upper limit."""
+    """The plan from the primary measure of a pilot, with its seed SD at the upper limit.
+
+    Without other sizes it is for as many configurations as the pilot has and for the judged queries
+    of its collection; its command is that of the pilot, typed in `directory`, with other flags.
+    """
     scored = set(sweep.scores["cell"])
-    cells = [one.cell for one in sweep.cells if one.cell in scored]
+    cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
     if baseline not in cells:
         raise unknown("baseline", baseline, cells)
     matrix = score_matrix(sweep.scores, measure=sweep.primary, cells=cells)
-    found = plan(
+    Q = len(matrix.query_ids)
+    judged = sweep.collection.get("num_queries", {}).get(sweep.split, 0)
+    planned = plan(
         planned_variances(
             matrix, baseline=baseline, assurance=ASSURANCE, paired_seeds=paired_seeds
         ),
         goal,
-        num_queries=num_queries or len(matrix.query_ids),
+        num_queries=num_queries or Q,
+        available=num_queries or max(Q, judged),
         costs=costs,
+        num_configurations=num_configurations or len(cells),
+        budget=budget,
     )
-    components = sweep_components(matrix, baseline=baseline, paired_seeds=paired_seeds)
-    return replace(found, pilot=sweep, components=components)
+    design = planned.recommended
+    return replace(
+        planned,
+        pilot=sweep,
+        components=sweep_components(matrix, baseline=baseline, paired_seeds=paired_seeds),
+        command=""
+        if design is None or not sweep.command or sweep.third_party
+        else _command(sweep, design, planned, num_cells=len(cells), directory=directory),
+    )
 
 
 def plan(
-    variances: Variances, goal: Goal, *, num_queries: int, costs: Costs | None = None
+    variances: Variances,
+    goal: Goal,
+    *,
+    num_queries: int,
+    available: int | None = None,
+    costs: Costs | None = None,
+    num_configurations: int | None = None,
+    budget: float = math.inf,
 ) -> DesignPlan:
-    """Everything the plan prints."""
+    """Everything the plan prints; `available` are the judged queries that there are."""
     if goal.power <= goal.alpha:
         raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
     if num_queries < 2:
         raise BadInput(f"--queries >= 2 must hold, got {num_queries}")
-    Q = num_queries
-    seeds = seeds_needed(variances, goal, num_queries=Q)
+    Q, most = num_queries, available or num_queries
     limits: dict[str, Any] = {
         "alpha": goal.alpha, "power": goal.power, "family_size": goal.family_size,
     }  # fmt: skip
+    K = num_configurations or 2
+    designs = [] if costs is None else _designs(variances, goal, K, (Q, most), costs, budget)
     return DesignPlan(
         goal=goal,
         variances=variances,
         num_queries=Q,
-        seeds=seeds,
+        available=most,
+        seeds=seeds_needed(variances, goal, num_queries=Q),
         queries={S: queries_needed(variances, goal, num_seeds=S) for S in (3, 5, 10)},
         floor=floor(variances, num_queries=Q, **limits),
         power=power_grid(
@@ -240,8 +297,74 @@ def plan(
             S: planned_detectable(variances, num_seeds=S, num_queries=Q, **limits) for S in SEEDS
         },
         costs=costs,
-        cheapest=None if costs is None else _cheapest(variances, goal, seeds, Q, costs),
+        budget=budget,
+        designs=tuple(designs),
+        recommended=_recommended([d for d in designs if d.num_configurations <= K], goal),
     )
+
+
+def _designs(
+    variances: Variances,
+    goal: Goal,
+    K: int,
+    queries: tuple[int, int],
+    costs: Costs,
+    budget: float,
+) -> list[Design]:
+    """The best design for K configurations, for half and for twice as many, and for two; `queries`
+    are those of the comparison and all that are judged."""
+    planned, available = queries
+    parts = sorted({max(2, available // part) for part in _PARTS})
+    designs = [
+        best_design(
+            variances,
+            goal,
+            num_configurations=number,
+            queries=[planned] if number == 2 < K else parts,  # a confirmation's are the sweep's
+            training_cost=costs.training / 3600,
+            query_cost=costs.query / 3600,
+            budget=budget,
+        )
+        for number in sorted({2, max(2, K // 2), K, 2 * K})
+    ]
+    return [design for design in designs if design is not None]
+
+
+def _recommended(designs: Sequence[Design], goal: Goal) -> Design | None:
+    """The design of most configurations that reaches the goal, else the one of most power."""
+    reached = [design for design in designs if design.power >= goal.power]
+    if reached:
+        return max(reached, key=lambda design: design.num_configurations)
+    return max(designs, key=lambda design: design.power, default=None)
+
+
+def _command(
+    sweep: Sweep, design: Design, planned: DesignPlan, *, num_cells: int, directory: str
+) -> str:
+    """The pilot's command with the sizes of a design: all of its configurations, some of them drawn
+    at random, or its winner and its baseline trained again."""
+    confirmation = design.num_configurations == 2 < num_cells
+    drawn = not confirmation and design.num_configurations < num_cells
+    old = ["seeds", "num_seeds", "max_gpu_hours", "deadline"]
+    old += NOT_CONFIRMED if confirmation else SEARCH if drawn else ()
+    parser = argparse.ArgumentParser(add_help=False)
+    for name in old:
+        parser.add_argument(f"--{name.replace('_', '-')}")
+    for flag in ("--dry-run", "--smoke-test"):
+        parser.add_argument(flag, action="store_true")
+    _, words = parser.parse_known_args(shlex.split(sweep.command))
+    if confirmation:
+        words = [word for word in words if not _SETTING.match(word)] + ["--confirm"]
+    elif design.num_queries != planned.num_queries:
+        words = [word for word in words if not word.startswith(f"{_SAMPLE}=")]
+        if design.num_queries < planned.available:
+            words.append(f"{_SAMPLE}={design.num_queries}")
+    if drawn:
+        words += ["--search", "random", "--num-configs", str(design.num_configurations - 1)]
+    words += ["--num-seeds", str(design.num_seeds)]
+    if math.isfinite(planned.budget):
+        words += ["--max-gpu-hours", f"{planned.budget:g}"]
+    return command_in(directory, shlex.join(words))
 
 
 def power_grid(
@@ -255,74 +378,120 @@ def power_grid(
     }
 
 
-def design_text(found: DesignPlan) -> str:
+def design_text(planned: DesignPlan) -> str:
     """The plan as a person reads it."""
     lines = [
-        *(line for text in _origin(found) for line in wrapped(text)),
+        *(line for text in _origin(planned) for line in wrapped(text)),
         "",
-        *_variance_lines(found),
+        *_variance_lines(planned),
         "",
-        *_goal_lines(found),
+        *_goal_lines(planned),
         "",
-        *_power_lines(found),
+        *_power_lines(planned),
+        "",
+        *_design_lines(planned),
         "",
     ]
     return "\n".join(lines)
 
 
-def draw_plan(found: DesignPlan, path: Path) -> None:
-    """Power over seeds and queries, its contours at round shares and at the wanted one."""
+def draw_plan(planned: DesignPlan, path: Path) -> None:
+    """Contours of the power: over configurations and seeds where there is a budget, else over
+    queries and seeds."""
     _check_plot(path)
-    Q = found.num_queries
-    queries = sorted({max(2, round(float(one))) for one in np.geomspace(Q / 5, 5 * Q, 25)})
-    seeds = range(SEEDS[0], SEEDS[-1] + 1)
-    power = power_grid(found.variances, found.goal, seeds, queries)
-    power_SQ = np.array([[power[S, one] for one in queries] for S in seeds])
     with style():
         figure = new_figure(WIDTH, 3.8)
         axes = figure.add_subplot()
-        # Up to 1 of 1.6: lines and numbers must be read on the darkest.
-        axes.contourf(
-            queries, list(seeds), power_SQ, np.linspace(0, 1, 11), cmap="Blues", vmin=0, vmax=1.6
-        )
-        levels = sorted({0.5, 0.9, 0.95} - {found.goal.power})
-        others = axes.contour(
-            queries, list(seeds), power_SQ, levels=levels, colors=INK, linewidths=0.7
-        )
-        wanted = axes.contour(
-            queries, list(seeds), power_SQ, levels=[found.goal.power], colors=INK, linewidths=2.2
-        )
-        for lines in (others, wanted):
-            axes.clabel(lines, fmt=lambda level: f"{100 * level:g} %", fontsize=8)
-        axes.axvline(Q, color=INK, linewidth=0.8, linestyle=(0, (5, 3)))
-        axes.set_xscale("log")
-        ticks = sorted({one for _, one in found.power})
-        axes.set_xticks(ticks, [f"{one:,}" for one in ticks])
-        axes.minorticks_off()
+        what = (_draw_budget if math.isfinite(planned.budget) else _draw_sizes)(axes, planned)
         axes.set_yticks(SEEDS)
-        axes.set_xlabel("queries")
         axes.set_ylabel("seeds per system")
         axes.set_title(
-            f"Power to find {found.goal.delta:g}"
-            f"{f' in {found.pilot.primary}' if found.pilot else ''}"
-            f"{', paired seeds' if found.variances.paired else ''} (alpha {found.goal.alpha:g}, "
-            f"family of {found.goal.family_size})",
+            f"Power to find {planned.goal.delta:g}"
+            f"{f' in {planned.pilot.primary}' if planned.pilot else ''}"
+            f"{', paired seeds' if planned.variances.paired else ''} "
+            f"(alpha {planned.goal.alpha:g}, {what})",
             fontsize=9,
             loc="left",
         )
-        drawing = draw(figure, name="power", description="power over seeds and queries")
+        drawing = draw(figure, name="power", description="contours of the power")
     if path.suffix.lower() == ".svg":
         path.write_text(drawing.svg, encoding="utf-8")
     else:
         path.write_bytes(drawing.png)
 
 
-def _origin(found: DesignPlan) -> list[str]:
+def _draw_sizes(axes: Axes, planned: DesignPlan) -> str:
+    """Power over queries and seeds."""
+    Q = planned.num_queries
+    queries = sorted({max(2, round(float(size))) for size in np.geomspace(Q / 5, 5 * Q, 25)})
+    seeds = range(SEEDS[0], SEEDS[-1] + 1)
+    power = power_grid(planned.variances, planned.goal, seeds, queries)
+    _contours(axes, planned.goal, queries, [[power[S, size] for size in queries] for S in seeds])
+    axes.axvline(Q, color=INK, linewidth=0.8, linestyle=(0, (5, 3)))
+    axes.set_xscale("log")
+    ticks = sorted({size for _, size in planned.power})
+    axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("queries")
+    return f"family of {planned.goal.family_size}"
+
+
+def _draw_budget(axes: Axes, planned: DesignPlan) -> str:
+    """Power over configurations and seeds, what the budget buys and the recommended design."""
+    assert planned.costs is not None
+    design, Q = planned.recommended, planned.available
+    if design is not None:
+        Q = design.num_queries
+    widest = max([4, *(design.num_configurations for design in planned.designs)])
+    configurations = sorted({round(float(size)) for size in np.linspace(2, widest, 12)})
+    power_SK = [
+        [
+            planned_power(
+                planned.variances,
+                replace(planned.goal, family_size=K - 1),
+                num_seeds=S,
+                num_queries=Q,
+            )
+            for K in configurations
+        ]
+        for S in range(SEEDS[0], SEEDS[-1] + 1)
+    ]
+    _contours(axes, planned.goal, configurations, power_SK)
+    hours = (planned.costs.training + Q * planned.costs.query) / 3600  # of one seed
+    if hours > 0:
+        curve = np.linspace(2, widest, 200)
+        affordable = np.clip(planned.budget / hours / curve, SEEDS[0], SEEDS[-1])
+        axes.fill_between(
+            curve, affordable, SEEDS[-1], facecolor=PAPER, alpha=0.6, hatch="///", linewidth=0
+        )
+        axes.plot(curve, affordable, color=ORANGE, linewidth=2)
+    if design is not None:
+        height = min(design.num_seeds, SEEDS[-1])
+        axes.plot(design.num_configurations, height, "o", color=ORANGE, clip_on=False, zorder=5)
+    axes.set_xlabel(f"configurations; hatched: above {planned.budget:g} {planned.costs.unit}-hours")
+    return f"{Q:,} queries"
+
+
+def _contours(
+    axes: Axes, goal: Goal, x_values: Sequence[int], power_SX: Sequence[Sequence[float]]
+) -> None:
+    """Power over seeds and something else, at round levels and at the goal's."""
+    area = (list(x_values), list(range(SEEDS[0], SEEDS[-1] + 1)), np.array(power_SX))
+    # Up to 1 of 1.6: lines and numbers must be read on the darkest.
+    axes.contourf(*area, np.linspace(0, 1, 11), cmap="Blues", vmin=0, vmax=1.6)
+    levels = sorted({0.5, 0.9, 0.95} - {goal.power})
+    others = axes.contour(*area, levels=levels, colors=INK, linewidths=0.7)
+    wanted = axes.contour(*area, levels=[goal.power], colors=INK, linewidths=2.2)
+    for lines in (others, wanted):
+        axes.clabel(lines, fmt=lambda level: f"{100 * level:g} %", fontsize=8)
+
+
+def _origin(planned: DesignPlan) -> list[str]:
     """Where the deviations come from, and what limits them."""
-    sweep = found.pilot
-    if sweep is None or found.components is None:
+    sweep = planned.pilot
+    if sweep is None or planned.components is None:
         return ["Standard deviations as given."]
-    parts, collapsed = found.components, sweep.trials["status"] == TrialStatus.COLLAPSED
+    parts, collapsed = planned.components, sweep.trials["status"] == TrialStatus.COLLAPSED
     lines = [
         f"Pilot {sweep.name}: {sweep.primary} on {sweep.split_text}, {parts.num_queries} queries, "
         f"{parts.num_cells} cells, {sweep.trials['status'].isin(USED).sum()} trials; "
@@ -333,7 +502,7 @@ def _origin(found: DesignPlan) -> list[str]:
             f"{count} collapsed trial{'s' if count > 1 else ''} of the pilot count in its "
             "seed variance: the plan expects as many again."
         )
-    if sweep.paired_seeds and not found.variances.paired:
+    if sweep.paired_seeds and not planned.variances.paired:
         lines.append(
             "The pilot pairs its seeds; the plan is for unpaired ones and errs on the safe side "
             "(--paired-seeds)."
@@ -341,21 +510,21 @@ def _origin(found: DesignPlan) -> list[str]:
     return lines
 
 
-def _variance_lines(found: DesignPlan) -> list[str]:
-    planned, parts = found.variances, found.components
-    pairs = ", of paired differences / sqrt(2)" if planned.paired else ""
+def _variance_lines(planned: DesignPlan) -> list[str]:
+    variances, parts = planned.variances, planned.components
+    pairs = ", of paired differences / sqrt(2)" if variances.paired else ""
     names = (
         f"between training runs (seed{pairs})",
         "between runs on one query (residual)",
         "of systems' differences per query",
     )
-    used = [f"{one:.4f}" for one in (planned.seed, planned.residual, planned.difference)]
+    used = [f"{sd:.4f}" for sd in (variances.seed, variances.residual, variances.difference)]
     if parts is None:
         given = zip(names, used, strict=True)
         return terminal_lines(table(("standard deviation", "planned on"), given))
     rows = [
-        (name, f"{one.sd:.4f}", f"{one.low:.4f} to {one.high:.4f}", plan_on)
-        for name, one, plan_on in zip(
+        (name, f"{part.sd:.4f}", f"{part.low:.4f} to {part.high:.4f}", plan_on)
+        for name, part, plan_on in zip(
             names, (parts.seed, parts.residual, parts.difference), used, strict=True
         )
     ]
@@ -371,87 +540,138 @@ def _variance_lines(found: DesignPlan) -> list[str]:
     ]
 
 
-def _goal_lines(found: DesignPlan) -> list[str]:
-    goal, Q = found.goal, found.num_queries
+def _goal_lines(planned: DesignPlan) -> list[str]:
+    goal, Q = planned.goal, planned.num_queries
     family = "1 comparison" if goal.family_size == 1 else f"{goal.family_size} comparisons"
     lines = [
         f"To find a difference of {goal.delta:g} with power {100 * goal.power:g} % at alpha "
         f"{goal.alpha:g}, {family}:",
-        f"  seeds per system on {Q} queries: {_count(found.seeds)}",
-        *(f"  queries with {S} seeds per system: {_count(n)}" for S, n in found.queries.items()),
-        f"  floor on {Q} queries: {found.floor:.4f}; no number of seeds finds a smaller difference",
+        f"  seeds per system on {Q} queries: {_count(planned.seeds)}",
+        *(f"  queries with {S} seeds per system: {_count(n)}" for S, n in planned.queries.items()),
+        f"  floor on {Q} queries: {planned.floor:.4f}; no number of seeds finds a smaller "
+        "difference",
     ]
-    if found.costs is None:
-        return [*lines, "  cheapest design: needs --cost-train and --cost-eval (seconds)"]
-    source = "measured on the pilot" if found.costs.measured else "as given"
-    prices = (
-        f"{found.costs.training:g} s per training run, {found.costs.query:.3g} s per query "
-        f"and run, {source}"
-    )
-    best = found.cheapest
-    design = (
-        f"none with {Q} queries or fewer"
-        if best is None
-        else f"{best.num_seeds} seeds x {best.num_queries} queries, "
-        f"{best.cost:,.0f} s for two systems"
-    )
-    return [*lines, f"  cheapest design: {design}", f"    ({prices})"]
+    if any(planned.available < number < math.inf for number in planned.queries.values()):
+        lines.append(f"  {planned.available:,} queries are judged: more need new judgments")
+    return lines
 
 
-def _power_lines(found: DesignPlan) -> list[str]:
+def _design_lines(planned: DesignPlan) -> list[str]:
+    """The designs, what they cost, and the command of the recommended one."""
+    goal, costs, best = planned.goal, planned.costs, planned.recommended
+    if costs is None:
+        return wrapped(f"The cost of a design needs {_NO_COSTS}.")
+    limit = f" for {planned.budget:g} {costs.unit}-hours" if math.isfinite(planned.budget) else ""
+    words = (
+        f"Designs to find {goal.delta:g} with power {100 * goal.power:g} %{limit}. A seed takes "
+        f"{costs.training:,.4g} {costs.unit}-seconds of training and {costs.query:.3g} for each "
+        f"test query, {costs.source}."
+    )
+    if best is None:
+        why = "It buys no three seeds." if limit else "No number of seeds is enough."
+        return wrapped(f"{words} {why}")
+    rows = [
+        (
+            f"{design.num_configurations}{' *' if design == best else ''}",
+            f"{design.num_seeds:,}",
+            f"{design.num_queries:,}",
+            f"{design.cost:,.3g}",
+            f"{100 * design.power:.0f} %",
+            f"{_detectable(planned, design):.4f}",
+        )
+        for design in planned.designs
+    ]
+    heading = ("configurations", "seeds", "queries", f"{costs.unit}-hours", "power", "detectable")
+    lines = [
+        *wrapped(words),
+        *terminal_lines(table(heading, rows)),
+        *wrapped(
+            "Each configuration but one is compared with the baseline, and alpha is shared by all "
+            "comparisons (Holm)."
+        ),
+    ]
+    if best.power < goal.power:
+        lines += wrapped(f"None of them reaches power {100 * goal.power:g} %.")
+    flags = f"--num-seeds {best.num_seeds}"
+    if limit:
+        flags += f" --max-gpu-hours {planned.budget:g}"
+    return [*lines, "", "* recommended:", planned.command or f"any sweep with {flags}"]
+
+
+def _detectable(planned: DesignPlan, design: Design) -> float:
+    """The smallest difference that a design finds with the wanted power."""
+    return planned_detectable(
+        planned.variances,
+        num_seeds=design.num_seeds,
+        num_queries=design.num_queries,
+        alpha=planned.goal.alpha,
+        power=planned.goal.power,
+        family_size=design.num_configurations - 1,
+    )
+
+
+def _power_lines(planned: DesignPlan) -> list[str]:
     """Power by seeds and queries, and the smallest difference that so many seeds find."""
-    queries = sorted({Q for _, Q in found.power})
+    queries = sorted({Q for _, Q in planned.power})
     heading = ["seeds", *(f"{Q:,} queries" if Q == queries[0] else f"{Q:,}" for Q in queries)]
     rows = [
         (
             str(S),
-            *(f"{100 * found.power[S, Q]:.0f} %" for Q in queries),
-            f"{found.detectable[S]:.4f}",
+            *(f"{100 * planned.power[S, Q]:.0f} %" for Q in queries),
+            f"{planned.detectable[S]:.4f}",
         )
         for S in SEEDS
     ]
     words = (
         f"Power by seeds per system and queries; detectable: the difference that is found with "
-        f"power {100 * found.goal.power:g} % on {found.num_queries:,} queries."
+        f"power {100 * planned.goal.power:g} % on {planned.num_queries:,} queries."
     )
     return [*wrapped(words), *terminal_lines(table([*heading, "detectable"], rows))]
 
 
-def _cheapest(
-    variances: Variances, goal: Goal, seeds: float, num_queries: int, costs: Costs
-) -> Design | None:
-    if math.isinf(seeds):
-        return None
-    few = int(seeds)
-    return cheapest_design(
-        variances,
-        goal,
-        # Fewer seeds than this do not reach the goal; more may allow for fewer queries.
-        seeds=range(few, max(few, min(3 * few, _MOST_SEEDS)) + 1),
-        most_queries=num_queries,
-        training_cost=costs.training,
-        query_cost=costs.query,
-    )
-
-
 def _costs(sweep: Sweep | None, training: float | None, query: float | None) -> Costs | None:
-    """The given costs; what is not given is taken from the pilot's own trials."""
-    for name, value in (("--cost-train", training), ("--cost-eval", query)):
+    """The costs as given, else those of the pilot's own trials."""
+    for name, value in (("--seconds-per-seed", training), ("--seconds-per-query", query)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise BadInput(f"{name} >= 0 must hold, got {value}")
     if training is not None and query is not None:
-        return Costs(training, query, measured=False)
+        return Costs(training, query)
     if training is not None or query is not None:
-        raise BadInput("--cost-train and --cost-eval are given together or not at all")
-    if sweep is None or not {"train_seconds", "eval_seconds"} <= set(sweep.trials.columns):
+        raise BadInput("--seconds-per-seed and --seconds-per-query stand together")
+    return None if sweep is None else _measured_costs(sweep)
+
+
+def _measured_costs(sweep: Sweep) -> Costs | None:
+    """Means over the pilot's trials; None where these say nothing of a whole sweep."""
+    words = shlex.split(sweep.command)
+    if not {"train_seconds", "eval_seconds"} <= set(sweep.trials) or "--smoke-test" in words:
         return None
-    done = sweep.trials[sweep.trials["status"].isin(USED)]
-    medians = done[["train_seconds", "eval_seconds"]].astype(float).median()
-    if medians.isna().any():
+    num_test = sweep.scores["query_id"].nunique()
+    num_dev = sweep.dev_scores["query_id"].nunique() if len(sweep.dev_scores) else 0
+    rows = sweep.trials[sweep.trials["status"].isin(USED)]
+    training, query = [], []
+    for row in rows.to_dict("records"):
+        trial = sweep.folder / "runs" / f"{row['cell']}-seed{row['seed']}"
+        validations = sum(news.dev is not None for news in read_history(trial)) or 1
+        # Test and every validation score their queries equally deep.
+        query.append(row["eval_seconds"] / (num_test + validations * num_dev))
+        training.append(row["train_seconds"] + validations * num_dev * query[-1])
+    means = np.mean(training), np.mean(query)
+    if not np.isfinite(means).all():
         return None
-    # Evaluation on dev is part of a trial and is charged to the reported queries.
-    per_query = float(medians["eval_seconds"]) / sweep.scores["query_id"].nunique()
-    return Costs(round(float(medians["train_seconds"]), 1), per_query, measured=True)
+    parser = argparse.ArgumentParser(add_help=False)
+    for name in ("workers", "cpus", "gpus"):
+        flag = "--num-workers" if name == "workers" else f"--{name}-per-worker"
+        parser.add_argument(flag, dest=name, type=float, default=1.0)
+    typed, _ = parser.parse_known_args(words)
+    gpus = 0.0 if sweep.versions.get("device", "") in _CPUS else typed.gpus
+    devices = typed.workers * (gpus or typed.cpus)
+    return Costs(
+        float(means[0]) * devices,
+        float(means[1]) * devices,
+        source="measured on the pilot",
+        unit="GPU" if gpus else "core",
+    )
 
 
 def _count(number: float) -> str:

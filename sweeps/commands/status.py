@@ -1,7 +1,5 @@
 """`ranksweep status`: how far a sweep is, which process drives it, and what to do next."""
 
-import os
-import shlex
 import shutil
 import textwrap
 import time
@@ -15,7 +13,7 @@ from sweeps.plan.command_line import Parser
 from sweeps.plan.live_text import LiveText, is_live_terminal
 from sweeps.plan.terminal import WIDTH, duration, numbered
 from sweeps.store.failures import counted
-from sweeps.store.sweep_file import SweepFile
+from sweeps.store.sweep_file import command_in
 from sweeps.store.trial_status import LOST, USED, TrialStatus
 
 SETTLED = (
@@ -214,19 +212,11 @@ def _next_steps(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     # What a budget held back is no longer in the plan.
     unfinished = any(trial.status not in SETTLED for trial in snapshot.trials)
     if unfinished or snapshot.file.stopped:
-        yield "resume", _resume(snapshot.file)
+        yield "resume", command_in(snapshot.file.directory, snapshot.file.command)
     elif snapshot.pending:
         yield "send", f"ranksweep sync {snapshot.where}"
     elif not snapshot.report:
         yield "aggregate", f"ranksweep report {snapshot.where}"
-
-
-def _resume(file: SweepFile) -> str:
-    """The sweep's own command; its relative paths and modules are those of where it was typed."""
-    there = file.directory
-    # One folder may have several paths: on a cluster, where it is mounted and where it is linked.
-    here = not there or (os.path.exists(there) and os.path.samefile(there, os.getcwd()))
-    return file.command if here else f"cd {shlex.quote(there)} && {file.command}"
 
 
 def _labels(snapshot: Snapshot) -> dict[str, str]:

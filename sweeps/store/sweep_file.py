@@ -2,6 +2,8 @@
 Read, checked and written here alone."""
 
 import json
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -92,6 +94,14 @@ def read_sweep_file(folder: Path) -> SweepFile:
     if not path.is_file():
         raise no_sweep(str(folder), sorted(file.parent.name for file in folder.glob(f"*/{FILE}")))
     return parse_sweep_file(path.read_bytes(), str(folder))
+
+
+def command_in(directory: str, command: str) -> str:
+    """A command that works anywhere, of one that was typed in `directory`; its relative paths and
+    modules are those of that folder."""
+    # One folder may have several paths: on a cluster, where it is mounted and where it is linked.
+    here = not directory or (os.path.exists(directory) and os.path.samefile(directory, os.getcwd()))
+    return command if here else f"cd {shlex.quote(directory)} && {command}"
 
 
 def no_sweep(where: str, inside: Sequence[str]) -> BadInput:

@@ -2,8 +2,10 @@
 
 import math
 import re
+import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,20 @@ from rank_core.stats.design import Goal, Variances, planned_power
 from rank_core.stats.matrix import score_matrix
 from rank_core.stats.variance import sweep_components
 from sweeps.commands.compare.command import main as compare
-from sweeps.commands.design import SEEDS, Costs, DesignPlan, design_text, main, pilot_plan
+from sweeps.commands.design import (
+    SEEDS,
+    Costs,
+    DesignPlan,
+    _measured_costs,
+    design_text,
+    main,
+    pilot_plan,
+)
+from sweeps.plan.options import parse
 from sweeps.report.load import load_sweep
-from tests.sweeps.report.test_load import write_sweep
+from tests.sweeps.report.test_load import EIGHTEEN, write_sweep
 
-COSTS = Costs(100.0, 0.5, measured=False)
+COSTS = Costs(100.0, 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +92,7 @@ def test_given_deviations_need_no_pilot(capsys: Any) -> None:
     words = "--delta .02 --sd-query .12 --sd-seed .006 --sd-residual .03 --queries 250".split()
     assert main(words) == 0
     shown = capsys.readouterr().out
-    assert "Standard deviations as given" in shown and "needs --cost-train" in shown
+    assert "Standard deviations as given" in shown and "needs --seconds-per-seed" in shown
     assert max(map(len, shown.splitlines())) <= 80
     goal, variances = Goal(0.02), Variances(0.12, 0.006, 0.03)
     power = planned_power(variances, goal, num_seeds=5, num_queries=250)
@@ -95,55 +106,113 @@ def test_given_deviations_need_no_pilot(capsys: Any) -> None:
 def test_a_pilot_may_be_anything_that_is_compared(tmp_path: Path, capsys: Any) -> None:
     """The values of a sweep as a table of systems and seeds, and as a comparison wrote them."""
     sweep = load_sweep(write_sweep(tmp_path / "sweep", num_queries=60))
-    words = ["--delta", ".1", "--cost-train", "60", "--cost-eval", ".1"]
+    words = ["--delta", ".1", "--seconds-per-seed", "60", "--seconds-per-query", ".1"]
     main([f"{tmp_path}/sweep", *words])
-    expected = capsys.readouterr().out.partition("\n\n")[2]
+    expected = capsys.readouterr().out.partition("\n\n")[2].partition("recommended:")[0]
     values = sweep.scores[sweep.scores["measure"] == sweep.primary]
     named = values.assign(system=[sweep.label(cell) for cell in values["cell"]])
     named.drop(columns=["cell", "split"]).to_csv(tmp_path / "values.csv", index=False)
     assert main([f"{tmp_path}/values.csv", *words]) == 0
-    assert capsys.readouterr().out.partition("\n\n")[2] == expected
+    assert capsys.readouterr().out.partition("\n\n")[2].startswith(expected)
     compare([f"{tmp_path}/values.csv", "--out", f"{tmp_path}/out"])
     capsys.readouterr()
     assert main([f"{tmp_path}/out", "--measure", sweep.primary, *words]) == 0
-    assert capsys.readouterr().out.partition("\n\n")[2] == expected
+    assert capsys.readouterr().out.partition("\n\n")[2].startswith(expected)
 
 
 def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
     found = planned(pilot, delta=0.01)
     assert found.goal.delta < found.floor and math.isinf(found.seeds)
-    assert found.cheapest is None
+    assert found.recommended is None
     text = design_text(found)
     assert "seeds per system on 200 queries: out of reach" in text
-    assert "none with 200 queries or fewer" in text
+    assert "No number of seeds is enough" in " ".join(text.split())
+    assert "200 queries are judged: more need new judgments" in text
 
 
-@pytest.mark.slow
-def test_the_cheapest_design_costs_no_more_than_any_other_that_suffices(pilot: Path) -> None:
-    for costs in (COSTS, Costs(0.0, 1.0, measured=False), Costs(1e6, 1e-3, measured=False)):
-        found = planned(pilot, delta=0.025, costs=costs)
-        best = found.cheapest
-        assert best is not None
-        for S in range(2, 30):
-            for Q in range(20, 201, 20):
-                if _power(found, S, Q) >= 0.8:
-                    assert best.cost <= 2 * S * (costs.training + Q * costs.query)
-        assert best.num_queries <= 200 and best.power >= 0.8
+def budgeted(folder: Path, hours: float, delta: float = 0.04) -> DesignPlan:
+    sweep = load_sweep(folder)
+    costs = Costs(360.0, 0.9)  # .1 hours and, with 200 queries, .05
+    return pilot_plan(sweep, Goal(delta), baseline=sweep.baseline, costs=costs, budget=hours)
+
+
+def test_a_budget_has_a_design_for_each_number_of_configurations(pilot: Path) -> None:
+    found = budgeted(pilot, 8)
+    assert [design.num_configurations for design in found.designs] == [2, 5, 10]
+    for design in found.designs:
+        K, S, Q = design.num_configurations, design.num_seeds, design.num_queries
+        assert design.cost == pytest.approx(K * S * (0.1 + Q * 0.9 / 3600)) and design.cost <= 8
+        family = Goal(0.04, family_size=K - 1)
+        assert design.power == planned_power(found.variances, family, num_seeds=S, num_queries=Q)
+    assert found.recommended in found.designs[:2]
+    text = design_text(found)
+    assert f"\n{found.recommended.num_configurations} *" in text and "GPU-hours" in text
+    assert max(map(len, text.partition("* recommended")[0].splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("hours", "num_configurations", "confirm"), [(50, 5, False), (1, 2, True)])
+def test_the_recommended_command_parses_and_asks_for_the_design(
+    tmp_path: Path, hours: float, num_configurations: int, confirm: bool
+) -> None:
+    typed = "python sweeps/window_stride.py --seeds 1,2,3 --collection x model.name=maxp --dry-run"
+    found = budgeted(write_sweep(tmp_path, command=typed), hours, 0.05)
+    assert found.recommended.num_configurations == num_configurations
+    program, file, *words = shlex.split(found.command)
+    assert (program, file) == ("python", "sweeps/window_stride.py")
+    options = parse(words, prog=file, description="")
+    assert options.seeds == tuple(range(1, found.recommended.num_seeds + 1)) or options.confirm
+    assert options.num_seeds == found.recommended.num_seeds and not options.dry_run
+    assert options.budget.device_hours == hours and options.collection == "x"
+    assert options.confirm == confirm
+    sample = {"evaluation.max_test_queries": found.recommended.num_queries}
+    assert options.settings == ({} if options.confirm else {"model.name": "maxp"} | sample)
+
+
+def test_fewer_configurations_than_the_pilot_s_are_drawn_from_its_grid(tmp_path: Path) -> None:
+    typed = "python -m sweeps run window_stride --search race --storage s"
+    folder = write_sweep(tmp_path, kinds=EIGHTEEN[:10], command=typed, num_queries=100)
+    found = budgeted(folder, 3, 0.08)
+    assert found.recommended.num_configurations == 5
+    words = shlex.split(found.command)[5:]
+    options = parse(words, prog="", description="")
+    assert (options.search.name, options.search.num_configs) == ("random", 4)
+    assert options.storage == "s"
+
+
+def test_costs_are_those_of_the_pilot_s_devices(tmp_path: Path) -> None:
+    """Seconds of a trial times its GPUs, or its cores; a smoke test says nothing of a sweep."""
+    typed = "python sweeps/window_stride.py --num-workers 2 --cpus-per-worker 3"
+    folder = write_sweep(tmp_path, num_queries=60, command=typed)
+    on_cores = _measured_costs(load_sweep(folder))
+    sweep = load_sweep(folder)
+    on_gpus = _measured_costs(replace(sweep, versions={"device": "NVIDIA H100"}))
+    assert (on_cores.unit, on_gpus.unit) == ("core", "GPU")
+    assert on_cores.training == pytest.approx(3 * on_gpus.training)
+    num_test, num_dev = 60, sweep.dev_scores["query_id"].nunique()
+    seconds = sweep.trials[["train_seconds", "eval_seconds"]].sum(axis=1).mean()
+    whole = on_gpus.training + num_test * on_gpus.query
+    assert whole == pytest.approx(2 * seconds)  # validations on dev are part of training
+    query = 2 * sweep.trials["eval_seconds"].mean() / (num_test + num_dev)
+    assert on_gpus.query == pytest.approx(query)
+    assert _measured_costs(replace(sweep, command=f"{typed} --smoke-test")) is None
 
 
 def test_costs_come_from_the_pilot_s_trials_unless_given(pilot: Path, capsys: Any) -> None:
     main([str(pilot), "--delta", ".03"])
     assert "measured on the pilot" in capsys.readouterr().out
-    main([str(pilot), "--delta", ".03", "--cost-train", "60", "--cost-eval", "2"])
-    assert "(60 s per training run, 2 s per query and run, as given)" in capsys.readouterr().out
+    main([str(pilot), "--delta", ".03", "--seconds-per-seed", "60", "--seconds-per-query", "2"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "60 GPU-seconds of training and 2 for each test query, as given" in text
 
 
-def test_without_any_costs_the_cheapest_design_asks_for_them(tmp_path: Path, capsys: Any) -> None:
+def test_without_any_costs_the_designs_ask_for_them(tmp_path: Path, capsys: Any) -> None:
     folder = write_sweep(tmp_path, num_queries=60)
     trials = pd.read_parquet(folder / "trials.parquet").drop(columns="train_seconds")
     trials.to_parquet(folder / "trials.parquet")
     assert main([str(folder), "--delta", ".1"]) == 0
-    assert "needs --cost-train and --cost-eval" in capsys.readouterr().out
+    assert "needs --seconds-per-seed" in capsys.readouterr().out
+    with pytest.raises(BadInput, match="--gpu-hours needs"):
+        main([str(folder), "--delta", ".1", "--gpu-hours", "8"])
 
 
 @pytest.mark.slow
@@ -172,16 +241,21 @@ def test_no_line_is_wider_than_a_terminal(pilot: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "start"), [("power.svg", b"<?xml"), ("power.PNG", b"\x89PNG\r\n\x1a\n")]
+    ("name", "start", "more"),
+    [
+        ("power.svg", b"<?xml", []),
+        ("power.PNG", b"\x89PNG\r\n\x1a\n", []),
+        ("budget.svg", b"<?xml", ["--gpu-hours", "8"]),
+    ],
 )
 @pytest.mark.slow
 def test_the_power_is_drawn_and_the_same_again(
-    pilot: Path, tmp_path: Path, name: str, start: bytes
+    pilot: Path, tmp_path: Path, name: str, start: bytes, more: list[str]
 ) -> None:
     file = tmp_path / name
-    main([str(pilot), "--delta", ".03", "--out", str(file)])
+    main([str(pilot), "--delta", ".03", "--out", str(file), *more])
     first = file.read_bytes()
-    main([str(pilot), "--delta", ".03", "--out", str(file)])
+    main([str(pilot), "--delta", ".03", "--out", str(file), *more])
     assert first.startswith(start) and file.read_bytes() == first
 
 
@@ -193,8 +267,12 @@ def test_the_power_is_drawn_and_the_same_again(
         (["--delta", ".03", "--power", ".01"], "alpha < power"),
         (["--delta", ".03", "--family", "0"], "family_size >= 1"),
         (["--delta", ".03", "--baseline", "bm25"], "unknown baseline 'bm25'"),
-        (["--delta", ".03", "--cost-train", "5"], "together or not at all"),
-        (["--delta", ".03", "--cost-train", "-5", "--cost-eval", "1"], "--cost-train >= 0"),
+        (["--delta", ".03", "--seconds-per-seed", "5"], "stand together"),
+        (
+            ["--delta", ".03", "--seconds-per-seed", "-5", "--seconds-per-query", "1"],
+            "--seconds-per-seed >= 0",
+        ),
+        (["--delta", ".03", "--gpu-hours", "0"], "--gpu-hours > 0"),
         (["--delta", ".03", "--out", "curve.pdf"], r"end in \.png or \.svg, got curve\.pdf"),
         (["--delta", ".03", "--out", "/no/such/x.png"], "folder of a plot must exist"),
         (["--delta", ".03", "--measure", "AP"], "unknown measure 'AP'"),
