@@ -1,5 +1,7 @@
-"""Neural rerankers of long documents: models, data, training, statistics. The public names, loaded
-on first use, so that a part can be imported where the libraries of another part are missing."""
+"""Neural rerankers for long documents: models, data, training, statistics.
+
+Public names are imported on first use, so that each part needs only its own libraries.
+"""
 
 from importlib import import_module
 from typing import Any

@@ -1,4 +1,4 @@
-"""Items that a thread makes while a GPU works on those before."""
+"""Iteration with prefetching: a thread makes the next item while a GPU uses the current one."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def ahead(items: Iterator[T], device: torch.device) -> Iterator[T]:
-    """The items, none of which is None: on a GPU the next one is made while this one is used, on a
-    CPU, whose cores compute, as they are asked for.
+    """The items, none of which may be None. For a GPU, a thread makes the next item while the
+    current one is in use; for a CPU, which is busy anyway, items are made on demand.
 
-    Raises what making an item raises. A consumer that stops early leaves no thread.
+    Errors in making an item are raised. No thread remains when the consumer stops early.
     """
     if device.type != "cuda":
         yield from items

@@ -1,4 +1,4 @@
-"""Content-addressed folders on the local disk, built once however many processes want them."""
+"""Content-addressed folders on the local disk, built once for all processes."""
 
 import logging
 import os
@@ -22,12 +22,14 @@ def cache_root() -> Path:
 
 @contextmanager
 def _locked(path: Path, kind: str) -> Iterator[None]:
-    """The lock of a build; who waits for it long says so."""
+    """The lock of a build; a process that waits long for it says so on standard error."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=SECONDS_BEFORE_WORD)
     except Timeout:
-        print(f"{kind}: waiting for another process that makes {path.stem}", file=sys.stderr)
+        print(
+            f"{kind}: waiting for another process, which is building {path.stem}", file=sys.stderr
+        )
         lock.acquire()
     try:
         yield
@@ -38,12 +40,11 @@ def _locked(path: Path, kind: str) -> Iterator[None]:
 def cached_directory(
     kind: str, key: str, build: Callable[[Path], None], *, resume: bool = False
 ) -> Path:
-    """`<cache>/<kind>/<key>`, made by `build(empty_folder)` if it is not there yet.
+    """`<cache>/<kind>/<key>`, made by `build(empty_folder)` if it does not exist yet.
 
-    The folder appears by one rename under a lock, so a reader never sees half of it and a killed
-    builder leaves nothing that a later one would use. With `resume`, the folder of a killed or
-    interrupted builder is passed to the next one, whose `build` must check its files; an error
-    still removes it.
+    The folder appears by one rename under a lock: no reader sees it half built, and the remains of
+    a killed builder are never used. With `resume`, `build` is given the folder of a killed or
+    interrupted builder and must check its files; after an error the folder is removed all the same.
     """
     home = cache_root() / kind
     final = home / key
@@ -60,7 +61,7 @@ def cached_directory(
         if building is None:
             building = Path(tempfile.mkdtemp(prefix=f"{key}.building-", dir=home))
         building.mkdir(mode=0o700, exist_ok=True)
-        _log.info("making %s (%s) for the cache, once", kind, key)
+        _log.info("building %s (%s) for the cache", kind, key)
         try:
             build(building)
             building.rename(final)

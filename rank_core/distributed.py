@@ -1,6 +1,6 @@
-"""The collective operations of a trial; all are identities in a single process.
+"""Collective operations of a trial; identities in a single process.
 
-Whoever starts the processes (Ray Train, torchrun, a test) also starts the process group.
+The process group is started by whatever starts the processes (Ray Train, torchrun, a test).
 """
 
 from collections.abc import Iterable
@@ -23,23 +23,24 @@ def world() -> tuple[int, int]:
 
 
 class GradientSums:
-    """The workers' gradients added up, while the last backward pass of a step still computes.
+    """The sum of the workers' gradients, overlapped with the last backward pass of a step.
 
     The loss is a sum over pairs, so the sum over workers is the gradient of the global batch. It is
-    formed bucket by bucket, in one order on every worker: a bucket's sum begins as soon as its last
-    gradient is there and the sums before it have begun. `DistributedDataParallel` and FSDP follow
-    calls of `forward`, average, and want a pass of every worker; a worker without a pair has none.
+    computed bucket by bucket, in the same order on every worker: a bucket's sum starts once its
+    gradients are complete and the sums before it have started. `DistributedDataParallel` and FSDP
+    do not fit: they hook into `forward`, average, and need a pass on every worker, but a worker may
+    have no pair.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], bucket_bytes: int = 25 * 2**20) -> None:
         self._buckets = _buckets(parameters, bucket_bytes) if world()[1] > 1 else []
-        self._missing: list[set[nn.Parameter]] = []  # of each bucket
-        self._begun: list[tuple[Tensor, dist.Work]] = []  # of the first buckets: flat sum
+        self._missing: list[set[nn.Parameter]] = []  # per bucket: gradients still to come
+        self._begun: list[tuple[Tensor, dist.Work]] = []  # flat sums of the first buckets
         self._hooks: list[RemovableHandle] = []
         self._anew = False
 
     def begin(self) -> None:
-        """Call before the last backward pass of a step."""
+        """Registers the hooks; call it before the last backward pass of a step."""
         self._missing = [set(bucket) for bucket in self._buckets]
         for number, bucket in enumerate(self._buckets):
             for parameter in bucket:
@@ -47,26 +48,25 @@ class GradientSums:
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def cancel(self) -> None:
-        """Call after a failed pass: sums that have begun, which the other workers take part in, are
-        dropped by all in the end, and formed anew."""
+        """Discards the sums; call it after a failed pass. Sums that have started need every worker:
+        `finish` waits for them and computes them again."""
         self._drop_hooks()
         self._anew = bool(self._begun)
 
     def finish(self) -> None:
-        """Waits until every gradient is the sum over the workers; None where none of them has
-        one, as in a single process."""
+        """Waits until every gradient is the sum over the workers; None where no worker has one."""
         if not self._buckets:
             return
         self._drop_hooks()
         self._sum_until(len(self._buckets))
         has = [p.grad is not None for bucket in self._buckets for p in bucket]
-        told = gather((self._anew, has))
-        if any(anew for anew, _ in told):
+        states = gather((self._anew, has))
+        if any(anew for anew, _ in states):
             for _, sum_ in self._begun:
                 sum_.wait()
             self._begun.clear()
             self._sum_until(len(self._buckets))
-        anywhere = iter([any(column) for column in zip(*(has for _, has in told), strict=True)])
+        anywhere = iter([any(column) for column in zip(*(has for _, has in states), strict=True)])
         for bucket, (flat, sum_) in zip(self._buckets, self._begun, strict=True):
             sum_.wait()
             parts = flat.split([p.numel() for p in bucket])
@@ -81,7 +81,7 @@ class GradientSums:
         self._sum_until(ready)
 
     def _sum_until(self, end: int) -> None:
-        """Begins the sums of the buckets before `end` that have not begun."""
+        """Starts the sums of the buckets before `end`."""
         for bucket in self._buckets[len(self._begun) : end]:
             flat = torch.cat(
                 [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket]
@@ -94,7 +94,7 @@ class GradientSums:
 
 
 def _buckets(parameters: Iterable[nn.Parameter], num_bytes: int) -> list[list[nn.Parameter]]:
-    """The parameters, last first as their gradients arrive, in runs of about so many bytes."""
+    """The parameters in buckets of about `num_bytes`, last first, as their gradients arrive."""
     buckets: list[list[nn.Parameter]] = []
     room = 0
     for parameter in reversed(list(parameters)):

@@ -1,7 +1,7 @@
-"""Effectiveness per query, as ir_measures defines it."""
+"""Effectiveness measures per query, as defined by ir_measures."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,33 +19,35 @@ WORKING = (
     "infAP", "SetF", "IPrec@0.2", "Compat(p=0.95)", "Judged@10", "nDCG(judged_only=True)@10",
     "ERR@20", "nDCG(dcg='exp-log2')@20",
 )  # fmt: skip
-"""Names for people to learn from; those of the last line need perl."""
-_KINDS = {int: "a whole number", float: "a number with a point", bool: "True or False"}
+"""Examples for messages; those in the last line need perl."""
+_KINDS = {int: "a whole number", float: "a decimal number", bool: "True or False"}
 _LEAST = {"cutoff": 1, "rel": 1, "recall": 0.0, "p": 0.0}
 _MOST = {"recall": 1.0, "p": 1.0}
 
 
 def parse_measure(name: str) -> Any:
-    """The ir_measures measure spelled `name`, for example nDCG@10 or AP(rel=2)."""
+    """The ir_measures measure called `name`, such as nDCG@10 or AP(rel=2). Raises `BadInput` for an
+    unknown measure or parameter."""
     import ir_measures
 
     try:
         measure = ir_measures.parse_measure(name)
     except (NameError, ValueError, TypeError, SyntaxError) as error:
         raise _unknown_measure(name, str(error)) from None
-    laws = measure.SUPPORTED_PARAMS
-    if strange := sorted(measure.params.keys() - laws.keys()):
+    parameters = measure.SUPPORTED_PARAMS
+    if strange := sorted(measure.params.keys() - parameters.keys()):
         raise refused_measure(
-            name, f"{measure.NAME} has no {', '.join(strange)}; it has {_listed(laws)}"
+            name, f"{measure.NAME} has no {', '.join(strange)}; it has {_listed(parameters)}"
         )
-    for setting, law in laws.items():
+    for setting, parameter in parameters.items():
         if setting not in measure.params:
-            if law.required:
+            if parameter.required:
                 raise refused_measure(name, f"{measure.NAME} needs a {setting}")
             continue
         value = measure.params[setting]
-        if not law.validate(value) or (law.dtype is int and isinstance(value, bool)):
-            wanted = _listed(law.choices) if law.dtype is str else _KINDS.get(law.dtype, law.dtype)
+        kind = parameter.dtype
+        if not parameter.validate(value) or (kind is int and isinstance(value, bool)):
+            wanted = _listed(parameter.choices) if kind is str else _KINDS.get(kind, kind)
             raise refused_measure(name, f"its {setting} must be {wanted}")
         if setting in _LEAST and value < _LEAST[setting]:
             raise refused_measure(name, f"its {setting} must be {_LEAST[setting]} or more")
@@ -55,8 +57,8 @@ def parse_measure(name: str) -> Any:
 
 
 def query_values(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
-    """{judged query: value} of one measure, in the order of `qrels`; 0 where the run has nothing
-    for a query. Raises `BadInput` where a query has no value, or more than one, or no number."""
+    """{judged query: value} of one measure, in the order of `qrels`; 0 for a query without ranked
+    documents. Raises `BadInput` where a query gets no finite value, or several."""
     return _values(qrels, run, [name])[name]
 
 
@@ -75,7 +77,7 @@ def _values(qrels: Qrels, run: Run, names: Sequence[str]) -> dict[str, dict[str,
 def _by_ir_measures(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
     import ir_measures
 
-    # gdeval takes numbers for query ids: it would read test-1 and dev-1 as query 1.
+    # gdeval reads query ids as numbers: test-1 and dev-1 would both be query 1.
     number_of = {query_id: str(number) for number, query_id in enumerate(qrels, start=1)}
     judged = {number_of[query_id]: documents for query_id, documents in qrels.items()}
     ranked = {
@@ -84,7 +86,7 @@ def _by_ir_measures(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
         if documents and query_id in number_of
     }
     values: dict[str, float] = {}
-    # One measure at a time: computed together, IPrec@0.101 and IPrec@0.102 would be one.
+    # One measure at a time: computed together, IPrec@0.101 and IPrec@0.102 would be merged.
     for metric in ir_measures.iter_calc([parse_measure(name)], judged, ranked):
         if metric.query_id in values or metric.query_id not in judged:
             raise refused_measure(name, f"it gave query {metric.query_id} of {len(judged)} twice")
@@ -96,8 +98,9 @@ def _by_ir_measures(qrels: Qrels, run: Run, name: str) -> dict[str, float]:
 
 
 def per_query(qrels: Qrels, run: Run, measures: Sequence[str]) -> "pd.DataFrame":
-    """A row `query_id, measure, value` for every judged query and measure; 0 where the run has
-    nothing for a query. Documents of a run that are not judged count as not relevant."""
+    """A frame with a row `query_id, measure, value` per judged query and measure; 0 for a query
+    without ranked documents. Unjudged documents count as not relevant. Raises `BadInput` for a
+    measure that cannot be computed."""
     import pandas as pd
 
     values, query_ids, names = _values(qrels, run, measures), sorted(qrels), sorted(measures)
@@ -118,10 +121,10 @@ def mean_values(table: "pd.DataFrame") -> dict[str, float]:
 
 
 def without_ties(scores_K: Sequence[float] | NDArray[np.float32]) -> list[float]:
-    """Scores in rank order, each lowered below the one before by as little as a float32 can be.
+    """Scores in rank order, tied ones lowered by the smallest steps of a float32.
 
-    Programs break ties in their own ways (trec_eval by descending doc_id, Lucene by ascending):
-    without ties all of them measure the same ranking.
+    Tools break ties differently (trec_eval by descending doc_id, Lucene by ascending doc_id);
+    without ties they all measure the same ranking.
     """
     given_K = np.asarray(scores_K, dtype=np.float32)
     if (given_K < np.append(np.float32(np.inf), given_K[:-1])).all():
@@ -135,8 +138,13 @@ def without_ties(scores_K: Sequence[float] | NDArray[np.float32]) -> list[float]
     return scores
 
 
+def untied(ranked: Mapping[str, float]) -> dict[str, float]:
+    """A ranked list in its own order, with scores from `without_ties`."""
+    return dict(zip(ranked, without_ties([*ranked.values()]), strict=True))
+
+
 def refused_measure(name: str, reason: str) -> BadInput:
-    """The error for a measure, with names that work."""
+    """The error for a measure that cannot be computed, with examples."""
     return BadInput(
         f"measure {name!r} cannot be computed: {reason.strip(' .')}; "
         f"names that work, spelled as ir_measures does: {', '.join(WORKING)}"
@@ -144,8 +152,8 @@ def refused_measure(name: str, reason: str) -> BadInput:
 
 
 def _unknown_measure(name: str, reason: str) -> BadInput:
-    """The error for a name of no measure, with the one that is meant: nDCG@10 for trec_eval's
-    `ndcg_cut_10`, for `ndcg@10` and `NDGC@10`."""
+    """The error for an unknown name, with a suggestion: nDCG@10 for trec_eval's `ndcg_cut_10`, for
+    `ndcg@10` and for `NDGC@10`."""
     import ir_measures
 
     word, at, cutoff = name.replace("_cut_", "@").replace("mrr", "rr").partition("@")
@@ -155,13 +163,13 @@ def _unknown_measure(name: str, reason: str) -> BadInput:
         (f"{near[0]}{at}{cutoff}", ir_measures.parse_measure),
     ):
         try:
-            found = parse(text)
+            suggestion = parse(text)
         except (NameError, ValueError, TypeError, SyntaxError, KeyError):
             continue
-        meant = found[0] if isinstance(found, list) else found
+        meant = suggestion[0] if isinstance(suggestion, list) else suggestion
         return BadInput(
-            f"unknown measure {name!r}; did you mean {meant}?; `ranksweep measures` lists all, "
-            "spelled as ir_measures does"
+            f"unknown measure {name!r}; did you mean {meant}? `ranksweep measures` lists all, "
+            "spelled as in ir_measures"
         )
     return refused_measure(name, reason)
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are written whole or not at all."""
 
 import json
 import os
@@ -11,9 +11,8 @@ from typing import Any
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yields a path beside `path` to write to. What was written there takes the place of `path`
-    when the block ends, and is removed when it fails: a reader, or a process killed on the way,
-    never leaves or sees half a file. The folder must be there."""
+    """Yields a temporary path beside `path`, in the same existing folder. When the block ends, the
+    temporary file replaces `path`; when it fails, it is removed. No reader sees half a file."""
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.unfinished")
     try:
         yield unfinished

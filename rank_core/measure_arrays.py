@@ -1,7 +1,7 @@
-"""Measures of all queries at once, in numpy: to the last bit what ir_measures gives.
+"""Measures of all queries at once in numpy, bit-equal to ir_measures.
 
-Q queries, K ranked documents of a query, J judged ones. Sums run in rank order, as trec_eval's do:
-a sum of floats in another order may be another number.
+Q queries, K ranked and J judged documents per query. Sums are accumulated in rank order, as in
+trec_eval, because floating-point sums depend on the order.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 
 from rank_core.records import Qrels, Run
 
-DEEPEST = 1000  # documents of a query that a row of the arrays holds at most
+DEEPEST = 1000  # maximum number of ranked documents per query
 Values = NDArray[np.float64]
 
 
 class Grades(NamedTuple):
-    """The grades that measures are made of; 0 where a place is empty or its document unjudged."""
+    """Relevance grades of all queries; 0 for padding and unjudged documents."""
 
     ranked_QK: Values
-    ideal_QJ: Values  # of all judged documents, falling
+    ideal_QJ: Values  # of all judged documents, descending
 
 
 def grades_of(qrels: Qrels, run: Run) -> Grades | None:
-    """The grades of the documents of each query of `qrels`; None where tools go ways of their own:
-    the order of the run is not that of falling float32 scores, or a grade is negative."""
+    """The grades of each query of `qrels`; None where tools differ: scores that do not strictly
+    decrease as float32, or negative grades."""
     ranked = [run.get(query_id, {}) for query_id in qrels]
     judged = [sorted(grades.values(), reverse=True) for grades in qrels.values()]
     sizes = [len(documents) for documents in ranked]
@@ -36,20 +36,20 @@ def grades_of(qrels: Qrels, run: Run) -> Grades | None:
     scores = chain.from_iterable(documents.values() for documents in ranked)
     score = np.fromiter(scores, dtype=np.float32, count=sum(sizes))
     falls = np.append(score[1:] < score[:-1], True)
-    falls[np.cumsum(sizes, dtype=np.int64) - 1] = True  # the next one is another query's
+    falls[np.cumsum(sizes, dtype=np.int64) - 1] = True  # the last document of a query
     if not falls.all() or np.isnan(score).any():
         return None
-    found = chain.from_iterable(
+    grade = chain.from_iterable(
         map(grades.get, documents, repeat(0))
         for grades, documents in zip(qrels.values(), ranked, strict=True)
     )
     ideal = chain.from_iterable(judged)
-    return Grades(_rows(found, sizes), _rows(ideal, [len(grades) for grades in judged]))
+    return Grades(_rows(grade, sizes), _rows(ideal, [len(grades) for grades in judged]))
 
 
 def form_of(measure: Any) -> Callable[[Grades], Values] | None:
-    """The function from grades to value_Q of an ir_measures measure; None where it has none here:
-    others than `FORMS`, or with settings other than `rel` and a cutoff."""
+    """The function from grades to value_Q of an ir_measures measure; None for measures not in
+    `FORMS` and for parameters other than `rel` and the cutoff."""
     settings = dict(measure.params)
     cutoff, rel = settings.pop("cutoff", None), settings.pop("rel", 1)
     form = FORMS.get(measure.NAME)
@@ -119,7 +119,7 @@ def _num_relevant(grades: Grades, rel: int) -> NDArray[np.int64]:
 
 
 def _in_order(value_QK: Values) -> Values:
-    """Sums from left to right; numpy's `sum` adds in pairs."""
+    """Sums from left to right; numpy's `sum` adds pairwise."""
     return value_QK.cumsum(1)[:, -1]
 
 
@@ -128,7 +128,7 @@ def _share(part_Q: NDArray[Any], whole_Q: NDArray[Any]) -> Values:
 
 
 def _rows(values: Iterable[float], sizes: list[int]) -> Values:
-    """Rows of so many values each, filled up with 0."""
+    """Rows with the given numbers of values, padded with 0."""
     flat = np.fromiter(values, dtype=np.float64, count=sum(sizes))
     rows = np.zeros((len(sizes), max(1, max(sizes, default=0))))
     rows[np.arange(rows.shape[1]) < np.asarray(sizes, dtype=np.int64)[:, None]] = flat

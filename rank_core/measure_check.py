@@ -1,4 +1,4 @@
-"""Measures are tried before anything is launched, in a process that may die of them."""
+"""Trial computation of measures before a launch, in a child process because some may crash it."""
 
 import json
 import os
@@ -14,21 +14,22 @@ from rank_core.evaluate import parse_measure, query_values, refused_measure
 from rank_core.records import Qrels
 
 _SAFE = re.compile(r"(nDCG|AP|MAP|RR|MRR)(@[1-9]\d{0,3})?|(P|R|Recall|Success)@[1-9]\d{0,3}|Rprec")
-"""Names that can be computed whatever the judgments are: they need not be tried."""
+"""Measures that can be computed for any judgments and need no trial."""
 _GRADES = frozenset({0, 1, 2})
 
 
 def check_measures(names: Sequence[str], judged: Iterable[Qrels] = ()) -> None:
-    """Refuses with `BadInput` measures that `per_query` could not compute, or named twice.
+    """Raises `BadInput` for measures that `per_query` could not compute, and for duplicates.
 
-    Each is tried on a toy run in a child process, because programs behind ir_measures may abort;
-    its grades are those of `judged`, because a program may not take them all (ERR: at most 4).
+    Each is computed for a toy run in a child process, because tools behind ir_measures may abort.
+    The toy grades include those of `judged`, because some tools accept only certain grades (ERR:
+    at most 4).
     """
     parsed: dict[Any, str] = {}
     for name in names:
         measure = parse_measure(name)
         if measure in parsed:
-            raise BadInput(f"a measure is named once, got {parsed[measure]!r} and {name!r}")
+            raise BadInput(f"{parsed[measure]!r} and {name!r} are the same measure; name it once")
         parsed[measure] = name
     unsure = [name for name in names if not _SAFE.fullmatch(name)]
     if not unsure:
@@ -42,8 +43,8 @@ def check_measures(names: Sequence[str], judged: Iterable[Qrels] = ()) -> None:
 
 @cache
 def _reasons(names: tuple[str, ...], grades: frozenset[int]) -> dict[str, str]:
-    """{name: why it cannot be computed}, without the names that can; found out by a child process,
-    and by another one for the names after one at which it died."""
+    """{measure: why it cannot be computed}. If the child process dies at a measure, another one
+    tries the measures after it."""
     reasons: dict[str, str] = {}
     left = list(names)
     search = os.pathsep.join(filter(None, sys.path))
@@ -60,12 +61,12 @@ def _reasons(names: tuple[str, ...], grades: frozenset[int]) -> dict[str, str]:
         left = left[len(tried) :]
         if left:
             words = child.stderr.strip().splitlines() or [f"exit code {child.returncode}"]
-            reasons[left.pop(0)] = f"the program that computes it died ({words[-1]})"
+            reasons[left.pop(0)] = f"the tool that computes it crashed ({words[-1]})"
     return reasons
 
 
 def _try(names: Sequence[str], grades: Iterable[int]) -> None:
-    """Computes every measure on a toy run and prints why it cannot be; what `_reasons` starts."""
+    """Prints, for each measure, why it cannot be computed for a toy run, or an empty reason."""
     documents = {f"d{grade}": grade for grade in grades}
     nothing: dict[str, float] = {}
     qrels = {
@@ -87,12 +88,12 @@ def _try(names: Sequence[str], grades: Iterable[int]) -> None:
         try:
             query_values(qrels, run, name)
         except subprocess.CalledProcessError as error:
-            reason = f"{error.cmd[0]}, which computes it, ended with exit code {error.returncode}"
+            reason = f"{error.cmd[0]}, which computes it, failed with exit code {error.returncode}"
         except ZeroDivisionError:
-            reason = "it is not defined for every query"
+            reason = "it is undefined for some queries"
         except Exception as error:
             words = " ".join(str(error).split()) or type(error).__name__
-            reason = re.sub(r"Unsupported measures \{.*?\}", "nothing here computes it", words)
+            reason = re.sub(r"Unsupported measures \{.*?\}", "no installed tool computes it", words)
         print(json.dumps([name, reason]), flush=True)
 
 

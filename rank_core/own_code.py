@@ -1,5 +1,5 @@
-"""Own code: models, collections and transforms from outside the package, named `module:attribute`
-or announced as entry points of an installed package."""
+"""User code: models, collections and transforms from outside the package, given as
+`module:attribute` or as entry points of an installed package."""
 
 import ast
 import hashlib
@@ -24,44 +24,44 @@ GROUPS = {
     "collection": "ranksweep.collections",
     "transform": "ranksweep.transforms",
 }
-"""The group of entry points that announces each kind."""
+"""The entry point group of each kind."""
 
 
 def is_reference(name: str) -> bool:
-    """Whether `name` is written `module:attribute`, as in `my_pkg.my_module:MyRanker`."""
+    """True for the form `module:attribute`, as in `my_pkg.my_module:MyRanker`."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and all(map(str.isidentifier, [*module.split("."), attribute]))
 
 
 @cache
 def announced(kind: str) -> Mapping[str, str]:
-    """{name: module:attribute} of what installed packages announce as entry points of a kind."""
+    """{name: module:attribute} of the installed entry points of a kind."""
     return {point.name: point.value for point in entry_points(group=GROUPS[kind])}
 
 
 def path_of(kind: str, name: str, registry: Mapping[str, str]) -> str:
-    """`module:attribute` of a name: one of the registry, of an entry point, or a reference; raises
-    `BadInput` for any other."""
+    """`module:attribute` of a name in the registry, of an entry point, or of a reference. Raises
+    `BadInput` for any other name."""
     if name in registry:
         return registry[name]
     if is_reference(name):
         return name
     if name not in announced(kind):
         error = unknown(kind, name, [*registry, *announced(kind)])
-        raise BadInput(f"{error}; or your own as module:name (docs/extending.md)")
+        raise BadInput(f"{error}; for your own, give module:name (docs/extending.md)")
     return announced(kind)[name]
 
 
 def portable(kind: str, name: str, registry: Mapping[str, str]) -> str:
-    """The name by which every process knows the same: that of the package, or a reference. Entries
-    added to a registry at run time are known in one process only."""
+    """The name under which every process finds the same object: a name of this package, or a
+    reference. Entries added to a registry at run time exist in one process only."""
     path = path_of(kind, name, registry)
     return name if _is_ours(path) else path
 
 
 def load(kind: str, path: str) -> Any:
-    """The object at `module:attribute`; raises `BadInput` where another process could not import it
-    from a file."""
+    """The object at `module:attribute`. Raises `BadInput` if it is missing, or if other processes
+    could not import it."""
     module, _, attribute = path.partition(":")
     if _is_ours(path):
         return getattr(import_module(module), attribute)
@@ -69,7 +69,7 @@ def load(kind: str, path: str) -> Any:
         script = Path(str(getattr(sys.modules["__main__"], "__file__", "__main__"))).stem
         file = "my_module" if script == "__main__" else script
         raise BadInput(
-            f"{kind} {path}: __main__ is another program in every worker; name the file, as in "
+            f"{kind} {path}: workers cannot import from __main__; name the file, as in "
             f"{file}:{attribute}"
         )
     imported = import_own(module, f"{kind} {path}")
@@ -81,16 +81,15 @@ def load(kind: str, path: str) -> Any:
 
 
 def import_own(module: str, what: str) -> ModuleType:
-    """A module of the user; raises `BadInput` with the place of what keeps it from being
-    imported."""
+    """A user's module. Raises `BadInput` with file and line if it cannot be imported."""
     try:
         return import_module(module)
     except (Exception, SystemExit) as error:
         absent = error.name if isinstance(error, ModuleNotFoundError) else None
         if absent in (module, *_packages(module)):
             raise BadInput(
-                f"{what}: no module {absent}; it must be installed, or stand in the working "
-                "directory, beside the sweep's file or on PYTHONPATH"
+                f"{what}: no module {absent}; install it, or put it into the working directory, "
+                "beside the sweep's file or on PYTHONPATH"
             ) from None
         if isinstance(error, SyntaxError):
             place = f"{error.filename}:{error.lineno}"
@@ -104,8 +103,8 @@ def import_own(module: str, what: str) -> ModuleType:
 
 @cache
 def source_hash(path: str) -> str:
-    """16 hex digits over `module:attribute` and the source of its module and of all own modules
-    that it imports: once per process, so that it is of the code that runs."""
+    """16 hex digits over `module:attribute` and the sources of its module and of all user modules
+    that it imports. Cached, so that they are of the code that runs."""
     digest = hashlib.sha256(path.encode())
     for name, file in sorted(_sources(path.partition(":")[0]).items()):
         content = file.read_bytes()
@@ -114,7 +113,7 @@ def source_hash(path: str) -> str:
 
 
 def write_source(path: str, folder: Path) -> None:
-    """Copies what `source_hash` is of into a new folder, from which it can be imported."""
+    """Copies the sources that `source_hash` covers into a new folder, importable from there."""
     for name, file in _sources(path.partition(":")[0]).items():
         at = Path(*name.split("."), "__init__.py") if file.stem == "__init__" else None
         target = folder / (at or Path(*name.split(".")).with_suffix(file.suffix))
@@ -123,16 +122,16 @@ def write_source(path: str, folder: Path) -> None:
 
 
 def travelling(paths: Iterable[str]) -> tuple[str, ...]:
-    """The files and folders that hold the source of `module:attribute` paths and of the own modules
-    that they import, to be taken along to other machines: whole packages, single modules. What is
-    installed does not travel; it is for every machine to have, as the package's own code."""
-    found = set()
+    """The files and folders to ship to other machines: single modules and whole packages with the
+    sources of `module:attribute` paths and of the user modules that they import. Installed packages
+    are not shipped; every machine needs them installed."""
+    places = set()
     for path in paths:
         for name, file in _sources(path.partition(":")[0]).items():
             if not _is_installed(file):
                 above = name.count(".") + (file.name == "__init__.py")
-                found.add(file.parents[above - 1] if above else file)
-    return tuple(sorted(map(str, found)))
+                places.add(file.parents[above - 1] if above else file)
+    return tuple(sorted(map(str, places)))
 
 
 def _is_ours(path: str) -> bool:
@@ -140,33 +139,33 @@ def _is_ours(path: str) -> bool:
 
 
 def _sources(module: str) -> dict[str, Path]:
-    """{module: file} of a module and of the own modules that it imports, directly or not."""
+    """{module: file} of a module and of the user modules that it imports, directly or not."""
     top, first = module.partition(".")[0], _file_of(module)
     if first is None or not first.is_file():
         raise BadInput(
-            f"{module} has no source file, so that no other process could import it and no cell "
-            "could be named by it; put it into a .py file"
+            f"{module} has no source file: other processes could not import it, and it could not "
+            "be part of a cell's name; put the code into a .py file"
         )
-    found, ahead = dict[str, Path](), [module]
-    while ahead:
-        name = ahead.pop()
-        if name in found or not (name.partition(".")[0] == top or _is_own(name.partition(".")[0])):
+    files, pending = dict[str, Path](), [module]
+    while pending:
+        name = pending.pop()
+        if name in files or not (name.partition(".")[0] == top or _is_own(name.partition(".")[0])):
             continue
         file = _file_of(name)
-        if file is None:  # no module, but something in one
+        if file is None:  # not a module, but a name in one
             continue
         if _is_installed(file) and name.partition(".")[0] != top:
             continue
-        found[name] = file
-        ahead += _packages(name)
+        files[name] = file
+        pending += _packages(name)
         if file.suffix == ".py":
-            ahead += _imported(name, file)
-    return found
+            pending += _imported(name, file)
+    return files
 
 
 @cache
 def _is_own(top: str) -> bool:
-    """Whether a module or package is neither ours, nor Python's, nor installed."""
+    """True for a top-level module that is neither ours, nor Python's, nor installed."""
     if top in (*OURS, *sys.stdlib_module_names):
         return False
     file = _file_of(top)
@@ -179,7 +178,7 @@ def _packages(name: str) -> list[str]:
 
 
 def _imported(name: str, file: Path) -> Iterator[str]:
-    """Names that a file imports; some are of modules, some of what is in them."""
+    """Names that a file imports: modules, and names in modules."""
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
@@ -193,13 +192,13 @@ def _imported(name: str, file: Path) -> Iterator[str]:
 
 
 def _file_of(name: str) -> Path | None:
-    """The file of a module; None where it has none, or nothing is called so."""
+    """The file of a module; None if there is no such module or it has no file."""
     if name in sys.modules:
         spec = getattr(sys.modules[name], "__spec__", None)
     else:
         try:
-            spec = find_spec(name)  # imports the packages above it
-        except Exception:  # whatever they raise
+            spec = find_spec(name)  # imports the parent packages
+        except Exception:  # of any kind, from their code
             return None
     origin = spec.origin if spec and spec.has_location else None
     return Path(origin).resolve() if origin else None

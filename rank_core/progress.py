@@ -1,4 +1,4 @@
-"""Progress of a step that takes minutes, on standard error: how far it is, how long it takes."""
+"""Progress lines for steps that take minutes, on standard error."""
 
 import sys
 import time
@@ -17,10 +17,10 @@ def reported(
     first: int = 0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[T]:
-    """The items, while a line says how many are done: the same line again and again at a terminal,
-    a new one every half minute elsewhere. What is over sooner says nothing.
+    """The items, with a progress line: rewritten in place at a terminal, a new line every half
+    minute elsewhere. Steps shorter than that print nothing.
 
-    `total` counts them where they have no length; `first` of it were done before.
+    `total` is their number where they have no length; `first` of them were done before.
     """
     if total is None and isinstance(items, Sized):
         total = len(items)

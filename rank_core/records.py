@@ -1,10 +1,10 @@
-"""Records of a ranking experiment: runs, judgments, splits of judged queries, collections."""
+"""Records of ranking experiments: runs, judgments, splits of judged queries, collections."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 Run = dict[str, dict[str, float]]
-"""A TREC run: {query_id: {doc_id: score}}, the documents of a query in rank order."""
+"""A TREC run: {query_id: {doc_id: score}}, each query's documents in rank order."""
 
 Qrels = dict[str, dict[str, int]]
 """Judgments: {query_id: {doc_id: relevance}}."""
@@ -12,7 +12,7 @@ Qrels = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class Split:
-    """The queries of one split, their judgments and the first stage's candidates."""
+    """A split: its queries, their judgments and their first-stage candidates."""
 
     queries: Mapping[str, str]
     qrels: Qrels
@@ -21,8 +21,8 @@ class Split:
 
 @dataclass(frozen=True)
 class Collection:
-    """A named collection. `content_hash` covers everything a trial reads: texts, splits, runs.
-    `first_stage` is what tables call the ranker of its candidates; empty where it is not known."""
+    """A collection. `content_hash` covers everything a trial reads: texts, splits, runs.
+    `first_stage` is the name in tables of the ranker of its candidates; empty if unknown."""
 
     name: str
     content_hash: str

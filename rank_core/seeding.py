@@ -1,7 +1,7 @@
 """Independent random streams derived from one seed, by name.
 
-A stream is a pure function of (seed, names): no generator state has to be saved to resume a trial,
-and drawing more numbers from one stream never shifts another.
+A stream is a pure function of (seed, names): a resumed trial needs no saved generator state, and
+drawing more from one stream never shifts another.
 """
 
 import hashlib

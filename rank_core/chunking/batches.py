@@ -1,4 +1,4 @@
-"""From (query, document) pairs to encoder input: real chunks only, padded per batch."""
+"""Encoder input from (query, document) pairs: chunks only, padded per batch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.flat_rows import FlatRows, flat_rows
 from rank_core.settings.config import Chunking
 
-# C chunks of a batch, L tokens of its longest chunk, B documents.
+# C chunks of a batch, L tokens of its longest row, B documents.
 
 NUM_SPECIAL = 3  # [CLS] query [SEP] chunk [SEP]
 
 
 class RowSize(NamedTuple):
-    """The places of one row [CLS] query [SEP] text [SEP]."""
+    """The token counts of a row [CLS] query [SEP] text [SEP]."""
 
     num_query: int
     num_text: int
@@ -31,28 +31,28 @@ class RowSize(NamedTuple):
 
 
 class EncoderInput(NamedTuple):
-    """Rows of [CLS] query [SEP] chunk [SEP], padded at the end. No row is padding as a whole.
+    """Rows of [CLS] query [SEP] chunk [SEP], padded at the end; every row has real tokens.
 
-    What the host knows of them stays with it: a value that is read back from a GPU makes it wait.
+    Facts about the rows are also kept on the host: reading them back from a GPU would block.
     """
 
     input_ids_CL: Tensor
     attention_mask_CL: Tensor
     token_type_ids_CL: Tensor | None
-    query_length_C: Tensor  # query places of each row, from place 1 on; padded ones are masked
-    sizes: tuple[RowSize, ...] = ()  # of each row; none of rows that a model chose on its device
-    query_rows: tuple[int, ...] = ()  # the first row that has the same query, of each row
-    padded: bool = True  # False: no place is masked
-    flat: FlatRows | None = None  # the real tokens; none of rows that a model chose on its device
+    query_length_C: Tensor  # query tokens of each row, from position 1 on
+    sizes: tuple[RowSize, ...] = ()  # of each row; empty for rows selected on the device
+    query_rows: tuple[int, ...] = ()  # for each row, the first row with the same query
+    padded: bool = True  # False: no position is masked
+    flat: FlatRows | None = None  # the real tokens; None for rows selected on the device
 
     def to(self, device: torch.device) -> "EncoderInput":
-        """The input on a device; the copy does not wait."""
+        """The input on a device, copied without blocking."""
         moved = (x.to(device, non_blocking=True) if isinstance(x, Tensor) else x for x in self)
         inputs = EncoderInput(*moved)  # type: ignore[arg-type]
         return inputs._replace(flat=self.flat and self.flat.to(device))
 
     def pinned(self) -> "EncoderInput":
-        """The input where a GPU copies it from without the host; itself where there is none."""
+        """The input in page-locked memory, for asynchronous copies to a GPU; itself without one."""
         if not torch.cuda.is_available():
             return self
         pinned = (x.pin_memory() if isinstance(x, Tensor) else x for x in self)
@@ -61,27 +61,27 @@ class EncoderInput(NamedTuple):
 
     @property
     def encoder_mask(self) -> Tensor | None:
-        """mask_CL for an encoder; None where nothing is masked, which saves it the work."""
+        """mask_CL for an encoder; None where nothing is masked, which is faster."""
         return self.attention_mask_CL if self.padded else None
 
 
 class ChunkBatch(NamedTuple):
-    """The chunks of some documents; those of one document are neighbours, in order."""
+    """The chunks of B documents, those of each document adjacent and in order."""
 
     inputs: EncoderInput
-    counts: tuple[int, ...]  # chunks of each document; known to the host, so that none waits
+    counts: tuple[int, ...]  # chunks of each document, on the host
 
     def to(self, device: torch.device) -> "ChunkBatch":
         """The batch on a device."""
         return ChunkBatch(self.inputs.to(device), self.counts)
 
     def pinned(self) -> "ChunkBatch":
-        """The batch where a GPU copies it from without the host."""
+        """The batch in page-locked memory, for asynchronous copies to a GPU."""
         return ChunkBatch(self.inputs.pinned(), self.counts)
 
 
 class Chunk(NamedTuple):
-    """One encoder input before padding: [CLS] query [SEP] chunk [SEP]."""
+    """An encoder input before padding: [CLS] query [SEP] chunk [SEP]."""
 
     query: NDArray[np.int32]
     text: NDArray[np.int32]
@@ -92,29 +92,29 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """Cuts documents into chunks and lays chunks out as tensors."""
+    """Splits documents into chunks and arranges chunks as tensors."""
 
     tokens: TokenStore
     chunking: Chunking
-    first_chunk_only: bool  # what FirstP reads
+    first_chunk_only: bool  # as in FirstP
     backbone: Backbone
 
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
-        """The chunks of one document beside `query`; never empty."""
+        """The chunks of a document, each with `query`; at least one."""
         document = self.document(doc_id)
         spans = self.spans_of(doc_id, len(document))
         return self.rows(query, [document[start:end] for start, end in spans])
 
     def document(self, doc_id: str) -> NDArray[np.int32]:
-        """The tokens of a document, at most `max_document_tokens`."""
+        """The tokens of a document, truncated to `max_document_tokens`."""
         return self.tokens[doc_id][: self.chunking.max_document_tokens]
 
     def rows(self, query: NDArray[np.int32], texts: Sequence[NDArray[np.int32]]) -> list[Chunk]:
-        """The encoder inputs of a document that is cut into `texts`."""
+        """The encoder inputs of a document that is split into `texts`."""
         return [Chunk(query, text) for text in texts]
 
     def spans_of(self, doc_id: str, num_tokens: int) -> tuple[Span, ...]:
-        """The tokens that each chunk of a document of `num_tokens` has."""
+        """The spans of the chunks of a document of `num_tokens` tokens."""
         spans = document_spans(doc_id, num_tokens, self.chunking)
         return spans[:1] if self.first_chunk_only else spans
 
@@ -124,7 +124,7 @@ class PairEncoder:
         return ChunkBatch(self.layout(chunks), tuple(map(len, documents)))
 
     def layout(self, chunks: Sequence[Chunk]) -> EncoderInput:
-        """Some chunks as encoder input."""
+        """Chunks as a padded encoder input."""
         shape = (len(chunks), max(map(len, chunks)))
         input_ids = np.full(shape, self.backbone.pad_id, dtype=np.int64)
         mask = np.zeros(shape, dtype=np.int64)
@@ -155,7 +155,7 @@ class PairEncoder:
 def tokenize_queries(
     tokenizer: Any, queries: Sequence[str], max_query_tokens: int
 ) -> list[NDArray[np.int32]]:
-    """Token ids of each query, cut to the limit."""
+    """The token ids of each query, truncated to `max_query_tokens`."""
     ids = tokenize(tokenizer, list(queries)) if queries else []
     return [np.asarray(tokens[:max_query_tokens], dtype=np.int32) for tokens in ids]
 
@@ -163,11 +163,11 @@ def tokenize_queries(
 def token_budget_batches(
     lengths: Sequence[int], batch_tokens: int, *, call_tokens: int = 0
 ) -> Iterator[list[int]]:
-    """Indices of all items in batches of similar length, longest first.
+    """Batches of item indices, items of similar length together, longest first.
 
-    A batch holds at most `batch_tokens` tokens, padding included, and at least one item. It ends
-    early before an item so much shorter than its first that padding would cost more than a batch of
-    its own, which costs as much as `call_tokens` tokens beside its own.
+    A batch has at most `batch_tokens` tokens including padding, and at least one item. It ends
+    early before a much shorter item if the padding would cost more than another call, whose
+    overhead is that of `call_tokens` tokens.
     """
     order = _longest_first(lengths)
     start = 0
@@ -182,12 +182,12 @@ def token_budget_batches(
         start += cut
 
 
-SIMILAR = 0.9  # of a batch's longest item: what shares the batch with it
+SIMILAR = 0.9  # of the longest item's length: long enough to share its batch
 
 
 def unpadded_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of all items, longest first, in batches of at most `batch_tokens` tokens without
-    padding, and at least one item."""
+    """Batches of item indices, longest first, of at most `batch_tokens` tokens without padding and
+    at least one item."""
     batch: list[int] = []
     used = 0
     for i in _longest_first(lengths):

@@ -1,4 +1,4 @@
-"""Chunks of a document as token spans: pure functions without a tokenizer or a model."""
+"""Chunks of a document as token spans: pure functions, independent of tokenizer and model."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from rank_core.settings.config import Chunking
 
 
 class Span(NamedTuple):
-    """Tokens [start, end) of a document."""
+    """The tokens [start, end) of a document."""
 
     start: int
     end: int
@@ -21,8 +21,8 @@ class Span(NamedTuple):
 def chunk_spans(num_tokens: int, window: int, stride: int) -> tuple[Span, ...]:
     """The ceil(max(0, n - window) / stride) + 1 spans of a document of n = `num_tokens` tokens.
 
-    Lossless: neighbours start `stride` apart, the last span touches the end, none lies inside
-    another. An empty document has one empty span, so that it still gets a score.
+    They cover the document: spans start `stride` apart, the last one ends at the document's end,
+    and none contains another. An empty document has one empty span, so that it gets a score.
     """
     num_chunks = -(-max(0, num_tokens - window) // stride) + 1
     starts = range(0, num_chunks * stride, stride)
@@ -30,11 +30,11 @@ def chunk_spans(num_tokens: int, window: int, stride: int) -> tuple[Span, ...]:
 
 
 def coarser_ends(num_tokens: int, chunking: Chunking) -> tuple[Span, ...]:
-    """The last spans that multiples of `chunking.stride` cut and that `document_spans` lacks.
+    """The last spans under coarser strides, multiples of `chunking.stride`, that `document_spans`
+    does not have.
 
-    A coarser stride may leave more of the window beyond the end: with n = 200, w = 150, stride 75
-    cuts [0, 150) and [75, 200), stride 150 cuts [0, 150) and [150, 200). None of a document that
-    `max_chunks` cuts short.
+    With n = 200 and window 150, stride 75 gives [0, 150) and [75, 200), but stride 150 gives
+    [0, 150) and [150, 200). Empty for a document that `max_chunks` cuts short.
     """
     num_tokens = min(num_tokens, chunking.max_document_tokens)
     window, stride = chunking.window, chunking.stride
@@ -47,10 +47,10 @@ def coarser_ends(num_tokens: int, chunking: Chunking) -> tuple[Span, ...]:
 
 
 def document_spans(doc_id: str, num_tokens: int, chunking: Chunking) -> tuple[Span, ...]:
-    """The spans a model reads of one document, after the token limit and the overflow policy.
+    """The spans that a model reads of a document, after truncation and the overflow policy.
 
-    `first-last-sampled` keeps the first chunk, the last, and a sample of those between in document
-    order (Zhang, Yates & Lin 2021). The sample depends on the document alone, never on the batch.
+    `first-last-sampled` keeps the first chunk, the last chunk and a sample of the others, in
+    document order (Zhang, Yates & Lin 2021). The sample depends only on the document.
     """
     num_tokens = min(num_tokens, chunking.max_document_tokens)
     spans = chunk_spans(num_tokens, chunking.window, chunking.stride)
@@ -65,41 +65,41 @@ def document_spans(doc_id: str, num_tokens: int, chunking: Chunking) -> tuple[Sp
 
 
 class SpanCounts(NamedTuple):
-    """The spans of documents of n different lengths, an entry for each length."""
+    """Counts over the spans of documents, an entry per document length."""
 
     chunks: NDArray[np.int64]
-    tokens: NDArray[np.int64]  # of all chunks; what several show counts several times
-    covered: NDArray[np.float64]  # tokens that some chunk shows; the mean where chunks are drawn
-    signature: bytes  # equal only where the spans of every document are equal
+    tokens: NDArray[np.int64]  # of all chunks; overlaps count repeatedly
+    covered: NDArray[np.float64]  # tokens in at least one chunk; the mean where chunks are sampled
+    signature: bytes  # equal only if the spans of all documents are equal
 
 
 def span_counts(lengths: NDArray[np.int64], chunking: Chunking) -> SpanCounts:
-    """The counts of `document_spans` for documents of these lengths, in closed form."""
+    """The counts of `document_spans` for the given document lengths, in closed form."""
     window, stride, limit = chunking.window, chunking.stride, chunking.max_chunks
     ends = np.minimum(lengths, chunking.max_document_tokens)
     whole = -(-np.maximum(ends - window, 0) // stride) + 1
     chunks = np.minimum(whole, limit) if limit else whole
-    drawn = (chunks < whole) & (chunking.overflow != "first" and limit > 1)
-    ends = np.where((chunks < whole) & ~drawn, (chunks - 1) * stride + window, ends)
-    last = np.where(drawn, whole, chunks) - 1
+    sampled = (chunks < whole) & (chunking.overflow != "first" and limit > 1)
+    ends = np.where((chunks < whole) & ~sampled, (chunks - 1) * stride + window, ends)
+    last = np.where(sampled, whole, chunks) - 1
     tokens = (chunks - 1) * window + ends - last * stride
-    covered = np.where(drawn, tokens - _mean_overlap(whole, chunking), ends)
+    covered = np.where(sampled, tokens - _mean_overlap(whole, chunking), ends)
     steps = np.where(chunks > 1, stride, 0)
-    spans = (chunks, np.minimum(ends, window), steps, ends, np.where(drawn, whole, 0))
+    spans = (chunks, np.minimum(ends, window), steps, ends, np.where(sampled, whole, 0))
     return SpanCounts(chunks, tokens, covered, np.stack(spans).astype(np.int64).tobytes())
 
 
 def _mean_overlap(whole: NDArray[np.int64], chunking: Chunking) -> NDArray[np.float64]:
-    """Tokens that neighbours share, over all samples of `max_chunks` of more than that many chunks
-    which `document_spans` may draw."""
+    """The expected number of tokens shared by adjacent chunks over the samples of `max_chunks`
+    chunks that `document_spans` may draw."""
     window, stride, limit = chunking.window, chunking.stride, chunking.max_chunks
     if limit == 2:
         return np.maximum(window - (whole - 1) * stride, 0).astype(np.float64)
     between, kept = np.maximum(whole - 2, 1), limit - 2
     overlap, share = np.zeros(len(whole)), kept / between
     for gap in range(1, -(-window // stride)):
-        # All gaps between neighbours are alike; a gap of so many chunks has C(between - gap,
-        # kept - 1) of the C(between, kept) samples.
+        # All gaps are identically distributed; C(between - gap, kept - 1) of the C(between, kept)
+        # samples have a gap of this many chunks at a given place.
         overlap += (limit - 1) * share * (window - gap * stride)
         share = share * np.maximum(between - gap - kept + 1, 0) / np.maximum(between - gap, 1)
     return overlap

@@ -1,4 +1,4 @@
-"""Inputs that the trials of a sweep share: collection, backbone, tokens; and the name of a cell."""
+"""Inputs shared by the trials of a sweep (collection, backbone, tokens), and the name of a cell."""
 
 import hashlib
 import re
@@ -20,20 +20,20 @@ from rank_core.settings.config import TrialConfig
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """The collection, backbone and tokens that all trials of a sweep share in one process."""
+    """A collection, a backbone and the collection's tokens, shared by all trials in a process."""
 
     collection: Collection
     backbone: Backbone
     tokens: TokenStore
 
     def query_tokens(self, split: str) -> TokenStore:
-        """query_id -> token ids of the whole query, of a split."""
+        """{query_id: token ids of the whole query} of a split."""
         return _query_tokens(self, split)
 
 
 @lru_cache(maxsize=8)
 def load_inputs(collection_name: str, backbone_name: str) -> Inputs:
-    """Collection, backbone and token store; read once per process."""
+    """Collection, backbone and token store, loaded once per process."""
     return _inputs(load_collection(collection_name), resolve_backbone(backbone_name))
 
 
@@ -50,7 +50,7 @@ def _query_tokens(inputs: Inputs, split: str) -> TokenStore:
 
 
 def inputs_of(collection: Collection, base: Inputs) -> Inputs:
-    """The inputs of a collection that was made from that of `base`."""
+    """The inputs of a collection derived from that of `base`."""
     if collection.documents is base.collection.documents:
         return replace(base, collection=collection)
     return _inputs(collection, base.backbone)
@@ -68,8 +68,8 @@ def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
 
 
 def cell_of(config: TrialConfig, inputs: Inputs) -> str:
-    """The cell's name: model, window, stride and the fingerprint of everything else, of the source
-    of a model from outside too."""
+    """The cell's name: model, window, stride and the fingerprint of all else, including the source
+    of a user's model."""
     model, contents = config.model.name, content_hashes(config)
     if is_reference(model):
         contents["model.name"] = f"{model} {source_hash(model)}"
@@ -84,12 +84,12 @@ def cell_of(config: TrialConfig, inputs: Inputs) -> str:
 
 
 FURTHER_ENCODERS = ("aggregator", "interaction", "selector_backbone")
-"""Settings of `Model` that name an encoder beside the backbone."""
+"""Settings of `Model` that name encoders other than the backbone."""
 
 
 def content_hashes(config: TrialConfig) -> dict[str, str]:
-    """{setting: hash of what it names} of all that a trial reads beside collection and backbone, so
-    that a copy at another place means the same cell, and another content another one."""
+    """{setting: content hash} of everything else that a trial reads, so that a cell's name depends
+    on contents and not on paths. Raises `BadInput` for a missing file."""
     training = config.training
     start, chained = training.init_from, cell_trials(training.init_from)
     named = {
@@ -102,7 +102,7 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
         for setting, paths in named.items()
         if paths
     }
-    if chained:  # the cell's name covers all that affects its trials' weights
+    if chained:  # that name covers all that affects the weights
         files["training.init_from"] = Path(start).name
     encoders = {name: getattr(config.model, name) for name in FURTHER_ENCODERS}
     return files | {
@@ -113,16 +113,16 @@ def content_hashes(config: TrialConfig) -> dict[str, str]:
 
 
 def _file_hash(setting: str, path: Path) -> str:
-    if (of_id := named_digest(path, "scoreddocs")) is not None:
-        return of_id
+    if (digest := named_digest(path, "scoreddocs")) is not None:
+        return digest
     if not path.is_file():
-        raise BadInput(f"{setting} must name a file, found none at {path}")
+        raise BadInput(f"{setting} must name a file, there is none at {path}")
     state = path.stat()
     return _hash_of(path, state.st_size, state.st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
 def _hash_of(path: Path, size: int, changed: int) -> str:
-    """Read once per process for all cells of a sweep, and again where the file has changed."""
+    """The hash of a file, read once per process and again after a change."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

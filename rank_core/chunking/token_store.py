@@ -1,7 +1,7 @@
-"""A collection's documents as model tokens, tokenised once and memory-mapped by every trial.
+"""A collection's documents as token ids, tokenised once and memory-mapped by every trial.
 
-Opening costs milliseconds and no memory per document: all processes of a machine read the same
-pages. Token ids below 65,536 take two bytes on disk, which lets twice as many stay in memory.
+Opening takes milliseconds and no memory per document; all processes of a machine share the pages.
+Token ids below 65,536 are stored in two bytes.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ STORE_VERSION = 2
 
 
 class TokenStore(Mapping[str, NDArray[np.int32]]):
-    """doc_id -> int32 token ids of the whole document, without special tokens. Read-only; in the
-    order of the collection; pickles as its folder alone."""
+    """{doc_id: int32 token ids of the whole document, without special tokens}, read-only and in the
+    collection's order. It is pickled as its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class TokenStore(Mapping[str, NDArray[np.int32]]):
         tokens = self._tokens[self._index.row(doc_id)]
         if tokens.dtype != np.int32:
             tokens = tokens.astype(np.int32)
-            tokens.flags.writeable = False  # a mapped one cannot be written either
+            tokens.flags.writeable = False  # like the memory-mapped ones
         return tokens
 
     def __contains__(self, doc_id: object) -> bool:
@@ -51,15 +51,15 @@ class TokenStore(Mapping[str, NDArray[np.int32]]):
         return len(self._tokens)
 
     def rows(self, doc_ids: Sequence[str]) -> NDArray[np.int32]:
-        """The rows of documents, -1 where there is no such one."""
+        """The row numbers of documents; -1 for unknown ones."""
         return np.array([self._index.find(doc_id) for doc_id in doc_ids], dtype=np.int32)
 
     def ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:
-        """The doc_ids of rows, which count in store order."""
+        """The doc_ids of row numbers, in store order."""
         return [self._index.id_of(row) for row in rows.tolist()]
 
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of every document, in store order."""
+        """The number of tokens of every document, in store order."""
         return self._tokens.lengths()
 
 
@@ -68,7 +68,7 @@ def open_token_store(
 ) -> TokenStore:
     """The token store of `documents`, built on first use; `content_hash` names their contents.
 
-    A killed build resumes when the same store is opened again. The tokenizer works on all cores.
+    A killed build is resumed by the next call. Tokenisation uses all cores.
     """
     text = json.dumps([STORE_VERSION, content_hash, tokenizer_hash(tokenizer)])
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -76,7 +76,7 @@ def open_token_store(
 
     def encode(texts: list[str]) -> tuple[NDArray[Any], list[int]]:
         rows = tokenize(tokenizer, texts)
-        # An id that does not fit the type is an OverflowError here, never another token.
+        # An id too large for the type raises OverflowError here.
         return np.fromiter(chain.from_iterable(rows), dtype=np.dtype(dtype)), [*map(len, rows)]
 
     def build(folder: Path) -> None:
@@ -87,15 +87,15 @@ def open_token_store(
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """16 hex digits that name the tokenizer's behaviour."""
+    """16 hex digits that identify the tokenizer's behaviour."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
-    # We never truncate or pad here, whatever limits the tokenizer's files bring along.
+    # Texts are never truncated or padded here.
     del state["truncation"], state["padding"]
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
 
 
 def tokenize(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """Token ids of each text, whole, without special tokens."""
+    """The token ids of each text, not truncated, without special tokens."""
     ids: list[list[int]] = tokenizer(
         texts,
         add_special_tokens=False,
@@ -108,6 +108,6 @@ def tokenize(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def _smallest_type(tokenizer: Any) -> DTypeLike:
-    """The type that holds every id of the vocabulary; its ids may have gaps."""
+    """The smallest type that holds every id of the vocabulary, whose ids may have gaps."""
     largest = max(tokenizer.get_vocab().values(), default=0)
     return np.uint16 if largest <= np.iinfo(np.uint16).max else np.int32

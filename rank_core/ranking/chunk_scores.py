@@ -1,8 +1,8 @@
-"""`chunk_scores.parquet`: the score of each chunk of the final runs of a trial, and the runs of
-other aggregations and strides that are derived from it.
+"""`chunk_scores.parquet`: the scores of all chunks in a trial's final runs, and the runs derived
+from them under other aggregations and strides.
 
-A derived run equals that of a trial with the other settings and the same weights; it says nothing
-about a model trained with them.
+A derived run equals that of the same weights under the other settings. It is not the run of a model
+trained with those settings.
 """
 
 from collections.abc import Mapping
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 CHUNK_SCORES = "chunk_scores.parquet"
 END = -1
-"""The chunk index of what the trial did not read: see `CoarserEnds`."""
+"""The chunk index of the chunks of `CoarserEnds`, which the trial itself did not read."""
 
 
 class CoarserEnds(PairEncoder):
-    """Reads the end of a document as coarser strides would cut it: a chunk or two, mostly short."""
+    """Reads the ends of documents as coarser strides would cut them: one or two short chunks."""
 
     def spans_of(self, doc_id: str, num_tokens: int) -> tuple[Span, ...]:
         """The spans of `coarser_ends`; none for a model that reads the first chunk only."""
@@ -45,11 +45,11 @@ class CoarserEnds(PairEncoder):
 
 
 def write_chunk_scores(workdir: Path, scorer: Scorer, read: Mapping[str, KeptScores]) -> None:
-    """The file, whole or not at all, in `workdir`: of each split what its run `read`, and after it
-    the ends that coarser strides need, which the scorer's model reads now.
+    """Writes the file to `workdir`: for each split, the scores that its run `read`, then those of
+    the ends that coarser strides need, which the model scores now.
 
-    A row is a chunk beside a query: split, query_id, doc_id, chunk (0 is the first, `END`), start
-    and end (tokens of the document), document_tokens (of all of it), score (fp32, a logit).
+    A row per query and chunk: split, query_id, doc_id, chunk (from 0, or `END`), start and end (in
+    tokens), document_tokens (of the whole document), score (fp32, a logit).
     """
     pairs = scorer.pairs
     ends = CoarserEnds(**{field.name: getattr(pairs, field.name) for field in fields(pairs)})
@@ -72,7 +72,7 @@ def write_chunk_scores(workdir: Path, scorer: Scorer, read: Mapping[str, KeptSco
 def _table(
     split: str, pairs: PairEncoder, kept: KeptScores, index: int | None = None
 ) -> "pa.Table":
-    """The rows of a split, in the order of queries and candidates."""
+    """The rows of a split, ordered by query and candidate."""
     import pyarrow as pa
 
     documents: dict[str, tuple[int, int, NDArray[np.int32]]] = {}  # number, tokens, spans_P2
@@ -120,18 +120,19 @@ def _coded(code_C: NDArray[np.int32], texts: list[str]) -> "pa.DictionaryArray":
 
 @dataclass(frozen=True)
 class KeptChunks:
-    """The kept chunks of one split. N pairs of a query and a document, D documents, C chunks."""
+    """The stored chunks of a split. N pairs of query and document, D documents, C chunks."""
 
     pairs: tuple[tuple[str, str], ...]  # (query_id, doc_id)
-    first_N: NDArray[np.int64]  # the first chunk of each pair; its others follow
+    first_N: NDArray[np.int64]  # index of each pair's first chunk; the others follow
     document_N: NDArray[np.int64]
     doc_ids: tuple[str, ...]
-    tokens_D: NDArray[np.int32]  # of each whole document
-    places_D: tuple[Mapping[Span, int], ...]  # of each document's spans among a pair's chunks
+    tokens_D: NDArray[np.int32]  # length of each document
+    places_D: tuple[Mapping[Span, int], ...]  # {span: position among its pair's chunks}
     score_C: Tensor  # fp32
 
     def scores(self, config: TrialConfig) -> tuple[Tensor, Tensor]:
-        """(score_NP, mask_NP) of the chunks that the settings read; refuses others than kept."""
+        """(score_NP, mask_NP) of the chunks under `config`; raises `BadInput` for chunks that were
+        not stored."""
         rows, missing = [], []
         documents = zip(self.doc_ids, self.tokens_D.tolist(), self.places_D, strict=True)
         for doc_id, num_tokens, places in documents:
@@ -141,10 +142,10 @@ class KeptChunks:
         if missing:
             (doc_id, (start, end)), short = missing[0], len({doc_id for doc_id, _ in missing})
             raise BadInput(
-                "settings to derive must read kept chunks only; "
                 f"chunking.stride={config.chunking.stride} and "
-                f"chunking.max_chunks={config.chunking.max_chunks} read others in {short} of "
-                f"{len(rows)} documents, such as tokens {start} to {end} of {doc_id}"
+                f"chunking.max_chunks={config.chunking.max_chunks} need chunk scores that the "
+                f"trial did not keep, for {short} of {len(rows)} documents (such as tokens {start} "
+                f"to {end} of {doc_id}); derive coarser strides or fewer chunks"
             )
         count_D = np.array([len(row) for row in rows])
         place_DP = np.zeros((len(rows), count_D.max(initial=1)), dtype=np.int64)
@@ -158,12 +159,12 @@ class KeptChunks:
 
 
 def read_chunks(folder: Path, split: str) -> KeptChunks:
-    """The chunks of a split that the trial in `folder` kept; `BadInput` where it kept none."""
+    """The stored chunks of a split of the trial in `folder`; raises `BadInput` without any."""
     path = folder / CHUNK_SCORES
     if not path.is_file():
         raise BadInput(
-            "a trial to derive from must have kept its chunk scores "
-            f"(evaluation.keep_chunk_scores=true); found no {path}"
+            f"{path} is missing; a trial must keep its chunk scores to derive from it "
+            "(evaluation.keep_chunk_scores=true)"
         )
     import pandas as pd
 
@@ -171,7 +172,7 @@ def read_chunks(folder: Path, split: str) -> KeptChunks:
     query_C = table["query_id"].cat.codes.to_numpy().astype(np.int64)
     document_C = table["doc_id"].cat.codes.to_numpy().astype(np.int64)
     pair_C = pd.factorize(query_C * len(table["doc_id"].cat.categories) + document_C)[0]
-    # Ends come after all that was read: a pair's chunks become neighbours, in their order.
+    # The ends follow all other chunks: sort each pair's chunks together, in order.
     order = np.argsort(pair_C, kind="stable")
     table = table.iloc[order]
     first_N = np.flatnonzero(np.diff(pair_C[order], prepend=-1))
@@ -195,29 +196,28 @@ def read_chunks(folder: Path, split: str) -> KeptChunks:
 
 
 def derived_config(trained: TrialConfig, settings: Mapping[str, object]) -> TrialConfig:
-    """The trial's settings with another aggregation, `max_chunks` or stride, which may be coarser
-    only: a multiple of the trial's own, so that its chunks are among those kept."""
+    """The trial's settings with another aggregation, `max_chunks` or stride. Raises `BadInput` for
+    a stride that is not a multiple of the trial's own, whose chunks were not stored."""
     named: dict[str, object] = {}
     if "model.name" in settings:
         kind = model_class(str(settings["model.name"]))
         named = {"model.k": 0, "model.chunk_scores": ""}
         if "chunk_scores" in kind.options:
             named["model.chunk_scores"] = trained.model.chunk_scores
-        if _first_only(kind):  # the only stride that it does not ignore
+        if _first_only(kind):  # the only stride that it accepts
             named["chunking.stride"] = trained.chunking.window
             named |= {"chunking.max_chunks": 0, "chunking.overflow": "first"}
     config = trained.override(named | dict(settings))
     own, stride = trained.chunking.stride, config.chunking.stride
     if stride % own and not _first_only(model_class(config.model.name)):
         raise BadInput(
-            f"a derived stride must be a multiple of the trial's chunking.stride={own}, "
-            f"got {stride}"
+            f"a derived chunking.stride must be a multiple of the trial's, {own}, got {stride}"
         )
     return config
 
 
 def derived_run(kept: KeptChunks, config: TrialConfig) -> Run:
-    """The run of the settings over the kept pairs, as `rerank` gives it."""
+    """The run of the stored pairs under `config`, equal to that of `rerank`."""
     with torch.inference_mode():
         score_NP, mask_NP = kept.scores(config)
         score_N = _pooled(config, score_NP, mask_NP)

@@ -1,13 +1,14 @@
-"""The fast path from chunks to scores: rows of similar length share a batch, whatever document they
-belong to, and what padding would cost is never computed.
+"""The fast path from chunks to scores: chunks of similar length share a batch, across documents and
+queries.
 
-`Ranker.forward` over one padded batch is the definition; this must equal it up to rounding.
+`Ranker.forward` over one padded batch is the definition; this equals it up to rounding.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,30 +18,34 @@ from rank_core.encoders.cpu.packed_layers import packed
 from rank_core.encoders.flat_bert import kept_weights
 from rank_core.models.ranker import Ranker, pad_chunks
 
-CALL_TOKENS = 8192  # that a GPU would read in the time in which its host starts a call
+CALL_TOKENS = 8192  # tokens that a GPU processes while its host launches a call
 
 Document = Sequence[Chunk]
-"""One document beside its query: the chunks that are read of it."""
+"""The chunks of one document, each with its query."""
 
 
 @dataclass
 class Work:
-    """Counts of what the encoder has read, and of ties among the scores."""
+    """Counts of encoder tokens and of tied scores."""
 
-    tokens: int = 0  # of real chunks, with query and special tokens
-    padded_tokens: int = 0  # the same as the encoder was given them, padding included
+    tokens: int = 0  # of chunks, with query and special tokens
+    padded_tokens: int = 0  # the same with padding
     inputs: int = 0  # chunks
-    ties: int = 0  # documents whose score another document of the query had as well
+    ties: int = 0  # documents with the score of another document of the query
 
     def add(self, lengths: Sequence[int], *, padded: bool = True) -> None:
-        """Counts one batch of inputs."""
+        """Adds one batch of inputs."""
         self.inputs += len(lengths)
         self.tokens += sum(lengths)
         self.padded_tokens += len(lengths) * max(lengths) if padded else sum(lengths)
 
+    def add_ties(self, scores: Collection[float]) -> None:
+        """Adds the ties among one query's scores, as float32."""
+        self.ties += len(scores) - len(set(np.asarray([*scores], np.float32).tolist()))
+
     @property
     def padding_share(self) -> float:
-        """The share of padding among the tokens that the encoder was given."""
+        """The fraction of padding among the encoder's tokens."""
         return 1 - self.tokens / max(1, self.padded_tokens)
 
 
@@ -54,14 +59,14 @@ def score_documents(
     work: Work,
     kept: list[Tensor] | None = None,
 ) -> Tensor:
-    """score_B (fp32 or wider, on the model's device), with a gradient where one is recorded; to
-    `kept` go the scores of all chunks, in their order, of a model that pools such scores."""
+    """score_B (fp32 or wider, on the model's device), with a gradient if enabled. The scores of all
+    chunks are appended to `kept`, in order, for models that pool chunk scores."""
     if not model.by_chunks:
         return _score_whole(model, pairs, documents, batch_tokens, autocast, work)
     if torch.is_grad_enabled() and model.chunks_that_learn and model.dropout.p == 0:
         documents = _with_gradient(model, pairs, documents, batch_tokens, autocast, work)
     x_CH = encode_chunks(model, pairs, _flat(documents), batch_tokens, autocast, work)
-    # The head and the aggregator are cheap: fp32, so that close scores do not become ties.
+    # The head and the aggregator are cheap, and fp32 keeps close scores apart.
     x_BPH, mask_BP = pad_chunks(x_CH, [len(document) for document in documents])
     if kept is not None:
         kept.append(model.score(x_BPH)[mask_BP])
@@ -76,7 +81,7 @@ def encode_chunks(
     autocast: torch.dtype | None,
     work: Work,
 ) -> Tensor:
-    """x_CH (fp32 or wider) of the chunks, in their order."""
+    """x_CH (fp32 or wider) of the chunks, in order."""
     lengths = [len(chunk) for chunk in chunks]
     flat = model.packs(autocast)
     if flat:
@@ -86,15 +91,14 @@ def encode_chunks(
         batches = token_budget_batches(lengths, batch_tokens, call_tokens=call_tokens)
     laid_out = ((rows, pairs.layout([chunks[i] for i in rows]).pinned()) for rows in batches)
     parts, rows_of_parts = [], []
-    # One context for all batches: it keeps the weights that it has rounded or packed.
+    # One context for all batches, because it caches rounded or packed weights.
     with _precision(model, autocast):
         for rows, inputs in ahead(laid_out, model.device):
             work.add([lengths[i] for i in rows], padded=not flat)
             x_CH = model.encode(inputs.to(model.device))
             parts.append(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)))
             rows_of_parts += rows
-    order = torch.empty(len(chunks), dtype=torch.long)
-    order[rows_of_parts] = torch.arange(len(chunks))
+    order = torch.tensor(rows_of_parts).argsort()
     return torch.cat(parts)[order.to(model.device, non_blocking=True)]
 
 
@@ -106,10 +110,10 @@ def _with_gradient(
     autocast: torch.dtype | None,
     work: Work,
 ) -> list[Document]:
-    """Each document's best chunks, as many as have a gradient, in document order.
+    """The best chunks of each document, as many as receive a gradient, in document order.
 
-    A maximum passes its gradient to one chunk: all others need a forward pass only, and the best
-    one is read again with a record. Two thirds of the work of a training step is the backward pass.
+    A maximum passes its gradient to one chunk. The others need only a forward pass, and the best
+    chunk is encoded a second time; two thirds of a training step are the backward pass.
     """
     num = model.chunks_that_learn
     long = [i for i, document in enumerate(documents) if len(document) > num]
@@ -135,7 +139,7 @@ def _score_whole(
     autocast: torch.dtype | None,
     work: Work,
 ) -> Tensor:
-    """score_B of a model that wants whole documents: batches of documents of similar chunks."""
+    """score_B of a model that needs whole documents, in batches of similar chunk length."""
     batches = (
         (group, pairs.collate([documents[i] for i in group]).pinned())
         for group in _groups(documents, batch_tokens)
@@ -148,14 +152,13 @@ def _score_whole(
             score_B = model(batch.to(model.device))
             parts.append(score_B.to(torch.promote_types(score_B.dtype, torch.float32)))
             order += group
-    back = torch.empty(len(documents), dtype=torch.long)
-    back[order] = torch.arange(len(documents))
+    back = torch.tensor(order).argsort()
     return torch.cat(parts)[back.to(model.device, non_blocking=True)]
 
 
 @contextlib.contextmanager
 def _precision(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
-    """Matrix products in this number type, over weights that are packed or copied once."""
+    """Matrix products in type `autocast`, with weights packed or copied once."""
     device = model.device.type
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.autocast(device, dtype=autocast, enabled=autocast is not None))
@@ -166,7 +169,7 @@ def _precision(model: Ranker, autocast: torch.dtype | None) -> Iterator[None]:
 
 
 def _groups(documents: Sequence[Document], batch_tokens: int) -> Iterator[list[int]]:
-    """Documents whose padded rows fit the budget together, those of long chunks first."""
+    """Groups of documents whose padded rows fit the budget, those with long chunks first."""
     longest = [max(len(chunk) for chunk in document) for document in documents]
     group: list[int] = []
     rows = width = 0

@@ -1,10 +1,9 @@
-"""The runs that a trained model is measured by: dev and test as it ranks them.
+"""The dev and test runs that a trained model is evaluated by.
 
-Birch alone interpolates its score with that of the first stage (Yilmaz et al. 2019):
-alpha S_doc + (1 - alpha) (S_1 + beta S_2 + gamma S_3), from the first stage's score of a document
-and the relevance of its three best sentences. `interpolated_runs` is the whole recipe after
-training: `best_sentences` on dev, `tune_interpolation` against dev's judgments, then `interpolate`
-the `best_sentences` of each split.
+Birch alone interpolates its scores with those of the first stage (Yilmaz et al. 2019):
+alpha S_doc + (1 - alpha) (S_1 + beta S_2 + gamma S_3), where S_doc is the first stage's score of
+the document and S_i is the relevance of its i-th best sentence. `interpolated_runs` does all of it
+after training: `best_sentences`, `tune_interpolation` on dev, then `interpolate` on each split.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,19 +28,19 @@ from rank_core.records import Qrels, Run
 
 @dataclass(frozen=True)
 class FinalRuns:
-    """The runs of dev and test that a model is measured by, and what led to them."""
+    """The dev and test runs that a model is evaluated by, and facts about them."""
 
     runs: dict[str, Run]
     notes: Mapping[str, Any] = field(default_factory=dict)  # {file name: its content as JSON}
 
 
 BestSentences = dict[str, dict[str, tuple[float, ...]]]
-"""{query_id: {doc_id: relevance of its best sentences, best first, missing ones 0}}."""
+"""{query_id: {doc_id: relevance of its best sentences, in descending order, padded with 0}}."""
 
 
 @dataclass(frozen=True)
 class Interpolation:
-    """The weights of the first stage, and of the second and third sentence."""
+    """The weights of the first stage and of the second and third best sentences."""
 
     alpha: float
     beta: float
@@ -49,7 +48,7 @@ class Interpolation:
 
 
 def interpolated_runs(scorer: Scorer) -> FinalRuns:
-    """The interpolated runs of dev and test; the weights that dev chose are noted in
+    """The interpolated dev and test runs, with weights tuned on dev, which are kept in
     `interpolation.json`."""
     model, evaluation = scorer.model, scorer.config.evaluation
     assert isinstance(model, Birch)
@@ -70,8 +69,7 @@ def interpolated_runs(scorer: Scorer) -> FinalRuns:
     dev, test = splits["dev"], splits["test"]
     weights = tune_interpolation(best["dev"], dev.candidates, dev.qrels, evaluation.measures[0])
     for query_id, documents in own_test.items():
-        scores = _scores(documents, test.candidates[query_id], weights).values()
-        scorer.work.ties += len(scores) - len(set(np.asarray([*scores], np.float32).tolist()))
+        scorer.work.add_ties(_scores(documents, test.candidates[query_id], weights).values())
     runs = {
         name: require_finite(interpolate(best[name], split.candidates, weights))
         for name, split in splits.items()
@@ -90,7 +88,7 @@ def best_sentences(
     autocast: torch.dtype | None = None,
     work: Work | None = None,
 ) -> BestSentences:
-    """The best sentences' relevance for the first `depth` candidates of each query."""
+    """The relevance of the best sentences of each query's first `depth` candidates."""
     work = Work() if work is None else work
     best: BestSentences = {}
     model.eval()
@@ -108,7 +106,7 @@ def best_sentences(
 
 
 def interpolate(best: BestSentences, candidates: Run, weights: Interpolation) -> Run:
-    """The documents of `best` by their interpolated score; ties are broken by doc_id."""
+    """The documents of `best` ranked by interpolated score; ties are broken by doc_id."""
     return {
         query_id: ordered(_scores(documents, candidates[query_id], weights))
         for query_id, documents in best.items()
@@ -131,11 +129,8 @@ def _scores(
 def tune_interpolation(
     best: BestSentences, candidates: Run, qrels: Qrels, measure: str, *, step: float = 0.1
 ) -> Interpolation:
-    """The weights of the grid {0, step, .., 1}^3 with the best mean `measure`; of equal ones the
-    first, with the smallest weight of the first stage.
-
-    The grid has 1211 different points at .1: about as many evaluations of the run.
-    """
+    """The weights in {0, step, .., 1}^3 with the best mean `measure`; among equals the first, with
+    the smallest alpha. With step .1, 1211 distinct points are evaluated."""
     judged = {query_id: qrels[query_id] for query_id in best if query_id in qrels}
     return chosen_on_dev(
         _grid(step), lambda weights: interpolate(best, candidates, weights), judged, measure
@@ -143,7 +138,7 @@ def tune_interpolation(
 
 
 def _grid(step: float) -> Iterator[Interpolation]:
-    """Every point once, without duplicates: at alpha 1 no sentence counts."""
+    """Every distinct point: with alpha 1, beta and gamma have no effect."""
     values = steps(step)
     for alpha, beta, gamma in product(values, repeat=3):
         if alpha < 1 or (beta, gamma) == (values[0], values[0]):
@@ -151,18 +146,18 @@ def _grid(step: float) -> Iterator[Interpolation]:
 
 
 FinalStep = Callable[[Scorer], FinalRuns]
-"""The step from a scorer with the best checkpoint to the runs that count. It may choose by dev, and
-never sees the judgments of test."""
+"""A step from the best checkpoint to the final runs. It may use dev judgments, never those of
+test."""
 
 FINAL_STEPS: dict[type[Ranker], FinalStep] = {Birch: interpolated_runs}
 
 
 def final_runs(scorer: Scorer, dev_run: Run) -> FinalRuns:
-    """The final runs of the scorer's model; `dev_run` is what it gave on dev when it was chosen."""
+    """The final runs of the scorer's model; `dev_run` is the best checkpoint's run on dev."""
     step = FINAL_STEPS.get(type(scorer.model))
     return step(scorer) if step else FinalRuns({"dev": dev_run, "test": scorer.run("test")})
 
 
 def ranks_by_score_alone(kind: type[Ranker] | type[ListRanker]) -> bool:
-    """True where a model's order is that of its scores, without anything that dev chooses."""
+    """True unless a model's ranking also depends on values tuned on dev."""
     return kind not in FINAL_STEPS

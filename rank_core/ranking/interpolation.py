@@ -1,8 +1,8 @@
-"""Linear interpolation of a model with its first stage: alpha x model + (1 - alpha) x first stage.
+"""Linear interpolation with the first stage: alpha x model + (1 - alpha) x first stage.
 
-Both sides are normalised within a query over the documents that the model ranked. Alpha is chosen
-on dev (`choose_alpha`) and never sees test. At alpha 1 the run is the model's own, to the last bit;
-at alpha 0 the documents stand in the order of the first stage.
+Both scores are normalised per query over the documents that the model reranked. Alpha is chosen on
+dev (`choose_alpha`). At alpha 1 the run is the model's own, bit for bit; at alpha 0 the documents
+are in the order of the first stage.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rank_core.errors import BadInput, unknown
-from rank_core.evaluate import query_values, without_ties
+from rank_core.evaluate import query_values, untied
 from rank_core.records import Qrels, Run
 
 Floats = NDArray[np.float64]
@@ -21,11 +21,11 @@ Point = TypeVar("Point")
 
 ALPHAS = tuple(tenth / 10 for tenth in range(11))
 RANK_OFFSET = 60
-"""k of 1 / (k + rank); Cormack et al. 2009."""
+"""k in 1 / (k + rank), Cormack et al. 2009."""
 
 
 def steps(step: float) -> list[float]:
-    """The weights 0, `step`, .., 1."""
+    """The weights 0, `step`, .., 1; raises `BadInput` for a step outside (0, 1]."""
     if not 0 < step <= 1:
         raise BadInput(f"0 < step <= 1 must hold for the grid of weights, got {step}")
     return [round(i * step, 10) for i in range(int(1 / step + 1e-9) + 1)]
@@ -34,12 +34,12 @@ def steps(step: float) -> list[float]:
 def chosen_on_dev(
     points: Iterable[Point], run_of: Callable[[Point], Run], qrels: Qrels, measure: str
 ) -> Point:
-    """The point whose run has the best mean `measure` over the queries of `qrels`; of equal ones
-    the first. Raises `BadInput` where no judgment can tell points apart."""
+    """The point whose run has the best mean `measure` over the queries of `qrels`; among equals the
+    first. Raises `BadInput` if no document is relevant."""
     if not any(grade > 0 for grades in qrels.values() for grade in grades.values()):
         raise BadInput(
-            f"weights are chosen by judgments, and none of the {len(qrels)} queries has a relevant "
-            "document"
+            f"interpolation weights need judgments to be tuned on, but none of the {len(qrels)} "
+            "queries has a relevant document"
         )
 
     def value(point: Point) -> float:
@@ -50,13 +50,13 @@ def chosen_on_dev(
 
 
 def min_max(score_K: Floats) -> Floats:
-    """From 0, the lowest score, to 1, the highest; 0 where all are equal."""
+    """(score - min) / (max - min); 0 where all scores are equal."""
     spread = score_K.max() - score_K.min()
     return (score_K - score_K.min()) / spread if spread else np.zeros_like(score_K)
 
 
 def z_score(score_K: Floats) -> Floats:
-    """Standard deviations from the mean; 0 where all are equal."""
+    """(score - mean) / standard deviation; 0 where all scores are equal."""
     if score_K.max() == score_K.min():
         return np.zeros_like(score_K)
     scaled_K = (score_K - score_K.mean()) / score_K.std()
@@ -64,7 +64,7 @@ def z_score(score_K: Floats) -> Floats:
 
 
 def reciprocal_rank(score_K: Floats) -> Floats:
-    """1 / (60 + rank) of scores in rank order, whatever they are."""
+    """1 / (60 + rank); the scores are in rank order and otherwise ignored."""
     return 1 / (RANK_OFFSET + np.arange(1.0, len(score_K) + 1))
 
 
@@ -74,36 +74,37 @@ NORMALISATIONS: dict[str, Callable[[Floats], Floats]] = {
     "z-score": z_score,
     "reciprocal-rank": reciprocal_rank,
 }
-"""{name: function of the scores of one query, best first}."""
+"""{name: function of a query's scores, best first}."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A model's run beside the first stage's, both normalised; K documents of a query."""
+    """A model's run and its first stage, both normalised; K documents per query."""
 
     run: Run
-    first_stage: Run  # of the same documents, in the first stage's order
+    first_stage: Run  # the same documents in the first stage's order
     sides: dict[str, tuple[list[str], Floats, Floats]]  # {query_id: doc_ids, model_K, first_K}
 
     def at(self, alpha: float) -> Run:
-        """The interpolated run, with strictly falling float32 scores; ties are broken by doc_id."""
+        """The interpolated run, with strictly decreasing float32 scores; ties are broken by doc_id.
+        Raises `BadInput` unless 0 <= alpha <= 1."""
         if not 0 <= alpha <= 1:
             raise BadInput(f"0 <= alpha <= 1 must hold, got {alpha}")
         if alpha == 1:
             return self.run
         if alpha == 0:
-            return {query_id: _untied(scores) for query_id, scores in self.first_stage.items()}
+            return {query_id: untied(scores) for query_id, scores in self.first_stage.items()}
         mixed: Run = {}
         for query_id, (doc_ids, model_K, first_K) in self.sides.items():
             score_K = alpha * model_K + (1 - alpha) * first_K
             by_score = sorted(zip((-score_K).tolist(), doc_ids, strict=True))
-            mixed[query_id] = _untied({doc_id: -score for score, doc_id in by_score})
+            mixed[query_id] = untied({doc_id: -score for score, doc_id in by_score})
         return mixed
 
 
 def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
-    """The two sides of every query of `run`. Raises `BadInput` for a document that the first stage
-    does not list, and where a first stage of equal scores would have to be normalised by score."""
+    """The normalised scores of every query of `run`. Raises `BadInput` for a document that the
+    first stage lacks, and if all scores of the first stage are equal but needed."""
     if normalise not in NORMALISATIONS:
         raise unknown("normalisation", normalise, NORMALISATIONS)
     of_run = {
@@ -127,7 +128,7 @@ def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
 def choose_alpha(
     dev: Mixture, qrels: Qrels, measure: str, alphas: Sequence[float] = ALPHAS
 ) -> float:
-    """The alpha with the best mean `measure` on dev; of equal ones the smallest."""
+    """The alpha with the best mean `measure` on dev; among equals the smallest."""
     judged = {query_id: qrels[query_id] for query_id in dev.run if query_id in qrels}
     return chosen_on_dev(sorted(alphas), dev.at, judged, measure)
 
@@ -135,12 +136,12 @@ def choose_alpha(
 def _of_run(
     query_id: str, ranked: dict[str, float], first_stage: dict[str, float]
 ) -> dict[str, float]:
-    """The first stage's scores of the documents that the model ranked."""
+    """The first stage's scores of the reranked documents."""
     for doc_id in ranked:
         if doc_id not in first_stage:
             raise BadInput(
-                f"the first stage must list every document that was reranked; it lacks {doc_id} "
-                f"for query {query_id}"
+                f"the first stage lacks document {doc_id} for query {query_id}; it must list every "
+                "reranked document"
             )
     return {doc_id: score for doc_id, score in first_stage.items() if doc_id in ranked}
 
@@ -149,11 +150,6 @@ def _require_scores(first_stage: Run, normalise: str) -> None:
     several = [set(scores.values()) for scores in first_stage.values() if len(scores) > 1]
     if several and all(len(scores) == 1 for scores in several):
         raise BadInput(
-            f"the first stage must have scores to be normalised by {normalise}: it gives all "
-            f"documents of a query the same one, in all {len(several)} queries; take "
-            "reciprocal-rank, which reads its ranks alone"
+            f"normalisation {normalise} needs first-stage scores, but in all {len(several)} "
+            "queries all documents have the same score; use reciprocal-rank, which needs ranks only"
         )
-
-
-def _untied(ranked: dict[str, float]) -> dict[str, float]:
-    return dict(zip(ranked, without_ties([*ranked.values()]), strict=True))

@@ -1,5 +1,5 @@
-"""Scores of the candidates of queries: chunks of many documents in length-sorted batches, smaller
-ones where the GPU runs out of memory."""
+"""Reranking: chunks of many documents in length-sorted batches, smaller ones if a GPU runs out of
+memory."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 from rank_core.ahead import ahead
 from rank_core.chunking.batches import PairEncoder
 from rank_core.errors import OutOfMemory
-from rank_core.evaluate import without_ties
+from rank_core.evaluate import untied
 from rank_core.machine import is_out_of_memory
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Document, Work, score_documents
@@ -33,10 +33,11 @@ def within_memory(
     model: Ranker,
     work: Work,
 ) -> tuple[T, int]:
-    """`compute(documents, batch_tokens)`, and the batch size in tokens that the GPU held.
+    """`compute(documents, batch_tokens)`, with a smaller batch if the GPU runs out of memory, and
+    the batch size used.
 
-    Raises `OutOfMemory` where it does not hold the least that the model reads at once, a chunk or a
-    whole document. `work` counts what led to the result only.
+    Raises `OutOfMemory` if the smallest input, a chunk or a whole document, does not fit. `work`
+    counts successful passes only.
     """
     while True:
         before = replace(work)
@@ -45,7 +46,7 @@ def within_memory(
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-        # What the failed pass holds is free only outside of that block.
+        # Outside of the except block the failed pass no longer holds memory.
         vars(work).update(vars(before))
         if model.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -55,18 +56,18 @@ def within_memory(
         if batch_tokens <= least:
             unit = "chunk" if model.by_chunks else "document"
             raise OutOfMemory(
-                f"the GPU must hold the longest {unit} while scoring, {least} encoder tokens; "
-                "lower chunking.window, chunking.max_chunks or chunking.max_document_tokens, or "
-                "take a larger GPU"
+                f"the GPU's memory cannot hold the longest {unit} while scoring ({least} encoder "
+                "tokens); lower chunking.window, chunking.max_chunks or "
+                "chunking.max_document_tokens, or use a larger GPU"
             )
         batch_tokens = max(least, min(batch_tokens, sum(padded)) // 2)
-        logger.warning("out of GPU memory: at most %d tokens a batch from here", batch_tokens)
+        logger.warning("out of GPU memory: reducing batches to %d tokens", batch_tokens)
 
 
 KeptScores = dict[str, dict[str, NDArray[np.float32]]]
-"""{query_id: {doc_id: score_P}}: a document's chunks, each with the score it would have alone."""
+"""{query_id: {doc_id: score_P}}: the scores of a document's chunks, each scored alone."""
 
-CHUNKS_AT_ONCE = 4096  # chunk vectors kept before they are aggregated; sorting happens within
+CHUNKS_AT_ONCE = 4096  # chunks encoded together, sorted by length
 
 
 @dataclass
@@ -89,10 +90,10 @@ def rerank(
     work: Work | None = None,
     kept: KeptScores | None = None,
 ) -> Run:
-    """The first `depth` candidates of each query in the model's order, with fp32 scores.
+    """The first `depth` candidates of each query, ranked by the model, with fp32 scores.
 
-    Ties are broken by doc_id; a query without candidates keeps an empty list. What the chunks of a
-    model that pools their scores have goes to `kept`, every query with a place in it.
+    Ties are broken by doc_id; a query without candidates gets an empty list. For models that pool
+    chunk scores, those scores are added to `kept`, with an entry for every query.
     """
     counted = Work() if work is None else work
 
@@ -125,9 +126,7 @@ def rerank(
             for (query_id, doc_id), score in zip(block.ids, score_B.tolist(), strict=True):
                 scores[query_id][doc_id] = score
     for of_query in scores.values():
-        counted.ties += len(of_query) - len(
-            set(np.asarray([*of_query.values()], np.float32).tolist())
-        )
+        counted.add_ties(of_query.values())
     return {query_id: ordered(scores[query_id]) for query_id in scores}
 
 
@@ -139,22 +138,10 @@ def _keep(kept: KeptScores, block: _Block, score_C: Tensor) -> None:
 
 
 def ordered(scores: Mapping[str, float]) -> dict[str, float]:
-    """Documents by score, equal float32 scores by rising doc_id, `untied`.
-
-    The rule for the scores of a model, on which the order of the candidates has no effect.
-    """
+    """Documents by descending score, float32 ties by ascending doc_id, then `untied`. This is the
+    order for model scores: the order of the candidates has no effect."""
     by_score = sorted(scores, key=lambda doc_id: (-np.float32(scores[doc_id]), doc_id))
     return untied({doc_id: scores[doc_id] for doc_id in by_score})
-
-
-def untied(ranked: Mapping[str, float]) -> dict[str, float]:
-    """A ranked list in its own order, with strictly falling float32 scores.
-
-    The rule for lists that others ranked: a first stage keeps its ranks. Equal scores are moved
-    apart by the smallest step, because evaluation tools break ties each in their own way (trec_eval
-    by falling doc_id, MS MARCO's script by rising); the order stays ours in all of them.
-    """
-    return dict(zip(ranked, without_ties([*ranked.values()]), strict=True))
 
 
 def _blocks(

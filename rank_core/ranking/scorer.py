@@ -1,4 +1,4 @@
-"""Runs and measures of one trial's model over the splits of its collection."""
+"""Runs and measures of a trial's model over the splits of its collection."""
 
 import math
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ from rank_core import distributed
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.inputs import Inputs
 from rank_core.errors import Diverged
-from rank_core.evaluate import mean_values, per_query
+from rank_core.evaluate import mean_values, per_query, untied
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.encode import Work
-from rank_core.ranking.rerank import KeptScores, rerank, untied
+from rank_core.ranking.rerank import KeptScores, rerank
 from rank_core.records import Collection, Run
 from rank_core.seeding import derive
 from rank_core.settings.config import Evaluation, TrialConfig
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
-"""Encoder tokens of one scoring batch where the settings name none. A CPU's caches hold few; a GPU
-waits for its host below some 16,000, and `within_memory` halves what it does not hold."""
+"""Default encoder tokens per scoring batch. A CPU's caches are small; a GPU waits for its host
+below some 16,000 tokens, and `within_memory` halves batches that do not fit."""
 
 
 class Share(NamedTuple):
-    """What one worker has of a run: that of its own queries, and their chunk scores if kept."""
+    """One worker's part of a run, with its chunk scores if they are kept."""
 
     run: Run
     kept: KeptScores | None
 
 
 class Scorer:
-    """Reranks and measures the splits of one trial; workers share the queries."""
+    """Reranks and evaluates the splits of a trial; the queries are divided among the workers."""
 
     def __init__(
         self,
@@ -48,20 +48,20 @@ class Scorer:
         autocast: torch.dtype | None,
     ) -> None:
         self.config, self.inputs, self.model, self.autocast = config, inputs, model, autocast
-        suits = BATCH_TOKENS["cuda" if model.device.type == "cuda" else "cpu"]
-        self.batch_tokens = config.evaluation.batch_tokens or suits
+        default = BATCH_TOKENS["cuda" if model.device.type == "cuda" else "cpu"]
+        self.batch_tokens = config.evaluation.batch_tokens or default
         self.work = Work()
-        self.kept: dict[str, KeptScores] = {}  # {split: its last run's chunks}, if they are kept
+        self.kept: dict[str, KeptScores] = {}  # {split: chunk scores of its last run}
         self.pairs = type(model).reader(config, inputs.backbone, inputs.tokens)
 
     def run(self, name: str, depth: int = 0) -> Run:
-        """The model's run over a split's evaluated queries, the same on every worker; as deep as
-        the evaluation, or `depth`."""
+        """The model's run over a split's evaluated queries, to `depth` (0: evaluation.depth), the
+        same on every worker."""
         return self.whole(name, self.share(name, depth))
 
     def share(self, name: str, depth: int = 0) -> Share:
-        """This worker's part of a run. Raises `Diverged` on every worker where a score of any of
-        them is no number."""
+        """This worker's part of a run. Raises `Diverged` on every worker if any score is not
+        finite."""
         keeps = self.config.evaluation.keep_chunk_scores and name != "train"
         kept: KeptScores | None = {} if keeps else None
         run = rerank(
@@ -78,24 +78,24 @@ class Scorer:
         return Share(require_finite(run), kept)
 
     def whole(self, name: str, share: Share) -> Run:
-        """The run of which every worker has a share, the same on every worker."""
+        """The run from all workers' shares, the same on every worker."""
         if share.kept is not None:
             self.kept[name] = self.gathered(name, share.kept)
         return self.gathered(name, share.run)
 
     def means(self, name: str, share: Share) -> dict[str, float]:
-        """{measure: mean over the evaluated queries}, the same on every worker, each of which
+        """{measure: mean over the evaluated queries}, the same on every worker; each worker
         measures its own share."""
         import pandas as pd
 
         tables = distributed.gather(self.table(name, share.run))
         table = pd.concat([table for table in tables if len(table)])
-        # In one order whatever the number of workers: it has a say in the last bit of a sum.
+        # A fixed order: the last bit of a sum depends on it.
         return mean_values(table.sort_values(["measure", "query_id"]))
 
     def chunk_scores(self, name: str, pairs: PairEncoder) -> KeptScores:
-        """The chunk scores of what `pairs` reads of a split's candidates, the same on every
-        worker; documents of which it reads nothing are excluded. No part of the trial's work."""
+        """The scores of the chunks that `pairs` gives for a split's candidates, the same on every
+        worker, without documents of no chunks. Not counted in `work`."""
         queries, depth = self.own_queries(name), self.config.evaluation.depth
         candidates, tokens = self.inputs.collection.splits[name].candidates, self.inputs.tokens
         read: Run = {}
@@ -116,27 +116,26 @@ class Scorer:
         return self.gathered(name, kept)
 
     def own_queries(self, name: str) -> dict[str, NDArray[np.int32]]:
-        """Token ids of this worker's share of a split's evaluated queries."""
+        """{query_id: token ids} of this worker's share of a split's evaluated queries."""
         query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
         rank, world_size = distributed.world()
         tokens, limit = self.inputs.query_tokens(name), self.config.chunking.max_query_tokens
         return {query_id: tokens[query_id][:limit] for query_id in query_ids[rank::world_size]}
 
     def gathered(self, name: str, own: dict[str, T]) -> dict[str, T]:
-        """The values of all workers for their own queries, in one dictionary on every worker."""
+        """The values of all workers in one dictionary, in query order, on every worker."""
         query_ids = evaluated_queries(self.inputs.collection, name, self.config.evaluation)
         parts = distributed.gather(own)
         return {query_id: parts[i % len(parts)][query_id] for i, query_id in enumerate(query_ids)}
 
     def table(self, name: str, run: Run) -> "pd.DataFrame":
-        """`query_id, measure, value` of a run over the evaluated queries of a split."""
+        """The frame `query_id, measure, value` of a run over a split's evaluated queries."""
         return per_query_table(self.inputs.collection, name, run, self.config.evaluation)
 
 
 def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation) -> list[str]:
-    """The judged queries of a split that are evaluated, by id: all, or a sample that depends on
-    the ids alone (the first ids may be the hardest queries, or of one topic); of a fold its share
-    of them, rounded up. Training has no limit."""
+    """The ids of a split's evaluated queries: all, or a sample that depends only on the ids, as the
+    first ids may share a topic; of a fold its share, rounded up. Training has no limit."""
     limits = {"dev": evaluation.max_dev_queries, "test": evaluation.max_test_queries}
     limit = -(-limits.get(split, 0) // max(1, evaluation.folds))
     query_ids = sorted(collection.splits[split].queries)
@@ -149,8 +148,8 @@ def evaluated_queries(collection: Collection, split: str, evaluation: Evaluation
 def first_stage_means(
     collections: Iterable[Collection], split: str, evaluation: Evaluation
 ) -> dict[str, float]:
-    """{measure: mean} of the candidate lists themselves, in their own order, over the queries that
-    are evaluated in any of the collections, which are one or its folds."""
+    """{measure: mean} of the candidate lists in their own order, over the evaluated queries of all
+    `collections`: a single one, or its folds."""
     import pandas as pd
 
     tables = []
@@ -163,17 +162,17 @@ def first_stage_means(
 
 
 def require_finite(run: Run) -> Run:
-    """The run, if all scores in it and in the other workers' runs are numbers: one worker that
-    raised alone would leave the others waiting. Raises `Diverged`."""
+    """The run, if all scores on all workers are finite. Otherwise raises `Diverged` on every
+    worker, as one raising alone would leave the others waiting."""
     finite = all(math.isfinite(score) for docs in run.values() for score in docs.values())
     if not all(distributed.gather(finite)):
-        raise Diverged("scores must be finite, got NaN or infinity: the model has diverged")
+        raise Diverged("scores must be finite, got NaN or infinity: training diverged")
     return run
 
 
 def per_query_table(
     collection: Collection, split: str, run: Run, evaluation: Evaluation
 ) -> "pd.DataFrame":
-    """`query_id, measure, value` of a run over the queries that it answers."""
+    """The frame `query_id, measure, value` of a run over its queries."""
     qrels = collection.splits[split].qrels
     return per_query({query_id: qrels[query_id] for query_id in run}, run, evaluation.measures)

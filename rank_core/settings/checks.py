@@ -8,14 +8,14 @@ from rank_core.errors import BadInput, unknown
 
 
 def setting(default: Any, text: str, *, hf: str = "") -> Any:
-    """A setting with its description for docs/settings.md; `hf` names what trainers of Hugging Face
-    and their users call it, several with spaces between."""
+    """A setting with its description for docs/settings.md; `hf` holds its names in Hugging Face
+    trainers, separated by spaces."""
     return field(default=default, metadata={"text": text, "hf": hf})
 
 
 def added(default: Any, text: str, *, hf: str = "") -> Any:
-    """A setting that was added later: at its default it is no part of a cell's name, so that trials
-    which finished before it existed keep theirs."""
+    """A setting added after the first release. At its default it is excluded from the cell's name,
+    so that earlier trials keep theirs."""
     return field(default=default, metadata={"text": text, "hf": hf, "added": True})
 
 
@@ -32,7 +32,7 @@ def choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def positive(section: str, settings: object, names: str) -> None:
-    """Each of the named settings must be above 0 and finite."""
+    """Raises `BadInput` unless each of the named settings is above 0 and finite."""
     for name in names.split():
         value = getattr(settings, name)
         require(
@@ -42,7 +42,7 @@ def positive(section: str, settings: object, names: str) -> None:
 
 
 def not_negative(section: str, settings: object, names: str) -> None:
-    """Each of the named settings must be at least 0 and finite."""
+    """Raises `BadInput` unless each of the named settings is at least 0 and finite."""
     for name in names.split():
         value = getattr(settings, name)
         require(

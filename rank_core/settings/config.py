@@ -1,7 +1,4 @@
-"""The settings of one trial: frozen, typed, validated, changed only by `override`.
-
-Those of training are in `training`.
-"""
+"""The settings of one trial: frozen, typed, validated, changed only by `override`."""
 
 import dataclasses
 import hashlib
@@ -14,7 +11,7 @@ from numbers import Real
 from typing import Any, get_type_hints
 
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.settings.checks import added, choice, require, setting
+from rank_core.settings.checks import added, choice, not_negative, positive, require, setting
 from rank_core.settings.training import Training
 
 __all__ = [
@@ -30,7 +27,7 @@ __all__ = [
 ]
 
 NUMERICS_VERSION = 4
-"""Raised when equal settings give other numbers on purpose (CHANGELOG, "Numbers that changed")."""
+"""Incremented when the same settings give other numbers on purpose (CHANGELOG.md)."""
 
 NO_PART_OF_A_CELL = (
     "training.micro_batch_tokens",
@@ -44,35 +41,45 @@ NO_PART_OF_A_CELL = (
     "chat.input_price",
     "chat.output_price",
 )
-"""Settings that change no number of a trial, or its rounding only."""
+"""Settings that change no result of a trial beyond rounding."""
 
 LARGEST: Mapping[Any, float] = {int: 1e15, float: 1e300}
-"""Every number is smaller: JSON, tables and tensors hold it, and the difference of any two."""
+"""The bound of every number's magnitude: JSON, tables and tensors can hold it and differences."""
 OVERFLOWS = ("first", "first-last-sampled")
 PROTOCOLS = ("openai", "anthropic")
 
 
 @dataclass(frozen=True)
 class Model:
-    """The ranker: an entry of `MODELS` over an encoder."""
+    """The ranker: a model of the zoo and its backbone."""
 
     name: str = setting("maxp", "the ranking system: `ranksweep models` lists them", hf="model")
     backbone: str = setting(
         "tiny", "`tiny`, a Hugging Face id, or a local folder", hf="model_name_or_path model_name"
     )
     dropout: float = setting(
-        0.1, "of the encoder and of the head", hf="hidden_dropout_prob classifier_dropout"
+        0.1,
+        "dropout probability of the encoder and the head",
+        hf="hidden_dropout_prob classifier_dropout",
     )
-    # Each of these is refused by a model that does not use it (`Ranker.options`).
-    aggregator: str = added("", "encoder over the vectors of chunks: a folder or id")
-    interaction: str = added("", "encoder over query and chunk tokens: a folder or id")
-    selector: str = added("", "how blocks are chosen")
-    selector_backbone: str = added("", "the encoder that chooses blocks: a folder or id")
-    pool: str = added("", "cls, mean or last; empty: what suits the backbone")
-    chunk_scores: str = added("", "probability: what is pooled of a chunk is P(relevant)")
-    k: int = added(0, "chunks, blocks or sentences that count; 0: the model's own number")
-    stage: str = added("", "of a model that is trained in stages")
-    quirks: tuple[str, ...] = added((), "of reference implementations, reproduced by name")
+    # A model rejects those of the following that it does not use (`Ranker.options`).
+    aggregator: str = added("", "encoder over chunk vectors: a folder or a Hugging Face id")
+    interaction: str = added(
+        "", "encoder over query and chunk tokens: a folder or a Hugging Face id"
+    )
+    selector: str = added("", "how key blocks are selected")
+    selector_backbone: str = added(
+        "", "encoder that selects key blocks: a folder or a Hugging Face id"
+    )
+    pool: str = added("", "pooling of token vectors: cls, mean or last; empty: the backbone's")
+    chunk_scores: str = added(
+        "", "`probability` pools P(relevant) of each chunk; empty pools its score"
+    )
+    k: int = added(0, "number of chunks, blocks or sentences used; 0: the model's default")
+    stage: str = added("", "training stage, for models trained in stages")
+    quirks: tuple[str, ...] = added(
+        (), "deviations of a reference implementation to reproduce, by name"
+    )
 
     def __post_init__(self) -> None:
         require(
@@ -83,7 +90,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Chunking:
-    """The cut of a document. All sizes in model tokens, without query and special tokens."""
+    """The chunking of documents. Sizes in tokens of the backbone, without query and special
+    tokens."""
 
     window: int = setting(150, "tokens of a chunk", hf="max_seq_length max_length model_max_length")
     stride: int = setting(
@@ -92,11 +100,16 @@ class Chunking:
         "overlap, window - stride)",
         hf="doc_stride",
     )
-    max_chunks: int = setting(0, "chunks of a document at most; 0: no limit")
-    max_document_tokens: int = setting(1431, "a longer document is cut here first")
-    max_query_tokens: int = setting(32, "a longer query is cut here", hf="max_query_length")
+    max_chunks: int = setting(0, "maximum number of chunks of a document; 0: no limit")
+    max_document_tokens: int = setting(
+        1431, "longer documents are truncated to this length before chunking"
+    )
+    max_query_tokens: int = setting(
+        32, "longer queries are truncated to this length", hf="max_query_length"
+    )
     overflow: str = setting(
-        "first", "which chunks a document of more than max_chunks keeps: " + ", ".join(OVERFLOWS)
+        "first",
+        "which chunks are kept of a document with more than max_chunks: " + ", ".join(OVERFLOWS),
     )
 
     def __post_init__(self) -> None:
@@ -105,84 +118,77 @@ class Chunking:
             "0 < chunking.stride <= chunking.window must hold, "
             f"got chunking.stride={self.stride}, chunking.window={self.window}",
         )
-        for name, least in (("max_chunks", 0), ("max_document_tokens", 1), ("max_query_tokens", 1)):
-            value = getattr(self, name)
-            require(
-                value >= least, f"chunking.{name} >= {least} must hold, got chunking.{name}={value}"
-            )
+        not_negative("chunking", self, "max_chunks")
+        positive("chunking", self, "max_document_tokens max_query_tokens")
         choice("chunking.overflow", self.overflow, OVERFLOWS)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Reranking and measures. The first measure chooses the checkpoint, on dev only."""
+    """Reranking and measures. The first measure selects the checkpoint, on dev only."""
 
     measures: tuple[str, ...] = setting(
         ("nDCG@10", "RR@10"),
-        "in the spelling of ir_measures (`ranksweep measures`); the first one chooses the "
-        "checkpoint, on dev",
+        "ir_measures names (`ranksweep measures`); the first one selects the checkpoint, on dev",
         hf="metric_for_best_model metrics",
     )
-    depth: int = setting(100, "candidates of a query that are reranked", hf="top_k")
+    depth: int = setting(100, "number of candidates reranked per query", hf="top_k")
     max_dev_queries: int = setting(
-        0, "a sample by the hash of their ids; 0: all", hf="max_eval_samples"
+        0, "size of a sample of the dev queries, drawn by id hash; 0: all", hf="max_eval_samples"
     )
-    max_test_queries: int = setting(0, "a sample by the hash of their ids; 0: all")
+    max_test_queries: int = setting(
+        0, "size of a sample of the test queries, drawn by id hash; 0: all"
+    )
     batch_tokens: int = setting(
         0,
-        "encoder tokens of one scoring batch; 0: what suits the device",
+        "encoder tokens per scoring batch; 0: chosen for the device",
         hf="per_device_eval_batch_size eval_batch_size",
     )
     folds: int = added(
         0,
-        "cross-validation over the judged queries of all splits, a model for each fold; the folds "
-        "share the limits above. 0: the collection's own splits",
+        "number of cross-validation folds over the judged queries of all splits, one model per "
+        "fold; the query limits above apply to all folds together. 0: the collection's own splits",
     )
     keep_chunk_scores: bool = added(
-        False, "keeps the scores of chunks for `ranksweep derive DIR`: other aggregations, no model"
+        False, "keeps chunk scores, so that `ranksweep derive` can aggregate them without the model"
     )
 
     def __post_init__(self) -> None:
         require(
             self.folds == 0 or self.folds >= 3,
-            "evaluation.folds must be 0 (the collection's own splits) or at least 3 (one to test, "
-            f"one to choose by, the others to train on), got {self.folds}",
+            "evaluation.folds must be 0 (the collection's own splits) or at least 3 (one for "
+            f"testing, one for validation, the rest for training), got {self.folds}",
         )
         require(
             len(self.measures) > 0 and all(self.measures),
             f"evaluation.measures must name at least one measure, got {self.measures}",
         )
-        for name, least in (
-            ("depth", 1),
-            ("max_dev_queries", 0),
-            ("max_test_queries", 0),
-            ("batch_tokens", 0),
-        ):
-            value = getattr(self, name)
-            require(
-                value >= least,
-                f"evaluation.{name} >= {least} must hold, got evaluation.{name}={value}",
-            )
+        positive("evaluation", self, "depth")
+        not_negative("evaluation", self, "max_dev_queries max_test_queries batch_tokens")
 
 
 @dataclass(frozen=True)
 class Chat:
-    """The language model that `rankgpt` asks, and how much it is shown. Keys are never settings:
-    `key_variable` names the environment variable that holds one."""
+    """The chat model of `rankgpt`, and how much text it is shown. API keys are never settings:
+    `key_variable` names the environment variable that holds the key."""
 
-    protocol: str = added("openai", "openai (any server that speaks it) or anthropic")
-    base_url: str = added("https://api.openai.com/v1", "where the server is")
-    model: str = added("gpt-4o-mini", "the model's name at the server")
+    protocol: str = added(
+        "openai", "API of the server: openai (or any compatible server) or anthropic"
+    )
+    base_url: str = added("https://api.openai.com/v1", "URL of the server")
+    model: str = added("gpt-4o-mini", "the model's name on the server")
     key_variable: str = added(
         "OPENAI_API_KEY",
-        "the environment variable that holds the key; empty: the server asks for none",
+        "the environment variable that holds the API key; empty: no key",
     )
-    max_words: int = added(300, "of a document: FirstP's; 900 words show about three windows")
-    window: int = added(20, "documents of one question")
-    step: int = added(10, "documents between questions")
-    requests_per_minute: float = added(0.0, "questions a minute at most; 0: no limit")
-    input_price: float = added(0.0, "of a million tokens, for the ledger of costs")
-    output_price: float = added(0.0, "of a million tokens, for the ledger of costs")
+    max_words: int = added(
+        300, "maximum number of words shown of a document; 900 words are about three windows"
+    )
+    window: int = added(20, "documents per request")
+    step: int = added(10, "documents between the starts of consecutive requests")
+    requests_per_minute: float = added(0.0, "maximum number of requests per minute; 0: no limit")
+    input_price: float = added(0.0, "price of a million input tokens, for the cost ledger")
+    output_price: float = added(0.0, "price of a million output tokens, for the cost ledger")
 
     def __post_init__(self) -> None:
         choice("chat.protocol", self.protocol, PROTOCOLS)
@@ -191,19 +197,17 @@ class Chat:
             "0 < chat.step < chat.window must hold, "
             f"got chat.step={self.step}, chat.window={self.window}",
         )
-        require(
-            self.max_words > 0, f"chat.max_words > 0 must hold, got chat.max_words={self.max_words}"
-        )
+        positive("chat", self, "max_words")
 
 
 @dataclass(frozen=True)
 class TrialConfig:
-    """One trial: a configuration and a seed. Everything that affects its numbers is in here,
-    except the contents of the collection and of the backbone, which `fingerprint` adds."""
+    """One trial: a configuration and a seed. They determine its numbers, together with the contents
+    of the collection and of the backbone, which `fingerprint` adds."""
 
     collection: str = setting(
         "python-docs",
-        "a name (`ranksweep collections`), a folder, an ir_datasets id (docs/data.md)",
+        "a name (`ranksweep collections`), a folder or an ir_datasets id (docs/data.md)",
         hf="dataset_name",
     )
     model: Model = field(default_factory=Model)
@@ -211,7 +215,7 @@ class TrialConfig:
     training: Training = field(default_factory=Training)
     evaluation: Evaluation = field(default_factory=Evaluation)
     chat: Chat = field(default_factory=Chat)
-    seed: int = setting(1, "given by --seeds or --num-seeds")
+    seed: int = setting(1, "seed of the random streams; set by --seeds or --num-seeds")
 
     def override(self, settings: Mapping[str, Any]) -> "TrialConfig":
         """A copy with dotted settings changed: `override({"chunking.window": 75})`."""
@@ -228,7 +232,7 @@ class TrialConfig:
         return dataclasses.replace(self, **sections, **top)
 
     def settings(self) -> dict[str, Any]:
-        """Every setting under its dotted name, in declaration order."""
+        """{dotted setting: value}, in declaration order."""
         flat: dict[str, Any] = {}
         for name, value in dataclasses.asdict(self).items():
             if isinstance(value, dict):
@@ -242,9 +246,10 @@ class TrialConfig:
     def fingerprint(
         self, *, collection_hash: str, backbone_hash: str, contents: Mapping[str, str] | None = None
     ) -> str:
-        """12 hex digits that name the cell: all settings but the seed, and the inputs' contents.
+        """12 hex digits that name the cell: a hash of its inputs' contents and of all settings but
+        the seed.
 
-        `contents` has the hash of each other file that a setting names, under the setting's name.
+        `contents` maps a setting that names another file to that file's hash.
         """
         inputs = {"collection": collection_hash, "model.backbone": backbone_hash}
         settings = self._naming() | inputs | dict(contents or {})
@@ -254,15 +259,15 @@ class TrialConfig:
     def training_hash(
         self, *, backbone_hash: str, contents: Mapping[str, str] | None = None
     ) -> str:
-        """12 hex digits over what shapes the trained model; names the cell's random streams, which
-        must not move when only the evaluation changes."""
+        """12 hex digits over all that determines the trained model. They seed the cell's random
+        streams, so that these stay the same when only the evaluation changes."""
         settings = self._naming() | {"model.backbone": backbone_hash} | dict(contents or {})
         del settings["training.paired_seeds"]
         shaping = ("model.", "chunking.", "training.")
         return _hash({name: value for name, value in settings.items() if name.startswith(shaping)})
 
     def _naming(self) -> dict[str, Any]:
-        """The settings that name a cell, and the seed."""
+        """The seed and the settings that name a cell."""
         return {
             name: value
             for name, value in self.settings().items()
@@ -279,17 +284,17 @@ class Setting:
     """A declared setting."""
 
     name: str  # dotted
-    kind: Any  # int, float, str, bool or tuple[str, ...]
+    kind: Any  # its type: int, float, str, bool or tuple[str, ...]
     default: Any
-    text: str  # what it is, for docs/settings.md
-    aliases: tuple[str, ...]  # what trainers of Hugging Face call it
-    added: bool  # later: at its default no part of a cell's name
+    text: str  # description for docs/settings.md
+    aliases: tuple[str, ...]  # names in Hugging Face trainers
+    added: bool  # see `checks.added`
 
 
 @cache
 def declared_settings() -> tuple[Setting, ...]:
     """Every setting, in declaration order."""
-    found = []
+    settings = []
     for name, section in get_type_hints(TrialConfig).items():
         nested = dataclasses.is_dataclass(section)
         owner, prefix = (section, f"{name}.") if nested else (TrialConfig, "")
@@ -297,7 +302,7 @@ def declared_settings() -> tuple[Setting, ...]:
         for leaf in dataclasses.fields(owner):
             if nested or leaf.name == name:
                 about = leaf.metadata
-                found.append(
+                settings.append(
                     Setting(
                         f"{prefix}{leaf.name}",
                         types[leaf.name],
@@ -307,25 +312,25 @@ def declared_settings() -> tuple[Setting, ...]:
                         about.get("added", False),
                     )
                 )
-    return tuple(found)
+    return tuple(settings)
 
 
 def setting_types() -> dict[str, Any]:
     """{dotted setting: type}, in declaration order."""
-    return {one.name: one.kind for one in declared_settings()}
+    return {declared.name: declared.kind for declared in declared_settings()}
 
 
 def setting_aliases() -> dict[str, list[str]]:
-    """{name that trainers of Hugging Face use: the settings that it stands for}."""
-    found: dict[str, list[str]] = {}
-    for one in declared_settings():
-        for alias in one.aliases:
-            found.setdefault(alias, []).append(one.name)
-    return found
+    """{name in Hugging Face trainers: the settings that it corresponds to}."""
+    names: dict[str, list[str]] = {}
+    for declared in declared_settings():
+        for alias in declared.aliases:
+            names.setdefault(alias, []).append(declared.name)
+    return names
 
 
 def setting_type(name: str) -> Any:
-    """The type of the setting called `name`."""
+    """The type of a setting; raises `BadInput` for an unknown name."""
     types = setting_types()
     if name not in types:
         raise unknown("setting", name, types, setting_aliases())
@@ -333,8 +338,8 @@ def setting_type(name: str) -> Any:
 
 
 def parse_setting(name: str, text: str) -> Any:
-    """The value of a setting from its text on a command line, which is typed here and nowhere else;
-    `BadInput` where there is no such setting or the text is none of its type."""
+    """The value of a setting from its text on a command line. Raises `BadInput` for an unknown
+    setting and for a text that is not of its type."""
     kind = setting_type(name)
     if kind == tuple[str, ...]:
         # A comma inside brackets belongs to a measure: AP(rel=2,judged_only=True).
@@ -347,8 +352,8 @@ def parse_setting(name: str, text: str) -> Any:
 
 
 def checked_setting(name: str, value: Any) -> Any:
-    """A value that is of its setting's type, or stands for one as in JSON: a list for a tuple, 16.0
-    for 16, 1 for 1.0."""
+    """The value, converted to its setting's type as JSON needs: a list to a tuple, 16.0 to 16, 1 to
+    1.0. Raises `BadInput` for any other type and for numbers beyond `LARGEST`."""
     kind = setting_type(name)
     if name in _FORMERLY and isinstance(value, bool):
         return _FORMERLY[name][value]
@@ -369,9 +374,9 @@ def _wrong_type(name: str, kind: Any, value: Any) -> BadInput:
     return BadInput(f"{name} must be {_ARTICLES[kind]}, got {shown(value)}")
 
 
-_ADDED = {one.name: one.default for one in declared_settings() if one.added}
+_ADDED = {declared.name: declared.default for declared in declared_settings() if declared.added}
 _FORMERLY = {"training.keep_weights": {True: "all", False: "none"}}
-"""Values of settings in the files of earlier trials."""
+"""Values that settings had in earlier versions, still read from their files."""
 _ARTICLES = {
     int: "a whole number",
     float: "a number",

@@ -32,32 +32,32 @@ KEEP_WEIGHTS = ("best", "all", "none")
 
 @dataclass(frozen=True)
 class Training:
-    """Training on groups of a query, a relevant document and candidates that are not relevant."""
+    """Training on groups: a query, a relevant document and candidates that are not relevant."""
 
     num_epochs: int = setting(1, "passes over the training queries", hf="num_train_epochs epochs")
-    epoch_steps: int = added(0, "steps of one epoch; 0: one pass over the training queries")
-    max_steps: int = setting(0, "steps after which training ends; 0: no limit", hf="max_steps")
+    epoch_steps: int = added(0, "steps per epoch; 0: one pass over the training queries")
+    max_steps: int = setting(0, "maximum number of training steps; 0: no limit", hf="max_steps")
     batch_size: int = setting(
         16,
-        "groups (a relevant document and its negatives) of one optimizer step, over all workers; "
+        "groups (a relevant document and its negatives) per optimizer step, over all workers; "
         "not pairs, not per device",
         hf="per_device_train_batch_size train_batch_size",
     )
     micro_batch_tokens: int = setting(
         0,
-        "encoder tokens of one backward pass, a matter of memory and no part of the cell; 0: what "
-        "suits the device. Without dropout it changes no number but for rounding; with dropout it "
-        "draws other masks from the same stream",
+        "encoder tokens per backward pass; 0: chosen for the device. It limits memory and is not "
+        "part of the cell: without dropout it changes only rounding; with dropout, other masks are "
+        "drawn from the same stream",
         hf="gradient_accumulation_steps",
     )
     backbone_learning_rate: float = setting(
         1e-5, "learning rate of the pre-trained encoder", hf="learning_rate lr"
     )
     head_learning_rate: float = setting(
-        1e-4, "learning rate of the layers that start from nothing", hf="learning_rate lr"
+        1e-4, "learning rate of the randomly initialised layers", hf="learning_rate lr"
     )
     aggregator_learning_rate: float = setting(
-        1e-4, "learning rate of what puts the vectors of chunks together"
+        1e-4, "learning rate of the aggregator over chunk vectors"
     )
     interaction_learning_rate: float = added(
         0.0, "learning rate of model.interaction; 0: the aggregator's"
@@ -65,70 +65,82 @@ class Training:
     weight_decay: float = setting(1e-7, "AdamW's weight decay", hf="weight_decay")
     schedule: str = setting(
         "constant",
-        "of the learning rates after a linear warm-up: " + ", ".join(SCHEDULES),
+        "schedule of the learning rates after the linear warm-up: " + ", ".join(SCHEDULES),
         hf="lr_scheduler_type scheduler",
     )
     warmup: float = setting(
         0.2,
-        "share of the steps that warms up; of each epoch's steps with reset_optimizer",
+        "warm-up as a fraction of all steps, or of each epoch's with reset_optimizer",
         hf="warmup_ratio warmup_steps",
     )
-    warmup_backbone: bool = added(True, "false: the backbone learns at its whole rate at once")
-    epoch_decay: float = added(1.0, "all rates are multiplied by it after every epoch")
-    reset_optimizer: bool = added(False, "moments, warm-up and schedule start anew in every epoch")
-    loss: str = added("pairwise-margin", ", ".join(LOSS_NAMES))
-    negatives: int = added(1, "negatives of each group", hf="num_negatives train_group_size")
-    margin: float = setting(1.0, "of the margin losses")
-    teacher: str = added("", "a run file whose scores margin-mse follows")
-    unit: str = added("document", "what is scored as a whole: a document, or each passage of it")
-    passage_keep: float = added(0.1, "unit=passage: share of the passages after the first")
-    chunk_dropout: float = added(0.0, "dropped share of a document's chunks after the first")
-    labels: str = added(
-        "qrels", "qrels, or first-stage: the first candidate counts as the relevant one"
+    warmup_backbone: bool = added(True, "false: no warm-up for the backbone")
+    epoch_decay: float = added(
+        1.0, "factor by which all learning rates are multiplied after every epoch"
     )
-    depth: int = added(0, "candidates of a query that negatives come from; 0: evaluation.depth")
-    negatives_below: int = added(0, "so many candidates at the top are never negatives")
-    negatives_from: tuple[str, ...] = added((), "run files, one per epoch, for the candidates")
+    reset_optimizer: bool = added(
+        False, "resets moments, warm-up and schedule at the start of every epoch"
+    )
+    loss: str = added("pairwise-margin", "training loss: " + ", ".join(LOSS_NAMES))
+    negatives: int = added(1, "negatives per group", hf="num_negatives train_group_size")
+    margin: float = setting(1.0, "margin of the margin losses")
+    teacher: str = added("", "run file with the teacher's scores, for margin-mse")
+    unit: str = added("document", "unit of training: document, or passage (each chunk alone)")
+    passage_keep: float = added(
+        0.1, "unit=passage: fraction of the passages after the first that is used"
+    )
+    chunk_dropout: float = added(
+        0.0, "fraction of a document's chunks after the first that is dropped"
+    )
+    labels: str = added(
+        "qrels", "source of labels: qrels, or first-stage (the top candidate counts as relevant)"
+    )
+    depth: int = added(
+        0, "number of candidates that negatives are sampled from; 0: evaluation.depth"
+    )
+    negatives_below: int = added(0, "number of top candidates excluded from the negatives")
+    negatives_from: tuple[str, ...] = added(
+        (), "run files that replace the candidates, one per epoch"
+    )
     init_from: str = added(
         "",
-        "a finished trial's folder, or its weights.safetensors; or a cell, runs/CELL without its "
-        "-seedN, of which each trial takes the one with its own seed",
+        "folder of a finished trial, or its weights.safetensors, to start from; or a cell "
+        "(runs/CELL, without -seedN): each trial starts from the one with its own seed",
     )
     keep_weights: str = added(
         "best",
-        "keeps weights.safetensors, for `sweeps export` and init_from, of the seed of each cell "
-        "that is best on dev (best, as far as --weights-gib holds), of every trial (all), or none; "
-        "no part of the cell. With folds there is no one model, and best keeps nothing",
+        "which trials keep weights.safetensors, for `ranksweep export` and init_from: best (the "
+        "seed of each cell that is best on dev, within --weights-gib), all, or none; not part of "
+        "the cell. With folds, best keeps nothing, as there is no single model",
         hf="save_strategy",
     )
     keep_run: bool = added(
         False,
-        "keeps train.run.gz, the training queries' candidates in its order, for negatives_from and "
-        "teacher; no part of the cell",
+        "keeps train.run.gz, the reranked candidates of the training queries, for negatives_from "
+        "and teacher; not part of the cell",
     )
     gradient_clip: float = setting(
-        1.0, "largest global norm of the gradient; 0: off", hf="max_grad_norm"
+        1.0, "maximum global norm of the gradient; 0: no clipping", hf="max_grad_norm"
     )
     validate_every: int = setting(
-        0, "steps between validations; 0: at the end of an epoch", hf="eval_steps eval_strategy"
+        0, "steps between validations; 0: at the end of each epoch", hf="eval_steps eval_strategy"
     )
     patience: int = added(
         0,
-        "training ends after so many validations in a row without a better value on dev; 0: never",
+        "consecutive validations without improvement on dev after which training stops; 0: never",
         hf="early_stopping_patience",
     )
     precision: str = setting(
         "auto",
-        "fp32, bf16, fp16, or auto: bf16 or fp16 on a GPU, bf16 on a CPU with AMX, fp32 on others",
+        "fp32, bf16, fp16, or auto: bf16 or fp16 on a GPU, bf16 on a CPU with AMX, else fp32",
         hf="bf16 fp16",
     )
     deterministic: bool = added(
         False,
-        "a repeat on a GPU gives the same bits, at a price in speed; on a CPU it always does",
+        "makes repeated runs on a GPU bit-equal, but slower; on a CPU they always are",
         hf="full_determinism",
     )
     paired_seeds: bool = setting(
-        False, "the order and negatives of a seed are the same in every cell"
+        False, "uses the same order and negatives for a seed in every cell"
     )
 
     def __post_init__(self) -> None:
@@ -165,34 +177,33 @@ class Training:
         choice("training.precision", self.precision, PRECISIONS)
 
     def share_read(self, num_chunks: float) -> float:
-        """The share of a document's chunks that training reads of it at once, on average."""
+        """The mean fraction of a document's chunks that one training step reads."""
         keep = self.passage_keep if self.unit == "passage" else 1 - self.chunk_dropout
         return (1 + keep * (num_chunks - 1)) / num_chunks if num_chunks > 1 else 1.0
 
 
 def check_training(training: Training, model: str, *, one_chunk_is_firstp: bool) -> None:
-    """Refuses settings that contradict each other or have no effect beside the others."""
+    """Raises `BadInput` for settings that contradict each other or would have no effect."""
     if training.loss == "margin-mse" and not training.teacher:
-        raise BadInput("training.loss=margin-mse needs training.teacher, the run of a teacher")
+        raise BadInput("training.loss=margin-mse needs training.teacher, a teacher's run file")
     if training.teacher and training.loss != "margin-mse":
         raise BadInput(
-            "training.teacher has no effect but with training.loss=margin-mse, got "
-            f"training.loss={training.loss}"
+            f"training.teacher needs training.loss=margin-mse, got training.loss={training.loss}"
         )
     if training.unit == "passage" and training.chunk_dropout:
         raise BadInput(
-            "training.chunk_dropout has no effect with training.unit=passage, which leaves out "
-            "passages by training.passage_keep"
+            "training.chunk_dropout has no effect with training.unit=passage, whose passages are "
+            "sampled by training.passage_keep"
         )
     if training.unit == "passage" and not one_chunk_is_firstp:
         raise BadInput(
-            "training.unit=passage trains a score of single passages, which model "
-            f"{model} has none of; use training.unit=document"
+            f"training.unit=passage needs a model that scores single passages, got {model}; use "
+            "training.unit=document"
         )
     if training.unit == "document" and training.passage_keep != Training().passage_keep:
-        raise BadInput("training.passage_keep has no effect but with training.unit=passage")
+        raise BadInput("training.passage_keep needs training.unit=passage")
     if training.reset_optimizer and training.schedule == "inverse-epoch":
         raise BadInput(
-            "training.schedule=inverse-epoch lowers rates over all epochs; it does not go together "
-            "with training.reset_optimizer, which starts schedules anew"
+            "training.schedule=inverse-epoch decays over all epochs and cannot be combined with "
+            "training.reset_optimizer, which restarts the schedule in each"
         )

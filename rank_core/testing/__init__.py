@@ -1,2 +1,2 @@
-"""Contract tests: the laws that every model keeps, to be run on a model from outside as well:
+"""Contract tests: properties that every model must have, including models of users:
 `pytest --pyargs rank_core.testing --model my_pkg.my_module:MyRanker`. Needs pytest."""

@@ -1,4 +1,4 @@
-"""The encoder of the contract tests."""
+"""The backbone of the contract tests."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from rank_core.testing.laws import make_backbone
 
 @pytest.fixture(scope="session")
 def backbone(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    """A BERT of two layers with random weights."""
+    """A two-layer BERT with random weights."""
     folder: Path = tmp_path_factory.mktemp("backbone")
     make_backbone(folder)
     return resolve_backbone(str(folder))

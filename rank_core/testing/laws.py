@@ -1,4 +1,4 @@
-"""What contract tests share: a small encoder, made tokens, batches, and laws as functions."""
+"""Shared parts of the contract tests: a small backbone, random tokens, batches, assertions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,16 +23,16 @@ WORDS = (
     "pearl quartz raven slate thorn umber violet willow yarrow zephyr lantern harbour meadow"
 ).split()
 CHUNKING = Chunking(window=20, stride=10, max_document_tokens=60)
-SHORT, LONG = 13, 55  # tokens: one chunk, and five of which the last is shorter
-STILL = "self.key.bias"  # a softmax does not change when a constant is added to all keys
+SHORT, LONG = 13, 55  # tokens: one chunk, and five, the last of them shorter
+STILL = "self.key.bias"  # has no gradient: softmax is invariant to a constant added to all keys
 
 Tokens = NDArray[np.int32]
 Documents = Sequence[str | list[Chunk]]
-"""Documents by id, or as lists of chunks."""
+"""Documents given by id or as lists of chunks."""
 
 
 def tokens(seed: int, size: int, largest: int = 100) -> Tokens:
-    """Token ids at random."""
+    """Random token ids."""
     return np.random.default_rng(seed).integers(5, largest, size).astype(np.int32)
 
 
@@ -41,7 +41,7 @@ DOCUMENTS = {f"d{size}": tokens(size, size) for size in (0, 1, SHORT, 20, 21, 34
 
 
 def make_backbone(folder: Path) -> None:
-    """A BERT of two layers with random weights, large enough that every token moves a score."""
+    """Writes a two-layer BERT with random weights, large enough that every token affects scores."""
     tokenizer = train_tokenizer([" ".join(WORDS), "lanterns at the northern harbour"], 150)
     config = BertConfig(
         vocab_size=len(tokenizer),
@@ -59,12 +59,12 @@ def make_backbone(folder: Path) -> None:
 
 
 def config_of(name: str, backbone: Backbone, chunking: Chunking = CHUNKING) -> TrialConfig:
-    """The settings of a model over the backbone."""
+    """The settings of a model over a backbone."""
     return TrialConfig(model=Model(name, backbone=str(backbone.folder)), chunking=chunking)
 
 
 def chunks_of(*texts: Tokens) -> list[Chunk]:
-    """A document of these chunks."""
+    """A document of the given chunks."""
     return [Chunk(QUERY, text) for text in texts]
 
 
@@ -89,7 +89,7 @@ def assert_each_document_is_scored_alone(
     query: Tokens = QUERY,
     spread: float = 0.05,
 ) -> Tensor:
-    """Neither the neighbours in a batch nor their order moves a score. Returns score_B."""
+    """Asserts that scores depend neither on the batch nor on its order. Returns score_B."""
     alone = torch.cat([scores(model, pairs, [doc_id], query) for doc_id in doc_ids])
     together = scores(model, pairs, doc_ids, query)
     assert together.isfinite().all()
@@ -105,7 +105,7 @@ def without_gradient(
     weights: Sequence[float] = (1.0, -0.3),
     still: Iterable[str] = (STILL,),
 ) -> set[str]:
-    """The trainable parameters that the gradient of the weighted scores does not reach."""
+    """The trainable parameters that get no gradient from the weighted scores."""
     (score_B * torch.tensor(weights)).sum().backward()
     without = {n for n, p in model.trainable() if p.grad is None or not p.grad.abs().sum() > 0}
     return {name for name in without if not name.endswith(tuple(still))}
@@ -114,8 +114,8 @@ def without_gradient(
 def assert_the_fast_path_is_the_definition(
     plain: Ranker, fast: Ranker, pairs: PairEncoder, doc_ids: Iterable[str], batch_tokens: int
 ) -> None:
-    """Scores and gradients of two equal models in training without dropout, one fed with whole
-    documents and one with batches of chunks."""
+    """Asserts equal scores and gradients of two copies of a model in training mode without dropout:
+    one is given whole documents, the other batches of chunks."""
     documents = [pairs.chunks(QUERY, doc_id) for doc_id in doc_ids]
     plain_B = plain(pairs.collate(documents))
     settings: Mapping[str, Any] = {"batch_tokens": batch_tokens, "autocast": None, "work": Work()}

@@ -1,4 +1,4 @@
-"""The pytest plugin of the contract tests. It does nothing in a run that does not ask for them."""
+"""Pytest plugin of the contract tests; inactive in other runs."""
 
 import os
 import sys
@@ -11,8 +11,7 @@ PACKAGE = "rank_core.testing"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: Any, parser: Any, args: list[str]) -> None:
-    """Adds `--model` where the contract tests run: other projects may have an option of that
-    name."""
+    """Adds `--model` only for the contract tests, because other projects may have that option."""
     if any(PACKAGE in word for word in args):
         parser.addoption("--model", metavar="MODULE:CLASS", help="the model to test")
         if not {"", os.getcwd()} & {*sys.path}:
@@ -20,7 +19,7 @@ def pytest_load_initial_conftests(early_config: Any, parser: Any, args: list[str
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
-    """Runs the laws on the model of `--model`."""
+    """Parametrises the contract tests by the model of `--model`."""
     if metafunc.module.__name__ != f"{PACKAGE}.test_model" or "name" not in metafunc.fixturenames:
         return
     name = metafunc.config.getoption("--model")

@@ -1,4 +1,4 @@
-"""The laws of every model: those of `MODELS`, and one from outside under `--model module:Class`."""
+"""Contract tests of a model: each of `MODELS`, or a user's with `--model module:Class`."""
 
 import copy
 from collections.abc import Callable
@@ -38,18 +38,18 @@ from rank_core.training.optimizer import build_optimizer
 
 @dataclass(frozen=True)
 class Known:
-    """What the laws must know of a model that is unlike most."""
+    """Expectations that differ between models."""
 
-    spread: float = 0.05  # of the scores of DOCUMENTS with weights as drawn, at least
-    rounding: float = 2e-2  # of a score in bf16, at most
-    rounds: bool | None = True  # False: all of it is computed in fp32; None: not known
-    draws: bool | None = True  # False: every seed starts from the same weights; None: not known
-    judge: str = "maxp"  # whose chunk scores say which chunk is best
+    spread: float = 0.05  # minimum standard deviation of the scores of DOCUMENTS
+    rounding: float = 2e-2  # maximum error of a score in bf16
+    rounds: bool | None = True  # False: computed entirely in fp32; None: not known
+    draws: bool | None = True  # False: initial weights do not depend on the seed; None: not known
+    judge: str = "maxp"  # the model whose chunk scores decide which chunk is best
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model under test, with weights of a trained size, in evaluation mode."""
+    """A model under test in evaluation mode."""
 
     name: str
     kind: type[Ranker]
@@ -59,13 +59,13 @@ class Subject:
     def pairs(
         self, chunking: Chunking = CHUNKING, documents: dict[str, Tokens] = DOCUMENTS
     ) -> PairEncoder:
-        """The pair encoder of the model, over made documents."""
+        """The model's pair encoder over random documents."""
         config = config_of(self.name, self.backbone, chunking)
         return self.kind.reader(config, self.backbone, documents)  # type: ignore[arg-type]
 
 
 def made(name: str, backbone: Backbone) -> Subject:
-    """The model under test. Where it has FirstP's function on one chunk, it has MaxP's head."""
+    """The model under test; with MaxP's head if it equals FirstP on one chunk."""
     kind = model_class(name)
     assert issubclass(kind, Ranker)
     model = build_model(config_of(name, backbone), backbone, init_seed=1).eval()
@@ -73,7 +73,7 @@ def made(name: str, backbone: Backbone) -> Subject:
         head = build_model(config_of("maxp", backbone), backbone, init_seed=1).head
         model.head.load_state_dict(head.state_dict())
     generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():  # at its initial 0.02 it hardly looks around
+    with torch.no_grad():  # with the initial 0.02 it hardly attends to other chunks
         for parameter in getattr(model, "aggregator", torch.nn.Module()).parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
     return Subject(name, kind, model, backbone)
@@ -81,34 +81,34 @@ def made(name: str, backbone: Backbone) -> Subject:
 
 @pytest.fixture(scope="module")
 def subject(name: str, backbone: Backbone) -> Subject:
-    """The model that `--model` names."""
+    """The model given by `--model`."""
     return made(name, backbone)
 
 
 @pytest.fixture(scope="module")
 def judge_of(backbone: Backbone) -> Callable[[str], Subject]:
-    """Another model over the same encoder."""
+    """Another model over the same backbone."""
     return lambda name: made(name, backbone)
 
 
 @pytest.fixture
 def known() -> Known:
-    """Nothing, of a model from outside: its scores may be close, and large weights round more."""
+    """Tolerances for a user's model, whose scores may be close and whose weights may be large."""
     return Known(spread=1e-3, rounding=0.1, rounds=None, draws=None)
 
 
 def test_a_score_does_not_depend_on_the_neighbours_in_the_batch(
     subject: Subject, known: Known
 ) -> None:
-    """Neither on padding, nor on the order of the documents."""
+    """Neither padding nor the order of the documents affects a score."""
     assert_each_document_is_scored_alone(
         subject.model, subject.pairs(), list(DOCUMENTS), spread=known.spread
     )
 
 
 def test_limits_beyond_the_end_of_a_document_change_nothing(subject: Subject) -> None:
-    """A limit is felt only where it cuts."""
-    # FirstP refuses max_chunks, so only the token limit moves there.
+    """A limit has an effect only where it cuts."""
+    # FirstP rejects max_chunks, so only the token limit moves there.
     many = 0 if subject.kind.first_chunk_only else 50
     wide = Chunking(window=20, stride=10, max_document_tokens=5000, max_chunks=many)
     short_ids = [doc_id for doc_id, text in DOCUMENTS.items() if len(text) <= 60]
@@ -121,9 +121,9 @@ def test_limits_beyond_the_end_of_a_document_change_nothing(subject: Subject) ->
 def test_it_is_firstp_on_documents_of_one_chunk(
     subject: Subject, judge_of: Callable[[str], Subject]
 ) -> None:
-    """Unless the class says `one_chunk_is_firstp = False`."""
+    """Holds unless the class sets `one_chunk_is_firstp = False`."""
     if not subject.kind.one_chunk_is_firstp:
-        pytest.skip("the class says that it is another function there")
+        pytest.skip("one_chunk_is_firstp is False")
     doc_ids, firstp = ["d1", f"d{SHORT}", "d20"], judge_of("firstp")
     expected = scores(firstp.model, firstp.pairs(), doc_ids)
     assert_close(scores(subject.model, subject.pairs(), doc_ids), expected, atol=1e-5, rtol=0)
@@ -132,14 +132,14 @@ def test_it_is_firstp_on_documents_of_one_chunk(
 def test_changing_any_one_chunk_changes_the_score(
     subject: Subject, known: Known, judge_of: Callable[[str], Subject]
 ) -> None:
-    """A model of several windows reads all of them."""
+    """A model over several windows reads all of them."""
     if subject.kind.first_chunk_only or not subject.kind.reads_windows():
-        pytest.skip("it reads the first window, or no windows")
+        pytest.skip("the model reads the first window only, or no windows")
     model, pairs, judge = subject.model, subject.pairs(), judge_of(known.judge)
     candidates = [tokens(100 + i, 20) for i in range(60)]
     documents = [chunks_of(text) for text in candidates]
     by_score = scores(judge.model, subject.pairs(), documents).argsort()
-    # The newcomer is the best chunk, so that MaxP must notice it wherever it is.
+    # The replacement is the best chunk, so that it changes even a maximum.
     *texts, best = (candidates[i] for i in [*by_score[:5].tolist(), int(by_score[-1])])
     changed = [texts, *([*texts[:j], best, *texts[j + 1 :]] for j in range(len(texts)))]
     before, *after = scores(model, pairs, [chunks_of(*texts) for texts in changed])
@@ -149,14 +149,14 @@ def test_changing_any_one_chunk_changes_the_score(
 
 
 def test_a_gradient_reaches_every_parameter(subject: Subject) -> None:
-    """What no gradient reaches is dead weight, or hidden from the loss."""
+    """A parameter without a gradient is unused."""
     model = copy.deepcopy(subject.model).train()
     batch = batch_of(subject.pairs(), ("d34", f"d{LONG}"))
     assert without_gradient(model, model(batch)) == set()
 
 
 def test_every_parameter_has_exactly_one_learning_rate(subject: Subject) -> None:
-    """That of the backbone, of the head, of the second encoder, or of all the rest."""
+    """The rate of the backbone, the head, the second encoder, or the aggregator."""
     training = Training(
         backbone_learning_rate=1e-5,
         head_learning_rate=2e-4,
@@ -175,7 +175,7 @@ def test_every_parameter_has_exactly_one_learning_rate(subject: Subject) -> None
 
 
 def test_inputs_at_the_edge_get_a_finite_score(subject: Subject) -> None:
-    """Empty and one-token queries and documents, and the longest."""
+    """Queries and documents without tokens and of one token, and the longest ones."""
     tokenizer = load_tokenizer(subject.backbone.folder)
     [query] = tokenize_queries(tokenizer, ["amber birch " * 100], CHUNKING.max_query_tokens)
     assert len(query) == CHUNKING.max_query_tokens
@@ -185,7 +185,7 @@ def test_inputs_at_the_edge_get_a_finite_score(subject: Subject) -> None:
 
 
 def test_saved_weights_give_the_same_scores(subject: Subject, known: Known, tmp_path: Path) -> None:
-    """All that was learnt is in the state dict."""
+    """The state dict has all that was learned."""
     torch.save(subject.model.state_dict(), tmp_path / "weights.pt")
     config = config_of(subject.name, subject.backbone)
     other = build_model(config, subject.backbone, init_seed=2).eval()
@@ -197,16 +197,16 @@ def test_saved_weights_give_the_same_scores(subject: Subject, known: Known, tmp_
 
 
 def test_the_fast_path_gives_the_scores_and_gradients_of_the_definition(subject: Subject) -> None:
-    """`aggregate` over chunks that were encoded in other batches is `forward`."""
-    one, other = (copy.deepcopy(subject.model).train() for _ in range(2))
-    for module in (*one.modules(), *other.modules()):
+    """Aggregating chunks that were encoded in other batches equals `forward`."""
+    plain, fast = (copy.deepcopy(subject.model).train() for _ in range(2))
+    for module in (*plain.modules(), *fast.modules()):
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    assert_the_fast_path_is_the_definition(one, other, subject.pairs(), DOCUMENTS, batch_tokens=90)
+    assert_the_fast_path_is_the_definition(plain, fast, subject.pairs(), DOCUMENTS, batch_tokens=90)
 
 
 def test_bf16_scores_stay_close_to_fp32(subject: Subject, known: Known) -> None:
-    """Rounding moves a score little."""
+    """Rounding changes a score only slightly."""
     queries, run = {"q": QUERY}, {"q": dict.fromkeys(DOCUMENTS, 0.0)}
     exact, rounded = (
         rerank(

@@ -8,13 +8,12 @@ from rank_core import distributed
 from rank_core.checkpoints.checkpoint import Checkpoints
 from rank_core.chunking.inputs import Inputs, cell_of, content_hashes, load_inputs
 from rank_core.data.trec import in_rank_order
-from rank_core.evaluate import mean_values
+from rank_core.evaluate import mean_values, untied
 from rank_core.machine import peak_memory, reset_peak_memory, trial_device
 from rank_core.models import check_model, model_class
 from rank_core.models.build import list_ranker
 from rank_core.models.list_rankers import ListRanker
 from rank_core.ranking.encode import Work
-from rank_core.ranking.rerank import untied
 from rank_core.ranking.scorer import evaluated_queries, per_query_table
 from rank_core.seeding import derive
 from rank_core.settings.config import TrialConfig

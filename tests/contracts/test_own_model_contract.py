@@ -70,7 +70,7 @@ def test_without_a_model_or_with_an_unknown_one_the_reason_is_told(contract):
     code, text = contract("--pyargs", "rank_core.testing")
     assert code != 0 and "--model MODULE:CLASS must name the model to test" in text
     _, text = contract("--pyargs", "rank_core.testing", "--model", "no_such:Model")
-    assert "no module no_such; it must be installed" in text
+    assert "no module no_such; install it" in text
 
 
 @pytest.mark.slow

@@ -144,7 +144,7 @@ def test_a_model_of_somebody_s_own_needs_its_module(trial, backbone, tmp_path, m
     assert len(Reranker.load(tmp_path / "m").rank("amber", ["birch", "amber"])) == 2
     monkeypatch.undo()
     monkeypatch.delitem(sys.modules, "own_model")
-    with pytest.raises(BadInput, match="no module own_model; it must be installed, or stand in"):
+    with pytest.raises(BadInput, match="no module own_model; install it"):
         Reranker.load(tmp_path / "m")
 
 

@@ -156,16 +156,16 @@ def test_k_stays_the_trials_own_until_another_aggregation_is_named(kept):
 
 def test_what_was_not_read_cannot_be_derived(kept, small, tmp_path):
     config, folder, _ = kept
-    with pytest.raises(BadInput, match=r"multiple of the trial's chunking.stride=10, got 25"):
+    with pytest.raises(BadInput, match="multiple .* 10, got 25"):
         derived_config(config, {"chunking.stride": 25})
     cut = small.override({"chunking.max_chunks": 2, **KEEP})
     finish(cut, tmp_path / "cut")
     chunks = read_chunks(tmp_path / "cut", "test")
     for settings in ({"chunking.max_chunks": 3}, {"chunking.stride": 20}):
-        with pytest.raises(BadInput, match=r"kept chunks only.*such as tokens 20 to \d+ of d\d+"):
+        with pytest.raises(BadInput, match=r"such as tokens 20 to \d+ of d\d+"):
             derived_run(chunks, derived_config(cut, settings))
     shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns(CHUNK_SCORES))
-    with pytest.raises(BadInput, match=r"keep_chunk_scores=true\); found no .*chunk_scores"):
+    with pytest.raises(BadInput, match=r"chunk_scores.* is missing.*keep_chunk_scores=true"):
         read_chunks(tmp_path / "bare", "test")
 
 

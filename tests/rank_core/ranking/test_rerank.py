@@ -9,10 +9,11 @@ import torch
 from rank_core.chunking.batches import PairEncoder, tokenize_queries
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders.backbones import load_tokenizer
+from rank_core.evaluate import untied
 from rank_core.models.build import build_model
 from rank_core.ranking import rerank as rerank_module
 from rank_core.ranking.encode import Work
-from rank_core.ranking.rerank import ordered, rerank, untied
+from rank_core.ranking.rerank import ordered, rerank
 from rank_core.settings.config import Chunking, Model, TrialConfig
 
 LIMIT = 90  # tokens, less than most documents have
