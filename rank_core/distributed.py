@@ -37,7 +37,7 @@ class GradientSums:
         self._missing: list[set[nn.Parameter]] = []  # per bucket: gradients still to come
         self._begun: list[tuple[Tensor, dist.Work]] = []  # flat sums of the first buckets
         self._hooks: list[RemovableHandle] = []
-        self._anew = False
+        self._repeat = False
 
     def begin(self) -> None:
         """Registers the hooks; call it before the last backward pass of a step."""
@@ -51,7 +51,7 @@ class GradientSums:
         """Discards the sums; call it after a failed pass. Sums that have started need every worker:
         `finish` waits for them and computes them again."""
         self._drop_hooks()
-        self._anew = bool(self._begun)
+        self._repeat = bool(self._begun)
 
     def finish(self) -> None:
         """Waits until every gradient is the sum over the workers; None where no worker has one."""
@@ -60,8 +60,8 @@ class GradientSums:
         self._drop_hooks()
         self._sum_until(len(self._buckets))
         has = [p.grad is not None for bucket in self._buckets for p in bucket]
-        states = gather((self._anew, has))
-        if any(anew for anew, _ in states):
+        states = gather((self._repeat, has))
+        if any(repeat for repeat, _ in states):
             for _, sum_ in self._begun:
                 sum_.wait()
             self._begun.clear()
@@ -73,7 +73,7 @@ class GradientSums:
             for p, part in zip(bucket, parts, strict=True):
                 p.grad = part.view_as(p) if next(anywhere) else None
         self._begun.clear()
-        self._anew = False
+        self._repeat = False
 
     def _arrived(self, number: int, parameter: Tensor) -> None:
         self._missing[number].remove(parameter)  # type: ignore[arg-type]

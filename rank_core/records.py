@@ -1,6 +1,6 @@
 """Records of ranking experiments: runs, judgments, splits of judged queries, collections."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 Run = dict[str, dict[str, float]]
@@ -17,6 +17,15 @@ class Split:
     queries: Mapping[str, str]
     qrels: Qrels
     candidates: Run
+
+    def subset(self, query_ids: Iterable[str]) -> "Split":
+        """The split restricted to these queries, in this order."""
+        query_ids = list(query_ids)
+        return Split(
+            {query_id: self.queries[query_id] for query_id in query_ids},
+            {query_id: self.qrels[query_id] for query_id in query_ids},
+            {query_id: self.candidates[query_id] for query_id in query_ids},
+        )
 
 
 @dataclass(frozen=True)

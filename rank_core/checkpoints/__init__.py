@@ -1,15 +1,15 @@
-"""Checkpoints that a trial resumes from, and weights that another trial starts from."""
+"""Checkpoints that a trial resumes from, and weights that other trials start from."""
 
 from dataclasses import dataclass
 
-COST_SHARE = 0.02  # of a trial's time at most, from a copy's beginning until it is written
+COST_SHARE = 0.02  # maximum share of a trial's time spent on checkpoints
 
 
 @dataclass(frozen=True)
 class Cadence:
-    """The frequency of checkpoints. A trial shorter than `minutes` has none; a large model, whose
-    checkpoints take long, has fewer, so that they cost at most `COST_SHARE` of the time."""
+    """The frequency of checkpoints. A trial shorter than `minutes` has none. Slow checkpoints, of a
+    large model, are less frequent, so that they take at most `COST_SHARE` of the time."""
 
     minutes: float = 1.0
-    steps: int = 0  # optimizer steps of a model between checkpoints, whatever the time; 0: by time
-    quota_bytes: int = 0  # of all trials that share the parent folder; 0: what the disk holds
+    steps: int = 0  # optimizer steps between checkpoints, instead of time; 0: by time
+    quota_bytes: int = 0  # for all trials in the parent folder; 0: no quota

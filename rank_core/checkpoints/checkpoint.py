@@ -1,8 +1,9 @@
-"""Checkpoints of a running trial, in a folder or at any fsspec URI: whole, few, never fatal.
+"""Checkpoints of a running trial, in a folder or at any fsspec URI: atomic, infrequent, never
+fatal.
 
-A file is named by the trial's position and by the hash of its own content, so that a reader detects
-a broken or half-copied one, wherever it lies and however it came there. A thread writes while
-training goes on. The best weights so far have a file of their own, written when they have changed.
+A file's name has the trial's position and a hash of the content, so that readers detect broken or
+incomplete files. A thread writes while training continues. The best weights have their own file,
+written when they change.
 """
 
 import contextlib
@@ -30,32 +31,32 @@ logger = logging.getLogger(__name__)
 SUFFIX = ".checkpoint"
 BEST = ".best"
 DIGITS = 16  # of a hash
-KEPT = 2  # the last one, and the one before in case the last cannot be read
-ABANDONED_SECONDS = 3600.0  # another trial's checkpoint is not refreshed: no process works on it
+KEPT = 2  # the last two, in case the last cannot be read
+ABANDONED_SECONDS = 3600.0  # age after which another trial's checkpoint counts as abandoned
 Position = tuple[int, int]
-"""(finished models, steps of the next one)."""
+"""(finished models, steps of the current model)."""
 Content = dict[str, Any]
-"""Tensors, plain values, and functions without arguments that return one: the thread calls them."""
+"""Tensors, plain values, and functions that return one, which the writing thread calls."""
 
 
 class Best(NamedTuple):
-    """The best weights so far and what belongs to them; nothing changes the tensors any more."""
+    """The best weights so far and their data; the tensors no longer change."""
 
-    step: int  # of the present model, after which they were the best
+    step: int  # of the current model, at which they were the best
     content: Content
 
 
 class _Files(NamedTuple):
-    """The paths of one checkpoint."""
+    """The paths of a checkpoint."""
 
     last: str
     best: str = ""
 
 
 class Checkpoints:
-    """The checkpoints of one trial in `uri`, a folder of its own two levels below one that must be
-    there. One is due after step `pause` whatever the cadence, because the trial will resume
-    there. `wait` lists them where that may have to wait: one that finds none begins anew."""
+    """The checkpoints of a trial in `uri`, its own folder, two levels below an existing one. A
+    checkpoint is always due after step `pause`, where the trial will be paused. `wait` retries
+    listing on unreliable storage: a trial that finds no checkpoint starts again."""
 
     def __init__(
         self,
@@ -71,13 +72,13 @@ class Checkpoints:
         self.root, self.cadence, self.clock = root.rstrip("/"), cadence, clock
         self._pause, self._wait = pause, wait
         self._since = clock()
-        self._cost = 0.0  # seconds from the beginning of the last one until it was written
-        self._kept: list[_Files] = []  # the last one last
+        self._cost = 0.0  # seconds that the last one took
+        self._kept: list[_Files] = []  # oldest first
         self._writing: threading.Thread | None = None
 
     def due(self, step: int) -> bool:
-        """True where a checkpoint is due after `step` steps of the present model; by the clock none
-        is as long as one is being written."""
+        """True if a checkpoint is due after `step` steps of the current model; by time, not while
+        one is being written."""
         if step == self._pause:
             return True
         if self.cadence.steps:
@@ -88,11 +89,11 @@ class Checkpoints:
         return self.clock() - self._since >= interval
 
     def save(self, content: Content, position: Position, *, best: Best | None = None) -> None:
-        """Copies tensors to the host; a thread writes them, and removes what is older. Where the
-        trial will pause, it has written when this returns.
+        """Copies tensors to the host; a thread writes them and removes older checkpoints. At the
+        step of a pause, this waits until they are written.
 
-        What does not fit, or cannot be written, is skipped with a warning: a trial never ends
-        because of a checkpoint. A kill leaves the one before.
+        A checkpoint that does not fit or cannot be written is skipped with a warning, without
+        ending the trial. A kill leaves the previous one.
         """
         self.finish()
         before = self.clock()
@@ -111,7 +112,7 @@ class Checkpoints:
         def write() -> None:
             try:
                 self._write(_complete(host), position, prefix, host_best and _complete(host_best))
-            except Exception as error:  # every filesystem has its own kinds
+            except Exception as error:  # of any kind, by filesystem
                 name = type(error).__name__
                 logger.warning("no checkpoint in %s: %s: %s", self.root, name, error)
             self._since = self.clock()
@@ -123,13 +124,13 @@ class Checkpoints:
             self.finish()
 
     def finish(self) -> None:
-        """Waits for the checkpoint that is being written."""
+        """Waits until the current checkpoint is written."""
         if self._writing is not None:
             self._writing.join()
             self._writing = None
 
     def names(self) -> list[str]:
-        """The files that are there, the furthest first."""
+        """The names of the existing files, latest position first."""
         return self._wait(self._names)
 
     def _names(self) -> list[str]:
@@ -141,15 +142,15 @@ class Checkpoints:
         return []
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """The content of a file, its tensors on the CPU, that of the best weights as `best`; None
-        if it is broken or gone."""
+        """The content of a file with tensors on the CPU, and the best checkpoint's as `best`; None
+        if it is broken or missing."""
         files = _Files(f"{self.root}/{name}")
         try:
             content = self._read(files.last)
             if content and (best := content.get("best")):
                 files = files._replace(best=f"{self.root}/{best}")
                 content["best"] = self._read(files.best)
-        except Exception as error:  # as above: what cannot be read is as good as not there
+        except Exception as error:  # as above; unreadable counts as missing
             logger.warning("a checkpoint cannot be read: %s/%s: %s", self.root, name, error)
             return None
         if content is None or content.get("best", {}) is None:
@@ -159,22 +160,22 @@ class Checkpoints:
         return content
 
     def clear(self) -> None:
-        """Removes the trial's checkpoints: it is safe in the store, or starts from nothing."""
+        """Removes the trial's checkpoints, once it is finished or starts again."""
         self.finish()
-        with contextlib.suppress(Exception):  # a later trial prunes what stays
+        with contextlib.suppress(Exception):  # later trials remove what remains
             if self.fs.exists(self.root):
                 self.fs.rm(self.root, recursive=True)
 
     def _write(
         self, content: Content, position: Position, prefix: str, best: Content | None
     ) -> None:
-        """Writes the file; before it that of the best weights, called `prefix`, if they changed."""
+        """Writes the checkpoint, and first the best weights, with prefix `prefix`, if changed."""
         refusal = self._refusal(_num_bytes(content) + _num_bytes(best))
         if refusal:
             logger.warning("no checkpoint: %s", refusal)
             return
         if self.is_local:
-            os.stat(Path(self.root).parents[1])  # a mount point without its mount would take it
+            os.stat(Path(self.root).parents[1])  # fails if the disk is not mounted
         self.fs.makedirs(self.root, exist_ok=True)
         of_best = self._file(best, prefix, BEST) if best else self._kept[-1].best if prefix else ""
         names = {"best": of_best.rpartition("/")[2]} if of_best else {}
@@ -184,12 +185,14 @@ class Checkpoints:
         self._remove_others()
 
     def _file(self, content: Content, prefix: str, suffix: str) -> str:
-        """The path of a file with this content, there as a whole or not at all."""
-        # On a shared disk the file grows where it will stay; for a URI it is made here and sent.
+        """The path of a file with this content, written atomically."""
+        # Local files are written in place and renamed; for a URI, locally and uploaded.
         folder = self.root if self.is_local else None
         unfinished = Path(folder or tempfile.gettempdir(), f".unfinished-{uuid.uuid4().hex}")
         try:
-            with unfinished.open("xb") as file:  # by the umask: others may resume the trial
+            with unfinished.open(
+                "xb"
+            ) as file:  # with the umask's permissions, for others to resume
                 hashed = _Hashed(file)
                 torch.save(content, hashed)  # type: ignore[arg-type]
             final = f"{self.root}/{prefix}-{hashed.digest}{suffix}"
@@ -202,7 +205,7 @@ class Checkpoints:
         return final
 
     def _read(self, path: str) -> dict[str, Any] | None:
-        """The content of a file; None if it is not what its name says."""
+        """The content of a file; None if its hash is not that of its name."""
         with self._local(path) as local:
             if _digest(local) != path.rpartition(".")[0].rpartition("-")[2]:
                 return None
@@ -210,7 +213,7 @@ class Checkpoints:
         return content
 
     def _remove_others(self) -> None:
-        """Removes all but the last checkpoints of this process, also those of killed processes."""
+        """Removes all other checkpoints of this trial, including those of killed processes."""
         kept = {path for files in self._kept for path in files}
         self.fs.invalidate_cache()
         for path in self.fs.ls(self.root, detail=False):
@@ -218,14 +221,14 @@ class Checkpoints:
                 self.fs.rm_file(path)
 
     def _refusal(self, size: int) -> str:
-        """Why `size` more bytes must not be written; empty where they may. Removes what it may to
+        """The reason not to write `size` bytes; empty if there is none. Removes old checkpoints to
         make room."""
         here = Path(self.root if self.is_local else tempfile.gettempdir())
         while not here.exists():
             here = here.parent
         free = shutil.disk_usage(here).free
-        if size > free / 2:  # what is left is for the results
-            return f"{_mebibytes(size)} would take more than half of what is free at {here}"
+        if size > free / 2:  # the rest is for results
+            return f"{_mebibytes(size)} is more than half of the free space of {here}"
         quota = self.cadence.quota_bytes
         if not quota or self._taken() + size <= quota:
             return ""
@@ -237,16 +240,16 @@ class Checkpoints:
             self.fs.rm_file(path)
         if self._taken() + size <= quota:
             return ""
-        return f"the quota of {_mebibytes(quota)} does not hold {_mebibytes(size)} more"
+        return f"{_mebibytes(size)} more would exceed the quota of {_mebibytes(quota)}"
 
     def _taken(self) -> int:
-        """Bytes of all trials' checkpoints."""
+        """The bytes of all trials' checkpoints."""
         self.fs.invalidate_cache()
         parent = self.root.rpartition("/")[0]
         return int(self.fs.du(parent)) if self.fs.exists(parent) else 0
 
     def _abandoned(self) -> list[str]:
-        """Files of trials that no process seems to work on, the oldest first."""
+        """Files of trials without a running process, by age, oldest first."""
         files = [str(path) for path in self.fs.find(self.root.rpartition("/")[0])]
         others = [path for path in files if not path.startswith(f"{self.root}/")]
         age = {path: time.time() - self.fs.modified(path).timestamp() for path in others}
@@ -255,7 +258,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _local(self, path: str) -> Iterator[Path]:
-        """The file on this machine's disk."""
+        """The file on the local disk."""
         if self.is_local:
             yield Path(path)
             return
@@ -272,11 +275,11 @@ def _prefix(models: int, steps: int) -> str:
 
 
 def _on_host(content: Any, *, changes: bool = True) -> Any:
-    """The content on the CPU, as it is now; not copied on it where it never `changes`."""
+    """A snapshot of the content on the CPU; tensors there are not copied unless it `changes`."""
     if isinstance(content, torch.Tensor):
         return content.detach().to("cpu", copy=changes)
     if isinstance(content, dict):
-        host = copy.copy(content)  # with the attributes that torch gives to states of modules
+        host = copy.copy(content)  # with torch's attributes of module states
         host.update({key: _on_host(value, changes=changes) for key, value in content.items()})
         return host
     if isinstance(content, list | tuple):
@@ -289,28 +292,28 @@ def _complete(content: Content) -> Content:
 
 
 class _Hashed:
-    """A file that is written from its start to its end, and the hash of that."""
+    """A file that is written sequentially, and the hash of its content."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._hash = file, hashlib.sha256()
 
     def write(self, data: bytes) -> int:
-        """Writes all of it."""
+        """Writes and hashes `data`."""
         self._hash.update(data)
         return self._file.write(data)
 
     def flush(self) -> None:
-        """As files have it."""
+        """Flushes the file."""
         self._file.flush()
 
     @property
     def digest(self) -> str:
-        """16 hex digits over what was written."""
+        """16 hex digits over the content."""
         return self._hash.hexdigest()[:DIGITS]
 
 
 def _num_bytes(content: Any) -> int:
-    """About what the file will take: its tensors, and its long texts."""
+    """The approximate size of the file: of its tensors and texts."""
     if isinstance(content, torch.Tensor):
         return content.numel() * content.element_size()
     if isinstance(content, dict):

@@ -1,7 +1,7 @@
-"""The weights of a finished trial, left in its folder, and the trials of another cell that a trial
-may start from: each from the one with its own seed.
+"""The weights that a finished trial kept in its folder, and the trials of another cell to start
+from: each trial starts from the one with its own seed.
 
-Torch is imported only where weights are read or written.
+Torch is imported only when weights are read or written.
 """
 
 import json
@@ -17,11 +17,11 @@ SEED = re.compile(r"(.*)-seed(\d+)")  # a trial's name
 
 
 def cell_trials(init_from: str) -> dict[int, Path]:
-    """{seed: folder} of the trials of the cell that `training.init_from` names, as a sweep's folder
-    `runs/<cell>` without its `-seed<n>`; nothing where it names a trial or a file.
+    """{seed: folder} of the trials of the cell named by `training.init_from`, in the form
+    `runs/<cell>` without `-seed<n>`; empty if it names a trial or a file.
 
-    A chain is known by the name of the cell it starts from, so each folder must be a trial of it.
-    Raises `BadInput` where one is not.
+    A chained trial is identified by the cell's name, so each folder must have a trial of that cell;
+    raises `BadInput` otherwise.
     """
     cell = Path(init_from)
     if not init_from or cell.exists():
@@ -33,8 +33,8 @@ def cell_trials(init_from: str) -> dict[int, Path]:
         recorded = json.loads(result.read_text()) if result.is_file() else {}
         if (recorded.get("cell"), recorded.get("seed")) != (cell.name, seed):
             raise BadInput(
-                f"training.init_from={init_from}: every folder of a cell must be a finished trial "
-                f"of it, and {path} is none by its result.json"
+                f"training.init_from={init_from}: {path} is no finished trial of that cell, "
+                "according to its result.json"
             )
     return trials
 
@@ -47,45 +47,44 @@ ENCODER = "encoder."
 
 
 def weights_file(init_from: str, seed: int) -> Path:
-    """The file that `training.init_from` names for a trial with `seed`: that of a cell's trial with
-    the same seed, of a trial's folder, or the file itself."""
+    """The weights that `training.init_from` gives to a trial with `seed`: of a cell's trial with
+    that seed, of a trial's folder, or the file itself. Raises `BadInput` for a missing file."""
     trials = cell_trials(init_from)
     if trials and seed not in trials:
         known = ", ".join(map(str, sorted(trials)))
         raise BadInput(
-            "training.init_from must be a trial, or a cell that has a trial with each seed; "
-            f"{init_from} has none with seed {seed}, only with {known}; its sweep makes them with "
-            "--seeds and training.keep_weights=all"
+            f"training.init_from={init_from} has no trial with seed {seed}, only with {known}; run "
+            "its sweep with more --seeds and training.keep_weights=all"
         )
     path = trials.get(seed, Path(init_from))
     if path.is_dir():
         path = path / WEIGHTS
     if not path.is_file():
         raise BadInput(
-            "training.init_from must be the folder of a finished trial that has kept its weights "
-            f"(training.keep_weights=all), its {WEIGHTS}, or the cell of such trials; found no "
-            f"file {path}"
+            f"training.init_from: there is no file {path}; name a finished trial's folder with "
+            f"its weights (training.keep_weights=all), its {WEIGHTS}, or the cell of such "
+            "trials"
         )
     return path
 
 
 def save_weights(folder: Path, weights: Mapping[str, "Tensor"]) -> None:
-    """Writes `weights.safetensors` into a folder, whole or not at all."""
+    """Writes `weights.safetensors` to a folder, atomically."""
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: w.detach().cpu().contiguous() for name, w in weights.items()}
-    # As bytes: the library's own writer leaves a file that nobody else may read.
+    # Written as bytes, because the library creates files that other users cannot read.
     with atomic_write(folder / WEIGHTS) as unfinished:
         unfinished.write_bytes(save(tensors))
 
 
 def load_weights(model: "nn.Module", path: Path) -> tuple[str, ...]:
-    """Copies the weights in `path` into the model; returns the names of those that were taken.
+    """Copies the weights in `path` into the model; returns the names of those copied.
 
-    The encoder must be the same: every parameter of the model's must be there in its shape. Heads
-    and aggregators are taken where name and shape agree; others start as they were drawn, because
-    a chain of trials may end in another model than it began with (CEDR from a fine-tuned BERT).
+    The encoder must be the same: raises `BadInput` unless all of its parameters are there with the
+    same shapes. Heads and aggregators are copied if name and shape agree; otherwise they keep their
+    random initialisation, as a chain may change the model (CEDR from a fine-tuned BERT).
     """
     import torch
     from safetensors import SafetensorError
@@ -94,13 +93,13 @@ def load_weights(model: "nn.Module", path: Path) -> tuple[str, ...]:
     try:
         saved = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise BadInput(f"{path}: must hold weights as safetensors; {error}") from None
+        raise BadInput(f"{path} has no safetensors weights: {error}") from None
     own = model.state_dict()
     for name, weight in own.items():
         if name.startswith(ENCODER) and (name not in saved or saved[name].shape != weight.shape):
-            other = f"of shape {tuple(saved[name].shape)}" if name in saved else "not there"
+            other = f"of shape {tuple(saved[name].shape)}" if name in saved else "missing"
             raise BadInput(
-                f"{path}: the weights must be of the same encoder; {name} has shape "
+                f"{path}: the weights are of another encoder; {name} has shape "
                 f"{tuple(weight.shape)} in the model and is {other} in the file"
             )
     taken = {name: w for name, w in saved.items() if name in own and own[name].shape == w.shape}

@@ -1,1 +1,1 @@
-"""Collections: by name (`load`), on disk, made on the spot, and transformed into others."""
+"""Collections: loaded by name (`load`), stored on disk, generated, and transformed."""

@@ -1,12 +1,12 @@
-"""A collection read from a folder, in our layout or in that of BEIR.
+"""Collections read from a folder, in our layout or BEIR's.
 
-Ours: `docs.jsonl` holds {doc_id, text, title (optional)}; each of `train`, `dev` and `test` holds
-`queries.tsv`, `qrels.trec` and, as its first stage, at most one `*.run[.gz]`. Without a run file
-the first stage is BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
-`qrels/{train,dev,test}.tsv`, of which it may lack some. Each table may be of another kind
-(`rank_core.data.readers.records`; docs/data.md). All is read once per machine, into the cache, and
-mapped from there. `spans.jsonl.gz` beside the documents is optional; `python -m sweeps doctor` and
-`positional_bias.py` read it (`spans`).
+Ours: `docs.jsonl` has {doc_id, text, title (optional)}; each of `train`, `dev` and `test` has
+`queries.tsv`, `qrels.trec` and optionally a first stage, `*.run[.gz]`; without it, candidates come
+from BM25 over all documents. BEIR's: `corpus.jsonl`, `queries.jsonl` and
+`qrels/{train,dev,test}.tsv`, not all of them required. Other file formats are possible
+(`rank_core.data.readers.records`; docs/data.md). Everything is read once per machine, cached and
+memory-mapped. The optional `spans.jsonl.gz` beside the documents is for `ranksweep doctor` and
+`positional_bias.py` (see `spans`).
 """
 
 import functools
@@ -53,17 +53,17 @@ LAYOUT_VERSION = 1
 BLOCK = 1 << 20
 SPLITS = ("train", "dev", "test")
 LAYOUT = (
-    "a collection folder holds docs.jsonl[.gz] and, in each of train, dev and test, queries.tsv, "
-    "qrels.trec and at most one *.run[.gz]; or it has BEIR's layout; docs/data.md has all forms"
+    "a collection folder has docs.jsonl[.gz] and, in each of train, dev and test, queries.tsv, "
+    "qrels.trec and at most one *.run[.gz]; or BEIR's layout; see docs/data.md"
 )
 CORPUS, JUDGMENTS = "corpus", "qrels"
-"""BEIR's name for the documents, and for the folder of judgments."""
+"""BEIR's names of the documents and of the folder of judgments."""
 CALLED = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
-"""What the file of a split's judgments is called in BEIR's layout."""
+"""{split: names of its judgments' file in BEIR's layout}."""
 
 
 FileState = tuple[str, int, int]
-"""(path, bytes, time of the last change in ns) of a file."""
+"""(path, bytes, time of last change in ns) of a file."""
 
 
 class _SplitFiles(NamedTuple):
@@ -73,7 +73,7 @@ class _SplitFiles(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """The tables of a collection; hashable, so that it can name a cache entry."""
+    """The tables of a collection; hashable, because it is part of a cache key."""
 
     folder: Path
     documents: Path
@@ -86,8 +86,9 @@ class _Files(NamedTuple):
 
 
 def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
-    """The collection of a folder, named like it; kept in memory until one of its files changes.
-    `fields` says what names of fields stand for that are none of the known ones."""
+    """The collection of a folder, named after it; cached in memory until one of its files changes.
+    `fields` maps the files' own field names to the known ones. Raises `BadInput` for missing or
+    invalid files."""
     files = _find_files(Path(folder).expanduser().resolve())
     files = files._replace(fields=tuple((fields or {}).items()))
     return _load(files, tuple(map(_state, files.paths())))
@@ -95,7 +96,7 @@ def load_folder(folder: Path, fields: Fields | None = None) -> Collection:
 
 @functools.lru_cache(maxsize=4)
 def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
-    """`states` name the contents of the files: those of a state are read once per machine."""
+    """`states` stand for the contents of the files, which are read once per machine and state."""
     fields, parts = dict(files.fields), len(table_files(files.documents))
     state = [str(STORE_VERSION), *states[:parts], *([files.fields] if fields else [])]
     documents = stored_documents(
@@ -119,7 +120,7 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
 
 
 def _first_stage(files: _Files) -> str:
-    """The ranker of the candidates: BM25, or what the names of the run files begin with."""
+    """The ranker of the candidates: the common prefix of the run files' names, or BM25."""
     runs = [split.run for _, split in files.splits]
     names = {run.name.partition(".")[0] if run else "bm25" for run in runs}
     names = {"BM25" if name.lower() == "bm25" else name for name in names}
@@ -127,7 +128,7 @@ def _first_stage(files: _Files) -> str:
 
 
 def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
-    """Writes the splits of a collection in our own layout."""
+    """Writes the splits of a collection in our layout."""
     contents = {str(path.relative_to(files.folder)): path for path in files.paths()}
     fields = dict(files.fields)
     judged = {name: _read_judged(split, documents, fields) for name, split in files.splits}
@@ -140,7 +141,7 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
     without = {name: queries for name, (queries, _) in judged.items() if name not in runs}
     if without:
         first, *others = table_files(files.documents)
-        parts = {"docs": first} | {f"docs/{one.name}": one for one in others}
+        parts = {"docs": first} | {f"docs/{path.name}": path for path in others}
         documents_hash = _content_hash(parts, files.fields)
         for name, path in bm25_runs(documents, without, documents_hash).items():
             candidates[name] = iter_run(path)
@@ -153,10 +154,11 @@ def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
 
 
 def _find_files(folder: Path) -> _Files:
-    """Where the collection's files are; one error names everything that is missing."""
+    """The paths of the collection's files; raises one `BadInput` with everything that is
+    missing."""
     if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
-        raise BadInput(f"{folder} must be a folder, found {found}; {LAYOUT}")
+        what = "is a file" if folder.exists() else "does not exist"
+        raise BadInput(f"{folder} {what}; {LAYOUT}")
     corpus = _tables(folder, CORPUS, KINDS)
     return _beir_files(folder, corpus) if corpus else _own_files(folder)
 
@@ -168,18 +170,18 @@ def _own_files(folder: Path) -> _Files:
         missing.append("docs.jsonl (or docs.jsonl.gz)")
     splits = []
     for name in SPLITS:
-        found = []
+        tables = []
         for stem, usual in (("queries", ".tsv"), ("qrels", ".trec")):
             kinds = KINDS if stem == "queries" else (*TREC, *KINDS)
-            tables = _tables(folder / name, stem, kinds)
-            if not tables:
+            matches = _tables(folder / name, stem, kinds)
+            if not matches:
                 missing.append(f"{name}/{stem}{usual}")
-            _refuse_several(f"{folder / name}: a split", f"file of {stem}", tables)
-            found.append(tables[0] if tables else folder)
+            _refuse_several(f"{folder / name}: a split", f"file of {stem}", matches)
+            tables.append(matches[0] if matches else folder)
         runs = sorted([*folder.glob(f"{name}/*.run"), *folder.glob(f"{name}/*.run.gz")])
         runs = [path for path in runs if _is_there(path)]
         _refuse_several(f"{folder / name}: a split", "run file", runs)
-        splits.append((name, _SplitFiles(found[0], found[1], runs[0] if runs else None)))
+        splits.append((name, _SplitFiles(tables[0], tables[1], runs[0] if runs else None)))
     if missing:
         raise BadInput(f"{folder} lacks {', '.join(missing)}; {LAYOUT}")
     _refuse_several(f"{folder}: a collection", "file of documents", documents)
@@ -193,54 +195,56 @@ def _beir_files(folder: Path, corpus: list[Path]) -> _Files:
     splits = []
     for name in SPLITS:
         kinds = (*TREC, *KINDS)
-        tables = [one for stem in CALLED[name] for one in _tables(folder / JUDGMENTS, stem, kinds)]
+        tables = [
+            path for stem in CALLED[name] for path in _tables(folder / JUDGMENTS, stem, kinds)
+        ]
         _refuse_several(f"{folder / JUDGMENTS}: a split", "file of judgments", tables)
         splits += [(name, table) for table in tables]
     if not queries or not splits:
         lacking = "a qrels/{train,dev,test}.tsv" if queries else "queries.jsonl"
-        raise BadInput(f"{folder} lacks {lacking} beside {corpus[0].name}, as BEIR has; {LAYOUT}")
-    found = tuple((name, _SplitFiles(queries[0], table, None)) for name, table in splits)
-    return _Files(folder, corpus[0], found)
+        raise BadInput(
+            f"{folder} lacks {lacking} beside {corpus[0].name} (BEIR's layout); {LAYOUT}"
+        )
+    with_queries = tuple((name, _SplitFiles(queries[0], table, None)) for name, table in splits)
+    return _Files(folder, corpus[0], with_queries)
 
 
 def _tables(folder: Path, stem: str, kinds: tuple[str, ...]) -> list[Path]:
-    """The tables called `stem`: files of these kinds, or a folder of files."""
-    found = [path for kind in kinds if _is_there(path := folder / f"{stem}{kind}")]
-    return [*found, folder / stem] if (folder / stem).is_dir() else found
+    """The tables called `stem`: files of the given kinds, or a folder of files."""
+    files = [path for kind in kinds if _is_there(path := folder / f"{stem}{kind}")]
+    return [*files, folder / stem] if (folder / stem).is_dir() else files
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a file has this name; refused is whatever has it and can be no file of ours."""
+    """True for a readable file; raises `BadInput` for other things of this name."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         if path.is_symlink():
             target = path.readlink()
-            raise BadInput(
-                f"{path} must be a file, found a symbolic link to nowhere ({target})"
-            ) from None
+            raise BadInput(f"{path} is a symbolic link to a missing file ({target})") from None
         return False
-    except OSError as error:  # a loop of links, a folder that we may not enter
-        raise BadInput(f"{path} must be readable: {error.strerror or error}") from None
+    except OSError as error:  # such as a loop of links, or no permission
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
     if not stat.S_ISREG(mode):
-        found = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
-        raise BadInput(f"{path} must be a file, found {found}")
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
+        raise BadInput(f"{path} is {what}, not a file")
     return True
 
 
 def _refuse_several(owner: str, kind: str, paths: list[Path]) -> None:
     if len(paths) > 1:
         names = " and ".join(path.name for path in paths)
-        raise BadInput(f"{owner} may have one {kind}, found {names}; remove all but one")
+        raise BadInput(f"{owner} may have only one {kind}, found {names}; remove the others")
 
 
 def _read_judged(
     split: _SplitFiles, documents: Mapping[str, str], fields: Fields
 ) -> tuple[dict[str, str], Qrels]:
-    """The queries that have judgments, in the order of their file, and these judgments."""
+    """The judged queries, in file order, and their judgments."""
     queries, qrels = queries_of(split.queries, fields), qrels_of(split.qrels, fields)
     if not queries:
-        raise BadInput(f"{split.queries} must hold at least one query, found none")
+        raise BadInput(f"{split.queries} has no queries")
 
     def named(column: int) -> Iterator[tuple[str, str]]:
         return ((row[0], row[column]) for row in judgment_rows(split.qrels, fields))
@@ -249,7 +253,7 @@ def _read_judged(
     judged_ids = (doc_id for judged in qrels.values() for doc_id in judged)
     _require_known("document", judged_ids, documents, lambda: named(2), source="the documents")
     if not any(relevance > 0 for judged in qrels.values() for relevance in judged.values()):
-        raise BadInput(f"{split.qrels} must judge a document relevant (above 0) for some query")
+        raise BadInput(f"{split.qrels} has no relevant document (relevance above 0)")
     judged_queries = {query_id: text for query_id, text in queries.items() if query_id in qrels}
     return judged_queries, {query_id: qrels[query_id] for query_id in judged_queries}
 
@@ -257,25 +261,22 @@ def _read_judged(
 def _candidates(
     path: Path, queries_path: Path, documents: DocumentStore, fields: Fields
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """The queries of a run file and their candidates; refuses names that the collection lacks."""
-    queries, found = queries_of(queries_path, fields), False
+    """The queries of a run file with their candidates; raises `BadInput` for unknown ids."""
+    queries, empty = queries_of(queries_path, fields), True
 
     def named(column: int) -> Iterator[tuple[str, str]]:
         return ((f"{path}:{n}", line.split()[column]) for n, line in read_lines(path))
 
     for query_id, ranked in reported(iter_run(path), str(path), total=len(queries)):
-        found = True
+        empty = False
         if query_id not in queries or (documents.rows(list(ranked)) < 0).any():
             run = read_run(path)
             _require_known("query", run, queries, lambda: named(0), source=queries_path.name)
             names = (doc_id for of_query in run.values() for doc_id in of_query)
             _require_known("document", names, documents, lambda: named(2), source="the documents")
         yield query_id, ranked
-    if not found:
-        raise BadInput(
-            f"{path} must rank a document for some query, found no line; without the file the "
-            "first stage is BM25"
-        )
+    if empty:
+        raise BadInput(f"{path} has no lines; without the file, BM25 is the first stage")
 
 
 def _require_known(
@@ -286,52 +287,55 @@ def _require_known(
     *,
     source: str,
 ) -> None:
-    """Refuse a name that `known` lacks, at the first of the `rows` (place, name) that has it."""
+    """Raises `BadInput` for the first row (place, name) whose name `known` lacks."""
     distinct = dict.fromkeys(names)
     strange = [name for name in distinct if name not in known]
     if not strange:
         return
     place, name = next(item for item in rows() if item[1] not in known)
-    message = f"{place}: a {kind} must be in {source}, found {shown(name)}"
+    message = f"{place}: unknown {kind} {shown(name)}, which is not in {source}"
     if len(distinct) > 1 and 2 * len(strange) > len(distinct):
         message += (
-            f"; {len(strange)} of {len(distinct)} are not: a file of another collection or split?"
+            f"; {len(strange)} of {len(distinct)} are unknown: is this file of another collection "
+            "or split?"
         )
     raise BadInput(message)
 
 
 def _refuse_shared_queries(files: _Files) -> None:
-    """A query of two splits would let training see what is measured. In BEIR's layout it is the
-    judgments that say which queries are in a split."""
+    """Raises `BadInput` for a query in two splits, as it could be trained on and tested. In BEIR's
+    layout the judgments decide which queries are in a split."""
     owners: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {}
     shared = len({split.queries for _, split in files.splits}) < len(files.splits)
     for _, split in files.splits:
         rows = functools.partial(_queries_at, split, dict(files.fields), judged=shared)
-        for query_id in dict.fromkeys(one for _, one in rows()):
+        for query_id in dict.fromkeys(query_id for _, query_id in rows()):
             if query_id in owners:
                 places = [
-                    next(place for place, one in some() if one == query_id)
-                    for some in (rows, owners[query_id])
+                    next(place for place, name in queries() if name == query_id)
+                    for queries in (rows, owners[query_id])
                 ]
                 raise BadInput(
-                    f"{places[0]}: a query_id may be in one split only, found {query_id!r} in "
-                    f"{places[1]} as well"
+                    f"{places[0]}: query {query_id!r} is also in {places[1]}; a query may be in "
+                    "only one split"
                 )
             owners[query_id] = rows
 
 
 def _queries_at(split: _SplitFiles, fields: Fields, *, judged: bool) -> Iterator[tuple[str, str]]:
-    """(place, query_id) of the queries of a split."""
+    """(place, query_id) of a split's queries."""
     if judged:
-        yield from ((place, one) for place, one, _, _ in judgment_rows(split.qrels, fields))
+        yield from (
+            (place, query_id) for place, query_id, _, _ in judgment_rows(split.qrels, fields)
+        )
     else:
-        yield from ((place, one) for place, one, _ in query_rows(split.queries, fields))
+        yield from ((place, query_id) for place, query_id, _ in query_rows(split.queries, fields))
 
 
 def bm25_runs(
     documents: Mapping[str, str], queries: Mapping[str, Mapping[str, str]], documents_hash: str
 ) -> dict[str, Path]:
-    """{split: its BM25 run file} of {split: its queries}, built once for these documents."""
+    """{split: path of its BM25 run}, for {split: queries}; built once for these documents."""
     recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
     key = _digest_of(recipe, documents_hash, queries)
     file_name = f"bm25.top{first_stage.DEPTH}.run.gz"
@@ -351,8 +355,8 @@ def bm25_runs(
 
 
 def _content_hash(files: Mapping[str, Path], fields: Iterable[tuple[str, str]] = ()) -> str:
-    """A hash of named contents that no other split into names and contents shares."""
-    digest = hashlib.sha256(b"".join(f"{one}\n".encode() for pair in fields for one in pair))
+    """A hash that is unambiguous about names and contents."""
+    digest = hashlib.sha256(b"".join(f"{name}\n".encode() for pair in fields for name in pair))
     for name in sorted(files):
         digest.update(f"{name}\n{_size(files[name])}\n".encode())
         with open_content(files[name]) as stream:
@@ -362,7 +366,7 @@ def _content_hash(files: Mapping[str, Path], fields: Iterable[tuple[str, str]] =
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file's content."""
+    """The number of bytes of a file's content."""
     with open_content(path) as stream:
         return stream.seek(0, os.SEEK_END)
 
@@ -377,6 +381,6 @@ def _state(path: Path) -> FileState:
 
 
 def _refuse_repeated(path: Path, fields: Fields, doc_id: str) -> NoReturn:
-    """Names the places of a doc_id that occurs twice."""
+    """Raises `BadInput` with the places of a duplicate doc_id."""
     first, second, *_ = (place for place, name, _ in read_documents(path, fields) if name == doc_id)
-    raise BadInput(f"{second}: a doc_id may occur once, found {doc_id!r} in {first} as well")
+    raise BadInput(f"{second}: doc_id {doc_id!r} is a duplicate of {first}")

@@ -1,4 +1,4 @@
-"""Cross-validation: which queries of a pool are trained on, and which are measured."""
+"""Cross-validation folds: which queries of a pool are trained on, validated on and tested."""
 
 import json
 from collections.abc import Collection as SizedIterable
@@ -15,24 +15,24 @@ FoldSplits = dict[str, list[str]]
 
 
 def huston_croft() -> dict[str, set[str]]:
-    """The five folds of Robust04 (Huston and Croft, 2014), which most papers use."""
+    """The five folds of Robust04 of Huston and Croft (2014), used by most papers."""
     from ir_datasets.datasets.disks45 import ROBUST04_FOLDS
 
     return {name: set(query_ids) for name, query_ids in ROBUST04_FOLDS.items()}
 
 
 def round_robin(query_ids: Iterable[str]) -> dict[str, set[str]]:
-    """Five folds of equal size: query n, in the order of the numbers, is in fold n mod 5.
+    """Five folds of equal size: query n, in numeric order, is in fold n mod 5.
 
-    These are our own; for collections whose papers publish none.
+    These folds are our own, for collections without published ones.
     """
     ordered = sorted(query_ids, key=lambda name: (len(name), name))
     return {f"fold{k + 1}": set(ordered[k::NUM_FOLDS]) for k in range(NUM_FOLDS)}
 
 
 def rotate(folds: Mapping[str, set[str]], chosen: str, pool: SizedIterable[str]) -> FoldSplits:
-    """Test on the chosen fold, select on the next one (after the last the first), train on the
-    other three."""
+    """The splits that test the chosen fold, validate on the next (cyclically) and train on the
+    others. Raises `BadInput` for an unknown fold."""
     names = sorted(folds)
     if chosen not in folds:
         raise unknown("fold", chosen, names)
@@ -46,18 +46,19 @@ def rotate(folds: Mapping[str, set[str]], chosen: str, pool: SizedIterable[str])
 
 
 def read_fold_file(path: Path, chosen: str, pool: SizedIterable[str]) -> FoldSplits:
-    """One fold of a file in the layout of Capreolus.
+    """The splits of one fold in a file of Capreolus' format.
 
     `{"s1": {"train_qids": [..], "predict": {"dev": [..], "test": [..]}}, ..}`; ids may be numbers.
+    Raises `BadInput` for a missing or invalid file.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(
-            f"{path} does not exist; it should hold folds as Capreolus has them"
+            f"{path} does not exist; it should be a fold file of Capreolus' format"
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} must be a JSON file: {error}") from None
+        raise BadInput(f"{path} is no valid JSON: {error}") from None
     if not isinstance(content, dict) or chosen not in content:
         raise unknown(f"fold of {path}", chosen, content if isinstance(content, dict) else ())
     fold = content[chosen]
@@ -69,8 +70,8 @@ def read_fold_file(path: Path, chosen: str, pool: SizedIterable[str]) -> FoldSpl
         }
     except (KeyError, TypeError):
         raise BadInput(
-            f"{path}: a fold must have train_qids, predict.dev and predict.test, lists of ids; "
-            f"fold {chosen!r} has not"
+            f"{path}: fold {chosen!r} must have train_qids, predict.dev and predict.test, each a "
+            "list of ids"
         ) from None
     return _of_pool(members, pool, f"{path}, fold {chosen}")
 
@@ -82,17 +83,17 @@ def _ids(listed: Any) -> set[str]:
 
 
 def _of_pool(members: Mapping[str, set[str]], pool: SizedIterable[str], where: str) -> FoldSplits:
-    """The members that the pool has; no query may be measured after it was trained on."""
+    """The members that are in the pool; raises `BadInput` for overlapping or empty splits."""
     for split, other_split in (("train", "dev"), ("train", "test"), ("dev", "test")):
         if both := members[split] & members[other_split]:
             raise BadInput(
-                f"{where}: a query may be in one split, found {min(both)!r} in {split} and "
-                f"{other_split}"
+                f"{where}: query {min(both)!r} is in {split} and {other_split}; a query may be in "
+                "only one split"
             )
     splits = {
         name: [query_id for query_id in pool if query_id in ids] for name, ids in members.items()
     }
     for name, ids in splits.items():
         if not ids:
-            raise BadInput(f"{where}: {name} must have a query of the collection, found none")
+            raise BadInput(f"{where}: {name} has no query of the collection")
     return splits

@@ -1,7 +1,7 @@
 """Collections by name, folder or ir_datasets id.
 
-A new one from ir_datasets is one entry in `rank_core.data.named`; any other is one file in
-`rank_core.data.made` and one line in `COLLECTIONS`. One from outside is named `module:function`.
+A new collection from ir_datasets needs an entry in `rank_core.data.named`, any other a file in
+`rank_core.data.made` and a line in `COLLECTIONS`. A user's own is named `module:function`.
 """
 
 import os
@@ -37,17 +37,17 @@ COLLECTIONS: dict[str, str] = {
     **dict.fromkeys(TASKS, "rank_core.data.made.long_embed:load_task"),
     **dict.fromkeys(NAMED, "rank_core.data.ir_datasets.collection:load_named"),
 }
-"""Module and function, which is called with the name."""
+"""{name: module and function}; the function is called with the name."""
 
 
 def load_collection(name: str) -> Collection:
-    """The collection of a registered name or, failing that, of a folder, of a function of one's own
-    (`module:function`, or an entry point's name) or of an ir_datasets id.
+    """The collection of a registered name or else of a folder, a user's function
+    (`module:function`, or an entry point) or an ir_datasets id. Raises `BadInput` for others.
 
-    A name may choose a fold (`robust04-title/fold2`, `robust04-title@folds.json#s1`) or a length
-    (`needle-4096`). `ir:ID` is always an ir_datasets id, a plain ID is one if no folder has it.
-    Transforms follow a bar: `python-docs|debias(seed=2)`; so do the names that a folder's files
-    have for fields: `DIR|fields(uri=doc_id,body=text)`.
+    A name may include a fold (`robust04-title/fold2`, `robust04-title@folds.json#s1`) or a length
+    (`needle-4096`). `ir:ID` is always an ir_datasets id; a plain ID is one if no folder has that
+    name. Transforms follow a bar, `python-docs|debias(seed=2)`, as do a folder's own names of
+    fields, `DIR|fields(uri=doc_id,body=text)`.
     """
     base, steps = parse_collection_expression(name)
     if steps:
@@ -55,7 +55,7 @@ def load_collection(name: str) -> Collection:
     folder, fields = folder_and_fields(base)
     if fields:
         if not os.path.isdir(os.path.expanduser(folder)):
-            raise BadInput(f"--fields names columns of a folder's files; {shown(folder)} is none")
+            raise BadInput(f"--fields is for the files of a folder; {shown(folder)} is no folder")
         return load_folder(Path(folder), parse_fields(fields))
     if name in COLLECTIONS:
         collection: Collection = load("collection", COLLECTIONS[name])(name)
@@ -78,20 +78,20 @@ def load_collection(name: str) -> Collection:
     if folder.startswith((".", "~")) or _is_path(folder):
         raise BadInput(f"--collection {shown(name)} does not exist; {LAYOUT}")
     raise BadInput(
-        f"{unknown('collection', name, [*COLLECTIONS, *announced('collection')])}; or {PREFIX}ID "
-        f"for any ir_datasets id; or module:function of your own; or a folder: {LAYOUT}"
+        f"{unknown('collection', name, [*COLLECTIONS, *announced('collection')])}; others: "
+        f"{PREFIX}ID for an ir_datasets id, your own module:function, or a folder ({LAYOUT})"
     )
 
 
 def _is_path(name: str) -> bool:
-    """Whether a name that nothing has can only be a path: ir_datasets has ids with slashes, too."""
+    """True for a name with a slash that cannot be an ir_datasets id."""
     top, slash, _ = name.partition("/")
     return bool(slash) and all(known.partition("/")[0] != top for known in known_ids())
 
 
 def portable_collection(name: str) -> str:
-    """The name, or expression, by which every process knows the same collection: those that an
-    installed package announces become `module:function` and `module:Class`."""
+    """The name or expression under which every process finds the same collection: entry points
+    become `module:function` and `module:Class`."""
     parse_collection_expression(name)
     base = name.partition("|")[0].strip()
     own = {} if base in COLLECTIONS or os.path.isdir(base) else announced("collection")

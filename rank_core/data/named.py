@@ -1,4 +1,4 @@
-"""The collections that have a name and come from ir_datasets: what each is made of."""
+"""The named collections from ir_datasets and their composition."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ POOL = "pool"
 
 @dataclass(frozen=True)
 class Part:
-    """The judged queries of one ir_datasets id."""
+    """The judged queries of an ir_datasets id."""
 
     dataset_id: str
-    query_field: str | None = None  # title or description, where topics have several
-    prefix: str = ""  # put before query ids, so that pooled test sets cannot clash
-    candidates: tuple[str, ...] | None = None  # ids whose ranked documents are used, not its own
+    query_field: str | None = None  # title or description, for topics with several fields
+    prefix: str = ""  # prefix of query ids, which keeps those of pooled test sets apart
+    candidates: tuple[str, ...] | None = None  # ids whose ranked documents replace its own
 
     @property
     def ranked_ids(self) -> tuple[str, ...]:
-        """The ids whose ranked documents may be candidates; none for BM25."""
+        """The ids whose ranked documents may be candidates; empty for BM25."""
         return (self.dataset_id,) if self.candidates is None else self.candidates
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parts of each split, or of one pool that `folds` divides."""
+    """The parts of each split, or of a pool that is divided into folds."""
 
     splits: Mapping[str, tuple[Part, ...]]
     folds: Literal["huston-croft", "round-robin"] = "round-robin"
-    # Collections of many millions of pages: only documents that are candidates or relevant are
-    # stored, and there must be a run file where the dataset itself ranks none.
+    # For collections of many millions of pages: only candidates and relevant documents are stored,
+    # and a run file is needed unless the dataset has ranked documents.
     ranked_only: bool = False
 
     @property
@@ -39,27 +39,26 @@ class Recipe:
 
     @property
     def is_pool(self) -> bool:
-        """Whether the splits come from folds."""
+        """True if the splits come from folds."""
         return set(self.splits) == {POOL}
 
 
 def splits(
     train: str | None = None, dev: str | None = None, test: str | None = None
 ) -> dict[str, tuple[Part, ...]]:
-    """The splits that are given, each of one id."""
+    """The given splits, each of one id."""
     given = {"train": train, "dev": dev, "test": test}
     return {name: (Part(dataset_id),) for name, dataset_id in given.items() if dataset_id}
 
 
 def pool(dataset_ids: Iterable[str], query_field: str | None = None) -> dict[str, tuple[Part, ...]]:
-    """One pool of the queries of several ids."""
+    """A pool of the queries of several ids."""
     return {POOL: tuple(Part(dataset_id, query_field) for dataset_id in dataset_ids)}
 
 
-# MS MARCO documents. Text is title and body (version 2: title, headings and body); the candidates
-# are the ranked lists of the TREC Deep Learning track. DL-Hard has none of its own: its queries are
-# among those of 2019 and 2020. Of version 2's 12 million documents only the ranked and the relevant
-# ones are kept.
+# MS MARCO documents. The text is title and body (version 2: title, headings and body); candidates
+# are the ranked lists of the TREC Deep Learning track. The queries of DL-Hard are among those of
+# 2019 and 2020. Of version 2's 12 million documents only ranked and relevant ones are kept.
 _V1, _V2 = "msmarco-document", "msmarco-document-v2"
 _DOCUMENTS = splits(train=f"{_V1}/train", dev=f"{_V1}/dev")
 _DL19, _DL20 = "trec-dl-2019/judged", "trec-dl-2020/judged"
@@ -67,9 +66,8 @@ _HARD = Part(f"{_V1}/trec-dl-hard", candidates=(f"{_V1}/trec-dl-2019", f"{_V1}/t
 _V2_TESTS = {f"dl{year}": f"{_V2}/trec-dl-20{year}/judged" for year in (21, 22, 23)}
 
 
-# MS MARCO passages. The official thousand passages of a query have no order, so BM25 ranks. An
-# index of all 8.8 million passages takes some 10 GB of memory while it is built; a run file saves
-# that.
+# MS MARCO passages. The official thousand passages per query have no order, so BM25 ranks. An index
+# of all 8.8 million passages needs some 10 GB of memory to build; a run file avoids that.
 def _passages(name: str, prefix: str = "") -> tuple[Part, ...]:
     return (Part(f"msmarco-passage/{name}", prefix=prefix, candidates=()),)
 
@@ -81,13 +79,13 @@ _PASSAGES = {"train": _passages("train/judged"), "dev": _passages("dev/small")}
 _ROBUST04 = ["disks45/nocr/trec-robust-2004"]
 
 # GOV2 (25 million pages of .gov sites, licensed by the University of Glasgow) and ClueWeb12 (733
-# million web pages, licensed by Carnegie Mellon University) are far too large for an index of ours:
-# a run file is needed, and only the documents that it ranks or that are relevant are kept.
+# million web pages, licensed by Carnegie Mellon University) are far too large for our index: a run
+# file is needed, and only ranked and relevant documents are kept.
 _TERABYTE = [f"gov2/trec-tb-{year}" for year in (2004, 2005, 2006)]
 _WEB_TRACK = [f"clueweb12/trec-web-{year}" for year in (2013, 2014)]
 
-# BEIR. Text is title and text; BM25 ranks. Touche is its corrected second version. There is no
-# Robust04 in BEIR as ir_datasets has it: `robust04-title` is that collection.
+# BEIR. The text is title and text; BM25 ranks. Touche is its corrected second version. BEIR's
+# Robust04 is missing from ir_datasets; `robust04-title` is that collection.
 _BEIR_SPLITS = {
     "arguana": (),
     "climate-fever": (),
@@ -110,7 +108,7 @@ _FORUMS = (
 
 
 def _beir(dataset: str, names: tuple[str, ...] = ()) -> Recipe:
-    """The recipe of a BEIR dataset; one without splits is a test set."""
+    """The recipe of a BEIR dataset; without splits it is a test set."""
     own = {name: f"beir/{dataset}/{name}" for name in names} or {"test": f"beir/{dataset}"}
     return Recipe(splits(**own))
 

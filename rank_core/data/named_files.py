@@ -1,4 +1,4 @@
-"""Judgments, queries and runs by what names them: a file of any kind, or `ir:ID` of ir_datasets."""
+"""Judgments, queries and runs given as a file of any format, or as `ir:ID` of ir_datasets."""
 
 import hashlib
 import os
@@ -13,16 +13,16 @@ from rank_core.records import Qrels, Run
 
 PREFIX = "ir:"
 RANKED = 1000
-"""Documents of a query that are taken of an id's ranked lists."""
+"""Documents per query used of an id's ranked lists."""
 
 
 def absolute(name: str | Path) -> str:
-    """A file's absolute path; an id stays what it is."""
+    """A file's absolute path; an id is unchanged."""
     return str(name) if str(name).startswith(PREFIX) else os.path.abspath(name)
 
 
 def source_of(name: str | Path, entity: str) -> IrSource | None:
-    """The dataset that `ir:ID` names, which must have `entity`; None for a file's name."""
+    """The dataset of `ir:ID`; None for a file. Raises `BadInput` if it lacks `entity`."""
     if not str(name).startswith(PREFIX):
         return None
     source = IrSource(str(name).removeprefix(PREFIX))
@@ -31,7 +31,7 @@ def source_of(name: str | Path, entity: str) -> IrSource | None:
 
 
 def named_digest(name: str | Path, entity: str) -> str | None:
-    """16 hex digits that name the content of `ir:ID`, which the id itself does; None for a file."""
+    """16 hex digits that identify the content of `ir:ID`, a hash of the id; None for a file."""
     if source_of(name, entity) is None:
         return None
     return hashlib.sha256(f"{name} {entity}".encode()).hexdigest()[:16]
@@ -50,12 +50,12 @@ def named_queries(name: str | Path, fields: records.Fields | None = None) -> dic
 
 
 def named_run(name: str | Path) -> Iterator[tuple[str, dict[str, float]]]:
-    """The queries of a run file, or of an id's ranked documents, and their documents."""
+    """(query_id, {doc_id: score}) of a run file or of an id's ranked documents."""
     source = source_of(name, "scoreddocs")
     if source is None:
         yield from iter_run(Path(name))
         return
     run: Run | None = source.candidates(RANKED)
     if run is None:
-        raise BadInput(f"{name} must rank its documents, found lists without an order")
+        raise BadInput(f"{name} has unordered documents, no ranked lists")
     yield from run.items()

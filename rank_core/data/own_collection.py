@@ -1,4 +1,4 @@
-"""A collection that a function from outside makes, checked before anything reads it."""
+"""Collections from a user's function, checked on loading."""
 
 import hashlib
 import json
@@ -16,19 +16,19 @@ from rank_core.records import Collection, Split
 
 @lru_cache(maxsize=4)
 def load_own(path: str) -> Collection:
-    """The collection that the function at `module:function`, called without arguments, returns.
+    """The collection returned by the function at `module:function`, called without arguments.
 
-    Splits without candidates get those of BM25. An empty `content_hash` is computed from all
-    texts, judgments and candidates; one that is given must do the same. Raises `BadInput` for
-    whatever a trial could not read.
+    Splits without candidates get BM25's. An empty `content_hash` is computed from all texts,
+    judgments and candidates; a given one must identify them as well. Raises `BadInput` for anything
+    that a trial could not read.
     """
     function: Callable[[], Any] = load("collection", path)
     if not callable(function):
         raise BadInput(f"collection {path} must be a function, got {shown(function)}")
     made = function()
     if not isinstance(made, Collection):
-        found = type(made).__name__
-        raise BadInput(f"collection {path} must return a rank_core.records.Collection, got {found}")
+        kind = type(made).__name__
+        raise BadInput(f"collection {path} must return a rank_core.records.Collection, got {kind}")
     if not isinstance(made.name, str) or not made.name.strip():
         raise BadInput(f"collection {path} must have a name, got {shown(made.name)}")
     _check(f"collection {path}", made)
@@ -50,12 +50,12 @@ def _check(what: str, made: Collection) -> None:
             documents = {doc_id for of_query in table.values() for doc_id in of_query}
             _known(f"{where}: {kind} documents", documents, made.documents)
         if not any(grade > 0 for judged in split.qrels.values() for grade in judged.values()):
-            raise BadInput(f"{where} must judge a document relevant (above 0) for some query")
+            raise BadInput(f"{where} has no relevant document (relevance above 0)")
         for query_id in queries:
             if query_id in owners:
                 raise BadInput(
-                    f"{what}: a query_id may be in one split only, found {shown(query_id)} in "
-                    f"{owners[query_id]} and {name}"
+                    f"{what}: query {shown(query_id)} is in {owners[query_id]} and {name}; a query "
+                    "may be in only one split"
                 )
             owners[query_id] = name
 
@@ -63,11 +63,11 @@ def _check(what: str, made: Collection) -> None:
 def _known(what: str, names: Iterable[str], known: Mapping[str, Any]) -> None:
     strange = [name for name in names if name not in known]
     if strange:
-        raise BadInput(f"{what} must be in the collection, found {shown(strange[0])}")
+        raise BadInput(f"{what} must be in the collection; {shown(strange[0])} is not")
 
 
 def _ranked(made: Collection, content_hash: str) -> dict[str, Split]:
-    """The splits, of judged queries alone, each with its candidates."""
+    """The splits restricted to judged queries, each with candidates."""
     splits = {
         name: Split(
             queries={q: text for q, text in split.queries.items() if q in split.qrels},
@@ -84,7 +84,7 @@ def _ranked(made: Collection, content_hash: str) -> dict[str, Split]:
 
 
 def _content_hash(made: Collection) -> str:
-    """16 hex digits over all that a trial reads."""
+    """16 hex digits over everything that a trial reads."""
     digest = hashlib.sha256()
     for document in sorted(made.documents.items()):
         digest.update(json.dumps(document).encode())

@@ -1,7 +1,7 @@
-"""Where relevant text stands, as a collection may say it.
+"""The positions of relevant text, if a collection has them.
 
-`spans.jsonl.gz` beside the documents holds, for a query and a document, {query_id (or qid), doc_id,
-start, end} in characters or {query_id, doc_id, word_start, num_words} in words at white space.
+`spans.jsonl.gz` beside the documents has, per query and document, {query_id (or qid), doc_id,
+start, end} in characters, or {query_id, doc_id, word_start, num_words} in white-space words.
 """
 
 import json
@@ -23,7 +23,7 @@ _WORD = re.compile(r"\S+")
 
 
 def spans_file(name: str, collection: Collection) -> Path | None:
-    """The file of spans of a folder, or of a made collection's folder in the cache."""
+    """The file of spans of a folder, or of a generated collection's folder in the cache."""
     folder = Path(os.path.expanduser(folder_and_fields(name)[0]))
     if os.path.isdir(folder):
         return folder / FILE if (folder / FILE).exists() else None
@@ -34,7 +34,7 @@ def spans_file(name: str, collection: Collection) -> Path | None:
 
 
 def relevant_spans(path: Path, collection: Collection) -> Iterator[tuple[str, str, int, int]]:
-    """(query_id, doc_id, start, end) in characters, of documents that are judged relevant."""
+    """(query_id, doc_id, start, end) in characters, for documents judged relevant."""
     grades = {
         (query_id, doc_id): grade
         for split in collection.splits.values()
@@ -60,7 +60,7 @@ def relevant_spans(path: Path, collection: Collection) -> Iterator[tuple[str, st
             RecursionError,
         ) as error:
             raise BadInput(
-                f"{path}:{number}: a line must place a relevant passage in its document: "
+                f"{path}:{number}: no valid position of a relevant passage: "
                 f"{type(error).__name__} {error}"
             ) from None
 

@@ -1,7 +1,7 @@
-"""Readers and writers of the text files of a retrieval experiment: queries, qrels and runs.
+"""Readers and writers of queries, qrels and runs as text files.
 
-Files are UTF-8, gzip where the name ends in `.gz`, and one error names each broken law. A write
-appears at once and is byte for byte the same for the same content.
+Files are UTF-8, gzipped if the name ends in `.gz`. Errors give file and line. Writes are atomic,
+and equal content gives equal bytes.
 """
 
 import codecs
@@ -20,9 +20,9 @@ from rank_core.errors import BadInput, shown
 from rank_core.files import atomic_write
 from rank_core.records import Qrels, Run
 
-MAX_NAME = 1000  # characters of an id; the longest in use are URLs
+MAX_NAME = 1000  # characters of an id; the longest ones are URLs
 _GZIP = b"\x1f\x8b"
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufeff]")  # and the byte order mark, which nobody sees
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufeff]")  # and the invisible byte order mark
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -42,8 +42,8 @@ def query_lines(path: Path) -> Iterator[tuple[str, str, str]]:
     for number, line in read_lines(path):
         if first and _HEADER.fullmatch(line.strip()):
             raise BadInput(
-                f"{path}:{number}: the file must start with a query, found a line of column "
-                f"names: {shown(line)}; remove it"
+                f"{path}:{number}: the first line has column names, not a query: {shown(line)}; "
+                "remove it"
             )
         first = False
         fields = line.split("\t")
@@ -56,20 +56,21 @@ def query_lines(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def gathered_queries(rows: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-    """{query_id: text} of (place, query_id, text); no query twice or empty."""
+    """{query_id: text} of (place, query_id, text); raises `BadInput` for empty ones and
+    duplicates."""
     queries: dict[str, str] = {}
     for place, query_id, text in rows:
         require_identifier(place, "query_id", query_id)
         if not text.strip():
-            raise BadInput(f"{place}: a query must not be empty, found query {query_id!r}")
+            raise BadInput(f"{place}: query {query_id!r} is empty")
         if query_id in queries:
-            raise BadInput(f"{place}: a query_id may occur once, found {query_id!r} a second time")
+            raise BadInput(f"{place}: duplicate query_id {query_id!r}")
         queries[query_id] = text
     return queries
 
 
 def write_queries(path: Path, queries: Mapping[str, str]) -> None:
-    """Write `query_id TAB text` lines; white space inside a text becomes single spaces."""
+    """Writes `query_id TAB text` lines, with white space in texts collapsed."""
     _require_identifiers(path, "query_id", queries)
     write_lines(
         path, (f"{query_id}\t{' '.join(text.split())}" for query_id, text in queries.items())
@@ -88,7 +89,7 @@ def qrels_lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
 
 
 def gathered_qrels(rows: Iterable[tuple[str, str, str, str]]) -> Qrels:
-    """The judgments of (place, query_id, doc_id, relevance); none twice."""
+    """The judgments of (place, query_id, doc_id, relevance); raises `BadInput` for duplicates."""
     qrels: Qrels = {}
     for place, query_id, doc_id, relevance in rows:
         if not _WHOLE_NUMBER.fullmatch(relevance):
@@ -99,15 +100,14 @@ def gathered_qrels(rows: Iterable[tuple[str, str, str, str]]) -> Qrels:
         judged = qrels.setdefault(query_id, {})
         if doc_id in judged:
             raise BadInput(
-                f"{place}: a document may be judged once for a query, "
-                f"found {doc_id!r} a second time for query {query_id!r}"
+                f"{place}: duplicate judgment of document {doc_id!r} for query {query_id!r}"
             )
         judged[doc_id] = int(relevance)
     return qrels
 
 
 def write_qrels(path: Path, qrels: Qrels) -> None:
-    """Write `query_id 0 doc_id relevance` lines, in the order of the mapping."""
+    """Writes `query_id 0 doc_id relevance` lines, in the order of the mapping."""
     _require_identifiers(path, "query_id", qrels)
     for judged in qrels.values():
         _require_identifiers(path, "doc_id", judged)
@@ -124,17 +124,16 @@ def write_qrels(path: Path, qrels: Qrels) -> None:
 def read_run(path: Path) -> Run:
     """The run of a `query_id Q0 doc_id rank score tag` file.
 
-    The documents of a query are ordered by score as in all evaluation tools, whatever the ranks
-    say: ranks that contradict the scores, or that repeat, are no error. Among equal scores, which
-    are often rounded ones, the smaller rank comes first, then the smaller doc_id.
+    A query's documents are ordered by score, as in all evaluation tools; ranks that contradict the
+    scores or repeat are accepted. Ties, often due to rounding, are broken by rank, then by doc_id.
     """
     return dict(iter_run(path))
 
 
 def iter_run(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
-    """The queries of a run file and their documents, as `read_run` orders them, with one query in
-    memory. Where the lines of a query are no neighbours, every query comes once more from there on,
-    and counts as it comes last."""
+    """(query_id, {doc_id: score}) of a run file, ordered as in `read_run`, with one query in memory
+    at a time. If a query's lines are not adjacent, all queries are yielded again from there on; the
+    last one counts."""
     begun: set[str] = set()
     for query_id, lines in groupby(_ranked_lines(path), key=lambda line: line[0]):
         if query_id in begun:
@@ -145,7 +144,7 @@ def iter_run(path: Path) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def _gathered(path: Path) -> Run:
-    """The run of a file whose lines are in any order."""
+    """The run of a file with lines in any order."""
     of_query: dict[str, list[_RankedLine]] = {}
     for line in _ranked_lines(path):
         of_query.setdefault(line[0], []).append(line)
@@ -158,8 +157,7 @@ def _ordered(path: Path, lines: Iterable[_RankedLine]) -> dict[str, float]:
     for query_id, doc_id, rank, score, number in lines:
         if doc_id in ranked:
             raise BadInput(
-                f"{path}:{number}: a document may be ranked once for a query, "
-                f"found {doc_id!r} a second time for query {query_id!r}"
+                f"{path}:{number}: document {doc_id!r} is ranked twice for query {query_id!r}"
             )
         ranked[doc_id] = rank, score
     order = sorted(ranked.items(), key=lambda item: (-item[1][1], item[1][0], item[0]))
@@ -175,10 +173,10 @@ def _ranked_lines(path: Path) -> Iterator[_RankedLine]:
 
 
 def write_run(path: Path, run: Run, tag: str) -> None:
-    """Write a run in rank order, with scores that read back to the same number.
+    """Writes a run in rank order, with scores that are read back exactly.
 
-    Equal scores keep the order that they have in the run, by their ranks also when read again.
-    A query without documents has no line in this format and is absent when read again.
+    Tied documents keep their order through the ranks. A query without documents has no line in this
+    format and is missing when read back.
     """
     _require_identifiers(path, "tag", [tag])
     _require_identifiers(path, "query_id", run)
@@ -198,7 +196,7 @@ def _run_lines(path: Path, run: Run, tag: str) -> Iterator[str]:
 
 
 def in_rank_order(scores: Mapping[str, float]) -> dict[str, float]:
-    """The documents of one query by score, best first; equal scores keep the order they have."""
+    """The documents of a query by descending score; ties keep their order."""
     return dict(sorted(scores.items(), key=lambda item: -item[1]))
 
 
@@ -213,14 +211,14 @@ def _rows(path: Path, columns: str) -> Iterator[tuple[int, list[str]]]:
                 f"{path}:{number}: a line must be `{columns}` ({len(names)} columns), "
                 f"found {len(fields)}: {shown(line)}"
             )
-        if len(line) > MAX_NAME or not line.isprintable():  # else no id can be a bad one
+        if len(line) > MAX_NAME or not line.isprintable():  # otherwise all ids are valid
             for i, kind in places:
                 require_identifier(f"{path}:{number}", kind, fields[i])
         yield number, fields
 
 
 def _finite(text: str, path: Path, number: int) -> float:
-    # float() alone would take 1_000 and the digits of other scripts, which no other tool reads.
+    # float() would also accept 1_000 and the digits of other scripts, unlike other tools.
     score = float(text) if _NUMBER.fullmatch(text) else math.nan
     if math.isfinite(score):
         return score
@@ -234,12 +232,12 @@ def _require_identifiers(path: Path, kind: str, names: Iterable[str]) -> None:
 
 
 def is_identifier(name: str) -> bool:
-    """Whether `name` survives a file whose columns are split at white space, and can be read."""
+    """True if `name` is one word of a file split at white space, without control characters."""
     return name.split() == [name] and len(name) <= MAX_NAME and not _CONTROL.search(name)
 
 
 def require_identifier(place: str, kind: str, name: str) -> None:
-    """Refuse a name that is no word; `place` is a file, or a file and a line."""
+    """Raises `BadInput` for an invalid id; `place` is a file, or a file and line."""
     if is_identifier(name):
         return
     law = f"{place}: a {kind} must be one word without white space"
@@ -252,7 +250,7 @@ def require_identifier(place: str, kind: str, name: str) -> None:
 
 @contextmanager
 def open_content(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file as a stream, decompressed where its name ends in `.gz`."""
+    """The bytes of a file as a stream, decompressed if its name ends in `.gz`."""
     try:
         with path.open("rb") as file:
             if path.suffix != ".gz":
@@ -263,31 +261,29 @@ def open_content(path: Path) -> Iterator[IO[bytes]]:
             with gzip.open(file) as stream:
                 yield cast(IO[bytes], stream)
     except FileNotFoundError:
-        found = "; it is a symbolic link to nowhere" if path.is_symlink() else ""
+        found = "; it is a symbolic link to a missing file" if path.is_symlink() else ""
         raise BadInput(f"{path} does not exist{found}") from None
     except IsADirectoryError:
-        raise BadInput(f"{path} must be a file, found a folder") from None
+        raise BadInput(f"{path} is a folder, not a file") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise BadInput(f"{path} must be one whole gzip file: {error}") from None
+        raise BadInput(f"{path} is no complete gzip file: {error}") from None
     except OSError as error:
-        raise BadInput(f"{path} must be readable: {error.strerror or error}") from None
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number, line) of a UTF-8 file, from 1; lines of white space alone are left out."""
+    """(line number from 1, line) of a UTF-8 file, without blank lines."""
     with open_content(path) as stream:
-        # Not str.splitlines(): that also splits at separators which may stand inside a text.
+        # str.splitlines() would also split at separators within a text.
         for number, content in enumerate(stream, start=1):
             if number == 1:
                 if content.startswith(_GZIP):
-                    raise BadInput(
-                        f"{path} must be text, found gzip; a gzip file's name ends in .gz, once"
-                    )
-                content = content.removeprefix(codecs.BOM_UTF8)  # of a Windows editor
+                    raise BadInput(f"{path} is gzipped; the name of a gzip file must end in .gz")
+                content = content.removeprefix(codecs.BOM_UTF8)  # from Windows editors
             line = _decoded(content, f"{path}:{number}").removesuffix("\n").removesuffix("\r")
             if "\r" in line:
                 raise BadInput(
-                    f"{path}:{number}: a line must end in LF or CR LF, found a carriage return "
+                    f"{path}:{number}: a line must end in LF or CR LF; it has a carriage return "
                     f"(CR) inside: {shown(line)}"
                 )
             if line.strip():
@@ -297,23 +293,23 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 def _decoded(content: bytes, place: str) -> str:
     if (column := content.find(0)) >= 0:
         raise BadInput(
-            f"{place}: text must be UTF-8 without NUL bytes, found one at byte {column + 1} "
-            "of the line (UTF-16, or no text at all?)"
+            f"{place}: text must be UTF-8; there is a NUL byte at byte {column + 1} of the line "
+            "(UTF-16, or a binary file?)"
         )
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"{place}: text must be UTF-8, found byte 0x{content[error.start]:02x}"
+            f"{place}: text must be UTF-8; byte 0x{content[error.start]:02x} is not"
         ) from None
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write UTF-8 lines so that `path` never holds half of them, gzip where it ends in `.gz`."""
+    """Writes UTF-8 lines atomically, gzipped if `path` ends in `.gz`."""
     content = "".join(f"{line}\n" for line in lines).encode()
     if path.suffix == ".gz":
         packed = io.BytesIO()
-        # No name and no time in the header: the same lines give the same bytes.
+        # No name or time in the header, so that equal lines give equal bytes.
         with gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0) as stream:
             stream.write(content)
         content = packed.getvalue()

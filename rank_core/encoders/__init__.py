@@ -1,1 +1,1 @@
-"""Backbones: every kind of encoder, its own fast forward passes, and the small ones made on use."""
+"""Backbones: the supported encoder types, their fast forward passes, and the embedded ones."""

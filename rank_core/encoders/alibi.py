@@ -1,8 +1,8 @@
-"""BERT with distances instead of positions (ALiBi) and gated feed-forward layers: the architecture
-of jina-embeddings-v2 (Günther et al. 2023) and MosaicBERT (Portes et al. 2023).
+"""BERT with distance biases (ALiBi) instead of positions, and gated feed-forward layers: the
+architecture of jina-embeddings-v2 (Günther et al. 2023) and MosaicBERT (Portes et al. 2023).
 
-transformers knows neither, and their own code comes with the checkpoints as programs to run; this
-module reads their weights by name instead.
+transformers has neither, and their checkpoints bring their own code. This module reads the weights
+by name and runs none of that code.
 """
 
 import math
@@ -20,12 +20,12 @@ from transformers.modeling_outputs import BaseModelOutput
 from rank_core.errors import BadInput
 
 GATES = {"geglu": "gelu", "reglu": "relu"}
-"""Jina's names of the gated layers, and the activation of the gate."""
+"""{Jina's name of a gated layer: the gate's activation}."""
 
 
 @dataclass(frozen=True)
 class AlibiConfig:
-    """The sizes of an encoder, under the names that transformers gives them."""
+    """The sizes of an encoder, named as in transformers."""
 
     kind: str  # jina-bert or mosaic-bert
     vocab_size: int = 30_528
@@ -39,12 +39,12 @@ class AlibiConfig:
 
     @property
     def model_type(self) -> str:
-        """The encoder's row in the table of kinds."""
+        """The encoder's kind in `TYPES`."""
         return self.kind
 
     @classmethod
     def of(cls, kind: str, config: Any) -> "AlibiConfig":
-        """The sizes in a checkpoint's configuration."""
+        """The sizes from a checkpoint's configuration; raises `BadInput` for unknown gates."""
         gate = getattr(config, "feed_forward_type", "geglu")
         if gate not in GATES:
             raise BadInput(
@@ -60,7 +60,7 @@ class AlibiConfig:
 
 
 class AlibiEncoder(nn.Module):
-    """Embeddings without positions, then layers whose attention falls with distance."""
+    """Embeddings without positions, then layers whose attention decreases with distance."""
 
     def __init__(self, config: AlibiConfig, dropout: float = 0.0) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class AlibiEncoder(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def get_input_embeddings(self) -> nn.Module:
-        """The word table."""
+        """The word embeddings."""
         return self.embeddings["word_embeddings"]
 
     def forward(
@@ -94,7 +94,7 @@ class AlibiEncoder(nn.Module):
         output_hidden_states: bool = False,
         **_: Any,
     ) -> BaseModelOutput:
-        """The last layer's vectors, and all layers' if they are wanted."""
+        """The last layer's vectors, and those of all layers if asked for."""
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         hidden_CLH = self.embeddings["word_embeddings"](input_ids)
@@ -102,7 +102,7 @@ class AlibiEncoder(nn.Module):
         hidden_CLH = self.dropout(self.embeddings["LayerNorm"](hidden_CLH))
         device = input_ids.device
         bias = distance_bias(self.config.num_attention_heads, input_ids.shape[1], device)
-        # The largest tensor of all: in the precision of the products, once for all layers.
+        # The largest tensor: in the precision of the products, computed once for all layers.
         if torch.is_autocast_enabled(device.type):
             bias = bias.to(torch.get_autocast_dtype(device.type))
         bias_ChLL = bias[None]
@@ -120,7 +120,8 @@ class AlibiEncoder(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Self-attention, then mlp; parameters carry the names of Jina's checkpoints."""
+    """Self-attention and a gated feed-forward layer, with parameters named as in Jina's
+    checkpoints."""
 
     def __init__(self, config: AlibiConfig, dropout: float) -> None:
         super().__init__()
@@ -171,9 +172,9 @@ class _Layer(nn.Module):
 
 
 def slopes(num_heads: int) -> list[float]:
-    """Slopes by which each head's attention falls with distance (Press et al. 2022): 2^(-8 i / n)
-    for i = 1 .. n where n is a power of two; else those of the power below, then every other one of
-    the power above."""
+    """The slope of each head's distance bias (Press et al. 2022): 2^(-8 i / n) for i = 1 .. n if n
+    is a power of two; otherwise those of the next lower power, then every other one of the next
+    higher."""
     power = 2 ** math.floor(math.log2(num_heads))
     own = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     between = [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
@@ -181,30 +182,30 @@ def slopes(num_heads: int) -> list[float]:
 
 
 def distance_bias(num_heads: int, length: int, device: torch.device) -> Tensor:
-    """bias_hLL = -slope_h |i - j|, added to the attention scores."""
+    """bias_hLL = -slope_h |i - j|, added to attention scores."""
     place_L = torch.arange(length, device=device)
     distance_LL = (place_L[:, None] - place_L).abs().float()
     return -torch.tensor(slopes(num_heads), device=device)[:, None, None] * distance_LL
 
 
 def load_alibi(folder: Path, config: AlibiConfig, dropout: float) -> AlibiEncoder:
-    """The encoder of a checkpoint folder, in fp32."""
+    """The encoder of a checkpoint folder, in fp32; raises `BadInput` for missing weights."""
     encoder = AlibiEncoder(config, dropout)
     weights = rename(_read(folder))
     wanted = encoder.state_dict()
     missing = sorted(set(wanted) - set(weights))
     if missing:
         raise BadInput(
-            f"an ALiBi checkpoint must hold the weights of its encoder; {folder} lacks "
-            f"{len(missing)}, the first is {missing[0]}"
+            f"{folder} is no complete ALiBi checkpoint: it lacks {len(missing)} weights of the "
+            f"encoder, the first is {missing[0]}"
         )
     encoder.load_state_dict({name: weights[name].float() for name in wanted})
     return encoder
 
 
 def rename(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A checkpoint's weights under the names of Jina's encoder: without the prefix of a larger
-    model, and with MosaicBERT's joint projection Wqkv (3H x H) split."""
+    """A checkpoint's weights under the names of Jina's encoder, with MosaicBERT's joint projection
+    Wqkv (3H x H) split."""
     named: dict[str, Tensor] = {}
     for name, weight in weights.items():
         short = name.removeprefix("bert.")
@@ -219,7 +220,7 @@ def rename(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 def _read(folder: Path) -> dict[str, Tensor]:
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     if not files:
-        raise BadInput(f"a backbone folder must hold *.safetensors weights; {folder} has none")
+        raise BadInput(f"{folder} has no weights; a backbone folder needs *.safetensors files")
     weights: dict[str, Tensor] = {}
     for file in files:
         if file.suffix == ".safetensors":

@@ -1,5 +1,5 @@
-"""The attention function of an encoder of transformers, and its mask: one that never waits for the
-device. Off with `RANKSWEEP_FAST_PATHS=off`."""
+"""The attention function and mask of transformers encoders, in forms that never synchronise with
+the device. Disabled by `RANKSWEEP_FAST_PATHS=off`."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ PLAIN, FUSED = "ranksweep_plain", "ranksweep_fused"
 
 
 def use_own_attention(encoder: nn.Module, *, plain: bool) -> None:
-    """Swaps the attention of an encoder that would use torch's fused kernel: for `PLAIN`, or for
-    the same kernel with masks that ask the device for nothing."""
+    """Replaces the attention of an encoder with torch's fused kernel: by `PLAIN`, or by the same
+    kernel with masks that need no answer from the device."""
     config: Any = encoder.config
     if not fast_paths() or config._attn_implementation != "sdpa":
         return
-    # Imported by now, as the module of every encoder needs it; at the top it would take seconds.
+    # Already imported by the encoder's module; an import at the top would take seconds.
     fused = transformers.integrations.sdpa_attention.sdpa_attention_forward
     for name, function in ((PLAIN, own_attention), (FUSED, fused)):
         transformers.AttentionInterface.register(name, or_flat(function))
@@ -36,8 +36,8 @@ def padding_mask(
     allow_is_bidirectional_skip: bool = False,
     **rest: Any,
 ) -> Tensor | None:
-    """The mask (C, 1, L, L) of transformers, which would ask the device whether any token is
-    padding at all, and wait for its answer. Here the caller says so: without a mask none is."""
+    """The mask (C, 1, L, L) of transformers, without its check on the device for padding, which
+    would synchronise. Here the caller decides: no mask means no padding."""
     none_hidden = attention_mask is None
     return transformers.masking_utils.sdpa_mask(
         attention_mask=attention_mask,
@@ -57,9 +57,9 @@ def own_attention(
     scaling: float | None = None,
     **extra: Any,
 ) -> tuple[Tensor, None]:
-    """(output_CLhd, None) for query, key and value of shape (C, heads, L, d), in the form that is
-    the faster one on this CPU; where the boolean mask (C, 1, L, L) is false a token is not attended
-    to. On other devices, and for what products know nothing of, torch's fused kernel."""
+    """(output_CLhd, None) for query, key and value of shape (C, heads, L, d), in the faster form on
+    this CPU. Tokens are not attended to where the boolean mask (C, 1, L, L) is false. torch's fused
+    kernel is used on other devices, and with causal attention, biases or cross-attention."""
     causal = extra.get("is_causal") or getattr(module, "is_causal", False)
     unusual = query.shape != key.shape or extra.get("position_bias") is not None
     if query.device.type == "cpu" and not unusual and not (causal and attention_mask is None):
@@ -67,7 +67,7 @@ def own_attention(
         name = f"{'training' if training else 'scoring'} attention {number_of(query.dtype)}"
         if form(name) == "products":
             return plain_attention(query, key, value, attention_mask, dropout, scaling), None
-    # Imported by now, as the module of every encoder needs it; here it would take seconds.
+    # Already imported by the encoder's module; an import here would take seconds.
     fused = transformers.integrations.sdpa_attention.sdpa_attention_forward
     result: tuple[Tensor, None] = fused(
         module, query, key, value, attention_mask, dropout, scaling, **extra

@@ -1,7 +1,7 @@
-"""Every kind of encoder that can be a backbone, and what each needs: one literal table.
+"""Every kind of encoder that can be a backbone, with its properties.
 
-A kind is the `model_type` of a checkpoint's config.json, but for the encoders with attention biases
-instead of positions (ALiBi), whose checkpoints call themselves "bert".
+A kind is the `model_type` in a checkpoint's config.json, except for encoders with attention biases
+instead of positions (ALiBi), whose checkpoints say "bert".
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from typing import Any
 from rank_core.errors import BadInput, unknown
 
 POOLINGS = ("cls", "mean", "last")
-"""The vector of a row: that of the first token, the mean of all real tokens, that of the last."""
+"""Row poolings: the first token's vector, the mean over all tokens, the last token's vector."""
 
 NO_TABLE = 32_768
-"""Tokens of a row for encoders whose positions are distances: only memory limits them."""
+"""Tokens of a row for encoders with relative positions, which only memory limits."""
 
 MASKED = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")
@@ -22,25 +22,26 @@ MODERN = ("embedding_dropout", "attention_dropout", "mlp_dropout")
 
 @dataclass(frozen=True)
 class Backbone:
-    """An encoder's files and the facts chunking needs."""
+    """An encoder's files, and the facts that chunking needs."""
 
     name: str
-    kind: str  # its row in the table of kinds
+    kind: str  # its key in `TYPES`
     folder: Path
     content_hash: str
     max_input_tokens: int  # with query and special tokens
-    num_segments: int  # how many values token_type_ids may take; 0: the encoder has none
+    num_segments: int  # number of segments; 0: no token_type_ids
     cls_id: int
     sep_id: int
     pad_id: int
-    pooling: str  # vector of a row unless the model asks for another: POOLINGS
+    pooling: str  # default row pooling, one of POOLINGS
 
     def max_window(self, max_query_tokens: int) -> int:
-        """The longest chunk that fits beside a full query: [CLS] query [SEP] chunk [SEP]."""
+        """The longest chunk that fits with the longest query: [CLS] query [SEP] chunk [SEP]."""
         return self.max_input_tokens - max_query_tokens - 3
 
     def row_pooling(self, asked: str) -> str:
-        """The row pooling that `model.pool` asks for; where it is empty, what suits the encoder."""
+        """The row pooling `asked` by `model.pool`, the encoder's own if empty; raises `BadInput`
+        for unknown ones."""
         pooling = asked or self.pooling
         if pooling not in POOLINGS:
             raise unknown("model.pool", pooling, POOLINGS)
@@ -49,22 +50,22 @@ class Backbone:
 
 @dataclass(frozen=True)
 class BackboneType:
-    """The facts that rows and rankers need of the encoders of one kind."""
+    """The properties of one kind of encoder."""
 
-    # table: as many tokens as `max_position_embeddings`; after-padding: positions are numbered from
-    # pad_token_id + 1, so the table holds fewer; blocks: as table, in whole blocks; none: NO_TABLE.
+    # table: `max_position_embeddings` tokens; after-padding: positions start at pad_token_id + 1,
+    # so there are fewer; blocks: as table, in whole blocks; none: NO_TABLE.
     positions: str
-    dropouts: tuple[str, ...]  # settings of its config that are dropout rates
+    dropouts: tuple[str, ...]  # names of dropout rates in its config
     pooling: str = "cls"  # one of POOLINGS
-    marks: str = "cls-sep"  # bos-eos: a row begins with bos and its parts end with eos
-    segments: bool = False  # it takes token_type_ids
-    # plain: ours on CPUs, torch's fused kernel elsewhere; sdpa: the fused kernel, which alone gives
-    # numbers where padding attends to no token (windows); eager: transformers has no other.
+    marks: str = "cls-sep"  # bos-eos: rows start with bos, their parts end with eos
+    segments: bool = False  # has token_type_ids
+    # plain: ours on CPUs, torch's fused kernel elsewhere; sdpa: the fused kernel, needed by
+    # windows, where padding attends to no token; eager: the only one in transformers.
     attention: str = "plain"
-    pooler: bool = False  # it would build a pooler, which ranking does not use
+    pooler: bool = False  # builds a pooler by default, which is unused here
     loader: str = "AutoModel"  # a class of transformers, or one of ours (backbones._loader)
-    causal: bool = False  # a token sees the tokens before it only
-    fixed: tuple[str, ...] = ()  # parameters that its own forward pass never learns
+    causal: bool = False  # tokens attend only to earlier tokens
+    fixed: tuple[str, ...] = ()  # parameters that are not trained
 
 
 TYPES: dict[str, BackboneType] = {
@@ -117,10 +118,10 @@ TYPES: dict[str, BackboneType] = {
 
 
 def kind_of(config: Any) -> str:
-    """The name in `TYPES` of a checkpoint's configuration."""
+    """The key in `TYPES` of a checkpoint's configuration."""
     if config.model_type == "bert":
         # https://huggingface.co/mosaicml/mosaic-bert-base-seqlen-2048 and
-        # https://huggingface.co/jinaai/jina-embeddings-v2-base-en: BERT by name only.
+        # https://huggingface.co/jinaai/jina-embeddings-v2-base-en are BERT by name only.
         if hasattr(config, "alibi_starting_size"):
             return "mosaic-bert"
         if getattr(config, "position_embedding_type", None) == "alibi":
@@ -129,7 +130,7 @@ def kind_of(config: Any) -> str:
 
 
 def backbone_type(name: str, config: Any) -> BackboneType:
-    """The row of `TYPES` for the configuration of the backbone `name`."""
+    """The entry of `TYPES` for a backbone's configuration; raises `BadInput` for unknown kinds."""
     kind = kind_of(config)
     if kind not in TYPES:
         raise unknown(f"model_type of backbone {name}", kind, TYPES)
@@ -137,7 +138,7 @@ def backbone_type(name: str, config: Any) -> BackboneType:
 
 
 def max_input_tokens(kind: BackboneType, config: Any) -> int:
-    """The most tokens of one row, with query and special tokens."""
+    """The maximum number of tokens in a row, with query and special tokens."""
     if kind.positions == "none":
         return NO_TABLE
     limit = int(config.max_position_embeddings)
@@ -150,7 +151,7 @@ def max_input_tokens(kind: BackboneType, config: Any) -> int:
 
 @dataclass(frozen=True)
 class Marks:
-    """The token ids that every row has: first, after the query and at the end, and for padding."""
+    """The special token ids of every row: first, after the query and at the end, padding."""
 
     cls_id: int
     sep_id: int
@@ -158,8 +159,8 @@ class Marks:
 
 
 def marks_of(name: str, kind: BackboneType, tokenizer: Any) -> Marks:
-    """The marks of the backbone `name`: decoders have neither [CLS] nor [SEP], so bos (or eos)
-    begins a row there, eos ends its parts, and pads it where there is no padding token."""
+    """The special tokens of the backbone `name`. For decoders, which have neither [CLS] nor [SEP],
+    bos (or eos) starts a row, and eos ends its parts and pads if there is no padding token."""
     cls_id, sep_id, pad_id = (
         tokenizer.cls_token_id,
         tokenizer.sep_token_id,
@@ -172,9 +173,9 @@ def marks_of(name: str, kind: BackboneType, tokenizer: Any) -> Marks:
         pad_id = _first(pad_id, eos_id)
     if cls_id is None or sep_id is None:
         wanted = "a bos or an eos token" if kind.marks == "bos-eos" else "[CLS] and [SEP] tokens"
-        raise BadInput(f"a backbone must mark inputs with {wanted}; {name} has none")
+        raise BadInput(f"backbone {name} has no special tokens for rows; it needs {wanted}")
     return Marks(cls_id, sep_id, pad_id or 0)
 
 
 def _first(*ids: int | None) -> int | None:
-    return next((some for some in ids if some is not None), None)
+    return next((token_id for token_id in ids if token_id is not None), None)

@@ -1,4 +1,4 @@
-"""Pretrained encoders: where their files are, what they accept, how they are loaded.
+"""Pretrained encoders: their files, properties and loading.
 
 A backbone is `tiny`, a folder with a Hugging Face checkpoint, or a Hugging Face id.
 """
@@ -44,15 +44,17 @@ PICKLED = "pytorch_model*.bin"
 
 @lru_cache(maxsize=16)
 def resolve_backbone(name: str) -> Backbone:
-    """The backbone called `name`; `tiny` is trained on first use, ids come from the hub."""
+    """The backbone called `name`. An embedded one is built on first use; a Hugging Face id is
+    downloaded. Raises `BadInput` if it cannot be had or cannot be a backbone."""
     folder = _folder(name)
     config = _config(name, folder)
     kind = backbone_type(name, config)
     marks = marks_of(name, kind, load_tokenizer(folder))
     if kind.positions == "after-padding" and marks.pad_id != config.pad_token_id:
         raise BadInput(
-            f"a {config.model_type} numbers positions from its padding token on, so its tokenizer "
-            f"must have the same; {name}: config {config.pad_token_id}, tokenizer {marks.pad_id}"
+            f"backbone {name}: config and tokenizer disagree about the padding token "
+            f"({config.pad_token_id} and {marks.pad_id}), after which a {config.model_type} "
+            "numbers its positions"
         )
     return Backbone(
         name=name,
@@ -71,25 +73,26 @@ def resolve_backbone(name: str) -> Backbone:
 @lru_cache(maxsize=4)
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer in a backbone's folder."""
-    # transformers makes up a tokenizer of five tokens where there are no files.
+    # Without files, transformers would make up a tokenizer of five tokens.
     if not any((folder / name).exists() for name in VOCABULARY_FILES):
         raise BadInput(
-            f"a backbone folder must hold its tokenizer, one of {', '.join(VOCABULARY_FILES)}; "
-            f"{folder} has none"
+            f"{folder} has no tokenizer; a backbone folder needs one of "
+            f"{', '.join(VOCABULARY_FILES)}"
         )
     return AutoTokenizer.from_pretrained(folder)
 
 
 def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
-    """The pretrained encoder in fp32 with the given dropout everywhere, without unused pooler."""
-    # A fresh copy: transformers writes the attention implementation into the object it is given.
+    """The pretrained encoder in fp32, with the given dropout rate everywhere and no pooler. Raises
+    `BadInput` for missing weights."""
+    # A copy, because transformers writes the attention implementation into it.
     config = copy.deepcopy(_config(backbone.name, backbone.folder))
     kind = backbone_type(backbone.name, config)
     if kind.loader == "AlibiEncoder":
         return load_alibi(backbone.folder, AlibiConfig.of(kind_of(config), config), dropout)
     for attribute in kind.dropouts:
         setattr(config, attribute, dropout)
-    config.use_cache = False  # nothing is generated from what a decoder has read
+    config.use_cache = False  # nothing is generated
     extra = {"add_pooling_layer": False} if kind.pooler else {}
     loader = _loader(kind.loader)
     attention = "sdpa" if kind.attention == "plain" else kind.attention
@@ -105,8 +108,8 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise BadInput(
-            f"a checkpoint must hold all weights of its encoder; {backbone.name} lacks "
-            f"{len(missing)}, the first is {missing[0]}"
+            f"the checkpoint of {backbone.name} lacks {len(missing)} weights of its encoder, the "
+            f"first is {missing[0]}"
         )
     if kind.loader == "QueryGlobalLongformer":
         model.sep_id = backbone.sep_id
@@ -119,7 +122,7 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without a progress bar and a table of unused heads for each of hundreds of trials."""
+    """Without transformers' progress bars and its tables of unused heads."""
     logging = transformers.utils.logging
     logging.disable_progress_bar()
     before = logging.get_verbosity()
@@ -131,7 +134,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _loader(name: str) -> Any:
-    """The class that reads a kind of checkpoint; those few read seldom are imported when needed."""
+    """The class that loads a kind of checkpoint; rare ones are imported on use."""
     if name == "RowwiseBigBird":
         from rank_core.encoders.big_bird import RowwiseBigBird
 
@@ -149,8 +152,8 @@ def _config(name: str, folder: Path) -> Any:
         return AutoConfig.from_pretrained(folder)
     except (OSError, ValueError) as error:
         raise BadInput(
-            f"a backbone folder must hold a Hugging Face checkpoint (config.json, weights, "
-            f"tokenizer); {name}: {str(error).splitlines()[0]}"
+            f"backbone {name} is no Hugging Face checkpoint (config.json, weights, tokenizer): "
+            f"{str(error).splitlines()[0]}"
         ) from None
 
 
@@ -160,7 +163,9 @@ def _folder(name: str) -> Path:
     if Path(name).is_dir():
         return Path(name).resolve()
     if name.startswith((".", "/", "~")):
-        raise BadInput(f"a backbone is `tiny`, a folder or a Hugging Face id; no folder {name}")
+        raise BadInput(
+            f"there is no folder {name}; a backbone is `tiny`, a folder or a Hugging Face id"
+        )
     return _from_hub(name)
 
 
@@ -171,13 +176,13 @@ def _from_hub(name: str) -> Path:
     if cached is not None:
         return cached
     try:
-        # A hub that accepts connections and never answers would hold the download for minutes.
+        # A hub that accepts connections without answering would block the download for minutes.
         info = HfApi().model_info(name, timeout=HUB_TIMEOUT)
         files = [file.rfilename for file in info.siblings or ()]
-        # Old repositories have pickled weights alone; transformers reads them as data.
+        # Old repositories have only pickled weights, which transformers loads as data.
         weights = () if any(f.endswith(".safetensors") for f in files) else (PICKLED,)
         return Path(snapshot_download(name, allow_patterns=[*CHECKPOINT_FILES, *weights]))
-    except Exception as error:  # whatever the hub client raises, the remedy is the same
+    except Exception as error:  # whatever it is, the remedy is the same
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInput(
             f"backbone {name!r} is no folder, is not in the Hugging Face cache, and could not be "

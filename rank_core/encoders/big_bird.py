@@ -1,10 +1,9 @@
-"""BigBird whose output for a row depends on that row alone.
+"""BigBird whose output for a row depends only on that row.
 
-transformers' model has three habits that a ranker cannot use: it turns to full attention for good
-after one short batch; its last block, which sees and is seen by all, is the last one of the padded
-batch; and its random blocks are seeded ones in training but all block 0 in evaluation. Here each
-row is padded to its own whole number of blocks, rows of few blocks use full attention for that
-row only, and the blocks of training are those of evaluation.
+In transformers' model, one short batch switches to full attention for good; the last, global block
+is that of the padded batch; and random blocks are seeded in training, but all block 0 in
+evaluation. Here each row is padded to its own number of blocks, short rows alone use full
+attention, and evaluation uses the blocks of training.
 """
 
 from typing import Any
@@ -19,8 +18,8 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAtt
 
 
 class RowwiseBigBird(BigBirdModel):
-    """BigBird (Zaheer et al. 2020), block-sparse for every row of more than 5 + 2r blocks, where r
-    is the number of random blocks; below that the pattern would cover the whole row."""
+    """BigBird (Zaheer et al. 2020), block-sparse for rows of more than 5 + 2r blocks, where r is
+    the number of random blocks; for shorter rows the pattern would cover the whole row."""
 
     def __init__(self, config: BigBirdConfig) -> None:
         config.attention_type = "block_sparse"
@@ -28,19 +27,19 @@ class RowwiseBigBird(BigBirdModel):
         self.pin()
 
     def pin(self) -> None:
-        """Block-sparse attention in every layer, whatever has happened to the model before."""
+        """Sets block-sparse attention in every layer, whatever it was."""
         self.set_attention_type("block_sparse")
         layers: Any = self.encoder.layer
         for layer in layers:
             attention = layer.attention.self
             if not isinstance(attention, _RowAttention):
-                # Another class for the same object: its parameters and their names stay.
+                # Change the class of the same object: parameters and their names stay.
                 attention.__class__ = _RowAttention
                 attention.start(self.config)
 
     def random_blocks_in_evaluation(self, wanted: bool) -> None:
-        """Switches evaluation between the random blocks of training (True, the default) and block 0
-        in their place, as in transformers (False)."""
+        """Uses the random blocks of training in evaluation (True, the default), or block 0 as in
+        transformers (False)."""
         layers: Any = self.encoder.layer
         for layer in layers:
             layer.attention.self.zero_blocks = not wanted
@@ -53,8 +52,8 @@ class RowwiseBigBird(BigBirdModel):
         output_hidden_states: bool = False,
         **_: Any,
     ) -> BaseModelOutput:
-        """The encoder's output for rows that are padded at the end; rows of one number of blocks
-        run together. Padding comes out as zeros."""
+        """The encoder's output for rows padded at the end, with zeros at padding. Rows with the
+        same number of blocks are computed together."""
         self.pin()
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
@@ -76,17 +75,16 @@ class RowwiseBigBird(BigBirdModel):
             real = mask[:, :, None].bool()
             parts.append([_fit_vectors(x.where(real, 0.0), width) for x in kept])
             order += rows
-        back = torch.empty(len(order), dtype=torch.long, device=input_ids.device)
-        back[order] = torch.arange(len(order), device=input_ids.device)
-        states = tuple(torch.cat(some)[back] for some in zip(*parts, strict=True))
+        back = torch.tensor(order, device=input_ids.device).argsort()
+        states = tuple(torch.cat(layer)[back] for layer in zip(*parts, strict=True))
         return BaseModelOutput(
             last_hidden_state=states[-1],
             hidden_states=states if output_hidden_states else None,
         )
 
     def _groups(self, lengths: list[int]) -> list[tuple[int, list[int]]]:
-        """(blocks to pad to, rows): those of full attention share a group, as padding does not
-        change them."""
+        """(number of blocks, rows). Rows with full attention share a group, because padding does
+        not change them."""
         groups: dict[int, list[int]] = {}
         blocks = [max(1, -(-length // self.config.block_size)) for length in lengths]
         few = 5 + 2 * self.config.num_random_blocks
@@ -96,7 +94,7 @@ class RowwiseBigBird(BigBirdModel):
 
     def _layers(self, input_ids: Tensor, mask: Tensor, segments: Tensor) -> list[Tensor]:
         hidden = self.embeddings(input_ids=input_ids, token_type_ids=segments)
-        # As floats: a GPU has no product of integers.
+        # As floats: GPUs have no matrix product of integers.
         blocked, band_mask, from_mask, to_mask = self.create_masks_for_block_sparse_attn(
             mask.to(hidden.dtype), self.config.block_size
         )
@@ -114,11 +112,11 @@ class RowwiseBigBird(BigBirdModel):
 
 
 class _RowAttention(BigBirdBlockSparseAttention):
-    """Block-sparse attention with the same blocks in training and evaluation; full attention for
-    rows that the sparse pattern would cover anyway."""
+    """Block-sparse attention with the same blocks in training and evaluation, and full attention
+    for rows that the sparse pattern would cover."""
 
     def start(self, config: BigBirdConfig) -> None:
-        """Sets the state that it needs beside its parameters."""
+        """Sets the state other than parameters."""
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.zero_blocks = False
         self.maps: dict[int, list[Any]] = {}
@@ -126,13 +124,13 @@ class _RowAttention(BigBirdBlockSparseAttention):
     def forward(  # type: ignore[override]
         self, hidden: Tensor, *masks: Tensor, **_: Any
     ) -> tuple[Tensor, None]:
-        """context_CLH; `masks` are the band, from, to and the two blocked masks."""
+        """context_CLH; `masks` are the band, from and to masks and both blocked masks."""
         band, from_mask, to_mask, from_blocked, to_blocked = masks
         if hidden.shape[1] // self.block_size <= 5 + 2 * self.num_random_blocks:
             return self._full(hidden, to_mask), None
         was_training, numpy_state = self.training, np.random.get_state()
         self.training = was_training or not self.zero_blocks
-        try:  # the parent seeds numpy's global stream and asks `training` for its blocks alone
+        try:  # the parent seeds numpy's global stream and uses `training` only to choose blocks
             context, _weights = super().forward(
                 hidden, band, from_mask, to_mask, from_blocked, to_blocked
             )
@@ -142,7 +140,7 @@ class _RowAttention(BigBirdBlockSparseAttention):
         return context, None
 
     def bigbird_block_sparse_attention(self, *parts: Any, **sizes: Any) -> tuple[Tensor, Tensor]:
-        """The parent's, in fp32: in lower precision it mixes types and raises."""
+        """The parent's in fp32; in lower precision it mixes types and raises."""
         wide = (x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in parts)
         with torch.autocast(parts[0].device.type, enabled=False):
             result: tuple[Tensor, Tensor] = super().bigbird_block_sparse_attention(*wide, **sizes)
@@ -164,7 +162,7 @@ class _RowAttention(BigBirdBlockSparseAttention):
     def _bigbird_block_rand_mask_with_head(  # type: ignore[override]
         self, **sizes: Any
     ) -> list[Any]:
-        """The parent's blocks of a length, drawn once: it takes longer than the attention."""
+        """The parent's blocks of a length, cached: drawing takes longer than the attention."""
         if not self.training:
             blocks: list[Any] = super()._bigbird_block_rand_mask_with_head(**sizes)
             return blocks
@@ -175,7 +173,7 @@ class _RowAttention(BigBirdBlockSparseAttention):
 
 
 def _fit(rows: Tensor, size: int, value: int) -> Tensor:
-    """rows_CL cut or padded to a length; what is cut is padding."""
+    """rows_CL cut or padded to a length; only padding is cut."""
     return pad(rows[:, :size], (0, max(0, size - rows.shape[1])), value=value)
 
 

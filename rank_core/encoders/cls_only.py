@@ -1,15 +1,14 @@
-"""The layers of BERT for models that read nothing but [CLS]: the last layer computes [CLS] alone.
+"""BERT layers for models that read only [CLS]: the last layer computes nothing else.
 
-Keys and values of the last layer still cover every token; queries, the output projection and the
-feed-forward block run for one token. For a 6-layer encoder that is about a seventh of all
-arithmetic, in scoring and in training. In scoring with 16-bit products all layers compute [CLS] in
-fp32: the rounding of the other tokens reaches it through averages over all of them only.
+Keys and values of the last layer cover every token; queries, the output projection and the
+feed-forward block are computed for one. For a 6-layer encoder this saves about a seventh of the
+arithmetic, in scoring and in training. In 16-bit scoring all layers compute [CLS] in fp32; rounding
+in other tokens reaches it only through averages over all of them.
 
-`python -m tests.benchmarks.fast_paths` measures it: on two AVX512-bf16 cores, 25 rows of 161
-tokens and 6 layers x 384 are scored 1.21 x as fast in fp32 and 1.12 x in bf16, and learnt from
-1.07 x and 1.22 x.
+On two AVX512-bf16 cores, 25 rows of 161 tokens with 6 layers x 384 are scored 1.21 x as fast in
+fp32 and 1.12 x in bf16, and trained 1.07 x and 1.22 x (`python -m tests.benchmarks.fast_paths`).
 
-The numbers are those of transformers up to rounding; off with `RANKSWEEP_FAST_PATHS=off`.
+Results equal those of transformers up to rounding. Disabled by `RANKSWEEP_FAST_PATHS=off`.
 """
 
 from collections.abc import Callable
@@ -24,13 +23,13 @@ from rank_core.encoders.attention import FUSED, PLAIN, own_attention
 from rank_core.machine import fast_paths
 
 SAME_LAYERS = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
-"""Model types whose layers are BERT's: attention.self, attention.output, feed_forward_chunk."""
+"""Model types with BERT's layers: attention.self, attention.output, feed_forward_chunk."""
 
 
 def only_cls(encoder: nn.Module) -> None:
-    """Swaps the layers of an encoder of `SAME_LAYERS`: the last one computes its first token only.
+    """Replaces the layers of an encoder of `SAME_LAYERS`, so that the last computes only [CLS].
 
-    `last_hidden_state` then has one token. Parameters and their names stay as they are.
+    `last_hidden_state` then has one token. Parameters and their names do not change.
     """
     config: Any = encoder.config
     if not fast_paths() or config.model_type not in SAME_LAYERS or config.is_decoder:
@@ -45,25 +44,25 @@ def only_cls(encoder: nn.Module) -> None:
 
 
 def gives_cls_alone(encoder: nn.Module) -> bool:
-    """True after `only_cls` has swapped the encoder's layers."""
+    """True if `only_cls` has replaced the encoder's layers."""
     return isinstance(getattr(encoder, "encoder", None), Layers)
 
 
 def _become(own: type, module: Any) -> None:
-    # Another class for the same object: its parameters, their names and copies of it stay right.
+    # Change the class of the same object: parameters, their names and copies stay valid.
     module.__class__ = type(own.__name__.strip("_"), (own, type(module)), {})
 
 
 class Layers:
-    """All layers of an encoder one after the other, packed or as they are."""
+    """The layers of an encoder, applied packed or unchanged."""
 
     packed: Callable[[Tensor, Tensor | None], Tensor] | None = None
-    """cls_C1H from hidden_CLH and its mask, while the weights of all layers are packed."""
+    """Function from hidden_CLH and its mask to cls_C1H, while the weights are packed."""
 
     layer: nn.ModuleList
 
     def forward(self, hidden_CLH: Tensor, attention_mask: Tensor | None = None, **rest: Any) -> Any:
-        """The last layer's output; [CLS] alone in `last_hidden_state` where weights are packed."""
+        """The last layer's output; only [CLS] in `last_hidden_state` if weights are packed."""
         if self.packed is None or torch.is_grad_enabled() or not _hides_tokens(attention_mask):
             return super().forward(hidden_CLH, attention_mask=attention_mask, **rest)  # type: ignore[misc]
         cls_C1H = self.packed(hidden_CLH, attention_mask)
@@ -71,27 +70,27 @@ class Layers:
 
 
 def _hides_tokens(mask: Tensor | None) -> bool:
-    """True where a mask (C, 1, L, L) hides tokens from all others alike, as padding is hidden."""
+    """True if a mask (C, 1, L, L) is the same for all queries, as a padding mask is."""
     if mask is None:
         return True
     return mask.dtype == torch.bool and bool((mask == mask[:, :, :1]).all())
 
 
 class _BertLayer:
-    """The parts of a BERT layer that `_LastLayer` and `_Layer` share."""
+    """The shared parts of `_LastLayer` and `_Layer`."""
 
     attention: Any
     feed_forward_chunk: Any
     training: bool
 
     def heads(self, x_CLH: Tensor) -> Tensor:
-        """x of shape (C, heads, L, d)."""
+        """x_ChLd, split into heads."""
         own = self.attention.self
         shape = (*x_CLH.shape[:2], own.num_attention_heads, own.attention_head_size)
         return x_CLH.view(shape).transpose(1, 2)
 
     def cls(self, cls_C1H: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """cls_C1H after the layer, from the keys and values of all tokens."""
+        """cls_C1H after the layer, given the keys and values of all tokens."""
         own = self.attention.self
         query = self.heads(own.query(cls_C1H))
         context = scaled_dot_product_attention(
@@ -109,14 +108,14 @@ class _BertLayer:
     def precise_cls(
         self, cls_C1H: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """cls_C1H as by `cls`, computed in fp32."""
+        """As `cls`, computed in fp32."""
         with torch.autocast(cls_C1H.device.type, enabled=False):
             wide = torch.promote_types(cls_C1H.dtype, torch.float32)
             return self.cls(cls_C1H.to(wide), key, value, mask)
 
 
 class _LastLayer(_BertLayer):
-    """The forward pass of a BERT layer for its first token."""
+    """A BERT layer computed for its first token."""
 
     def forward(self, hidden_CLH: Tensor, mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
         """cls_C1H of the layer's output."""
@@ -127,7 +126,7 @@ class _LastLayer(_BertLayer):
 
 
 class _Layer(_BertLayer):
-    """The forward pass of a BERT layer, in 16-bit scoring with an fp32 [CLS]."""
+    """A BERT layer with [CLS] in fp32 in 16-bit scoring."""
 
     def forward(
         self, hidden_CLH: Tensor, mask: Tensor | None = None, *rest: Any, **extra: Any

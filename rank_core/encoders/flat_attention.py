@@ -1,8 +1,8 @@
-"""Attention within the rows of a flat row of tokens: each sees its own row and no other.
+"""Attention within the rows of a flat row of tokens: tokens attend only to their own row.
 
-On a GPU by torch's flash kernel for rows of unequal length, which alone of torch's drops attention
-weights in training (`torch.nn.attention.varlen` has no dropout). On a CPU row by row, slowly: what
-the layout of rows, their positions and their gradients are tested against.
+On a GPU torch's flash kernel for rows of unequal length is used directly, because
+`torch.nn.attention.varlen` has no dropout. On a CPU it is computed row by row, slowly, for tests of
+layout, positions and gradients.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ MAX_HEAD = 192  # wider heads have no backward pass with dropout on some GPUs
 
 
 class Ends(NamedTuple):
-    """Where queries and keys of each of C rows begin and end; rows may have fewer queries."""
+    """The boundaries of the queries and keys of C rows; a row may have fewer queries."""
 
     query: Tensor  # int32 (C + 1)
     key: Tensor
@@ -25,7 +25,7 @@ class Ends(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """The keys that a query sees, by their distance from it; -1: no limit."""
+    """The keys that a query attends to, by distance; -1: no limit."""
 
     causal: bool
     left: int = -1
@@ -49,14 +49,16 @@ def flat_attention(
     is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """(output_1Thd, None) for query, key and value of shape (1, heads, T, d), as transformers calls
-    an attention function. Rows say what is seen; the mask is not read."""
+    """(output_1Thd, None) for query, key and value of shape (1, heads, T, d), with the signature of
+    transformers' attention functions. The boundaries of rows replace the mask, which is unused."""
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    left = -1 if sliding_window is None else sliding_window - 1  # counts the token itself
+    left = (
+        -1 if sliding_window is None else sliding_window - 1
+    )  # the window includes the token itself
     reach = Reach(causal, left, 0 if causal else left)
     ends = Ends(cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
     device = query.device.type
-    if torch.is_autocast_enabled(device):  # which knows the kernels of the padded path only
+    if torch.is_autocast_enabled(device):  # autocast does not cover this kernel
         dtype = torch.get_autocast_dtype(device)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     attend = flash_attention if device == "cuda" else attention_row_by_row
@@ -74,7 +76,7 @@ def flash_attention(
     dropout: float,
     scale: float | None,
 ) -> Tensor:
-    """output_Thd of 16 bits on a GPU, with a gradient."""
+    """output_Thd in 16 bits on a GPU, with a gradient."""
     output_Thd: Tensor = torch.ops.aten._flash_attention_forward(
         query_Thd,
         key_Thd,
@@ -102,7 +104,7 @@ def attention_row_by_row(
     dropout: float,
     scale: float | None,
 ) -> Tensor:
-    """The same on any device and in any precision; it reads the lengths of the rows."""
+    """As `flash_attention`, on any device and in any precision; reads row lengths on the host."""
     num_queries, num_keys = ends.query.diff().tolist(), ends.key.diff().tolist()
     outputs = []
     for query, key, value in zip(
@@ -120,7 +122,7 @@ def attention_row_by_row(
 
 
 def _seen(num_queries: int, num_keys: int, reach: Reach) -> Tensor:
-    """mask_QK of one row, whose last query stands at its last key."""
+    """mask_QK of one row; its last query is at the position of its last key."""
     place_Q = torch.arange(num_keys - num_queries, num_keys)
     distance_QK = torch.arange(num_keys) - place_Q[:, None]
     seen_QK = torch.ones_like(distance_QK, dtype=torch.bool)
@@ -135,9 +137,8 @@ AttentionFunction = Callable[..., tuple[Tensor, None]]
 
 
 def or_flat(padded: AttentionFunction) -> AttentionFunction:
-    """The attention function that computes flat rows by `flat_attention`, others by `padded`.
-
-    One function for both: what is computed twice to save memory is computed alike both times.
+    """The attention function that uses `flat_attention` for flat rows and `padded` for others. A
+    single function makes recomputation under checkpointing use the same path.
     """
 
     def attention(module: nn.Module, *args: Any, **extra: Any) -> tuple[Tensor, None]:

@@ -1,18 +1,18 @@
-"""BERT over a flat row of tokens, for GPUs: weights and residuals in 16 bits, one product for
-queries, keys and values, and as few launches as that takes.
+"""BERT over a flat row of tokens, for GPUs: 16-bit weights and residuals, one product for queries,
+keys and values, and few kernel launches.
 
-A GPU computes in tens of milliseconds what its host starts in hundreds of launches, and between two
-products it only reads and writes memory. Over padded rows an encoder of transformers makes some 500
-launches in a scoring call of 12 layers and 960 in a pass forward and backward, with residuals in
-fp32; this makes 145 and 434 (`python -m tests.benchmarks.launches`). Where torch can compile, what
-follows attention in a layer is compiled: its dropouts, sums, norms and GELU become three kernels.
-Where it cannot, the log says why, once; TORCHDYNAMO_DISABLE=1 in the environment forbids it.
+Launch overhead dominates small batches, and memory traffic the steps between products. For 12
+padded layers, transformers makes some 500 launches per scoring call and 960 per forward and
+backward pass, with fp32 residuals; this module makes 145 and 434 (`python -m
+tests.benchmarks.launches`). If torch can compile, the steps after attention are compiled: dropouts,
+sums, norms and GELU become three kernels. Otherwise the log says why, once;
+TORCHDYNAMO_DISABLE=1 disables it.
 
-[CLS] has 16 bits like all other tokens: in fp32 it brought neither ties nor ranks back (`python -m
-tests.benchmarks.ties`). Heads and scores are fp32, as everywhere.
+[CLS] has 16 bits like all tokens: fp32 changed neither ties nor ranks (`python -m
+tests.benchmarks.ties`). Heads and scores are fp32.
 
-The numbers are those of transformers up to rounding; off with `RANKSWEEP_FAST_PATHS=off`. Gradients
-go to the encoder's own fp32 parameters.
+Results equal those of transformers up to rounding. Gradients go to the encoder's fp32 parameters.
+Disabled by `RANKSWEEP_FAST_PATHS=off`.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ from rank_core.machine import is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
-# T real tokens of C rows, H hidden size, h heads of size d, K outputs of a product.
+# T tokens of C rows, H hidden size, h heads of size d, K outputs of a product.
 
 
 class Weights(NamedTuple):
-    """The parameters of a layer in the number type of its products."""
+    """The parameters of a layer in the type of its products."""
 
-    qkv_weight: Tensor  # (3H, H): those of queries, keys and values, one below the other
+    qkv_weight: Tensor  # (3H, H): of queries, keys and values, stacked
     qkv_bias: Tensor
     out_weight: Tensor
     out_bias: Tensor
@@ -56,28 +56,28 @@ class Weights(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """The numbers and the function that all layers of an encoder share."""
+    """The constants shared by all layers of an encoder."""
 
     head_size: int
     activation: Callable[[Tensor], Tensor]
     epsilon: float  # of layer norms
     attention_dropout: float
-    dropout: float  # of what is added to the residual
+    dropout: float  # of layer outputs, before the residual
 
 
 Finish = Callable[[Tensor, Tensor, Weights, Constants], Tensor]
 
 
 def is_bert(encoder: nn.Module) -> bool:
-    """True where an encoder's layers are BERT's and it reads in both directions."""
+    """True for bidirectional encoders with BERT's layers."""
     config: Any = encoder.config
     return config.model_type in SAME_LAYERS and not config.is_decoder
 
 
 @contextlib.contextmanager
 def kept_weights(encoder: Any, autocast: torch.dtype | None) -> Iterator[None]:
-    """Keeps the copies of an encoder that `is_bert` for its duration, in which no weight changes.
-    Where gradients are recorded it keeps none: each pass makes its own."""
+    """Caches copies of an encoder's weights while the context is open, in which they must not
+    change. With gradients enabled nothing is cached."""
     if torch.is_grad_enabled() or not is_bert(encoder) or hasattr(encoder, "weights"):
         yield
         return
@@ -91,8 +91,8 @@ def kept_weights(encoder: Any, autocast: torch.dtype | None) -> Iterator[None]:
 def bert_states(
     encoder: Any, inputs_1T: dict[str, Tensor], flat: FlatRows, *, layers: bool
 ) -> tuple[Tensor, ...]:
-    """x_TH of the last layer, or of embeddings and all `layers`, of an encoder that `is_bert`; of
-    the last layer cls_CH where the encoder gives [CLS] alone. Products as autocast asks."""
+    """x_TH of the last layer, or of embeddings and all `layers`, of an encoder that `is_bert`;
+    cls_CH of the last layer if the encoder gives only [CLS]. Products are in autocast's type."""
     stack, device = encoder.encoder.layer, flat.place_T.device.type
     constants = _constants(stack[0])
     x_1TH = encoder.embeddings(**inputs_1T)
@@ -123,7 +123,7 @@ def _kept(encoder: Any, dtype: torch.dtype) -> list[Weights] | None:
 
 def _constants(layer: Any) -> Constants:
     own, out = layer.attention.self, layer.output
-    # Each module that computes GELU is another object, and would be compiled on its own.
+    # The GELU modules of layers are different objects and would be compiled separately.
     is_gelu = own.config.hidden_act == "gelu"
     activation = gelu if is_gelu else layer.intermediate.intermediate_act_fn
     rates = (own.dropout.p, out.dropout.p) if layer.training else (0.0, 0.0)
@@ -140,7 +140,7 @@ def _layer(x_TH: Tensor, w: Weights, c: Constants, flat: FlatRows, finish: Finis
 
 
 def _cls_layer(x_TH: Tensor, w: Weights, c: Constants, flat: FlatRows, finish: Finish) -> Tensor:
-    """x_CH of the first token of each row after a layer."""
+    """x_CH of each row's first token after a layer."""
     sizes = [x_TH.shape[1], 2 * x_TH.shape[1]]
     (q_weight, kv_weight), (q_bias, kv_bias) = w.qkv_weight.split(sizes), w.qkv_bias.split(sizes)
     x_CH = x_TH.index_select(0, flat.first_C)
@@ -160,7 +160,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, ends: Ends, rate: float) 
 
 
 def _finish(x_TH: Tensor, context_TH: Tensor, w: Weights, c: Constants) -> Tensor:
-    """x_TH after a layer, from the context of its attention."""
+    """x_TH after a layer, given the context of its attention."""
     shape = (x_TH.shape[1],)
     y_TH, _ = _product(context_TH, w.out_weight, w.out_bias)
     y_TH = dropout(y_TH, c.dropout) + x_TH
@@ -172,7 +172,7 @@ def _finish(x_TH: Tensor, context_TH: Tensor, w: Weights, c: Constants) -> Tenso
 
 
 def _product(x_TH: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """(y_TK, x_TH): x_TH W' + b, and x_TH for the residual beside it."""
+    """(y_TK, x_TH): x_TH W' + b, and x_TH for the residual connection."""
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return linear(x_TH, weight, bias), x_TH
     y_TK, x_TH = _Product.apply(x_TH, weight, bias)
@@ -180,8 +180,8 @@ def _product(x_TH: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor
 
 
 class _Product(torch.autograd.Function):
-    """`_product` with a backward pass of three launches: the product adds the gradient of x_TH to
-    that of the residual."""
+    """`_product` with a backward pass of three launches: one product adds the gradient of x_TH to
+    the residual's."""
 
     @staticmethod
     def forward(ctx: Any, x_TH: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,22 +193,22 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, y_TK: Tensor, residual_TH: Tensor | None) -> tuple[Tensor, ...]:
         x_TH, weight = ctx.saved_tensors
-        # In place: whoever else was given the residual's gradient has led to that of y_TK.
+        # In place: other users of the residual's gradient have already been differentiated.
         of_x = y_TK @ weight if residual_TH is None else residual_TH.addmm_(y_TK, weight)
         return of_x, y_TK.t() @ x_TH, y_TK.sum(0)
 
 
 LAYERS_AT_ONCE = 3
-"""Layers whose parameters one operation copies. Gradients are complete when those of all of them
-are: other workers should get the first ones before the backward pass ends."""
+"""Layers whose parameters are copied by one operation. Their gradients become complete together;
+the first ones should be sent to other workers before the backward pass ends."""
 
 
 def weights_of(layers: Any, dtype: torch.dtype) -> list[Weights]:
-    """Copies of the layers' parameters as they are now, with a gradient where one is recorded."""
+    """Copies of the layers' current parameters, with a gradient if enabled."""
     num, weights = len(Weights._fields), []
     for start in range(0, len(layers), LAYERS_AT_ONCE):
-        some = layers[start : start + LAYERS_AT_ONCE]
-        parts = [part for layer in some for part in _parameters(layer)]
+        group = layers[start : start + LAYERS_AT_ONCE]
+        parts = [part for layer in group for part in _parameters(layer)]
         sizes = [len(part) for part in parts]
         copies = _Copies.apply(dtype, sizes, *(p for part in parts for p in part))
         weights += [Weights(*copies[i : i + num]) for i in range(0, len(copies), num)]
@@ -216,7 +216,7 @@ def weights_of(layers: Any, dtype: torch.dtype) -> list[Weights]:
 
 
 def _parameters(layer: Any) -> list[list[Tensor]]:
-    """The parameters that make up each part of `Weights`, in its order."""
+    """The parameters of each field of `Weights`, in order."""
     own, out = layer.attention.self, layer.attention.output
     inputs = [own.query, own.key, own.value]
     others = [out.dense, out.LayerNorm, layer.intermediate.dense]
@@ -226,8 +226,8 @@ def _parameters(layer: Any) -> list[list[Tensor]]:
 
 
 class _Copies(torch.autograd.Function):
-    """Copies of parameters in another number type, joined along their first axis, so many at a
-    time: one operation for all of them, and one for all gradients."""
+    """Copies of parameters in another type, concatenated along the first axis in groups of the
+    given sizes: one operation forward, one backward."""
 
     @staticmethod
     def forward(
@@ -235,9 +235,9 @@ class _Copies(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         joined, places, rest = [], [], list(parameters)
         for size in sizes:
-            some, rest = rest[:size], rest[size:]
-            lengths = [len(parameter) for parameter in some]
-            joined.append(some[0].new_empty(sum(lengths), *some[0].shape[1:], dtype=dtype))
+            group, rest = rest[:size], rest[size:]
+            lengths = [len(parameter) for parameter in group]
+            joined.append(group[0].new_empty(sum(lengths), *group[0].shape[1:], dtype=dtype))
             places += joined[-1].split(lengths)
         torch._foreach_copy_(places, parameters)
         ctx.dtype, ctx.sizes = parameters[0].dtype, sizes
@@ -260,7 +260,7 @@ _compiled: dict[tuple[object, ...], Finish] = {}
 
 
 def _finish_of(x_TH: Tensor, weights: Weights, constants: Constants) -> Finish:
-    """`_finish`, on a GPU compiled for these sizes and any number of tokens."""
+    """`_finish`; on a GPU compiled for these sizes and any number of tokens."""
     if x_TH.device.type != "cuda":
         return _finish
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
@@ -271,22 +271,22 @@ def _finish_of(x_TH: Tensor, weights: Weights, constants: Constants) -> Finish:
 
 
 def _compiled_or_not(x_TH: Tensor, weights: Weights, constants: Constants) -> Finish:
-    """`_finish`, compiled if a pass forward and backward works; else the log says why not. It is
-    compiled here, for one number of tokens, and so is the same function in every process."""
+    """`_finish`, compiled if a forward and a backward pass succeed; otherwise the log says why.
+    Compiling here, for a fixed number of tokens, gives the same function in every process."""
     shape = (TRIED_TOKENS, x_TH.shape[1])
     inputs = [x_TH.new_zeros(shape).requires_grad_(torch.is_grad_enabled()) for _ in range(2)]
     how: dict[str, Any] = {"fullgraph": True}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         how["isolate_recompiles"] = True
-    else:  # torch 2.11 counts the functions of all sizes as one's, and refuses more than 8
+    else:  # torch 2.11 counts all sizes together and allows 8
         torch._dynamo.config.recompile_limit = 64
-    # Else each process of a node would start as many more as the node has cores.
+    # By default each process would start as many compile threads as there are cores.
     how["options"] = {"compile_threads": 1}
     try:
         compiled: Finish = torch.compile(_finish, **how)
         for tensor in inputs:
             torch._dynamo.mark_dynamic(tensor, 0)
-        # A step that begins in a new process draws what it would have drawn in the old one.
+        # A resumed step must draw the same random numbers as without this trial.
         with torch.random.fork_rng([x_TH.device] if x_TH.is_cuda else []):
             y_TH = compiled(inputs[0], inputs[1], weights, constants)
             if y_TH.requires_grad:
@@ -294,11 +294,11 @@ def _compiled_or_not(x_TH: Tensor, weights: Weights, constants: Constants) -> Fi
     except Exception as error:
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
             raise
-        _tell(f"{type(error).__name__}: {[*str(error).strip().splitlines(), ''][0]}")
+        _warn_once(f"{type(error).__name__}: {[*str(error).strip().splitlines(), ''][0]}")
         return _finish
     return compiled
 
 
 @cache
-def _tell(reason: str) -> None:
+def _warn_once(reason: str) -> None:
     logger.warning("layers are not compiled, which costs speed: %s", reason)

@@ -1,4 +1,4 @@
-"""The rows of a batch as one flat row of tokens, end to end, without padding."""
+"""The rows of a batch as one flat row of tokens, concatenated without padding."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,33 +10,33 @@ from torch import Tensor
 
 
 class FlatRows(NamedTuple):
-    """Places of the T real tokens of a padded batch (C, L), row after row.
+    """Positions of the T tokens of a padded batch (C, L), row by row.
 
-    The host keeps the lengths, so that nothing has to be read back from a GPU.
+    Lengths are kept on the host: reading them back from a GPU would block.
     """
 
-    place_T: Tensor  # int64: of each token in the batch, row * L + column
-    position_T: Tensor  # int64: of each token in its own row, from 0 on
+    place_T: Tensor  # int64: position in the batch, row * L + column
+    position_T: Tensor  # int64: position in the row, from 0
     cu_seqlens: Tensor  # int32 (C + 1): the first token of each row, and T
     first_C: Tensor  # int64: the first token of each row, its [CLS]
     lengths: tuple[int, ...]  # tokens of each row
     max_length: int
 
     def to(self, device: torch.device) -> "FlatRows":
-        """The rows on a device; the copy does not wait."""
+        """The rows on a device, copied without blocking."""
         moved = (x.to(device, non_blocking=True) if isinstance(x, Tensor) else x for x in self)
         return FlatRows(*moved)  # type: ignore[arg-type]
 
     def pinned(self) -> "FlatRows":
-        """The rows where a GPU copies them from without the host."""
+        """The rows in page-locked memory, for asynchronous copies to a GPU."""
         pinned = (x.pin_memory() if isinstance(x, Tensor) else x for x in self)
         return FlatRows(*pinned)  # type: ignore[arg-type]
 
 
 def flat_rows(mask_CL: NDArray[np.int64], *, count_padding: bool = False) -> FlatRows:
-    """The rows of a batch whose mask is 1 at real tokens, of which each row has one at least.
+    """The rows of a batch whose mask is 1 at tokens; every row has at least one.
 
-    Where padding stands within a row, `count_padding` says whether it takes a position.
+    `count_padding` says whether padding within a row takes a position.
     """
     place_T = np.flatnonzero(mask_CL)
     lengths = mask_CL.sum(1)
@@ -57,6 +57,6 @@ def flat_rows(mask_CL: NDArray[np.int64], *, count_padding: bool = False) -> Fla
 
 
 def rows_of_lengths(lengths: Sequence[int], width: int) -> FlatRows:
-    """Rows of so many tokens, padded at the end to `width`."""
+    """Rows of the given lengths, padded at the end to `width`."""
     real_CL = np.arange(width) < np.asarray(lengths)[:, None]
     return flat_rows(real_CL.astype(np.int64))

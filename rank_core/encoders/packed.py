@@ -1,9 +1,9 @@
-"""Encoders over a flat row of tokens: nothing is computed for padding, and calls are as few as the
-budget of tokens allows.
+"""Encoders over a flat row of tokens: no computation for padding, and as few calls as the token
+budget allows.
 
-Encoders of transformers pass what says where rows begin (`cu_seq_lens_q`) down to their attention
-function, and are given positions of their own; all else treats tokens one by one. On GPUs with
-16-bit products; elsewhere, and where an encoder cannot, rows are padded.
+Encoders of transformers pass the boundaries of rows (`cu_seq_lens_q`) to their attention function
+and accept explicit positions; all other operations are token by token. This is used on GPUs with
+16-bit products. Elsewhere, and for encoders that cannot, rows are padded.
 """
 
 import logging
@@ -31,28 +31,28 @@ OWN_ATTENTION = {
     "mpnet": "adds learned weights of distances to its attention",
     "roformer": "has an attention that cannot be swapped",
 }
-"""Kinds of encoders whose rows are padded always, and why."""
+"""{kind whose rows are always padded: why}."""
 
 logger = logging.getLogger(__name__)
 
 
 def why_not(encoder: nn.Module) -> str | None:
-    """The reason why this encoder cannot read flat rows; None where it can."""
+    """The reason why an encoder cannot read flat rows; None if it can."""
     config: Any = encoder.config
     kind = config.model_type
     if kind in OWN_ATTENTION:
         return f"{kind} {OWN_ATTENTION[kind]}"
     if config._attn_implementation not in (PLAIN, FUSED):
-        return f"its attention is {config._attn_implementation!r}"
+        return f"its attention implementation is {config._attn_implementation!r}"
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if size % 8 or size > MAX_HEAD:
-        return f"its heads have {size} dimensions: not a multiple of 8, at most {MAX_HEAD}"
+        return f"its head size {size} is not a multiple of 8 up to {MAX_HEAD}"
     return None
 
 
 def packs(encoder: nn.Module, autocast: torch.dtype | None) -> bool:
-    """True where an encoder reads flat rows under products of this type: on a GPU of 16 bits, or
-    where its attribute `reads_flat_rows` says so. Where not, the log says why, once."""
+    """True if an encoder reads flat rows under products of type `autocast`: on a GPU with 16 bits,
+    or as its attribute `reads_flat_rows` says. If not, the log says why, once."""
     if not fast_paths():
         return False
     device = next(encoder.parameters()).device
@@ -61,29 +61,29 @@ def packs(encoder: nn.Module, autocast: torch.dtype | None) -> bool:
         return bool(forced) and why_not(encoder) is None
     reason = _of_gpu(device) or why_not(encoder)
     if autocast not in (torch.bfloat16, torch.float16):
-        reason = "products of 32 bits have no flash attention"
+        reason = "flash attention needs 16-bit products"
     if reason:
-        _tell(reason)
+        _warn_once(reason)
     return reason is None
 
 
 def products(device: torch.device) -> torch.dtype | None:
-    """The type of matrix products on a device, where it is not that of their weights."""
+    """The autocast type of matrix products on a device; None without autocast."""
     return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
 
 
 @cache
 def _of_gpu(device: torch.device) -> str | None:
-    """The reason why a GPU has no flash attention."""
+    """The reason why a GPU has no flash attention; None if it has."""
     if torch.version.hip:
-        return "flash attention over rows of unequal length was never tried on an AMD GPU"
+        return "flash attention over rows of unequal length is untested on AMD GPUs"
     if torch.cuda.get_device_capability(device) < (8, 0):
-        return "flash attention needs a GPU of compute capability 8.0 or more"
+        return "flash attention needs a GPU of compute capability 8.0 or higher"
     return None
 
 
 @cache
-def _tell(reason: str) -> None:
+def _warn_once(reason: str) -> None:
     logger.warning("rows are padded, which costs speed: %s", reason)
 
 
@@ -97,10 +97,10 @@ def flat_states(
     layers: bool = False,
     cls_alone: bool = False,
 ) -> tuple[Tensor, ...]:
-    """hidden_CLH of the last layer, or of embeddings and all `layers`, of an encoder that `packs`.
+    """hidden_CLH of the last layer, or of embeddings and all `layers`, of an encoder that `packs`,
+    with zeros at padding; only [CLS] (L = 1) with `cls_alone` or if the encoder gives no more.
 
-    Words are ids_CL, or x_CLH in their place. Zeros stand at padding. Of [CLS] alone (L = 1) where
-    asked or where the encoder computes no more.
+    `words` are ids_CL or vectors x_CLH.
     """
     config: Any = encoder.config
 
@@ -128,9 +128,9 @@ def flat_states(
 def _states(
     encoder: nn.Module, inputs_1T: dict[str, Tensor], flat: FlatRows, *, layers: bool
 ) -> tuple[Tensor, ...]:
-    """x_TH of the last layer, or of embeddings and all `layers`, as transformers computes them."""
+    """x_TH of the last layer, or of embeddings and all `layers`, computed by transformers."""
     output = encoder(
-        # Four axes: transformers takes it as it is, so that nothing makes a mask of T x T.
+        # With four axes transformers uses it unchanged and does not create a T x T mask.
         attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=flat.place_T.device),
         cu_seq_lens_q=flat.cu_seqlens,
         cu_seq_lens_k=flat.cu_seqlens,
@@ -144,7 +144,7 @@ def _states(
 
 
 def padded_again(x_TH: Tensor, flat: FlatRows, shape: torch.Size) -> Tensor:
-    """x_CLH of the tokens, zeros at padding."""
+    """x_CLH of the tokens, with zeros at padding."""
     num_rows, length = shape[:2]
     x_NH = x_TH.new_zeros(num_rows * length, x_TH.shape[1])
     return x_NH.index_copy(0, flat.place_T, x_TH).view(num_rows, length, -1)

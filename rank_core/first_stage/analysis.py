@@ -1,7 +1,7 @@
-"""From a text to its index terms, as Lucene's analysis for English does it, without Java.
+"""Index terms of a text, as in Lucene's English analysis, without Java.
 
 The chain is that of Anserini's DefaultEnglishAnalyzer, the default of Anserini and Pyserini:
-words by Unicode's rules, possessive 's off, lower case, 33 stop words out, Porter stems.
+Unicode word boundaries, removal of possessive 's, lower case, 33 stop words, Porter stems.
 """
 
 import functools
@@ -21,8 +21,8 @@ STOP_WORDS = frozenset(
 
 MAX_WORD_LENGTH = 255  # characters; StandardTokenizer cuts a longer word into several
 
-# Where the Unicode of Lucene (9, for emoji 11) classes characters unlike that of the `regex`
-# package. Those assigned since then are left to the newer one.
+# Characters that Lucene's Unicode (9, for emoji 11) classifies unlike the `regex` package. Those
+# assigned since then follow the newer one.
 _LETTERS_SINCE = r"\u00B8\u02E5-\u02EB\u0558\u055A\u058A\uA708-\uA716"
 _PICTOGRAPHS_THEN = (
     r"\u2388\u2605\u2607-\u2612\u2614-\u2685\u2690-\u2705\u2708-\u2712\u2763-\u2767"
@@ -30,9 +30,9 @@ _PICTOGRAPHS_THEN = (
     r"\U0001F546-\U0001F64F\U0001F680-\U0001F6FF"
 )
 
-# No word goes across it, except that the narrow no-break space joins as `_` does.
+# No word extends across it; the narrow no-break space joins words, as `_` does.
 _WHITE_SPACE = re.compile(r"[^\S\u202F]+")
-# At the ends of a piece of ASCII these belong to no word.
+# Not part of a word at the ends of a piece of ASCII.
 _MARKS = string.punctuation.replace("_", "")
 
 Key = TypeVar("Key")
@@ -40,7 +40,7 @@ Value = TypeVar("Value")
 
 
 class Memo(dict[Key, Value]):
-    """What a function returned for each argument so far; an unknown argument calls it."""
+    """A cache of a function's results by argument."""
 
     def __init__(self, function: Callable[[Key], Value]) -> None:
         self._function = function
@@ -51,18 +51,18 @@ class Memo(dict[Key, Value]):
 
 
 def lucene_analyser() -> Callable[[str], list[str]]:
-    """A function from a text to its index terms; it remembers what stood between two spaces."""
+    """A function from a text to its index terms, cached per white-space token."""
     known = Memo(terms_of)
     return lambda text: list(chain.from_iterable(map(known.__getitem__, pieces_of(text))))
 
 
 def pieces_of(text: str) -> list[str]:
-    """What stands between the white space of a text; `terms_of` takes each by itself."""
+    """The white-space tokens of a text, which `terms_of` analyses separately."""
     return text.split() if "\u202f" not in text else _WHITE_SPACE.split(text)
 
 
 def terms_of(piece: str) -> list[str]:
-    """The index terms of one piece of a text."""
+    """The index terms of a white-space token."""
     if piece.isascii():
         word = piece.strip(_MARKS)
         words = [word] if word.isalnum() and len(word) <= MAX_WORD_LENGTH else _words(piece)
@@ -71,14 +71,14 @@ def terms_of(piece: str) -> list[str]:
     return [term for word in words if (term := _term(word))]
 
 
-_stem = functools.lru_cache(maxsize=1 << 16)(stem)  # a word stands in many pieces
+_stem = functools.lru_cache(maxsize=1 << 16)(stem)  # words occur in many tokens
 
 
 def _term(word: str) -> str | None:
-    """The index term of a word, None for a stop word."""
+    """The index term of a word; None for a stop word."""
     if word[-1] in "sS" and word[-2:-1] in ("'", "’", "＇"):
         word = word[:-2]
-    # Letter by letter, as Java's Character.toLowerCase: no final sigma, no dot above after İ.
+    # Letter by letter, as Java's Character.toLowerCase: no final sigma, no combining dot after İ.
     word = word.lower() if word.isascii() else "".join(letter.lower()[0] for letter in word)
     return None if word in STOP_WORDS else _stem(word)
 
@@ -97,11 +97,11 @@ def _words(piece: str) -> list[str]:
 
 @functools.cache
 def _word_pattern() -> Any:
-    """The word boundaries of Unicode Standard Annex 29 as Lucene's StandardTokenizer draws them.
+    """The word boundaries of Unicode Standard Annex 29, as in Lucene's StandardTokenizer.
 
-    Letters, digits and katakana make words; `_` joins all of them, a single `.`, `:` or quote two
-    letters, a single `.`, `,`, `;` or quote two digits. Ideographs and hiragana stand alone, the
-    scripts of South East Asia go unbroken, emoji sequences are words.
+    Letters, digits and katakana form words; `_` joins all of them, a single `.`, `:` or quote joins
+    letters, a single `.`, `,`, `;` or quote joins digits. Ideographs and hiragana are single words,
+    runs of South East Asian scripts and emoji sequences are one word each.
     """
     import regex
 

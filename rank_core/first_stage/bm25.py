@@ -1,7 +1,7 @@
-"""BM25 and RM3 in memory, as Lucene computes them to the last digit, without Java.
+"""BM25 and RM3 in memory, exactly as in Lucene, without Java.
 
-Lucene keeps the length of a document in one byte and computes in single precision; near-equal
-documents change places if one does otherwise. Source: BM25Similarity and SmallFloat of Lucene 9.
+Lucene encodes document lengths in one byte and computes in single precision, which decides the
+order of nearly equal scores. Source: BM25Similarity and SmallFloat of Lucene 9.
 """
 
 from array import array
@@ -21,16 +21,16 @@ from rank_core.first_stage.settings import DEPTH, Bm25Settings, Rm3, require_dep
 from rank_core.records import Run
 
 _EXACT_LENGTHS = 24
-"""How many codes are plain numbers, before those of three bits behind a leading one begin."""
+"""Codes below this are the lengths themselves; others have a leading bit and three more."""
 
 
 def recipe() -> str:
-    """What the scores depend on besides texts and settings; part of every cache key of BM25."""
+    """What scores depend on besides texts and settings; part of every cache key of BM25."""
     return f"exact lucene 1, regex {version('regex')}"
 
 
 def length_to_byte(length: int) -> int:
-    """The code 0 to 255 of a length in terms: exact up to 39, then four significant bits."""
+    """The code (0 to 255) of a length in terms: exact up to 39, then with four significant bits."""
     if length < _EXACT_LENGTHS:
         return length
     rest = length - _EXACT_LENGTHS
@@ -41,7 +41,7 @@ def length_to_byte(length: int) -> int:
 
 
 def byte_to_length(code: int) -> int:
-    """The least length that has this code."""
+    """The smallest length with this code."""
     rest = code - _EXACT_LENGTHS
     if rest < 8:
         return code
@@ -49,21 +49,21 @@ def byte_to_length(code: int) -> int:
 
 
 class Bm25Index:
-    """An inverted index in memory: analysed once, searched with any k1 and b.
+    """An inverted index in memory: built once, searched with any k1 and b.
 
     The postings of term t are `_documents_P[starts[t]:starts[t + 1]]`, P over all terms.
     """
 
     def __init__(self, documents: Mapping[str, str]) -> None:
-        self._doc_ids = sorted(documents)  # a document's number is then its place among ties
+        self._doc_ids = sorted(documents)  # ties are then broken by document number
         self._vocabulary: dict[str, int] = {}
         terms_T, lengths_D = self._analysed(documents)
         codes = [length_to_byte(int(length)) for length in lengths_D]
         self._quantised_D = np.array([byte_to_length(code) for code in codes], dtype=np.float32)
         self._num_with_terms = int(np.count_nonzero(lengths_D))
-        # The mean is that of the true lengths.
+        # The mean of the unquantised lengths.
         self._mean_length = np.float32(lengths_D.sum() / max(self._num_with_terms, 1))
-        # One number for each word in the text, equal for those of one term and document.
+        # A key per token, equal for tokens of the same term and document.
         num_documents = max(len(lengths_D), 1)
         keys = terms_T * np.int64(num_documents)
         keys += np.repeat(np.arange(len(lengths_D)), lengths_D)
@@ -80,7 +80,7 @@ class Bm25Index:
         self._analyse = lucene_analyser()
 
     def _analysed(self, documents: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the terms of all documents, and how many each document has."""
+        """(term numbers of all tokens, number of tokens per document)."""
         numbers = self._vocabulary
         known: Memo[str, list[int]] = Memo(
             lambda piece: [numbers.setdefault(term, len(numbers)) for term in terms_of(piece)]
@@ -100,9 +100,10 @@ class Bm25Index:
         *,
         depth: int = DEPTH,
     ) -> Run:
-        """The `depth` best documents of each query; ties are broken by doc_id, in the scores too.
+        """The top `depth` documents of each query; ties are broken by doc_id, also in the scores.
+        Only documents with a term of the query are ranked.
 
-        A query gets fewer, or none, where fewer documents share a term with it.
+        Raises `BadInput` for depth < 1.
         """
         require_depth(depth)
         inverse_norms_D = self._inverse_norms(settings)
@@ -119,7 +120,7 @@ class Bm25Index:
         query: str,
         settings: Bm25Settings = Bm25Settings(),  # noqa: B008 - frozen
     ) -> NDArray[np.float32]:
-        """The score of each of D documents, in the order of their ids; 0 without a common term."""
+        """score_D in doc_id order; 0 without a common term."""
         return self._scores(query, settings.rm3, self._inverse_norms(settings))
 
     def _scores(
@@ -132,7 +133,7 @@ class Bm25Index:
         return self._sums(self._expanded(weights, scores_D, rm3), inverse_norms_D)
 
     def _inverse_norms(self, settings: Bm25Settings) -> np.ndarray:
-        """1 / (k1 (1 - b + b length / mean length)) of each document, infinite where k1 = 0."""
+        """1 / (k1 (1 - b + b length / mean length)) per document; infinite for k1 = 0."""
         k1, b, one = np.float32(settings.k1), np.float32(settings.b), np.float32(1)
         mean = self._mean_length if self._mean_length > 0 else one
         with np.errstate(divide="ignore"):
@@ -141,14 +142,14 @@ class Bm25Index:
     def _expanded(
         self, query: Mapping[str, float], scores_D: np.ndarray, settings: Rm3
     ) -> Mapping[str, float]:
-        """The query with terms of its best documents, by RM3."""
+        """The query expanded by RM3."""
         hits = best(scores_D, settings.fb_docs)
         return expanded(
             query, [self._counts(n) for n in hits], map(float, scores_D[hits]), settings
         )
 
     def _counts(self, document: int) -> dict[str, float]:
-        """How often a document has each of its terms that may expand a query."""
+        """{term: frequency} of a document, for terms that may expand a query."""
         places_P, starts, names, num_with = self._by_document
         places = places_P[starts[document] : starts[document + 1]]
         terms = np.searchsorted(self._starts, places, side="right") - 1
@@ -160,14 +161,14 @@ class Bm25Index:
 
     @cached_property
     def _by_document(self) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
-        """Places of the postings in the order of documents, where each document's begin, the terms
-        and in how many documents each is."""
+        """Positions of the postings in document order, each document's first, the terms, and their
+        document frequencies."""
         places_P = np.argsort(self._documents_P, kind="stable")
         starts = np.searchsorted(self._documents_P[places_P], np.arange(len(self._doc_ids) + 1))
         return places_P, starts, list(self._vocabulary), np.diff(self._starts)
 
     def _sums(self, query: Mapping[str, float], inverse_norms_D: np.ndarray) -> NDArray[np.float32]:
-        """Each term in single precision, their sum in double, the total in single."""
+        """score_D: terms in single precision, their sum in double, the total in single."""
         scores_D = np.zeros(len(self._doc_ids))
         one = np.float32(1)
         for term, count in query.items():
@@ -175,7 +176,7 @@ class Bm25Index:
             if number is None:
                 continue
             postings = slice(self._starts[number], self._starts[number + 1])
-            documents = self._documents_P[postings].astype(np.intp)  # the fastest to index with
+            documents = self._documents_P[postings].astype(np.intp)  # the fastest for indexing
             num_with = len(documents)
             idf = np.log(1 + (self._num_with_terms - num_with + 0.5) / (num_with + 0.5))
             weight = np.float32(count) * np.float32(idf)
@@ -187,7 +188,7 @@ class Bm25Index:
 
 
 def best(scores_D: np.ndarray, depth: int) -> np.ndarray:
-    """The numbers of the `depth` highest positive scores, equal scores by number."""
+    """The numbers of the `depth` highest positive scores; ties by number."""
     hits = np.flatnonzero(scores_D > 0)
     if len(hits) > depth:
         least = np.partition(scores_D[hits], -depth)[-depth]

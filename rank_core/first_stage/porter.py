@@ -1,14 +1,14 @@
-"""Porter's stemmer as Lucene has it: the author's own program, which departs from his paper.
+"""Porter's stemmer as in Lucene: the author's own program, which differs from his paper.
 
-M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980. The departures: words of one
-or two letters stay, `-bli` becomes `-ble` (not only `-abli`) and `-logi` becomes `-log`. Without
-them (as in Snowball's `porter`) `psychology` and `psychological` have different stems and `us`
-becomes `u`.
+M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980. The differences: words of one
+or two letters are kept, `-bli` becomes `-ble` (not only `-abli`) and `-logi` becomes `-log`.
+Without them (as in Snowball's `porter`) `psychology` and `psychological` have different stems and
+`us` becomes `u`.
 """
 
 from collections import defaultdict
 
-# Suffixes are tried in this order and the first that fits decides, even if it changes nothing.
+# Suffixes are tried in this order; the first match decides, even if it changes nothing.
 _STEP_2 = {
     "ational": "ate",
     "tional": "tion",
@@ -44,15 +44,15 @@ _STEP_3 = {
 _STEP_4 = tuple(
     "al ance ence er ic able ible ant ement ment ent sion tion ou ism ate iti ous ive ize".split()
 )
-# One call of endswith() with all suffixes is much faster than a call for each.
+# One call of endswith() with all suffixes is much faster than one per suffix.
 _SUFFIXES_2, _SUFFIXES_3 = tuple(_STEP_2), tuple(_STEP_3)
 
 _SHAPES = defaultdict(lambda: "c", {ord(vowel): "v" for vowel in "aeiou"})
 
 
 def stem(word: str) -> str:
-    """The stem of a lower-case word; letters beyond a to z count as consonants."""
-    if word and max(word) > "\uffff":  # Java counts such a character as two
+    """The stem of a lower-case word; letters other than a to z count as consonants."""
+    if word and max(word) > "\uffff":  # two characters in Java
         units = word.encode("utf-16-be")
         pairs = "".join(
             chr(high << 8 | low) for high, low in zip(units[::2], units[1::2], strict=True)
@@ -84,12 +84,12 @@ def _shape(word: str) -> str:
 
 
 def _measure(word: str) -> int:
-    """The paper's m: how often a consonant follows a vowel."""
+    """The paper's m: the number of vowel-consonant sequences."""
     return _shape(word).count("vc")
 
 
 def _ends_short(word: str) -> bool:
-    """The paper's *o: consonant, vowel, consonant at the end, the last not w, x or y."""
+    """The paper's *o: ends in consonant, vowel, consonant, the last not w, x or y."""
     return _shape(word).endswith("cvc") and word[-1] not in "wxy"
 
 
@@ -131,13 +131,13 @@ def _without_last_suffix(word: str) -> str:
     if not word.endswith(_STEP_4):
         return word
     suffix = next(suffix for suffix in _STEP_4 if word.endswith(suffix))
-    # -ion goes only after s or t, and these stay.
+    # -ion is removed only after s or t, which stay.
     rest = word[: -len(suffix)] if suffix[-3:] != "ion" else word[:-3]
     return rest if _measure(rest) > 1 else word
 
 
 def _tidied(word: str) -> str:
-    """Without a final e, and with one l of two, where the stem is long enough."""
+    """Removes a final e, and one l of two, if the stem is long enough."""
     measure = _measure(word)
     if word.endswith("e") and (measure > 1 or (measure == 1 and not _ends_short(word[:-1]))):
         word = word[:-1]

@@ -1,5 +1,5 @@
-"""RM3: a query and a relevance model of its best documents, mixed (Abdul-Jaleel et al., TREC 2004),
-step by step as Anserini does it."""
+"""RM3: the mixture of a query and a relevance model of its top documents (Abdul-Jaleel et al., TREC
+2004), step by step as in Anserini."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rank_core.first_stage.settings import Rm3
 
 MOST_FREQUENT = 0.1
-"""Terms in a larger share of the documents say nothing of what a query is about."""
+"""Maximum document frequency, as a fraction, of terms that may expand a query."""
 
 _PLAIN = re.compile("[a-z0-9]{2,20}")
 
@@ -15,7 +15,7 @@ Weights = dict[str, float]
 
 
 def may_expand(term: str, num_with: int, num_documents: int) -> bool:
-    """Whether a term that `num_with` of the documents have may become one of a query."""
+    """True if a term in `num_with` of the documents may expand a query."""
     frequent = num_with > MOST_FREQUENT * num_documents
     return not frequent and _PLAIN.fullmatch(term) is not None
 
@@ -26,10 +26,10 @@ def expanded(
     scores: Iterable[float],
     settings: Rm3,
 ) -> Weights:
-    """The weights of a query's terms and of those that its best documents add.
+    """{term: weight} of a query's terms and of those from its top documents.
 
-    `query` and `documents` are counts of terms, of the documents' only those that may expand;
-    `scores` are the documents'. Each part's weights sum to one before they are mixed.
+    `query` and `documents` are term counts, for documents only of terms that may expand a query;
+    `scores` are the documents'. Both parts are normalised to sum 1 and mixed.
     """
     model: Weights = {}
     for counts, score in zip(documents, scores, strict=True):
@@ -44,12 +44,12 @@ def expanded(
 
 
 def _largest(weights: Mapping[str, float], number: int) -> Weights:
-    """The terms of the largest weights, equal ones by the alphabet."""
+    """The terms with the largest weights; ties in alphabetical order."""
     ranked = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
     return dict(ranked[:number])
 
 
 def _shares(weights: Mapping[str, float]) -> Weights:
-    """The same weights, with sum one."""
+    """The weights, normalised to sum 1."""
     total = sum(weights.values())
     return {term: weight / total for term, weight in weights.items()}

@@ -1,4 +1,4 @@
-"""What a first stage can be tuned in."""
+"""The settings of a first stage."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +17,8 @@ B = 0.4
 class Rm3:
     """Query expansion by a relevance model mixed with the query (Abdul-Jaleel et al., TREC 2004).
 
-    `fb_terms` terms of the `fb_docs` best documents; the query itself weighs `original_weight`.
+    `fb_terms` terms from the top `fb_docs` documents; the original query has weight
+    `original_weight`.
     """
 
     fb_terms: int = 10
@@ -38,7 +39,7 @@ class Rm3:
 
 @dataclass(frozen=True)
 class Bm25Settings:
-    """BM25's saturation `k1` and length normalisation `b`, with RM3 on top of it or without."""
+    """BM25's saturation `k1` and length normalisation `b`, optionally with RM3."""
 
     k1: float = K1
     b: float = B
@@ -50,7 +51,7 @@ class Bm25Settings:
 
 
 class Retriever(Protocol):
-    """Something that holds the documents and retrieves from them."""
+    """Retrieves from a set of documents."""
 
     def run(
         self,
@@ -59,10 +60,10 @@ class Retriever(Protocol):
         *,
         depth: int = ...,
     ) -> Run:
-        """The `depth` best documents of each query; ties are broken by doc_id."""
+        """The top `depth` documents of each query; ties are broken by doc_id."""
 
 
 def require_depth(depth: int) -> None:
-    """Refuse a depth below one."""
+    """Raises `BadInput` for a depth below 1."""
     if depth < 1:
         raise BadInput(f"depth >= 1 must hold, got depth={depth}")

@@ -1,4 +1,4 @@
-"""The first stage's parameters, chosen on dev queries over a small grid."""
+"""Tuning of the first stage's parameters on dev queries over a small grid."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from rank_core.first_stage.settings import DEPTH, Bm25Settings, Retriever, Rm3
 from rank_core.measure_check import check_measures
 from rank_core.records import Qrels
 
-# The defaults come first: where points are equally good, the earliest wins.
+# The defaults come first: among equally good points, the earliest wins.
 BM25_GRID = (
     Bm25Settings(),
     *(
@@ -22,11 +22,11 @@ BM25_GRID = (
         if point != Bm25Settings()
     ),
 )
-"""The k1 and b of MS MARCO's and Robust04's usual ranges, 16 points."""
+"""k1 and b over the usual ranges for MS MARCO and Robust04, 16 points."""
 
 
 def rm3_grid(best: Bm25Settings) -> tuple[Bm25Settings, ...]:
-    """`best` without RM3 and with 12 versions of it: tune k1 and b first, then this."""
+    """`best` without RM3 and 12 versions with it; tune k1 and b first."""
     versions = product((10, 20), (5, 10), (0.5, 0.7, 0.9))
     return (
         Bm25Settings(best.k1, best.b),
@@ -36,7 +36,7 @@ def rm3_grid(best: Bm25Settings) -> tuple[Bm25Settings, ...]:
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One point of the grid and the mean of the measure over the dev queries."""
+    """A point of the grid and the mean of the measure over the dev queries."""
 
     settings: Bm25Settings
     value: float
@@ -44,7 +44,7 @@ class GridPoint:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was tried, in the order of the grid, and what won."""
+    """The points tried, in grid order, and the best one."""
 
     measure: str
     depth: int
@@ -53,7 +53,7 @@ class Tuning:
     table: tuple[GridPoint, ...]
 
     def record(self) -> dict[str, Any]:
-        """The same as plain numbers, texts and lists, for JSON."""
+        """The tuning as plain values for JSON."""
         return asdict(self)
 
 
@@ -66,24 +66,24 @@ def tune_bm25(
     *,
     depth: int = DEPTH,
 ) -> Tuning:
-    """The point of `grid` with the highest mean `measure`; the earliest of equally good ones.
+    """The point of `grid` with the highest mean `measure` over the judged queries, the earliest
+    among equals. Raises `BadInput` for an empty grid, duplicate points and no judged query.
 
-    Only judged queries are run and measured. The documents are analysed before, by making
-    `retriever` (a `Bm25Index`, or a `LuceneIndex` where the grid has RM3).
+    `retriever` is a `Bm25Index`, or a `LuceneIndex`, of the documents.
     """
     check_measures([measure], [qrels])  # before the first search
     if not grid:
-        raise BadInput("a grid must hold at least one point, found none")
+        raise BadInput("the grid has no points")
     if len(set(grid)) < len(grid):
-        raise BadInput(f"a grid may hold a point once, found one twice in {list(grid)}")
+        raise BadInput(f"the grid has a duplicate point: {list(grid)}")
     judged = {query_id: text for query_id, text in queries.items() if query_id in qrels}
     if not judged:
-        raise BadInput("tuning needs at least one judged query, found none")
+        raise BadInput("tuning needs judged queries, and there are none")
     of_judged = {query_id: qrels[query_id] for query_id in judged}
     table = []
     for settings in grid:
         run = retriever.run(judged, settings, depth=depth)
         value = mean_values(per_query(of_judged, run, [measure]))[measure]
         table.append(GridPoint(settings, value))
-    best = max(table, key=lambda point: point.value)  # max keeps the first of equals
+    best = max(table, key=lambda point: point.value)  # max returns the first of equals
     return Tuning(measure, depth, len(judged), best.settings, tuple(table))

@@ -1,1 +1,1 @@
-"""Chat models that order lists: a client, a ledger of costs, RankGPT. Imports the ground only."""
+"""Chat models as list-wise rerankers: a client, a cost ledger, RankGPT."""

@@ -1,8 +1,6 @@
-"""A client for chat models over HTTP, and the protocols it speaks: a new one is a line in
-`PROTOCOLS`.
+"""A client for chat models over HTTP, and its protocols; a new one is an entry of `PROTOCOLS`.
 
-Requests are cached, paced and retried. It does not stream, call tools or send requests side by
-side.
+Requests are cached, rate-limited and retried. There is no streaming, tool calling or concurrency.
 """
 
 import hashlib
@@ -27,7 +25,7 @@ from rank_core.llm.ledger import Answer, AnswerCache
 
 
 class Message(NamedTuple):
-    """One turn of a chat: role is system (first turn only), user or assistant."""
+    """A turn of a chat; the role is system (first turn only), user or assistant."""
 
     role: str
     content: str
@@ -35,12 +33,12 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatModel:
-    """A chat model, its server and its prices. The key is not in here."""
+    """A chat model, its server and its prices, without the API key."""
 
     protocol: str  # an entry of PROTOCOLS
-    base_url: str  # https://api.openai.com/v1, http://127.0.0.1:8000; no path means /v1
-    model: str  # its name on the server
-    key_variable: str = ""  # environment variable that holds the key; empty: no key is sent
+    base_url: str  # https://api.openai.com/v1, http://127.0.0.1:8000; without a path, /v1
+    model: str  # name on the server
+    key_variable: str = ""  # environment variable with the API key; empty: no key is sent
     timeout: float = 120.0  # seconds without a byte from the server
     max_retries: int = 6
     requests_per_minute: float = 0.0  # 0: no limit
@@ -53,12 +51,12 @@ class ChatModel:
             raise unknown("protocol", self.protocol, PROTOCOLS)
         _check_url(self.base_url)
         if not self.model:
-            raise BadInput("model must name the chat model, got an empty text")
-        # The value is not shown: it may be the key itself, put here by mistake.
+            raise BadInput("model must name the chat model, got an empty name")
+        # The value is not shown, because it may be the key itself.
         if not re.fullmatch(r"([A-Z_][A-Z0-9_]*)?", self.key_variable):
             raise BadInput(
-                "key_variable must be the name of an environment variable in capitals, never the "
-                "key itself (OPENAI_API_KEY), got something else"
+                "key_variable must be the name of an environment variable in capitals, such as "
+                "OPENAI_API_KEY, never the key itself"
             )
         least_output = 0 if self.protocol == "openai" else 1
         for name, least in (
@@ -82,7 +80,7 @@ class ChatModel:
 def _check_url(url: str) -> None:
     if re.search(r"[@?#]", url):
         raise BadInput(
-            "base_url must carry no user, password, query or fragment (a key belongs in the "
+            "base_url must have no user, password, query or fragment (put the key into the "
             "environment), got one of @ ? #"  # not shown: it may be a password
         )
     host = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
@@ -98,7 +96,7 @@ def _openai_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, An
 
 
 def _anthropic_body(config: ChatModel, messages: Sequence[Message]) -> dict[str, Any]:
-    # The system turn stands outside the chat here.
+    # System turns are separate from the messages here.
     body = {"model": config.model, "temperature": 0, "max_tokens": config.max_output_tokens}
     system = "\n\n".join(m.content for m in messages if m.role == "system")
     chat = [message._asdict() for message in messages if message.role != "system"]
@@ -106,15 +104,15 @@ def _anthropic_body(config: ChatModel, messages: Sequence[Message]) -> dict[str,
 
 
 class Protocol(NamedTuple):
-    """The requests and answers of one family of servers."""
+    """The request and reply formats of a family of servers."""
 
     path: str  # after the version
     body: Callable[[ChatModel, Sequence[Message]], dict[str, Any]]
     key_header: str
     key_prefix: str
     headers: dict[str, str]
-    content: Callable[[Any], Any]  # the text, or its parts, in the server's answer
-    token_counts: tuple[str, str]  # names of the input and output tokens under `usage`
+    content: Callable[[Any], Any]  # the text, or its parts, of a reply
+    token_counts: tuple[str, str]  # names of input and output tokens in `usage`
 
 
 PROTOCOLS = {
@@ -140,7 +138,7 @@ PROTOCOLS = {
 
 
 def message_text(content: Any) -> str:
-    """The text of a message: a text, None (a refusal), or a list of parts."""
+    """The text of a message given as text, None (a refusal) or a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part["text"] for part in content if part["type"] == "text")
@@ -148,7 +146,7 @@ def message_text(content: Any) -> str:
 
 FIRST_WAIT = 1.0  # seconds before the first retry, doubled for each further one
 LONGEST_BACK_OFF = 60.0  # seconds
-LONGEST_RETRY_AFTER = 900.0  # seconds; a server that asks for more is not waited for
+LONGEST_RETRY_AFTER = 900.0  # seconds; longer waits are refused
 SHORTEST_SECRET = 8  # characters
 
 __all__ = ["ChatClient", "ChatModel", "Message", "NoAnswer"]
@@ -157,11 +155,11 @@ _log = logging.getLogger(__name__)
 
 
 class NoAnswer(RuntimeError):
-    """The server stayed unavailable through every retry; asking later may succeed."""
+    """The server was unavailable through all retries; a later request may succeed."""
 
 
 class _Reply(NamedTuple):
-    """A reply: an HTTP status, or 0 and the reason why none came."""
+    """A reply: an HTTP status, or 0 and the reason for no reply."""
 
     status: int
     text: str
@@ -169,16 +167,16 @@ class _Reply(NamedTuple):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to another host, and turn the POST into a GET."""
+    """Ignores redirects, which would send the key to another host and turn POST into GET."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Refuses: the redirect comes back as an ordinary answer."""
+        """Returns the redirect as an ordinary reply."""
 
 
 class ChatClient:
-    """Sends chats at temperature 0 and returns answers: cached, paced and retried.
+    """Sends chats at temperature 0 and returns answers: cached, rate-limited and retried.
 
-    The key is read from the environment for every request and kept nowhere.
+    The API key is read from the environment for every request and never stored.
     """
 
     def __init__(
@@ -193,16 +191,16 @@ class ChatClient:
         self._protocol = PROTOCOLS[config.protocol]
         base = config.base_url.rstrip("/")
         self._url = base + ("" if urlsplit(base).path else "/v1") + self._protocol.path
-        # Its own generator: waiting must not shift anyone's random stream.
+        # A separate generator: waiting must not affect other random streams.
         self._jitter = random.Random()
         self._next_start = -math.inf
         self._opener = urllib.request.build_opener(_NoRedirect)
-        _key(config.key_variable)  # a missing key is told before anything is launched
+        _key(config.key_variable)  # raises for a missing key before any request
 
     def ask(self, messages: Sequence[Message]) -> Answer:
-        """The model's answer to a chat.
+        """The model's answer to a chat, from the cache if possible.
 
-        `BadInput` where the server refuses the request, `NoAnswer` where it stays unavailable.
+        Raises `BadInput` if the server rejects the request and `NoAnswer` if it is unavailable.
         """
         body = self._protocol.body(self.config, messages)
         request = json.dumps([self.config.protocol, self._url, body], sort_keys=True)
@@ -219,7 +217,7 @@ class ChatClient:
         return answer
 
     def _exchange(self, body: bytes) -> tuple[_Reply, int]:
-        """The server's successful reply and the number of requests that failed before it."""
+        """The server's successful reply, and the number of failed requests before it."""
         for attempt in range(self.config.max_retries + 1):
             self._pace()
             reply = self._send(body)
@@ -227,14 +225,14 @@ class ChatClient:
                 return reply, attempt
             failure = self._failure(reply)
             if not _is_transient(reply):
-                raise BadInput(f"the chat server must accept the request, got {failure}")
+                raise BadInput(f"the chat server rejected the request: {failure}")
             if reply.retry_after > LONGEST_RETRY_AFTER:
                 raise NoAnswer(f"{failure}; asked to wait {reply.retry_after:.0f} s")
             if attempt == self.config.max_retries:
                 break
             back_off = min(FIRST_WAIT * 2.0**attempt, LONGEST_BACK_OFF)
             back_off *= self._jitter.uniform(0.5, 1.0)
-            # Never earlier than the server asks for, and not all clients at once.
+            # Not before the server's time, and with jitter between clients.
             wait = max(reply.retry_after * self._jitter.uniform(1.0, 1.1), back_off)
             _log.warning("waiting %.1f s for retry %d: %s", wait, attempt + 1, failure)
             self._sleep(wait)
@@ -249,12 +247,12 @@ class ChatClient:
             self._next_start = self._clock() + 60.0 / self.config.requests_per_minute
 
     def _send(self, body: bytes) -> _Reply:
-        """One request. Its own errors end here, because they may hold the request with its key."""
+        """Sends a request. Its errors are converted here, because they may contain the key."""
         request = urllib.request.Request(self._url, data=body, method="POST")
         for name, value in (self._protocol.headers | {"Content-Type": "application/json"}).items():
             request.add_header(name, value)
         if key := _key(self.config.key_variable):
-            # Not kept if some proxy redirects after all.
+            # Unredirected: not sent on if a proxy redirects.
             header, prefix = self._protocol.key_header, self._protocol.key_prefix
             request.add_unredirected_header(header, prefix + key)
         try:
@@ -268,7 +266,7 @@ class ChatClient:
                 try:
                     return _Reply(error.code, self._redact(error.read()), wait)
                 except (OSError, HTTPException):
-                    return _Reply(error.code, "(its message was cut off)", wait)
+                    return _Reply(error.code, "(incomplete message)", wait)
         except (OSError, HTTPException) as error:  # URLError and timeouts are OSErrors
             return _Reply(0, self._redact(f"{type(error).__name__}: {error}".encode()))
 
@@ -276,13 +274,13 @@ class ChatClient:
         """The text without the key, which some servers repeat."""
         shown = text.decode("utf-8", errors="replace")
         key = _key(self.config.key_variable)
-        # A shorter one is no secret (local servers take any word), and could be part of an answer.
+        # Shorter ones are no secrets (local servers accept any word) and may be part of an answer.
         if len(key) >= SHORTEST_SECRET:
             shown = shown.replace(key, "[key]").replace(json.dumps(key)[1:-1], "[key]")
         return shown
 
     def _failure(self, reply: _Reply) -> str:
-        """The failure in a line: status, URL and the server's message."""
+        """The failure on one line: status, URL and the server's message."""
         what = f"status {reply.status}" if reply.status else "no reply"
         hint = ""
         if reply.status in (401, 403):
@@ -298,8 +296,8 @@ class ChatClient:
             counts = [usage.get(name) for name in self._protocol.token_counts]
         except (ValueError, LookupError, TypeError, AttributeError):
             raise BadInput(
-                f"the server must speak the {self.config.protocol} protocol, got from "
-                f"{self._url}: {_server_message(text)}"
+                f"the reply of {self._url} does not follow the {self.config.protocol} protocol: "
+                f"{_server_message(text)}"
             ) from None
         tokens = [count if isinstance(count, int) else 0 for count in counts]
         return Answer(
@@ -312,30 +310,30 @@ class ChatClient:
 
 
 def _key(variable: str) -> str:
-    """The key, or an empty text where no variable is set up."""
+    """The API key; empty without a variable. Raises `BadInput` for a missing or invalid key."""
     if not variable:
         return ""
-    # A file's last line break often comes along.
+    # Keys read from files often end in a line break.
     key = os.environ.get(variable, "").strip()
-    # Any other character would make http.client quote the whole header in its error.
+    # With other characters, http.client's error would quote the whole header.
     if not re.fullmatch(r"[!-~]+", key):
-        content = "other characters" if key else "nothing"
+        content = "other characters" if key else "no value"
         raise BadInput(
-            f"the environment variable {variable} must hold the key, printable and without "
+            f"the environment variable {variable} must be an API key, printable and without "
             f"spaces, got {content}"
         )
     return key
 
 
 def _is_transient(reply: _Reply) -> bool:
-    """True where the same request may succeed later."""
+    """True if the same request may succeed later."""
     if reply.status == 429 and "insufficient_quota" in reply.text:
-        return False  # no credit left: waiting brings none
+        return False  # no credit left
     return reply.status in (0, 408, 425, 429) or reply.status >= 500
 
 
 def _cut_off(text: str) -> bool:
-    """True where a reply without a stated length lost its end with the connection."""
+    """True if a reply of unknown length is incomplete."""
     try:
         json.loads(text)
     except ValueError:
@@ -344,7 +342,7 @@ def _cut_off(text: str) -> bool:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """The wait a Retry-After header asks for, a number or a date; 0 where it holds neither."""
+    """The seconds of a Retry-After header, given as a number or a date; 0 for neither."""
     text = (retry_after or "").strip()
     if re.fullmatch(r"\d+(\.\d*)?", text, re.ASCII):
         return float(text)
@@ -355,7 +353,7 @@ def _seconds(retry_after: str | None) -> float:
 
 
 def _server_message(text: str) -> str:
-    """The message inside a server's error, or the start of whatever it sent."""
+    """The message in a server's error, or the start of its reply."""
     try:
         parsed = json.loads(text)
     except ValueError:
@@ -364,6 +362,6 @@ def _server_message(text: str) -> str:
         if isinstance(parsed, dict) and parsed.get(name):
             parsed = parsed[name]
     shown = parsed if isinstance(parsed, str) else json.dumps(parsed)
-    # Some servers repeat the key with its middle starred out.
+    # Some servers repeat the key with asterisks in it.
     shown = re.sub(r"\bsk-[\w*.-]+", "[key]", " ".join(shown.split()))
     return shown[:300] or "(empty)"

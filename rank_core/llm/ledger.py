@@ -1,7 +1,7 @@
-"""A ledger of the costs of a chat model, and its answers, cached on disk so that none is paid
+"""The cost ledger of a chat model, and a cache of its answers on disk, so that none is paid for
 twice.
 
-Neither the ledger nor the cache ever sees a key.
+Neither of them contains the API key.
 """
 
 import json
@@ -20,26 +20,26 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Answer:
-    """A chat model's text, and the tokens, money and time that it took."""
+    """A chat model's text, with its tokens, cost and time."""
 
     text: str
-    input_tokens: int = 0  # as the server counts them
+    input_tokens: int = 0  # as counted by the server
     output_tokens: int = 0
-    metered: bool = True  # False: the server did not say how many tokens it read and wrote
-    cost: float = 0.0  # in the currency of the prices; of a cached answer: the cost it saved
+    metered: bool = True  # False: the server gave no token counts
+    cost: float = 0.0  # in the currency of the prices; for a cached answer, the cost saved
     cached: bool = False
-    retries: int = 0  # requests that failed before this answer came
-    seconds: float = 0.0  # waits included
+    retries: int = 0  # failed requests before this answer
+    seconds: float = 0.0  # including waits
 
 
 @dataclass
 class Totals:
-    """Sums over answers. The cost of cached answers is kept apart from what was spent."""
+    """Sums over answers. The cost of cached answers is separate from what was spent."""
 
-    calls: int = 0  # answers that came from the server
-    cached_calls: int = 0  # answers that came from the disk
-    unmetered_calls: int = 0  # answers without a token count: the sums below are too low
-    repaired_answers: int = 0  # answers that were no permutation as they stood
+    calls: int = 0  # answers from the server
+    cached_calls: int = 0  # answers from the cache
+    unmetered_calls: int = 0  # answers without token counts, so that the sums below are too low
+    repaired_answers: int = 0  # answers that were no valid permutation
     retries: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -50,7 +50,7 @@ class Totals:
     seconds: float = 0.0
 
     def add(self, answer: Answer, *, repaired: bool) -> None:
-        """Counts one answer."""
+        """Adds an answer."""
         self.repaired_answers += repaired
         self.unmetered_calls += not answer.metered
         self.retries += answer.retries
@@ -69,10 +69,9 @@ class Totals:
 
 @dataclass
 class Ledger:
-    """Totals, and a JSONL line for every answer where a path is given.
+    """Totals, and a JSONL line per answer if a path is given.
 
-    An existing file is read first, so that the totals of a resumed trial include what its earlier
-    attempts spent.
+    An existing file is read first, so that a resumed trial's totals include its earlier attempts.
     """
 
     path: Path | None = None
@@ -86,17 +85,17 @@ class Ledger:
             self._resume(self.path)
 
     def record(self, answer: Answer, *, repaired: bool, **labels: str | int) -> None:
-        """Counts an answer and writes its line, `labels` first (query_id, start, end...)."""
+        """Adds an answer and writes its line, with `labels` first (query_id, start, end...)."""
         self.totals.add(answer, repaired=repaired)
         if self.path is not None:
             numbers = asdict(answer)
-            del numbers["text"]  # it is in the cache; a ledger is for adding up
+            del numbers["text"]  # already in the cache
             with self.path.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(labels | {"repaired": repaired} | numbers) + "\n")
 
     def _resume(self, path: Path) -> None:
         whole, _, torn = path.read_bytes().rpartition(b"\n")
-        if torn:  # a writer was killed in the middle of its last line
+        if torn:  # from a killed writer
             os.truncate(path, len(whole) + 1 if whole else 0)
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
@@ -105,8 +104,8 @@ class Ledger:
                 self.totals.add(Answer(text="", **known), repaired=entry["repaired"])
             except (ValueError, KeyError, TypeError) as error:
                 raise BadInput(
-                    f"every line of a ledger must be an entry that this library wrote, "
-                    f"got {path}:{number} ({type(error).__name__}: {error})"
+                    f"{path}:{number} is no entry of a cost ledger ({type(error).__name__}: "
+                    f"{error}); delete the file"
                 ) from None
 
 
@@ -115,15 +114,15 @@ _NUMBERS = tuple(name for name in Answer.__dataclass_fields__ if name != "text")
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """Answers by the SHA-256 of the request they belong to, each in a file of its own.
+    """Answers by the SHA-256 of their request, a file each.
 
-    Files appear by a rename, so that several processes may share the folder.
+    Files are written atomically, so that processes can share the folder.
     """
 
     folder: Path
 
     def get(self, digest: str) -> Answer | None:
-        """The cached answer without its price; None where there is none or its file is damaged."""
+        """The cached answer without its cost; None if it is missing or damaged."""
         path = self._path(digest)
         try:
             kept: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -137,12 +136,12 @@ class AnswerCache:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            # Asking again is right and costs one call; stopping a night's work is not.
-            _log.warning("asking again: %s is damaged (%s)", path, type(error).__name__)
+            # A repeated request costs little; ending a long run would not.
+            _log.warning("repeating the request: %s is damaged (%s)", path, type(error).__name__)
             return None
 
     def put(self, digest: str, answer: Answer) -> None:
-        """Writes an answer, replacing any earlier one."""
+        """Writes an answer, replacing an earlier one."""
         path = self._path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = {

@@ -1,7 +1,7 @@
-"""RankGPT: a chat model orders a window of candidates, and the window slides from the end of the
-list to its start (Sun et al., "Is ChatGPT Good at Search?", EMNLP 2023).
+"""RankGPT: a chat model orders windows of candidates, sliding from the end of the list to its start
+(Sun et al., "Is ChatGPT Good at Search?", EMNLP 2023).
 
-The wording of the prompt is ours; the form of the chat, the windows and the reading of the answer
+The wording of the prompt is ours; the structure of the chat, the windows and the parsing of answers
 are the paper's.
 """
 
@@ -17,19 +17,19 @@ from rank_core.llm.ledger import Ledger
 from rank_core.records import Run
 
 FIRSTP_WORDS = 300
-"""Whitespace words of a document in the paper and its code."""
+"""White-space words per document in the paper and its code."""
 
 
 @dataclass(frozen=True)
 class ListRanking:
-    """The windows of a list, and the words of a document that the model reads."""
+    """The windows of a list, and the words read of a document."""
 
-    window: int = 20  # documents of one call
-    step: int = 10  # documents between the starts of neighbouring windows
-    max_words: int = FIRSTP_WORDS  # whitespace words of a document: FIRSTP_WORDS by default
+    window: int = 20  # documents per request
+    step: int = 10  # documents between the starts of consecutive windows
+    max_words: int = FIRSTP_WORDS  # white-space words per document
 
     def __post_init__(self) -> None:
-        # Without an overlap a document could never rise out of its window.
+        # Without overlap no document could leave its window.
         if not 0 < self.step < self.window:
             raise BadInput(
                 f"0 < step < window must hold, got step={self.step}, window={self.window}"
@@ -39,17 +39,18 @@ class ListRanking:
 
 
 class Permutation(NamedTuple):
-    """An order over n documents, as 0-based positions, best first."""
+    """An order of n documents as 0-based positions, best first."""
 
     order: list[int]
-    repaired: bool  # the answer was no permutation as it stood
+    repaired: bool  # the answer was no valid permutation
 
 
 def windows(num_documents: int, settings: ListRanking) -> list[tuple[int, int]]:
-    """(start, end) of each call, last window first; 100 documents make 9 of 20 with step 10.
+    """(start, end) of each request, last window first; 100 documents give 9 windows of 20 with step
+    10.
 
-    The one that reaches the start of the list begins there, so that every document is read; a list
-    shorter than a window is one window, and a list of one document is in order already.
+    The last request starts at the start of the list, so that every document is read. A list shorter
+    than a window is one window; a single document needs none.
     """
     if num_documents < 2:
         return []
@@ -61,13 +62,13 @@ def windows(num_documents: int, settings: ListRanking) -> list[tuple[int, int]]:
 
 
 def first_words(document: str, max_words: int) -> str:
-    """The first whitespace words of a document, one space apart."""
-    # One more split than needed leaves the rest of a long document unsplit.
+    """The first white-space words of a document, joined by single spaces."""
+    # maxsplit leaves the rest of a long document unsplit.
     return " ".join(document.split(maxsplit=max_words)[:max_words])
 
 
 def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
-    """The chat that asks for an order: one user turn and one assistant turn for each passage."""
+    """The chat that asks for an order, with a user and an assistant turn per passage."""
     count = len(passages)
     # Line breaks in a query must not look like new instructions.
     query_line = " ".join(query.split())
@@ -99,14 +100,13 @@ def ranking_chat(query: str, passages: Sequence[str]) -> list[Message]:
 
 
 def parse_permutation(answer: str | None, num_documents: int) -> Permutation:
-    """The order an answer gives, whatever the answer is.
+    """The order given by an answer of any form.
 
-    Every group of digits counts as a 1-based number; repeated and unknown ones are dropped, and
-    documents that are not named follow in the order they had (Sun et al.). The reasoning
-    between <think> marks is not read.
+    Each group of digits is a 1-based number; repeated and unknown ones are ignored, and missing
+    documents follow in their order (Sun et al.). Reasoning between <think> marks is ignored.
     """
     text = (answer or "").rpartition("</think>")[2].partition("<think>")[0]
-    # Anything longer is no number of ours, and int() refuses thousands of digits.
+    # Longer ones are invalid, and int() rejects thousands of digits.
     named = [int(digits) - 1 if len(digits) <= 9 else -1 for digits in re.findall(r"\d+", text)]
     known = dict.fromkeys(position for position in named if 0 <= position < num_documents)
     order = list(dict.fromkeys([*known, *range(num_documents)]))
@@ -122,7 +122,7 @@ def rank_list(
     ledger: Ledger | None = None,
     query_id: str = "",
 ) -> list[int]:
-    """Positions in `documents`, the most relevant first; `documents` come in first-stage order."""
+    """Positions in `documents`, the most relevant first; they are given in first-stage order."""
     settings = settings or ListRanking()
     order = list(range(len(documents)))
     passages = [first_words(document, settings.max_words) for document in documents]
@@ -148,22 +148,22 @@ def rerank_with_llm(
     settings: ListRanking | None = None,
     ledger: Ledger | None = None,
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """(query_id, {doc_id: score}) of each query as soon as it is ranked; `dict` makes it a run.
+    """(query_id, {doc_id: score}) of each query as soon as it is ranked.
 
     The first `depth` candidates of a query are ranked; a query without candidates has an empty
-    list. A score belongs to a rank, n for the first of n documents down to 1 for the last, because
-    an order is all the model gives.
+    list. Scores are ranks, n for the first of n documents down to 1. Raises `BadInput`, before the
+    first request, for a depth below 1 and for candidates without a text.
     """
     if depth < 1:
         raise BadInput(f"depth >= 1 must hold, got depth={depth}")
     chosen = {query_id: list(candidates.get(query_id, ()))[:depth] for query_id in queries}
-    # All of this before the first call is paid for.
+    # Checked before the first request costs money.
     for query_id, doc_ids in chosen.items():
         missing = [doc_id for doc_id in doc_ids if doc_id not in documents]
         if missing:
             raise BadInput(
-                f"every candidate must have a text, got none for {len(missing)} of query "
-                f"{query_id}: {', '.join(missing[:5])}"
+                f"{len(missing)} candidates of query {query_id} have no text: "
+                f"{', '.join(missing[:5])}"
             )
     return _ranked(queries, documents, chosen, chat, settings, ledger)
 

@@ -1,5 +1,5 @@
-"""Every ranking system by name, and the laws of its settings. Adding one: a file here and a line in
-`MODELS`; one from outside is named `module:Class`."""
+"""The zoo: every ranking system by name, and the checks of its settings. A new one needs a file
+here and a line in `MODELS`; a user's own is named `module:Class`."""
 
 import dataclasses
 from importlib import import_module
@@ -54,17 +54,17 @@ MODELS: dict[str, str] = {
     "idcm": "rank_core.models.key_blocks.idcm:Idcm",
     "qds": "rank_core.models.qds:QdsTransformer",
 }
-"""Module and class, imported on first use: a command that trains nothing loads no torch."""
+"""{name: module and class}, imported on first use: commands that train nothing load no torch."""
 
 POOLING = ("maxp", "sump", "avgp", "kmax-avgp", "firstp")
-"""Models whose score is one of their chunks' scores, or a sum or mean of them."""
+"""Models whose score is one chunk score, or a sum or mean of chunk scores."""
 WITHOUT_TRAINING = ("num_epochs", "init_from", "precision")
 """Settings of training that have an effect where training.num_epochs=0."""
 
 
 def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
-    """The class of the model called `name`, or at `module:Class`; refused without its label, paper
-    and family."""
+    """The class of the model called `name`, or at `module:Class`. Raises `BadInput` for an unknown
+    name and for a class without a label, paper or family."""
     path = path_of("model", name, MODELS)
     model: type[Ranker] | type[ListRanker] = load("model", path)
     if name not in MODELS:
@@ -74,26 +74,24 @@ def model_class(name: str) -> "type[Ranker] | type[ListRanker]":
         text = getattr(model, field, None)
         if not isinstance(text, str) or not text.strip():
             raise BadInput(
-                f"model {name}: {kind}.{field} must be a text that is not empty, "
-                + (f"got {text!r}" if hasattr(model, field) else "found none")
+                f"model {name}: {kind}.{field} must be a non-empty text, "
+                + (f"got {text!r}" if hasattr(model, field) else "but it is missing")
             )
     return model
 
 
 def _check_own(path: str, model: object) -> None:
-    """Refuses what is no ranker, or would stand in tables under the name of another."""
+    """Rejects a user's class that is no ranker, or has the label of another in tables."""
     ranker = import_module("rank_core.models.ranker").Ranker
     if not isinstance(model, type) or not issubclass(model, (ranker, ListRanker)):
         raise BadInput(f"model {path} must be a subclass of Ranker or ListRanker, got {model!r}")
     if "label" not in vars(model) and hasattr(model, "label"):
-        raise BadInput(
-            f"model {path} must have a label of its own, found that of the class it inherits from, "
-            f"{model.label!r}"
-        )
+        raise BadInput(f"model {path} must define its own label; it inherits {model.label!r}")
 
 
 def check_model(config: TrialConfig, backbone: Backbone) -> None:
-    """Refuses settings that the model ignores and windows that the backbone cannot read."""
+    """Raises `BadInput` for settings that the model ignores and windows that exceed the
+    backbone."""
     model, chunking = model_class(config.model.name), config.chunking
     _check_options(config)
     if issubclass(model, ListRanker):
@@ -120,7 +118,7 @@ def check_model(config: TrialConfig, backbone: Backbone) -> None:
     most = min(most, chunking.max_chunks or most)
     if model.max_chunks is not None and model.reads_windows() and most > model.max_chunks:
         raise BadInput(
-            f"model {config.model.name} reads at most {model.max_chunks} chunks of a document, got "
+            f"model {config.model.name} reads at most {model.max_chunks} chunks per document, got "
             f"up to {most}; lower chunking.max_chunks or raise chunking.stride"
         )
     if not model.first_chunk_only or config.training.unit == "passage":
@@ -171,14 +169,14 @@ def ignored_settings(config: TrialConfig) -> tuple[str, ...]:
 
 
 def _check_options(config: TrialConfig) -> None:
-    """Refuses optional settings that the model does not use."""
+    """Rejects optional settings that the model does not use."""
     if config.chat != Chat() and config.model.name != "rankgpt":
-        raise BadInput(f"chat.* has no effect with model {config.model.name}, only with rankgpt")
+        raise BadInput(f"chat.* is for rankgpt, it has no effect with {config.model.name}")
     used = model_class(config.model.name).options
     if config.training.interaction_learning_rate and "interaction" not in used:
         raise BadInput(
             f"training.interaction_learning_rate has no effect with model {config.model.name}, "
-            "which has no encoder over query and chunk; leave it at 0"
+            "which has no interaction encoder; leave it at 0"
         )
     for field in dataclasses.fields(Model):
         value = getattr(config.model, field.name)
@@ -186,16 +184,16 @@ def _check_options(config: TrialConfig) -> None:
             known = ", ".join(f"model.{name}" for name in used) or "none"
             raise BadInput(
                 f"model.{field.name} has no effect with model {config.model.name}, got {value!r}; "
-                f"the optional settings it uses: {known}"
+                f"its optional settings: {known}"
             )
 
 
 def _check_keeps(config: TrialConfig) -> None:
-    """Refuses to keep chunk scores of a model that pools none."""
+    """Rejects `keep_chunk_scores` for models that do not pool chunk scores."""
     name, quirks = config.model.name, config.model.quirks
     if config.evaluation.keep_chunk_scores and (name not in POOLING or quirks):
         raise BadInput(
-            "evaluation.keep_chunk_scores is for models that pool the scores of their chunks "
+            "evaluation.keep_chunk_scores needs a model that pools chunk scores "
             f"({', '.join(POOLING)}, without quirks), got {name}"
             + (f" with quirk {', '.join(quirks)}" if quirks else "")
         )

@@ -1,5 +1,5 @@
-"""A bi-encoder: query and chunk are encoded apart and compared by their cosine (E5, Wang et al.
-2022; E5-Base-4k, Zhu et al. 2024). It ranks without training; training moves encoder and scale."""
+"""The bi-encoder: query and chunk are encoded separately and compared by cosine (E5, Wang et al.
+2022; E5-Base-4k, Zhu et al. 2024). It ranks without training."""
 
 from typing import Any, ClassVar
 
@@ -13,16 +13,15 @@ from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
 from rank_core.encoders.flat_rows import FlatRows, rows_of_lengths
 from rank_core.encoders.packed import flat_states, packs, products
-from rank_core.models.poolings import masked_max, row_vectors
+from rank_core.models.poolings import at_least_fp32, masked_max, row_vectors
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Model
 
 
 class BiEncoder(Ranker):
-    """score_B = w max_p cos(query, chunk_p); w = 1 / temperature at first.
+    """score = w max_p cos(query, chunk_p), with w = 1 / temperature initially.
 
-    Cosines lie close together: a margin of 1 between two of them can hardly be met, so that
-    training would never stop pulling apart the easy pairs of a query.
+    Train it with a contrastive loss: cosines lie close together, so a margin of 1 is rarely met.
     """
 
     label = "Bi-encoder"
@@ -35,7 +34,7 @@ class BiEncoder(Ranker):
     TEMPERATURE: ClassVar[float] = 0.01  # of E5's contrastive loss
     PREFIXES = ("query: ", "passage: ")
     ORIGINAL_POSITIONS: ClassVar[int] = 512
-    """Positions of a BERT before its table was stretched; rows so short are spread over it."""
+    """Positions of BERT before its table was extended; shorter rows are spread over the table."""
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
@@ -52,7 +51,7 @@ class BiEncoder(Ranker):
     def encode(self, inputs: EncoderInput) -> Tensor:
         """cos_C1 between each row's query and its chunk."""
         sizes, query_length_C = inputs.sizes, inputs.query_length_C
-        # The rows of a batch share few queries: each is encoded once.
+        # The rows of a batch share few distinct queries; each is encoded once.
         queries = sorted(set(inputs.query_rows))
         row_Q = on(inputs.input_ids_CL.device, queries)
         query_QH = self.vectors(
@@ -85,9 +84,9 @@ class BiEncoder(Ranker):
         prefix: list[int],
         lengths: list[int],
     ) -> tuple[Tensor, Tensor, FlatRows]:
-        """(ids_CW, mask_CW, their places) of rows [CLS] prefix text [SEP], where a row's text is
-        the `length_C` tokens of `ids_CL` from `first_C` on, cut where the encoder ends; the host
-        knows the `lengths`."""
+        """(ids_CW, mask_CW, flat rows) of rows [CLS] prefix text [SEP]. A row's text is the
+        `length_C` tokens of `ids_CL` from `first_C` on, truncated to the encoder's positions;
+        `lengths` is `length_C` on the host."""
         before = 1 + len(prefix)
         limit = self.backbone.max_input_tokens - before - 1
         end_C1 = (before + length_C.clamp(max=limit))[:, None]
@@ -102,15 +101,15 @@ class BiEncoder(Ranker):
         return row_CW, (place_W <= end_C1).long(), flat
 
     def vectors(self, ids_CL: Tensor, mask_CL: Tensor, flat: FlatRows) -> Tensor:
-        """Unit vectors x_CH, in fp32, of rows that stand alone."""
+        """Unit vectors x_CH in fp32; each row is independent of the others."""
         extra: dict[str, Any] = {}
         if self.position_step > 1:
-            # E5-Base-4k asks the length of the batch; a row's own length makes its score its own.
+            # E5-Base-4k uses the batch's length; a row's own makes its score independent.
             short_C = mask_CL.sum(1) <= self.ORIGINAL_POSITIONS
             step_C = torch.where(short_C, self.position_step, 1)
             place_L = torch.arange(ids_CL.shape[1], device=ids_CL.device)
             extra["position_ids"] = place_L * step_C[:, None] * mask_CL
-        if self.cls_is_global:  # a row has no query of its own to attend to globally
+        if self.cls_is_global:  # no query tokens to attend globally
             extra["global_attention_mask"] = torch.zeros_like(mask_CL)
             extra["global_attention_mask"][:, 0] = 1
         if packs(self.encoder, products(ids_CL.device)):
@@ -119,19 +118,18 @@ class BiEncoder(Ranker):
         else:
             output = self.encoder(input_ids=ids_CL, attention_mask=mask_CL, **extra)
             hidden_CLH = output.last_hidden_state
-        x_CH = row_vectors(hidden_CLH, mask_CL, self.pooling)
-        return normalize(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)), dim=-1)
+        return normalize(at_least_fp32(row_vectors(hidden_CLH, mask_CL, self.pooling)), dim=-1)
 
     def score(self, cls_H: Tensor) -> Tensor:
-        """The cosine, scaled."""
+        """The scaled cosine."""
         score: Tensor = self.head(cls_H).squeeze(-1)
         return score
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """The best chunk's score."""
+        """The maximum over chunk scores."""
         return masked_max(self.score(x_BPH), mask_BP)
 
 
 def on(device: torch.device, numbers: list[int]) -> Tensor:
-    """Numbers on a device; the copy does not wait."""
+    """Numbers on a device, copied without blocking."""
     return torch.tensor(numbers).to(device, non_blocking=True)

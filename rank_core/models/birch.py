@@ -1,5 +1,5 @@
-"""Birch: a document by its best sentences (Yilmaz et al. 2019). Its interpolation with the first
-stage's score is in rank_core/ranking/final_runs.py."""
+"""Birch: a document scored by its best sentences (Yilmaz et al. 2019). Its interpolation with the
+first stage is in rank_core/ranking/final_runs.py."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rank_core.chunking.batches import PairEncoder
 from rank_core.chunking.chunks import Span, chunk_spans
+from rank_core.chunking.cogltx import WORD_STARTS
 from rank_core.chunking.token_store import TokenStore
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.backbones import load_tokenizer
@@ -20,18 +21,17 @@ from rank_core.models.readers import OwnCuts
 from rank_core.settings.config import TrialConfig
 
 END_MARKS = (".", "?", "!")
-WORD_STARTS = ("", "Ġ", "▁")  # how vocabularies write a mark that follows a space
 
 
 @dataclass(frozen=True)
 class Sentences(OwnCuts):
-    """A chunk per sentence. A sentence ends with a run of end marks; one longer than the window is
-    cut into windows, and nothing is dropped."""
+    """A chunk per sentence. A sentence ends after a run of end marks; one longer than the window is
+    split into windows, so that nothing is dropped."""
 
     end_ids: frozenset[int]
 
     def spans(self, document: NDArray[int32]) -> Sequence[Span]:
-        """The sentences of a document in order."""
+        """The sentences of a document, in order."""
         return [
             Span(start + begin, start + end)
             for start, stop in self.sentences(document)
@@ -39,7 +39,7 @@ class Sentences(OwnCuts):
         ]
 
     def sentences(self, document: NDArray[int32]) -> Iterator[Span]:
-        """Whole sentences; an empty document is one empty sentence."""
+        """Whole sentences; an empty document has one empty sentence."""
         start, ended = 0, False
         for place, token in enumerate(document.tolist()):
             ends = token in self.end_ids
@@ -51,8 +51,8 @@ class Sentences(OwnCuts):
 
 
 class Birch(ChunkScores):
-    """The weighted mean of the scores of the three best sentences, 1 : 1/2 : 1/4, of those that a
-    document has. These weights serve training alone where dev chooses others afterwards."""
+    """The weighted mean of the scores of the three best sentences, with weights 1, 1/2, 1/4. These
+    weights are used in training; the final runs use weights tuned on dev."""
 
     label = "Birch"
     paper = "Yilmaz et al. 2019"
@@ -62,7 +62,7 @@ class Birch(ChunkScores):
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Sentences instead of windows."""
+        """Reads sentences instead of windows."""
         vocabulary: dict[str, int] = load_tokenizer(backbone.folder).get_vocab()
         marks = {start + mark for start in WORD_STARTS for mark in END_MARKS}
         return Sentences(
@@ -74,14 +74,16 @@ class Birch(ChunkScores):
         )
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Scores, then the weighted mean over the best."""
+        """The weighted mean over the best sentences' scores."""
         score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
         weight_K = score_BK.new_tensor(self.WEIGHTS)[: score_BK.shape[1]]
         return (score_BK * weight_K).sum(1) / (real_BK * weight_K).sum(1)
 
     def best(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """relevance_BK: sigmoid(score) of the best sentences, best first, 0 for a missing one; what
-        a head of two outputs calls the probability of being relevant. The published code takes the
-        second output as it is."""
+        """relevance_BK: sigmoid(score) of the best sentences, in descending order, padded with 0.
+
+        It is the probability of relevance under a two-class head; the published code uses the
+        second logit itself.
+        """
         score_BK, real_BK = poolings.masked_top(self.score(cls_BPH), mask_BP, len(self.WEIGHTS))
         return torch.sigmoid(score_BK).masked_fill(~real_BK, 0.0)

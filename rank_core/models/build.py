@@ -1,4 +1,4 @@
-"""From a trial's settings to the system that ranks."""
+"""Construction of the ranking system that a trial's settings name."""
 
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from rank_core.settings.config import TrialConfig
 
 
 def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> Ranker:
-    """The ranker of `config` on the CPU: pretrained encoder, new parts drawn from `init_seed`."""
+    """The ranker of `config` on the CPU: pretrained encoder, other parameters drawn from
+    `init_seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
         encoder = load_encoder(backbone, config.model.dropout)
@@ -25,9 +26,8 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
         if not kind.reads_tokens and backbone.row_pooling(config.model.pool) == "cls":
             only_cls(encoder)
         model = kind(encoder, backbone, config.model)
-    # A backbone that was trained to rank passages brings its head along, as the papers continue
-    # from a whole ranker that was trained on MS MARCO.
-    # A head of another shape (over other features than a row's vector) starts afresh.
+    # A backbone trained on passage ranking (MS MARCO) comes with its head, as in the papers. A head
+    # of another shape starts at random.
     if (backbone.folder / RANKING_HEAD).exists():
         trained = load_file(backbone.folder / RANKING_HEAD)
         own = model.head.state_dict()
@@ -37,8 +37,7 @@ def build_model(config: TrialConfig, backbone: Backbone, *, init_seed: int) -> R
 
 
 def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
-    """True where every seed gives the same run: no weights of ours, or none that are drawn and no
-    training."""
+    """True where every seed gives the same run: nothing is trained, and no weight is random."""
     kind = model_class(config.model.name)
     if issubclass(kind, ListRanker):
         return kind.deterministic
@@ -49,7 +48,7 @@ def is_deterministic(config: TrialConfig, backbone: Backbone) -> bool:
 
 
 def list_ranker(config: TrialConfig, workdir: Path) -> ListRanker:
-    """The system without weights that the settings name; what it has to keep goes to `workdir`."""
+    """The system without trained weights that the settings name, with its files in `workdir`."""
     kind = model_class(config.model.name)
     assert issubclass(kind, ListRanker)
     return kind(config, workdir)

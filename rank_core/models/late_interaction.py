@@ -1,5 +1,5 @@
-"""PARADE with late interaction (LATEIR of Boytsov et al. 2022): query and chunks are encoded apart,
-so that documents could be encoded before any query is known."""
+"""PARADE with late interaction (LATEIR, Boytsov et al. 2022): query and chunks are encoded
+separately, so that documents could be encoded in advance."""
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from rank_core.chunking.chunks import document_spans
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models.parade import SecondEncoder
+from rank_core.models.poolings import at_least_fp32
 from rank_core.models.ranker import pad_chunks
 from rank_core.models.readers import UNMASKED, ApartPairs, first_rows
 from rank_core.models.vector_encoders import (
@@ -27,14 +28,15 @@ OWN_SPECIAL = "own-special"
 
 class LateInteraction(SecondEncoder):
     """An interaction encoder (`model.interaction`) over [C, SEP, query, SEP, chunk, SEP] gives a
-    vector per chunk, an aggregator (`model.aggregator`) over [C, SEP, vectors, SEP] the score.
+    vector per chunk; an aggregator (`model.aggregator`) over [C, SEP, vectors, SEP] gives the
+    score.
 
-    Query and chunk enter as the backbone's outputs over their rows, those at [CLS] and both [SEP]
-    included as in FlexNeuART, through a linear map where the sizes differ; so do the interaction's
-    vectors at the aggregator. All of the interaction's input has segment 0. The papers take
-    MiniLM-L-2 for the interaction and MiniLM-L-6 for the aggregator. With the quirk `own-special` C
-    and SEP of the interaction start as its [CLS] and [SEP], not at random: what FlexNeuART's
-    rand_special_init=False says, which fails there for want of the interaction's tokenizer.
+    Query and chunk are the backbone's outputs over their rows, including [CLS] and both [SEP], as
+    in FlexNeuART. A linear map adapts sizes that differ, at both encoders. The whole interaction
+    input has segment 0. The papers use MiniLM-L-2 for the interaction and MiniLM-L-6 for the
+    aggregator. With the quirk `own-special`, C and SEP of the interaction start as its [CLS] and
+    [SEP] embeddings, the intent of FlexNeuART's rand_special_init=False, which fails there because
+    the interaction's tokenizer is missing.
     """
 
     label = "PARADE-LateInteraction"
@@ -63,12 +65,12 @@ class LateInteraction(SecondEncoder):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Both encoders have a place for everything they are given."""
+        """Rejects inputs that do not fit the positions of either encoder."""
         super().check(config, backbone)
         if OWN_SPECIAL in config.model.quirks and not config.model.interaction:
             raise BadInput(
-                f"model.quirks={OWN_SPECIAL} must go with an encoder that has words of its own: "
-                "set model.interaction, which is empty"
+                f"model.quirks={OWN_SPECIAL} needs an encoder with word embeddings: set "
+                "model.interaction, which is empty"
             )
         chunking = config.chunking
         places = 4 + 2 * NUM_SPECIAL + chunking.max_query_tokens + chunking.window
@@ -77,7 +79,7 @@ class LateInteraction(SecondEncoder):
         cls.refuse_longer(config, "aggregator", places, "the chunks of a document")
 
     def forward(self, batch: ChunkBatch) -> Tensor:
-        """score_B of a batch of documents, each a query row and chunk rows."""
+        """score_B of documents, each a query row followed by chunk rows."""
         x_CLH = self.token_projection(self.hidden(batch.inputs))
         mask_CL = batch.inputs.attention_mask_CL.bool()
         firsts = first_rows(batch.counts)
@@ -95,8 +97,7 @@ class LateInteraction(SecondEncoder):
         return self.aggregate(*pad_chunks(x_CH, [n - 1 for n in batch.counts]))
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B from the interaction's vectors, in fp32 as all aggregation."""
+        """score_B from the interaction's vectors, in fp32."""
         with torch.autocast(x_BPH.device.type, enabled=False):
-            exact = torch.promote_types(x_BPH.dtype, torch.float32)
-            part = Part(self.chunk_projection(x_BPH.to(exact)), mask_BP, segment=1)
+            part = Part(self.chunk_projection(at_least_fp32(x_BPH)), mask_BP, segment=1)
             return self.score(read_first(self.aggregator, self.special_2H, [part]))

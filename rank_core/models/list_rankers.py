@@ -1,5 +1,5 @@
-"""Systems without weights of ours: they rank the candidates of a query from texts and first-stage
-scores, and are neither trained nor cut into chunks."""
+"""Systems without trained weights, which rank candidates by their texts and first-stage scores.
+They are not trained, and their documents are not chunked."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,11 @@ from rank_core.seeding import generator
 from rank_core.settings.config import TrialConfig
 
 Ranking = tuple[str, dict[str, float]]
-"""A query_id and {doc_id: score}."""
+"""(query_id, {doc_id: score})."""
 
 
 class ListRanker(ABC):
-    """Ranks lists of candidates."""
+    """Base class: ranks a query's candidates."""
 
     label: ClassVar[str]
     paper: ClassVar[str]
@@ -40,12 +40,12 @@ class ListRanker(ABC):
         """The first `evaluation.depth` candidates of each query with the system's scores."""
 
     def best(self, candidates: Run, query_id: str) -> dict[str, float]:
-        """The candidates of a query that are reranked, with their first-stage scores."""
+        """The candidates of a query to rerank, with their first-stage scores."""
         return dict(list(candidates.get(query_id, {}).items())[: self.config.evaluation.depth])
 
 
 class FirstStage(ListRanker):
-    """The candidate list itself, in its own order."""
+    """The candidates in their own order (BM25 in most collections)."""
 
     label = "BM25"
     paper = "Robertson & Zaragoza 2009"
@@ -58,7 +58,7 @@ class FirstStage(ListRanker):
 
 
 class RandomOrder(ListRanker):
-    """The candidates in an order drawn from the seed: what a model that learnt nothing gives."""
+    """The candidates in random order: the chance level."""
 
     label = "random"
     paper = "Boytsov et al. 2022"
@@ -67,7 +67,7 @@ class RandomOrder(ListRanker):
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
     ) -> Iterator[Ranking]:
-        """A permutation for each query; it depends on the seed and the query alone."""
+        """A permutation per query that depends only on the seed and the query."""
         for query_id in queries:
             doc_ids = sorted(self.best(candidates, query_id))
             rng = generator(self.config.seed, "random order", query_id)
@@ -79,11 +79,12 @@ RM3 = Bm25Settings(rm3=Rm3())
 
 
 class Bm25Rm3(ListRanker):
-    """The candidates by the expanded query, with the settings of Anserini: 10 terms of the 10 best
-    documents of the whole collection, half of the weight to the query's own.
+    """The candidates ranked by BM25 with RM3 query expansion, with Anserini's settings: 10 terms
+    from the 10 best documents of the whole collection, and half of the weight on the original
+    query.
 
-    It indexes the collection in memory; for one of millions of documents, a run of Lucene's RM3
-    (`rank_core.first_stage.lucene`) as the candidates is the way.
+    The collection is indexed in memory. For millions of documents, use a run of Lucene's RM3
+    (`rank_core.first_stage.lucene`) as the candidates.
     """
 
     label = "BM25+RM3"
@@ -92,7 +93,7 @@ class Bm25Rm3(ListRanker):
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
     ) -> Iterator[Ranking]:
-        """A candidate without any term of the expanded query has score 0."""
+        """The candidates' scores; 0 for those without any term of the expanded query."""
         index = Bm25Index(documents)
         for query_id, text in queries.items():
             [ranked] = index.run({query_id: text}, RM3, depth=max(1, len(documents))).values()
@@ -103,8 +104,8 @@ class Bm25Rm3(ListRanker):
 
 
 class RankGPT(ListRanker):
-    """The candidates in the order that a chat model gives them; calls, tokens and cost are in the
-    trial's `llm-ledger.jsonl`."""
+    """The candidates ordered list-wise by a chat model (sliding windows from the end of the list).
+    Requests, tokens and costs are recorded in the trial's `llm-ledger.jsonl`."""
 
     label = "RankGPT"
     paper = "Sun et al. 2023"
@@ -129,7 +130,7 @@ class RankGPT(ListRanker):
     def rank(
         self, queries: Mapping[str, str], documents: Mapping[str, str], candidates: Run
     ) -> Iterator[Ranking]:
-        """Scores are ranks counted from the end of the list."""
+        """Scores that count ranks from the end of the list."""
         chat = self.config.chat
         self.workdir.mkdir(parents=True, exist_ok=True)
         return rerank_with_llm(

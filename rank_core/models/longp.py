@@ -1,5 +1,5 @@
-"""LongP: the whole document as one chunk, for encoders that read so much at once (Longformer,
-BigBird, ModernBERT, ALiBi encoders, decoders)."""
+"""LongP: the whole document as one chunk, for long-context encoders (Longformer, BigBird,
+ModernBERT, ALiBi encoders, decoders)."""
 
 from typing import Any
 
@@ -17,16 +17,15 @@ from rank_core.models.readers import (
 from rank_core.settings.config import Model, TrialConfig
 
 ZERO_BLOCKS = "bigbird-zero-blocks"
-"""In evaluation every random block is block 0, as in transformers, which the published BigBird
-numbers come from; without it the blocks of training are used."""
+"""All random blocks are block 0 in evaluation, as in transformers, which published BigBird numbers
+come from. Without the quirk, evaluation uses the blocks of training."""
 
 QUIRKS = {ZERO_BLOCKS: "big_bird", PADDED_ROWS: "longformer"}
-"""{quirk: the kind of backbone that has it}: FlexNeuART pads a Longformer's rows in place and no
-other whole document's."""
+"""{quirk: kind of backbone}: FlexNeuART pads whole documents in place for Longformer only."""
 
 
 class LongP(FirstP):
-    """The head's score of one vector of the whole document."""
+    """score = head(vector of the whole document)."""
 
     label = "LongP"
     paper = "Boytsov et al. 2022"
@@ -41,14 +40,14 @@ class LongP(FirstP):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Refuses a window that is not the whole document, training on parts of it, and quirks of
-        other encoders."""
+        """Rejects windows other than the whole document, passage training, and quirks of other
+        encoders."""
         require_whole_documents(config)
         name = config.model.name
         if config.training.unit == "passage":
             raise BadInput(
-                f"training.unit=passage has no effect with model {name}, whose one passage is the "
-                "document"
+                f"training.unit=passage has no effect with model {name}, which reads the document "
+                "as a single passage"
             )
         check_quirks(config, tuple(QUIRKS))
         for quirk in config.model.quirks:

@@ -1,8 +1,8 @@
 """MORES+: a query that attends to every token of every chunk (Gao & Callan 2022).
 
-Chunks are encoded without the query, so before any query is known; no vector per chunk stands
-between the query and the tokens it attends to. A block has the order of BART's decoder; those of
-MORES (Gao, Dai & Callan 2020) attend to the document first.
+Chunks are encoded without the query, and the query attends to their tokens directly rather than to
+one vector per chunk. Blocks follow BART's decoder: self-attention first; those of MORES (Gao, Dai &
+Callan 2020) attend to the document first.
 """
 
 from typing import Any
@@ -16,13 +16,14 @@ from torch.nn.utils.rnn import pad_sequence
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.encoders.cls_only import SAME_LAYERS
+from rank_core.models.poolings import at_least_fp32
 from rank_core.models.ranker import Ranker, layer_states
 from rank_core.models.readers import ApartPairs, first_rows
 from rank_core.settings.config import Model
 
 
 class Attention(nn.Module):
-    """Attention of every place of one sequence to another, added to it and normalised."""
+    """Multi-head attention from one sequence to another, with residual and LayerNorm."""
 
     def __init__(self, hidden: int, num_heads: int, dropout: float, eps: float) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BQH: Tensor, other_BTH: Tensor, mask_BT: Tensor) -> Tensor:
-        """out_BQH; places where the mask is false are not attended to."""
+        """out_BQH; positions where the mask is false are not attended to."""
         query, key, value = (
             x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for x in (self.query(x_BQH), self.key(other_BTH), self.value(other_BTH))
@@ -46,7 +47,7 @@ class Attention(nn.Module):
         return out_BQH
 
     def copy(self, attention: Any) -> None:
-        """Copies the weights of an attention of BERT."""
+        """Copies the weights of a BERT attention."""
         own = {name: getattr(attention.self, name) for name in ("query", "key", "value")}
         own |= {"output": attention.output.dense, "norm": attention.output.LayerNorm}
         for name, module in own.items():
@@ -54,7 +55,7 @@ class Attention(nn.Module):
 
 
 class InteractionBlock(nn.Module):
-    """Attention of the query to itself, then to the document, then a feed-forward layer."""
+    """Query self-attention, attention to the document, then a feed-forward layer."""
 
     def __init__(self, config: Any, dropout: float) -> None:
         super().__init__()
@@ -76,7 +77,7 @@ class InteractionBlock(nn.Module):
     def forward(
         self, query_BQH: Tensor, query_mask_BQ: Tensor, text_BTH: Tensor, text_mask_BT: Tensor
     ) -> Tensor:
-        """out_BQH: the query after it has attended to the document."""
+        """out_BQH, the query after attending to the document."""
         x_BQH = self.to_itself(query_BQH, query_BQH, query_mask_BQ)
         x_BQH = self.to_document(x_BQH, text_BTH, text_mask_BT)
         out_BQH: Tensor = self.norm(
@@ -85,7 +86,7 @@ class InteractionBlock(nn.Module):
         return out_BQH
 
     def copy(self, layer: Any) -> None:
-        """Copies the weights of a layer of BERT, those of its attention twice."""
+        """Copies a BERT layer's weights; its attention is used for both attentions."""
         self.to_itself.copy(layer.attention)
         self.to_document.copy(layer.attention)
         self.inner.load_state_dict(layer.intermediate.dense.state_dict())
@@ -94,8 +95,9 @@ class InteractionBlock(nn.Module):
 
 
 def interaction_blocks(encoder: nn.Module, kind: str, number: int, dropout: float) -> nn.ModuleList:
-    """`number` blocks of an encoder's sizes: copies of its last layers where it is a BERT, random
-    elsewhere."""
+    """`number` blocks of an encoder's sizes: copies of its last layers if it is a BERT, else
+    random.
+    """
     body: Any = encoder
     blocks = [InteractionBlock(body.config, dropout) for _ in range(number)]
     if kind in SAME_LAYERS:
@@ -110,9 +112,9 @@ NUM_BLOCKS = 2
 class Mores(Ranker):
     """score = head([CLS] of the query after the last interaction block).
 
-    The encoder's lower layers read the query, all of them the chunks, and the blocks take the place
-    of its `NUM_BLOCKS` upper ones for the query, of one where it has fewer than four layers. A
-    block sees the tokens of all chunks as one set: their order is not read.
+    The encoder reads the chunks with all layers and the query with its lower ones: the interaction
+    blocks replace the upper `NUM_BLOCKS` layers for the query (one layer if the encoder has fewer
+    than four). Blocks see the tokens of all chunks as a set, without order.
     """
 
     label = "MORES+"
@@ -130,7 +132,7 @@ class Mores(Ranker):
         self.aggregator = interaction_blocks(encoder, backbone.kind, number, settings.dropout)
 
     def forward(self, batch: ChunkBatch) -> Tensor:
-        """score_B of a batch of documents, each a query row and chunk rows."""
+        """score_B of documents, each a query row followed by chunk rows."""
         states = layer_states(self.encoder, batch.inputs)
         lower_CLH, last_CLH = states[-1 - len(self.aggregator)], states[-1]
         mask_CL, counts = batch.inputs.attention_mask_CL.bool(), list(batch.counts)
@@ -141,16 +143,16 @@ class Mores(Ranker):
         longest = max(len(sizes[row]) for row in first_rows(batch.counts))
         mask_BQ, x_BQH = mask_BQ[:, :longest], x_BQH[:, :longest]
         text_BTH, text_mask_BT = of_chunks(last_CLH, counts), of_chunks(mask_CL, counts)
-        # At padding some encoders give no number.
+        # Some encoders give NaN at padding.
         text_BTH = text_BTH.masked_fill(~text_mask_BT[:, :, None], 0.0)
         for block in self.aggregator:
             x_BQH = block(x_BQH, mask_BQ, text_BTH, text_mask_BT)
         with torch.autocast(x_BQH.device.type, enabled=False):
-            return self.score(x_BQH[:, 0].to(torch.promote_types(x_BQH.dtype, torch.float32)))
+            return self.score(at_least_fp32(x_BQH[:, 0]))
 
 
 def of_chunks(x_CL: Tensor, counts: list[int]) -> Tensor:
-    """x_BT: the values of a document's chunk rows, row after row, zeros where there is no chunk;
-    without the first row, which is the query's."""
+    """x_BT: the values of each document's chunk rows, concatenated and padded with zeros. The first
+    row, the query's, is skipped."""
     x_BPL = pad_sequence(x_CL.split(counts), batch_first=True)
     return x_BPL[:, 1:].flatten(1, 2)

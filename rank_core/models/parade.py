@@ -1,5 +1,5 @@
-"""PARADE and its relatives: the chunk vectors of a document are aggregated, then scored once (Li et
-al. 2020; AvgP over [CLS] and the pretrained aggregators: Boytsov et al. 2022)."""
+"""PARADE: chunk vectors are aggregated into a document vector, which is scored (Li et al. 2020,
+section 3; AvgP over [CLS] and pretrained aggregators: Boytsov et al. 2022)."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from rank_core.chunking.chunks import document_spans
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput
 from rank_core.models import poolings
-from rank_core.models.poolings import row_vectors
+from rank_core.models.poolings import at_least_fp32, row_vectors
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.models.readers import UNMASKED, EqualChunks, check_quirks, first_rows
 from rank_core.models.vector_encoders import (
@@ -29,17 +29,17 @@ from rank_core.models.vector_encoders import (
 from rank_core.settings.config import Model, TrialConfig
 
 ELEMENTWISE = "elementwise-attention"
-"""Weights over chunks for every dimension apart, softmax_p(W cls_p + b): the PARADE-Attn of the
-code that the numbers of Boytsov et al. 2022 come from."""
+"""Attention weights per dimension, softmax_p(W cls_p + b), as in the code behind the PARADE-Attn
+numbers of Boytsov et al. 2022."""
 
 SEQUENCE_2022 = "sequence-2022"
-"""The pretrained aggregator's input in the code of 2022 (FlexNeuART's branch pypi2021), which has
-no SEP: [cls_1 .. cls_n, C] of one segment, of which the first chunk's output is scored, not C's;
-with the query [C, q_1 .. q_m, cls_1 .. cls_n], of which C's is."""
+"""The pretrained aggregator's input in FlexNeuART's branch pypi2021, without SEP: [cls_1 .. cls_n,
+C] in one segment, scored at the first chunk instead of C; with the query [C, q_1 .. q_m, cls_1 ..
+cls_n], scored at C."""
 
 
 class Parade(Ranker):
-    """The base of the variants of PARADE."""
+    """Base class of the variants of PARADE."""
 
     paper = "Li et al. 2020"
     family = "PARADE"
@@ -48,34 +48,34 @@ class Parade(Ranker):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Only quirks that the variant has."""
+        """Rejects quirks that the variant does not have."""
         super().check(config, backbone)
         check_quirks(config, cls.QUIRKS)
 
 
 class ParadeAvg(Parade):
-    """head(mean of the chunk vectors)."""
+    """score = head(mean of the chunk vectors)."""
 
     label = "PARADE-Avg"
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Means, then scores."""
+        """score_B of the mean vectors."""
         return self.score(poolings.masked_mean(cls_BPH, mask_BP))
 
 
 class ParadeMax(Parade):
-    """head(element-wise maximum of the chunk vectors)."""
+    """score = head(element-wise maximum of the chunk vectors) (Li et al. 2020)."""
 
     label = "PARADE-Max"
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Maxima per dimension, then scores."""
+        """score_B of the maxima."""
         return self.score(poolings.masked_max(cls_BPH, mask_BP))
 
 
 class ParadeAttn(Parade):
-    """head(sum_p w_p cls_p), w = softmax(C . cls_p) with one learned vector C (the paper's form;
-    the element-wise one of later code is a quirk)."""
+    """score = head(sum_p w_p cls_p) with w = softmax(C . cls_p) and a learned vector C (Li et al.
+    2020; later code's weights per dimension are a quirk)."""
 
     label = "PARADE-Attn"
     QUIRKS = (UNMASKED, ELEMENTWISE)
@@ -91,7 +91,7 @@ class ParadeAttn(Parade):
         nn.init.trunc_normal_(self.attention, std=0.02)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Attends over chunks, then scores."""
+        """score_B of the attention-weighted sum."""
         if isinstance(self.attention, nn.Linear):
             weight = poolings.masked_softmax(self.attention(cls_BPH), mask_BP)
         else:
@@ -100,7 +100,8 @@ class ParadeAttn(Parade):
 
 
 class AvgCls(ParadeAvg):
-    """head(mean of the chunk vectors) over disjoint chunks of equal length, at most a window."""
+    """score = head(mean of the chunk vectors) over disjoint chunks of equal length (Boytsov et al.
+    2022)."""
 
     label = "AvgP [CLS]"
     paper = "Boytsov et al. 2022"
@@ -112,13 +113,13 @@ class AvgCls(ParadeAvg):
 
 
 class ParadeCnn(Parade):
-    """head of the last vector of a tree: x <- relu(W [x_2i; x_2i+1] + b), a filter of width and
-    stride 2, level after level.
+    """score = head(x), where x is the root of a binary tree over the chunk vectors with levels
+    x <- relu(W [x_2i; x_2i+1] + b), a convolution of width and stride 2 (Li et al. 2020).
 
-    The paper gives every document 16 chunks and each of its 4 levels a filter. Here documents have
-    any number of chunks, so all levels share one filter: a level that only the longest documents
-    reach would hardly be trained. Where a level has an odd number, its last vector goes up as it
-    is; a document of one chunk is scored by that chunk's own vector.
+    The paper has 16 chunks and a filter for each of 4 levels. Here the number of chunks varies, so
+    all levels share one filter: levels that only the longest documents reach would hardly be
+    trained. The last vector of an odd level is passed up unchanged; a document of one chunk is
+    scored by that chunk's vector.
     """
 
     label = "PARADE-CNN"
@@ -128,11 +129,11 @@ class ParadeCnn(Parade):
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
         hidden = self.head.in_features
-        # The filter as a linear layer over both vectors: the same products, whatever the device.
+        # The convolution as a linear layer: the same products on every device.
         self.pair = nn.Linear(2 * hidden, hidden)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Merges pairs until one vector per document is left, then scores."""
+        """score_B after merging pairs down to one vector per document."""
         while cls_BPH.shape[1] > 1:
             if cls_BPH.shape[1] % 2:
                 cls_BPH = nn.functional.pad(cls_BPH, (0, 0, 0, 1))
@@ -145,19 +146,20 @@ class ParadeCnn(Parade):
 
 
 class ParadeTransformer(Parade):
-    """A transformer with random weights over [C, SEP, cls_1 .. cls_n, SEP]; C's output is scored.
+    """score = head(output at C) of a random transformer over [C, SEP, cls_1 .. cls_n, SEP] (Li et
+    al. 2020).
 
-    The RAND-L2 of Boytsov et al. as meant: 2 layers, 4 heads (their later code takes as many as the
-    backbone has), C and SEP start as the encoder's embeddings of [CLS] and [SEP], positions and
-    segments (0, 0, 1 .. 1, 0) are embedded, absent chunks are masked, and the SEP that closes a
-    document follows its own last chunk. C is written to and read from position 0.
+    This is RAND-L2 of Boytsov et al. 2022 as intended: 2 layers, 4 heads (their later code has the
+    backbone's number), C and SEP initialised as the embeddings of [CLS] and [SEP], embedded
+    positions and segments (0, 0, 1 .. 1, 0), padding masked. The last SEP follows a document's own
+    last chunk. C is at position 0.
     """
 
     label = "PARADE-Transformer"
     one_chunk_is_firstp = False
     NUM_LAYERS = 2
     NUM_HEADS = 4
-    max_chunks = RANDOM_POSITIONS - 3  # less C and two SEP
+    max_chunks = RANDOM_POSITIONS - 3  # without C and two SEP
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
@@ -168,16 +170,16 @@ class ParadeTransformer(Parade):
         self.special_2H = nn.Parameter(special_2H.detach().clone())
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Runs the aggregator over each document's chunk vectors and scores C's output."""
+        """score_B from the aggregator's output at C."""
         part = Part(cls_BPH, mask_BP, segment=1)
         return self.score(read_first(self.aggregator, self.special_2H, [part]))
 
 
 class ParadeTransformerL3(ParadeTransformer):
-    """PARADE-Transformer with 3 layers: RAND-L3 of Boytsov et al. 2022 as meant.
+    """PARADE-Transformer with 3 layers: RAND-L3 of Boytsov et al. 2022 as intended.
 
-    Their code attended across the documents of a batch and scored the first chunk's output; that is
-    not reproduced.
+    Not reproduced: their code attended across the documents of a batch and scored the output of the
+    first chunk.
     """
 
     label = "PARADE-Transformer-L3"
@@ -186,14 +188,14 @@ class ParadeTransformerL3(ParadeTransformer):
 
 
 class SecondEncoder(Parade):
-    """A PARADE variant whose settings may name encoders beside the backbone."""
+    """Base class of variants with further encoders besides the backbone."""
 
     paper = "Boytsov et al. 2022"
     one_chunk_is_firstp = False
 
     def body(self, setting: str, settings: Model) -> nn.Module:
-        """The encoder that a setting of `Model` names; where it names none, two layers of the
-        backbone's width with random weights."""
+        """The encoder that a setting of `Model` names; by default two random layers of the
+        backbone's width."""
         name = getattr(settings, setting)
         if name:
             return pretrained_body(f"model.{setting}", name, settings.dropout)
@@ -207,22 +209,24 @@ class SecondEncoder(Parade):
 
     @classmethod
     def refuse_longer(cls, config: TrialConfig, setting: str, places: int, what: str) -> None:
-        """Refuses sequences of more `places` than the encoder that a setting names has."""
+        """Raises `BadInput` if sequences of `places` exceed the positions of a setting's
+        encoder."""
         name = getattr(config.model, setting)
         limit = most_vectors(f"model.{setting}", name)
         if places > limit:
             raise BadInput(
-                f"model.{setting}={name or '(two random layers)'} has {limit} places, and {what} "
-                f"may take {places}; lower chunking.max_chunks or chunking.window, or raise "
+                f"model.{setting}={name or '(two random layers)'} has {limit} positions, but {what}"
+                f" may need {places}; lower chunking.max_chunks or chunking.window, or raise "
                 "chunking.stride"
             )
 
 
 class ParadePretrained(SecondEncoder):
-    """A pretrained encoder (`model.aggregator`) over [C, SEP, cls_1 .. cls_n, SEP].
+    """score = head(output at C) of a pretrained encoder (`model.aggregator`) over [C, SEP, cls_1 ..
+    cls_n, SEP] (Boytsov et al. 2022).
 
-    Chunk vectors pass a linear map where the sizes differ; C and SEP are new, N(0, 1) / sqrt(H);
-    C's output is scored. The papers' aggregators are cross-encoder/ms-marco-MiniLM-L-{2,4,6}-v2.
+    A linear map adapts chunk vectors of another size; C and SEP are drawn from N(0, 1) / sqrt(H).
+    The papers' aggregators are cross-encoder/ms-marco-MiniLM-L-{2,4,6}-v2.
     """
 
     label = "PARADE-Transformer-pretrained"
@@ -241,7 +245,7 @@ class ParadePretrained(SecondEncoder):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """The aggregator has a place for everything it is given."""
+        """Rejects inputs that do not fit the aggregator's positions."""
         super().check(config, backbone)
         chunking = config.chunking
         places = 1 if SEQUENCE_2022 in config.model.quirks else cls.OTHER_PLACES
@@ -252,7 +256,7 @@ class ParadePretrained(SecondEncoder):
         cls.refuse_longer(config, "aggregator", places, what)
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Runs the aggregator over each document's chunk vectors and scores C's output."""
+        """score_B from the aggregator's output at C."""
         part = Part(self.projection(cls_BPH), mask_BP, segment=1)
         if not self.as_in_2022:
             return self.score(read_first(self.aggregator, self.special_2H, [part]))
@@ -262,11 +266,12 @@ class ParadePretrained(SecondEncoder):
 
 
 class ParadeWithQuery(ParadePretrained):
-    """A pretrained encoder over [C, SEP, q_1 .. q_m, SEP, cls_1 .. cls_n, SEP].
+    """score = head(output at C) of a pretrained encoder over [C, SEP, q_1 .. q_m, SEP, cls_1 ..
+    cls_n, SEP] (Boytsov et al. 2022).
 
-    The aggregator sees the query: q are the encoder's outputs at the query's tokens beside the
-    first chunk; they pass the same linear map as the chunk vectors and have segment 0. With the
-    quirk `unmasked-chunks` m is max_query_tokens, of which those after the query are masked.
+    q are the backbone's outputs at the query tokens of the first chunk; they share the chunk
+    vectors' linear map and have segment 0. With the quirk `unmasked-chunks`, m is max_query_tokens
+    and positions after the query are masked.
     """
 
     label = "PARADE-Transformer-query"
@@ -293,12 +298,11 @@ class ParadeWithQuery(ParadePretrained):
     def aggregate_with(
         self, query_BQH: Tensor, mask_BQ: Tensor, cls_BPH: Tensor, mask_BP: Tensor
     ) -> Tensor:
-        """score_B from query and chunk vectors, in fp32 as all aggregation."""
+        """score_B from query and chunk vectors, in fp32."""
         with torch.autocast(cls_BPH.device.type, enabled=False):
-            exact = torch.promote_types(query_BQH.dtype, torch.float32)
             parts = [
-                Part(self.projection(query_BQH.to(exact)), mask_BQ, segment=0),
-                Part(self.projection(cls_BPH.to(exact)), mask_BP, segment=1),
+                Part(self.projection(at_least_fp32(query_BQH)), mask_BQ, segment=0),
+                Part(self.projection(at_least_fp32(cls_BPH)), mask_BP, segment=1),
             ]
             return self.score(
                 read_first(self.aggregator, self.special_2H, parts, in_place=self.in_place)

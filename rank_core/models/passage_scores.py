@@ -1,5 +1,6 @@
-"""FirstP, MaxP, SumP, AvgP, KMaxAvgP, RandP: a score per chunk, pooled (Dai & Callan 2019; trained
-end to end as Boytsov et al. 2022 do, so that the gradient of MaxP reaches the best chunk only)."""
+"""FirstP, MaxP, SumP, AvgP, KMaxAvgP, RandP: a score per chunk, pooled (Dai & Callan 2019, section
+3). Training is end to end as in Boytsov et al. 2022: MaxP's gradient reaches the best chunk
+only."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,12 +30,12 @@ class ChunkScores(Ranker):
     pool_scores: "ClassVar[staticmethod[[Tensor, Tensor], Tensor]]"
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Pools the chunk scores."""
+        """score_B, pooled from chunk scores."""
         return self.pool_scores(self.score(cls_BPH), mask_BP)
 
 
 class FirstP(ChunkScores):
-    """The score of the first chunk; the rest of the document is never read."""
+    """score = head(cls_1): the score of the first chunk, the only one read (Dai & Callan 2019)."""
 
     label = "FirstP"
     first_chunk_only = True
@@ -43,25 +44,25 @@ class FirstP(ChunkScores):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """The one quirk is that rows are padded in place."""
+        """Accepts the quirk that rows are padded in place."""
         super().check(config, backbone)
         check_quirks(config, (PADDED_ROWS,))
 
 
 class ComparedChunks(ChunkScores):
-    """Scores of chunks that padding may be made to compete with."""
+    """Pooled chunk scores, among which padding may count by a quirk."""
 
     options: ClassVar[tuple[str, ...]] = ("pool", "quirks")
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """The one quirk is that padding competes."""
+        """Accepts the quirk that padding chunks are not masked."""
         super().check(config, backbone)
         check_quirks(config, (UNMASKED,))
 
 
 class MaxP(ComparedChunks):
-    """The best chunk's score."""
+    """score = max_p head(cls_p): the score of the best chunk (Dai & Callan 2019)."""
 
     label = "MaxP"
     chunks_that_learn = 1
@@ -69,11 +70,11 @@ class MaxP(ComparedChunks):
 
 
 class AddedScores(ChunkScores):
-    """Chunk scores whose size counts, not their order alone: with model.chunk_scores=probability
-    P(relevant) of each chunk is added up in place of its logit (Dai & Callan 2019, and the text of
-    Zhang et al. 2021; the code of the latter adds logits).
+    """Pooled chunk scores whose magnitude matters.
 
-    The score of a two-class head is the difference of its logits, so P(relevant) is its sigmoid.
+    With model.chunk_scores=probability, P(relevant) of each chunk is pooled, not its logit (Dai &
+    Callan 2019, and the text of Zhang et al. 2021, whose code adds logits). The score of a
+    two-class head is the difference of its logits, so P(relevant) is its sigmoid.
     """
 
     options: ClassVar[tuple[str, ...]] = ("pool", "chunk_scores")
@@ -84,18 +85,18 @@ class AddedScores(ChunkScores):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Losses take logits, so a probability can be of a passage that was trained alone only."""
+        """Rejects probabilities unless passages are trained alone, because losses need logits."""
         super().check(config, backbone)
         if config.model.chunk_scores not in ("", "probability"):
             raise unknown("model.chunk_scores", config.model.chunk_scores, ("probability",))
         if config.model.chunk_scores and config.training.unit != "passage":
             raise BadInput(
-                "model.chunk_scores=probability is for passages that are trained alone: set "
+                "model.chunk_scores=probability needs passages that are trained alone: set "
                 f"training.unit=passage, got {config.training.unit}"
             )
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Pools scores; in evaluation, if asked to, probabilities."""
+        """score_B, pooled from scores or, in evaluation, from probabilities if set."""
         score_BP = self.score(cls_BPH)
         if self.probabilities and not self.training:
             score_BP = torch.sigmoid(score_BP)
@@ -103,7 +104,7 @@ class AddedScores(ChunkScores):
 
 
 class SumP(AddedScores, ComparedChunks):
-    """The sum of the chunks' scores."""
+    """score = sum_p head(cls_p): the sum of the chunk scores (Dai & Callan 2019)."""
 
     label = "SumP"
     options = ("pool", "quirks", "chunk_scores")
@@ -111,14 +112,14 @@ class SumP(AddedScores, ComparedChunks):
 
 
 class AvgP(AddedScores):
-    """The mean of the document's own chunk scores."""
+    """score = mean_p head(cls_p): the mean of the chunk scores."""
 
     label = "AvgP"
     pool_scores = staticmethod(poolings.masked_mean)
 
 
 class KMaxAvgP(ChunkScores):
-    """The mean of the k best chunks' scores: MaxP at k = 1, AvgP where k is large."""
+    """The mean of the k best chunk scores: MaxP for k = 1, AvgP for large k."""
 
     label = "KMaxAvgP"
     options = ("pool", "k")
@@ -131,38 +132,39 @@ class KMaxAvgP(ChunkScores):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """A mean needs at least one chunk."""
+        """Rejects a negative k."""
         super().check(config, backbone)
         if config.model.k < 0:
             raise BadInput(f"model.k >= 0 must hold, got model.k={config.model.k}")
 
     def aggregate(self, cls_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """Scores, then means over the best."""
+        """score_B, the mean of the k best chunk scores."""
         return poolings.masked_top_mean(self.score(cls_BPH), mask_BP, self.k)
 
 
 @dataclass(frozen=True)
 class OneRandomChunk(PairEncoder):
-    """One of a document's chunks, the same one whenever the document is read in a trial."""
+    """Reads one random chunk of each document, the same throughout a trial."""
 
     seed: int
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
-        """The chunk that (seed, document) draw among those that all chunks' models would read."""
+        """The chunk drawn by seed and document from all chunks of the document."""
         chunks = super().chunks(query, doc_id)
         return [chunks[generator(self.seed, "randp", doc_id).integers(len(chunks))]]
 
 
 class RandP(ChunkScores):
-    """The score of one chunk, drawn once per document and seed, for training and ranking alike."""
+    """The score of one random chunk per document and seed, in training and ranking: the random
+    baseline of Li et al. 2023 with one block."""
 
     label = "RandP"
-    paper = "Li et al. 2023"  # their random baseline, with one block
+    paper = "Li et al. 2023"
     pool_scores = staticmethod(poolings.first)
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """One chunk of each document; another one in a trial of another seed."""
+        """Reads one chunk of each document, drawn from the trial's seed."""
         return OneRandomChunk(
             tokens, config.chunking, cls.first_chunk_only, backbone, seed=config.seed
         )

@@ -1,7 +1,7 @@
-"""QDS-Transformer: sparse attention along the structure of ranking (Jiang et al. 2020).
+"""QDS-Transformer: sparse attention that follows query and sentences (Jiang et al. 2020).
 
-Every token sees 64 tokens to each side; some tokens see all and are seen by all. A token is put
-before every sentence to stand for it.
+Every token attends to 64 tokens on either side; global tokens attend to all tokens and are attended
+to by all. A token [CLS] is inserted before every sentence.
 """
 
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ from rank_core.models.poolings import first
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Model, TrialConfig
 
-REACH = 64  # tokens that a token sees to each side
-CLAUSE_COST = 2  # of a cut after a comma, which ends no sentence
+REACH = 64  # tokens on either side that a token attends to
+CLAUSE_COST = 2  # cost of a cut after a comma, which does not end a sentence
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """The global tokens, which attend to all and are attended to by all."""
+    """The global tokens."""
 
-    query: bool = False  # [CLS], the query's tokens and the [SEP] after them; else [CLS] alone
-    sentences: bool = False  # the token before every sentence; else that before the first one
-    none: bool = False  # not even those
+    query: bool = False  # [CLS], query and first [SEP]; else [CLS] alone
+    sentences: bool = False  # the [CLS] before every sentence; else before the first one
+    none: bool = False  # no global tokens at all
 
 
 PATTERNS = {
@@ -43,17 +43,17 @@ PATTERNS = {
     "query-only": Pattern(query=True),
     "sentence-only": Pattern(sentences=True),
 }
-"""The attention patterns that the paper compares, by `model.selector`."""
+"""The attention patterns compared in the paper, by `model.selector`."""
 
 
 @dataclass(frozen=True)
 class SentenceReader(PairEncoder):
-    """A document in one piece with the token [CLS] before every sentence."""
+    """A document as one chunk, with [CLS] inserted before every sentence."""
 
-    cost_V: NDArray[np.int8]  # what ends a sentence
+    cost_V: NDArray[np.int8]  # cost of a cut after each token, see `mark_costs`
 
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
-        """One chunk, cut where the encoder's positions end."""
+        """One chunk, truncated to the encoder's positions."""
         document = self.document(doc_id)
         starts = sentence_starts(document, self.cost_V)
         text = np.insert(document, starts, self.backbone.cls_id)
@@ -62,7 +62,7 @@ class SentenceReader(PairEncoder):
 
 
 def sentence_starts(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Starts of sentences: the first token, and those after a run of end marks."""
+    """Sentence starts: the first token, and tokens after a run of end marks."""
     cost_T = cost_V[tokens]
     ends_T = (cost_T != NO_MARK) & (cost_T < CLAUSE_COST)
     later = np.flatnonzero(ends_T[:-1] & ~ends_T[1:]) + 1
@@ -70,12 +70,11 @@ def sentence_starts(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> NDAr
 
 
 class QdsTransformer(Ranker):
-    """A score from [CLS] of an encoder whose attention is sparse: pooled by a tanh layer, then a
-    second one, then linear. Both start at random; in the published code the first is the encoder's
-    own pooler.
+    """score = linear(tanh(W2 tanh(W1 [CLS]))) of an encoder with sparse attention.
 
-    Over BERT and its kin the pattern is a mask, so positions limit what is read; a Longformer has
-    the sparse arithmetic of its own.
+    Both inner layers start at random; in the published code the first is the encoder's pooler. For
+    BERT-like encoders the pattern is a mask, and positions limit the length; a Longformer uses its
+    own sparse attention.
     """
 
     label = "QDS-Transformer"
@@ -96,8 +95,8 @@ class QdsTransformer(Ranker):
             _narrow(encoder)
         elif config.model_type not in SAME_LAYERS:
             raise BadInput(
-                f"model {settings.name} needs a backbone that takes an attention mask per pair of "
-                f"tokens ({', '.join(SAME_LAYERS)}) or a longformer, got {config.model_type}"
+                f"model {settings.name} needs a backbone that accepts a mask per pair of tokens "
+                f"({', '.join(SAME_LAYERS)}) or a longformer, got {config.model_type}"
             )
         hidden = self.head.in_features
         self.pooler, self.mlp = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
@@ -107,13 +106,13 @@ class QdsTransformer(Ranker):
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Documents in one piece, their sentences marked."""
+        """Reads documents as one chunk with marked sentences."""
         costs = mark_costs(load_tokenizer(backbone.folder))
         return SentenceReader(tokens, config.chunking, cls.first_chunk_only, backbone, costs)
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Refuses unknown patterns."""
+        """Rejects unknown patterns."""
         pattern_of(config.model)
 
     def hidden(self, inputs: EncoderInput) -> Tensor:
@@ -130,7 +129,7 @@ class QdsTransformer(Ranker):
         return hidden_CLH
 
     def global_tokens(self, inputs: EncoderInput) -> Tensor:
-        """mask_CL of the tokens that see all and are seen by all."""
+        """mask_CL of the global tokens."""
         ids_CL = inputs.input_ids_CL
         place_L = torch.arange(ids_CL.shape[1], device=ids_CL.device)
         if self.pattern.none:
@@ -143,8 +142,8 @@ class QdsTransformer(Ranker):
         return (before | anchors) & (inputs.attention_mask_CL == 1)
 
     def visible(self, inputs: EncoderInput) -> Tensor:
-        """mask_CLL: whether the token of a row of the matrix sees that of a column. Padding sees
-        itself, as a softmax over nothing is no number, and is seen by nothing else."""
+        """mask_CLL: whether the token of a matrix row attends to that of a column. Padding attends
+        only to itself, because a softmax over nothing is NaN, and no other token attends to it."""
         place_L = torch.arange(inputs.input_ids_CL.shape[1], device=inputs.input_ids_CL.device)
         distance_LL = (place_L[:, None] - place_L).abs()
         global_CL = self.global_tokens(inputs)
@@ -152,13 +151,13 @@ class QdsTransformer(Ranker):
         return (seen_CLL & (inputs.attention_mask_CL == 1)[:, None]) | (distance_LL == 0)
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """The score of the only chunk."""
+        """score_B of the only chunk."""
         x_BH = torch.tanh(self.pooler(first(x_BPH, mask_BP)))
         return self.score(torch.tanh(self.mlp(self.dropout(x_BH))))
 
 
 def pattern_of(settings: Model) -> Pattern:
-    """The pattern that the settings name, or the paper's own."""
+    """The pattern of the settings, by default the paper's; raises `BadInput` for unknown ones."""
     name = settings.selector or "qds"
     if name not in PATTERNS:
         raise unknown("model.selector", name, PATTERNS)
@@ -166,7 +165,7 @@ def pattern_of(settings: Model) -> Pattern:
 
 
 def _narrow(longformer: Any) -> None:
-    """Sets the reach of this model in every layer; weights do not depend on it."""
+    """Sets the attention window of every layer; weights do not depend on it."""
     config = longformer.config
     config.attention_window = [2 * REACH] * config.num_hidden_layers
     for layer in longformer.encoder.layer:

@@ -1,5 +1,5 @@
-"""Cuts and layouts of documents other than sliding windows beside the query: disjoint chunks, whole
-documents, query and chunks apart, rows padded in place."""
+"""Readers of documents other than by sliding windows: disjoint chunks, whole documents, separate
+rows for query and chunks, rows padded in place."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,28 +18,29 @@ from rank_core.settings.config import Model, TrialConfig
 
 
 class OwnCuts(PairEncoder):
-    """Cuts the first `max_document_tokens` tokens by `spans`; chunking says how many are kept."""
+    """Splits the first `max_document_tokens` tokens by `spans`, of which `chunking` limits the
+    number."""
 
     def spans(self, document: NDArray[int32]) -> Sequence[Span]:
-        """The spans of the chunks in order; never empty."""
+        """The spans of the chunks, in order; at least one."""
         return chunk_spans(len(document), self.chunking.window, self.chunking.stride)
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
-        """The chunks of one document beside `query`; never empty."""
+        """The chunks of a document, each with `query`; at least one."""
         document = self.document(doc_id)
         spans = self.spans(document)
-        # Chunks are dropped like the one-token windows of a document with a token per chunk.
+        # Overflow is handled as for a document with one token per chunk.
         ones = replace(self.chunking, window=1, stride=1, max_document_tokens=len(spans))
         kept = document_spans(doc_id, len(spans), ones)
         return self.rows(query, [document[slice(*spans[i])] for i, _ in kept])
 
 
 class EqualChunks(OwnCuts):
-    """Disjoint chunks of equal length: m = ceil(n / window) chunks of ceil(n / m) tokens, of which
-    the last may be shorter (CEDR, MacAvaney et al. 2019)."""
+    """Disjoint chunks of equal length: m = ceil(n / window) chunks of ceil(n / m) tokens, the last
+    possibly shorter (CEDR, MacAvaney et al. 2019)."""
 
     def spans(self, document: NDArray[int32]) -> Sequence[Span]:
-        """1000 tokens at a window of 477: three chunks of 334, 334 and 332."""
+        """For 1000 tokens and window 477: chunks of 334, 334 and 332 tokens."""
         num_tokens = len(document)
         num_chunks = max(1, -(-num_tokens // self.chunking.window))
         size = max(1, -(-num_tokens // num_chunks))
@@ -50,16 +51,16 @@ class WholeDocuments(PairEncoder):
     """The first `max_document_tokens` tokens of a document as one chunk."""
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
-        """One chunk."""
+        """A single chunk."""
         return self.rows(query, [self.document(doc_id)])
 
 
 def require_whole_documents(config: TrialConfig) -> None:
-    """Raises `BadInput` where the window is not the whole document."""
+    """Raises `BadInput` unless the window is the whole document."""
     chunking = config.chunking
     if chunking.window != chunking.max_document_tokens:
         raise BadInput(
-            f"model {config.model.name} reads a document in one piece: chunking.window = "
+            f"model {config.model.name} reads whole documents: chunking.window = "
             f"chunking.max_document_tokens must hold, got {chunking.window} and "
             f"{chunking.max_document_tokens}"
         )
@@ -69,13 +70,13 @@ NOTHING: NDArray[int32] = np.zeros(0, dtype=int32)
 
 
 class ApartPairs(PairEncoder):
-    """A document is its query, then its chunks, each a row [CLS] [SEP] text [SEP] of its own.
+    """A document's query and chunks in separate rows [CLS] [SEP] text [SEP], the query first.
 
     The query's row has segment 0; a chunk's text and last [SEP] have segment 1.
     """
 
     def rows(self, query: NDArray[int32], texts: Sequence[NDArray[int32]]) -> list[Chunk]:
-        """The query's row and the chunks' rows."""
+        """The query's row, then the chunks' rows."""
         return [Chunk(NOTHING, text) for text in (query, *texts)]
 
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
@@ -87,53 +88,53 @@ class ApartPairs(PairEncoder):
 
 
 def first_rows(counts: Sequence[int]) -> list[int]:
-    """The row of a batch at which each document begins."""
+    """The index of each document's first row in a batch."""
     return [0, *accumulate(counts[:-1])]
 
 
 UNMASKED = "unmasked-chunks"
-"""Every document is padded to max_document_tokens and cut as if the padding were text; rows are
-padded in place. Attention within a row never sees padding: a padding-only chunk reads the query and
-the marks. Windows begin wherever a text is left, also where another window has covered it."""
+"""Documents are padded to max_document_tokens and chunked as if padding were text, and rows are
+padded in place. Attention never sees padding: a chunk of padding reads only the query and special
+tokens. Windows start wherever text remains, even if another window covers it."""
 
 PADDED_ROWS = "padded-rows"
-"""Query and text of every row are padded in place, to max_query_tokens and to the length of a chunk
-of max_document_tokens tokens, so that text and last [SEP] have the same places in all rows."""
+"""Query and text of each row are padded in place, to max_query_tokens and to the chunk length of a
+document of max_document_tokens, so that text and last [SEP] have the same positions in all rows."""
 
-PADDING = -1  # in chunks, until they are laid out
+PADDING = -1  # token id of padding in chunks, until `layout`
 
 
 def check_quirks(config: TrialConfig, known: tuple[str, ...]) -> None:
-    """Refuses quirks that the model does not have."""
+    """Raises `BadInput` for quirks that the model does not have."""
     for quirk in config.model.quirks:
         if quirk not in known:
             raise unknown(f"quirk of model {config.model.name}", quirk, known)
 
 
 def pads_in_place(settings: Model) -> bool:
-    """True where a quirk of the model pads rows in place."""
+    """True if a quirk of the model pads rows in place."""
     return bool({UNMASKED, PADDED_ROWS} & set(settings.quirks))
 
 
 class PaddedRows(PairEncoder):
-    """Rows [CLS] query [SEP] text [SEP] in which padding stands where query and text end."""
+    """Rows [CLS] query [SEP] text [SEP] with padding after the query and after the text."""
 
     def document(self, doc_id: str) -> NDArray[int32]:
-        """`max_document_tokens` tokens and padding: all documents are cut alike."""
+        """A document padded to `max_document_tokens`, so that all are chunked alike."""
         return _padded(super().document(doc_id), self.chunking.max_document_tokens)
 
     def rows(self, query: NDArray[int32], texts: Sequence[NDArray[int32]]) -> list[Chunk]:
-        """Rows of equal length; the first text is as long as any."""
+        """Rows of the length of the first text, which is the longest."""
         size = len(texts[0])
         padded = [_padded(text, size) for text in texts]
         return super().rows(_padded(query, self.chunking.max_query_tokens), padded)
 
     def layout(self, chunks: Sequence[Chunk]) -> EncoderInput:
-        """Rows with masks of 0 at padding wherever it is."""
+        """Rows in which all padding is masked."""
         rows = super().layout(chunks)
         absent_CL = rows.input_ids_CL == PADDING
         mask_CL = rows.attention_mask_CL.masked_fill(absent_CL, 0)
-        # A kind that numbers positions after padding gives padding itself none.
+        # Kinds that number positions after padding do not number padding itself.
         counts = TYPES[self.backbone.kind].positions != "after-padding"
         return rows._replace(
             input_ids_CL=rows.input_ids_CL.masked_fill(absent_CL, self.backbone.pad_id),
@@ -144,7 +145,7 @@ class PaddedRows(PairEncoder):
 
 
 def padded_in_place(kind: type[PairEncoder]) -> type[PairEncoder]:
-    """A reader that cuts as `kind` does and lays out padded rows."""
+    """A reader that chunks as `kind` does and pads rows in place."""
     return type(f"Padded{kind.__name__}", (PaddedRows, kind), {})
 
 

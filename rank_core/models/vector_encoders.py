@@ -1,5 +1,5 @@
-"""Encoders that read vectors instead of words, [C, SEP, vectors, SEP, ...], of which the output at
-C is used: the transformers of PARADE."""
+"""Encoders over vectors instead of words, [C, SEP, vectors, SEP, ...], whose output at C is used:
+the aggregators of PARADE."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -27,22 +27,22 @@ READERS = (
     "roberta",
     "xlm-roberta",
 )
-"""Model types that take vectors in place of words and let every place see all others."""
+"""Model types that accept input vectors and attend in both directions."""
 
 RANDOM_POSITIONS = 512
 
 
 class Part(NamedTuple):
-    """A group of vectors of every document (or of every chunk): N of them, absent ones masked."""
+    """N vectors per document (or per chunk), with padding masked."""
 
     x_BNH: Tensor
     mask_BN: Tensor
     segment: int
-    counts: tuple[int, ...] = ()  # of those that are there, where the host knows
+    counts: tuple[int, ...] = ()  # of the real ones, if known on the host
 
 
 def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) -> nn.Module:
-    """A BERT with random weights and without words."""
+    """A BERT with random weights and no word embeddings."""
     config = transformers.BertConfig(
         vocab_size=1,
         hidden_size=hidden,
@@ -59,53 +59,53 @@ def random_body(hidden: int, num_layers: int, num_heads: int, dropout: float) ->
 
 
 def pretrained_body(setting: str, name: str, dropout: float) -> nn.Module:
-    """The encoder `name` without its words; `setting` is who asks for it."""
+    """The encoder `name` without word embeddings; `setting` is named in errors."""
     return without_words(load_encoder(vector_reader(setting, name), dropout))
 
 
 def vector_reader(setting: str, name: str) -> Backbone:
-    """The files of the encoder `name`; refuses an encoder that reads words only."""
+    """The files of the encoder `name`; raises `BadInput` if it does not accept input vectors."""
     backbone = resolve_backbone(name)
     kind = kind_of(transformers.AutoConfig.from_pretrained(backbone.folder))
     if kind not in READERS:
         raise BadInput(
-            f"{setting} must be an encoder that reads vectors in place of words, one of "
+            f"{setting} must be an encoder that accepts input vectors, one of "
             f"{', '.join(READERS)}; {name} is a {kind}"
         )
     return backbone
 
 
 def without_words(body: nn.Module) -> nn.Module:
-    """`body` without its word table: vectors enter as embeddings, so it would be dead weight."""
+    """`body` without its word embeddings, which would be unused."""
     body.set_input_embeddings(nn.Identity())  # type: ignore[operator]
     return body
 
 
 def most_vectors(setting: str, name: str) -> int:
-    """Places of the encoder `name`, or of a random one where there is no name."""
+    """The number of positions of the encoder `name`, or of a random one for an empty name."""
     return vector_reader(setting, name).max_input_tokens if name else RANDOM_POSITIONS
 
 
 def input_size(body: nn.Module) -> int:
-    """The size of the vectors that a body reads, which may be smaller than its own."""
+    """The size of a body's input vectors, which may be smaller than its hidden size."""
     config: Any = body.config
     return int(getattr(config, "embedding_size", config.hidden_size))
 
 
 def output_size(body: nn.Module) -> int:
-    """The size of the vectors that a body gives."""
+    """The size of a body's output vectors."""
     config: Any = body.config
     return int(config.hidden_size)
 
 
 def random_special(body: nn.Module, number: int = 2) -> nn.Parameter:
-    """C and SEP (2, H), or C alone (1, H), each N(0, 1) / sqrt(H)."""
+    """C and SEP (2, H), or C alone (1, H), drawn from N(0, 1) / sqrt(H)."""
     size = input_size(body)
     return nn.Parameter(torch.randn(number, size) / size**0.5)
 
 
 def own_special(setting: str, name: str) -> nn.Parameter:
-    """C and SEP (2, H) as the embeddings of [CLS] and [SEP] of the encoder `name`."""
+    """C and SEP (2, H), copied from the embeddings of [CLS] and [SEP] of the encoder `name`."""
     backbone = vector_reader(setting, name)
     words: Any = load_encoder(backbone, 0.0).get_input_embeddings()  # type: ignore[operator]
     tokenizer: Any = load_tokenizer(backbone.folder)
@@ -114,7 +114,7 @@ def own_special(setting: str, name: str) -> nn.Parameter:
 
 
 def projection(from_size: int, to_size: int) -> nn.Module:
-    """A linear map with Xavier weights, or nothing where the sizes are equal."""
+    """A linear map with Xavier weights, or the identity for equal sizes."""
     if from_size == to_size:
         return nn.Identity()
     linear = nn.Linear(from_size, to_size)
@@ -125,11 +125,11 @@ def projection(from_size: int, to_size: int) -> nn.Module:
 def read_first(
     body: nn.Module, special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
 ) -> Tensor:
-    """out_BH: C's output over [C, SEP, part, SEP, ..., part, SEP]; C, which is written to place 0,
-    is read from there. `special_SH` is C and SEP, C alone, or neither.
+    """out_BH: the output at C, the first position, over [C, SEP, part, SEP, ..., part, SEP].
+    `special_SH` is C and SEP, C alone, or empty.
 
-    Absent vectors leave no gap, so places do not depend on what else is in the batch; with
-    `in_place` they keep their places and are masked.
+    Padding is moved to the end, so that positions do not depend on the batch; with `in_place` it
+    stays where it is and is masked.
     """
     x_BTH, mask_BT, segment_BT = pack(special_SH, parts, in_place=in_place)
     config: Any = body.config
@@ -151,8 +151,8 @@ def read_first(
 def pack(
     special_SH: Tensor, parts: Sequence[Part], *, in_place: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(x_BTH, mask_BT, segment_BT) of the sequence, what is absent at its end or `in_place`. C and
-    every SEP have segment 0."""
+    """(x_BTH, mask_BT, segment_BT) of the sequence, with padding at the end or `in_place`. C and
+    all SEP have segment 0."""
     num_rows = len(parts[0].x_BNH)
     c, sep = (
         Part(special.expand(num_rows, -1, -1), parts[0].mask_BN.new_ones(num_rows, len(special)), 0)

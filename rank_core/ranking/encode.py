@@ -16,6 +16,7 @@ from rank_core.ahead import ahead
 from rank_core.chunking.batches import Chunk, PairEncoder, token_budget_batches, unpadded_batches
 from rank_core.encoders.cpu.packed_layers import packed
 from rank_core.encoders.flat_bert import kept_weights
+from rank_core.models.poolings import at_least_fp32
 from rank_core.models.ranker import Ranker, pad_chunks
 
 CALL_TOKENS = 8192  # tokens that a GPU processes while its host launches a call
@@ -96,7 +97,7 @@ def encode_chunks(
         for rows, inputs in ahead(laid_out, model.device):
             work.add([lengths[i] for i in rows], padded=not flat)
             x_CH = model.encode(inputs.to(model.device))
-            parts.append(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)))
+            parts.append(at_least_fp32(x_CH))
             rows_of_parts += rows
     order = torch.tensor(rows_of_parts).argsort()
     return torch.cat(parts)[order.to(model.device, non_blocking=True)]
@@ -150,7 +151,7 @@ def _score_whole(
             lengths = [len(chunk) for i in group for chunk in documents[i]]
             work.add(lengths, padded=not model.packs(autocast))
             score_B = model(batch.to(model.device))
-            parts.append(score_B.to(torch.promote_types(score_B.dtype, torch.float32)))
+            parts.append(at_least_fp32(score_B))
             order += group
     back = torch.tensor(order).argsort()
     return torch.cat(parts)[back.to(model.device, non_blocking=True)]

@@ -6,6 +6,15 @@ from typing import Any
 
 from rank_core.errors import BadInput, unknown
 
+BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+TYPE_NAMES: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    tuple[str, ...]: "a list of texts",
+}
+
 
 def setting(default: Any, text: str, *, hf: str = "") -> Any:
     """A setting with its description for docs/settings.md; `hf` holds its names in Hugging Face
@@ -26,7 +35,7 @@ def require(condition: bool, text: str) -> None:
 
 
 def choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuses a value that is not one of the choices."""
+    """Raises `BadInput` unless the value is one of the choices."""
     if value not in choices:
         raise unknown(name, value, choices)
 

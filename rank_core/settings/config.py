@@ -11,7 +11,16 @@ from numbers import Real
 from typing import Any, get_type_hints
 
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.settings.checks import added, choice, not_negative, positive, require, setting
+from rank_core.settings.checks import (
+    BOOLEANS,
+    TYPE_NAMES,
+    added,
+    choice,
+    not_negative,
+    positive,
+    require,
+    setting,
+)
 from rank_core.settings.training import Training
 
 __all__ = [
@@ -345,7 +354,7 @@ def parse_setting(name: str, text: str) -> Any:
         # A comma inside brackets belongs to a measure: AP(rel=2,judged_only=True).
         return tuple(word for word in re.split(r",(?![^(]*\))", text) if word)
     try:
-        value = _WORDS[text.lower()] if kind is bool else kind(text)
+        value = BOOLEANS[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError):
         raise _wrong_type(name, kind, text) from None
     return checked_setting(name, value)
@@ -371,17 +380,9 @@ def checked_setting(name: str, value: Any) -> Any:
 
 
 def _wrong_type(name: str, kind: Any, value: Any) -> BadInput:
-    return BadInput(f"{name} must be {_ARTICLES[kind]}, got {shown(value)}")
+    return BadInput(f"{name} must be {TYPE_NAMES[kind]}, got {shown(value)}")
 
 
 _ADDED = {declared.name: declared.default for declared in declared_settings() if declared.added}
 _FORMERLY = {"training.keep_weights": {True: "all", False: "none"}}
 """Values that settings had in earlier versions, still read from their files."""
-_ARTICLES = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    bool: "true or false",
-    tuple[str, ...]: "a list of texts",
-}
-_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -179,9 +179,9 @@ def test_inputs_at_the_edge_get_a_finite_score(subject: Subject) -> None:
     tokenizer = load_tokenizer(subject.backbone.folder)
     [query] = tokenize_queries(tokenizer, ["amber birch " * 100], CHUNKING.max_query_tokens)
     assert len(query) == CHUNKING.max_query_tokens
-    for some in (query, QUERY[:1], QUERY[:0]):
+    for text in (query, QUERY[:1], QUERY[:0]):
         doc_ids = ("d0", "d1", f"d{LONG}", "d90")
-        assert scores(subject.model, subject.pairs(), doc_ids, some).isfinite().all()
+        assert scores(subject.model, subject.pairs(), doc_ids, text).isfinite().all()
 
 
 def test_saved_weights_give_the_same_scores(subject: Subject, known: Known, tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The training loop of one trial, a generator of its progress."""
+"""The training loop of a trial, a generator of its progress."""

@@ -1,10 +1,10 @@
-"""Training examples: per query one relevant document and hard negatives, drawn anew in each epoch,
-and the chunks that are read of them: all, most, or passages one by one.
+"""Training examples: a relevant document and hard negatives per query, drawn again in each epoch,
+and the chunks that are read of them: all, a sample, or passages one by one.
 
-With `training.unit=passage` every passage is a document of its own that inherits the label of its
-document (Dai & Callan 2019; Zhang, Yates & Lin 2021): the first always, the others by a draw.
-Passage i of the relevant document meets passage i of the others; what is beyond the end of the
-shortest has no partner. How a document's passages are put together matters in scoring alone."""
+With `training.unit=passage` every passage inherits the label of its document and is scored alone
+(Dai & Callan 2019; Zhang, Yates & Lin 2021): the first one always, the others by sampling. Passage
+i of the relevant document is paired with passage i of the negatives, up to the end of the shortest.
+The aggregation of passages matters only in scoring."""
 
 import hashlib
 import json
@@ -31,11 +31,11 @@ from rank_core.records import Collection, Split
 from rank_core.seeding import generator
 from rank_core.settings.config import Training, TrialConfig
 
-ROWS_VERSION = 1  # raised when the same settings give other rows on purpose
+ROWS_VERSION = 1  # incremented when the same settings give other rows on purpose
 
 
 class DocIds(Sequence[str]):
-    """doc_ids of rows of a token store, each made when it is asked for."""
+    """The doc_ids of rows of a token store, looked up on access."""
 
     def __init__(self, tokens: TokenStore, rows: NDArray[np.int32]) -> None:
         self._tokens, self._rows = tokens, rows
@@ -56,32 +56,31 @@ class TrainingQuery:
     query: NDArray[np.int32]
     positives: Sequence[str]
     grades: Sequence[int]  # of the positives
-    negatives: tuple[Sequence[str], ...]  # by epoch; the last ones serve all later epochs
-    teacher: Mapping[str, float] | None = None  # its score of each of the documents
+    negatives: tuple[Sequence[str], ...]  # by epoch; later epochs use the last
+    teacher: Mapping[str, float] | None = None  # {doc_id: score}
 
 
 @dataclass(frozen=True)
 class TrainingGroup:
-    """A query, a relevant document and hard negatives."""
+    """A query with one relevant document and hard negatives."""
 
     query_id: str
     query: NDArray[np.int32]
     positive: str
-    grade: int  # of the relevant one
+    grade: int  # of the relevant document
     negatives: tuple[str, ...]
-    passes: int  # over the queries, before this one; with the ids it names a draw
-    teacher: tuple[float, ...] | None  # its score of each document
+    passes: int  # over the queries before this one; with the ids they seed draws
+    teacher: tuple[float, ...] | None  # scores of `documents`
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """The relevant one first."""
+        """The documents, the relevant one first."""
         return (self.positive, *self.negatives)
 
 
 class TrainingQueries(Sequence[TrainingQuery]):
-    """The queries of a folder that `write_training_rows` has filled, each made when it is asked
-    for. All processes of a machine read the same pages, and opening takes as long for any number.
-    """
+    """The queries in a folder of `write_training_rows`, read on access. All processes of a machine
+    share the pages, and opening takes constant time."""
 
     def __init__(
         self, folder: Path, tokens: TokenStore, queries: Mapping[str, NDArray[np.int32]], limit: int
@@ -121,8 +120,8 @@ def _rows(folder: Path, name: str, dtype: DTypeLike) -> Rows:
 
 
 def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
-    """The queries of train that a trial learns from, by id; their rows are made once per machine
-    for all trials with the same collection and `sampling`."""
+    """The training queries of a trial, by id. Their rows are built once per machine for all trials
+    with the same collection and sampling settings."""
     collection, training = inputs.collection, config.training
     depth = training.depth or config.evaluation.depth
     hashes = content_hashes(config)
@@ -141,12 +140,12 @@ def training_queries(inputs: Inputs, config: TrialConfig) -> TrainingQueries:
 def write_training_rows(
     folder: Path, collection: Collection, tokens: TokenStore, depth: int, training: Training
 ) -> None:
-    """Writes the queries that have a relevant document and, in every epoch, a candidate that is
-    not, with the rows of these documents in the token store.
+    """Writes the queries that have a relevant document and, for every epoch, a candidate that is
+    not relevant, as row numbers of the token store.
 
-    Relevant are the documents judged so; with `training.labels=first-stage` the first of the
-    query's candidates, whatever the judgments say. A teacher's run limits both kinds of documents
-    to those that the teacher has scored.
+    Relevant are documents judged relevant, or with `training.labels=first-stage` the top candidate,
+    whatever its judgment. With a teacher, only documents that it has scored are used. Raises
+    `BadInput` if no query remains.
     """
     split = collection.splits["train"]
     lists = [dict(named_run(name)) for name in training.negatives_from] or [split.candidates]
@@ -161,17 +160,18 @@ def write_training_rows(
     for query_id in reported(sorted(split.queries), "training queries"):
         known = None
         if teacher is not None:
-            known = _found(tokens, teacher.get(query_id, {}), query_id)
+            known = _values_of(tokens, teacher.get(query_id, {}), query_id)
         grades = _grades(split, query_id, training.labels)
-        relevant = _found(tokens, {d: grade for d, grade in grades.items() if grade > 0}, query_id)
+        positive = {doc_id: grade for doc_id, grade in grades.items() if grade > 0}
+        relevant = _values_of(tokens, positive, query_id)
         row: dict[str, NDArray[Any]] = {"ids": np.frombuffer(query_id.encode(), dtype=np.uint8)}
         row["positives"], row["grades"] = _known(relevant, known)
         judged = relevant.rows
         for name, run in zip(names, lists, strict=True):
             if isinstance(run, RunStore) and run.documents is collection.documents:
-                ranked = run.rows_of(query_id)  # the tokens are in the order of the documents
+                ranked = run.rows_of(query_id)  # the token store is in the order of the documents
             else:
-                ranked = _found(tokens, run.get(query_id, {}), query_id).rows
+                ranked = _values_of(tokens, run.get(query_id, {}), query_id).rows
             ranked = ranked[training.negatives_below : depth]
             others = ranked[~np.isin(ranked, judged)]
             row[name] = others if known is None else others[np.isin(others, known.rows)]
@@ -193,33 +193,33 @@ def write_training_rows(
 
 
 class _Valued(NamedTuple):
-    """Rows of documents, and a value of each."""
+    """Row numbers of documents, with a value of each."""
 
     rows: NDArray[np.int32]
     values: NDArray[Any]
 
 
 def _grades(split: Split, query_id: str, labels: str) -> Mapping[str, int]:
-    """{doc_id: grade}; above 0 is relevant."""
+    """{doc_id: grade}; grades above 0 are relevant."""
     if labels == "qrels":
         return split.qrels.get(query_id, {})
     return {doc_id: 1 for doc_id in list(split.candidates.get(query_id, ()))[:1]}
 
 
-def _found(tokens: TokenStore, values: Mapping[str, float], query_id: str) -> _Valued:
-    """The rows of documents; refuses one that the collection lacks."""
+def _values_of(tokens: TokenStore, values: Mapping[str, float], query_id: str) -> _Valued:
+    """The documents' rows and values; raises `BadInput` for one that the collection lacks."""
     rows = tokens.rows(list(values))
     if (rows < 0).any():
         name = list(values)[int(np.argmin(rows))]
         raise BadInput(
-            f"training reads documents of the collection, but {name!r} of query {query_id!r} is "
-            "none of them: a run of another collection?"
+            f"training run or judgments: document {name!r} of query {query_id!r} is not in the "
+            "collection; are they from another collection?"
         )
     return _Valued(rows, np.array(list(values.values())))
 
 
 def _known(documents: _Valued, known: _Valued | None) -> _Valued:
-    """The documents that the teacher has scored, if there is one."""
+    """The documents that the teacher has scored; all without a teacher."""
     if known is None:
         return documents
     kept = np.isin(documents.rows, known.rows)
@@ -235,12 +235,12 @@ def training_groups(
     epoch_groups: int = 0,
     first: int = 0,
 ) -> Iterator[TrainingGroup]:
-    """An endless stream: pass after pass, each a fresh permutation of the queries; from group
-    `first` on.
+    """An endless stream of groups, from group `first` on: pass after pass, each a new permutation
+    of the queries.
 
-    The draw for a query depends on (seed, pass, query_id) alone, not on what was drawn before. A
-    query with fewer candidates than `num_negatives` repeats some. An epoch, which may have
-    negatives of its own, is `epoch_groups` groups, or a pass.
+    The draw for a query depends only on (seed, pass, query_id). A query with fewer candidates than
+    `num_negatives` repeats some. An epoch is `epoch_groups` groups, by default a pass, and may have
+    its own negatives.
     """
     drawn = first
     passes, skipped = divmod(first, len(queries))
@@ -268,13 +268,13 @@ def _group(
 
 
 def _draw(names: Sequence[str], size: int, rng: np.random.Generator) -> tuple[str, ...]:
-    """`size` of the names, all different where there are enough."""
+    """`size` of the names, without repetition if there are enough."""
     chosen = rng.choice(len(names), size, replace=len(names) < size)
     return tuple(names[i] for i in chosen)
 
 
 class Row(NamedTuple):
-    """One row of the loss: documents as they are read, the relevant one first."""
+    """A row of the loss: the documents as they are read, the relevant one first."""
 
     documents: list[Document]
     group: TrainingGroup
@@ -287,8 +287,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingReader:
-    """Cuts the documents of groups as training reads them. A draw depends on the seed, the pass
-    over the queries, query_id and doc_id alone."""
+    """Reads the chunks of a group's documents for training. Draws depend only on the seed, the pass
+    over the queries, query_id and doc_id."""
 
     pairs: PairEncoder
     training: Training
@@ -296,13 +296,13 @@ class TrainingReader:
 
     @classmethod
     def of(cls, pairs: PairEncoder, training: Training, seed: int) -> "TrainingReader":
-        """The reader of a model whose documents are scored through `pairs`."""
-        # FirstP is trained on all passages too, in this mode; it scores by the first.
+        """The reader of a model that reads documents through `pairs`."""
+        # FirstP too is trained on all passages in this mode; it scores by the first.
         whole = replace(pairs, first_chunk_only=False) if training.unit == "passage" else pairs
         return cls(whole, training, seed)
 
     def rows(self, group: TrainingGroup) -> Iterator[Row]:
-        """One row of whole documents, or a row for each passage that is kept."""
+        """A row of whole documents, or a row per sampled passage."""
         documents: list[Document] = [
             self.pairs.chunks(group.query, doc_id) for doc_id in group.documents
         ]

@@ -1,7 +1,7 @@
 """Training losses over groups: score_NG has a row per group, the relevant document's score first.
 
-Every loss is a sum over groups, not a mean: the gradients of micro-batches and of workers then add
-up to the gradient of the batch.
+Every loss is a sum over groups, not a mean, so that the gradients of micro-batches and of workers
+add up to the gradient of the batch.
 """
 
 import math
@@ -18,9 +18,9 @@ from rank_core.settings.config import Training
 
 @dataclass(frozen=True)
 class Targets:
-    """Facts of the documents for a loss, beside that the first of a row is the relevant one."""
+    """Further facts about the documents of a group for a loss; the first one is relevant."""
 
-    relevance_NG: Tensor | None = None  # grades of the judgments
+    relevance_NG: Tensor | None = None  # relevance grades
     teacher_NG: Tensor | None = None  # scores of another ranker
 
 
@@ -34,8 +34,8 @@ def pairwise_margin(score_NG: Tensor, training: Training, targets: Targets = NOT
 
 
 def pairwise_softmax(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
-    """sum of 1 - softmax(positive, negative)[positive] (MacAvaney et al. 2019). FlexNeuART takes
-    the mean over the negatives of a group, here and in `ranknet`: the same where there is one."""
+    """sum of 1 - softmax(positive, negative)[positive] (MacAvaney et al. 2019). FlexNeuART averages
+    over the negatives of a group, here and in `ranknet`; with one negative this is the same."""
     return torch.sigmoid(-_gap(score_NG)).sum()
 
 
@@ -45,28 +45,29 @@ def ranknet(score_NG: Tensor, training: Training, targets: Targets = NOTHING) ->
 
 
 def cross_entropy(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
-    """Every document on its own: sum of -log P(its class), two classes (Dai & Callan 2019).
+    """sum over documents of -log P(class) with two classes (Dai & Callan 2019).
 
-    A two-class softmax head has one score too many: only the difference of its two logits counts,
-    P(relevant) = sigmoid(difference), and that difference is the score here.
+    Of a two-class softmax head only the difference of its logits matters: P(relevant) =
+    sigmoid(difference). That difference is the score here.
     """
     return softplus(-score_NG[:, 0]).sum() + softplus(score_NG[:, 1:]).sum()
 
 
 def listwise_softmax(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
-    """sum over groups of -log softmax(scores)[positive] (Gao et al. 2021, "LCE")."""
+    """sum over groups of -log softmax(scores)[positive] (LCE, Gao et al. 2021)."""
     return (score_NG.logsumexp(1) - score_NG[:, 0]).sum()
 
 
 def listwise_margin(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
-    """The missing margins of a group over its size: torch's multi-margin loss, as FlexNeuART."""
+    """sum over groups of the margin losses / group size: torch's multi-margin loss, as in
+    FlexNeuART."""
     return pairwise_margin(score_NG, training) / score_NG.shape[1]
 
 
 def margin_mse(score_NG: Tensor, training: Training, targets: Targets = NOTHING) -> Tensor:
-    """sum of (gap - the teacher's gap)^2 over pairs (Hofstätter et al. 2020)."""
+    """sum over pairs of (gap - the teacher's gap)^2 (Hofstätter et al. 2020)."""
     if targets.teacher_NG is None:
-        raise BadInput("training.loss=margin-mse needs training.teacher, the run of a teacher")
+        raise BadInput("training.loss=margin-mse needs training.teacher, a teacher's run file")
     return (_gap(score_NG) - _gap(targets.teacher_NG)).square().sum()
 
 
@@ -74,18 +75,18 @@ def lambda_loss(score_NG: Tensor, training: Training, targets: Targets = NOTHING
     """NDCG-Loss2 of LambdaLoss (Wang et al. 2018, equation 14), with sigma 1:
 
     sum over pairs with y_i > y_j of |1/D(d) - 1/D(d+1)| |G_i - G_j| log2(1 + exp(s_j - s_i)), where
-    d is the distance of their ranks by the current scores, D(r) = log2(1 + r), and G the gain
-    2^y - 1 over the ideal DCG of the group.
+    d is the distance of their ranks under the current scores, D(r) = log2(1 + r), and G is the gain
+    2^y - 1 divided by the group's ideal DCG.
     """
     if targets.relevance_NG is None:
-        raise BadInput("training.loss=lambda needs the grades of the documents")
+        raise BadInput("training.loss=lambda needs relevance grades")
     grade_NG = targets.relevance_NG.to(score_NG.dtype)
     places_G = torch.arange(1, score_NG.shape[1] + 1, device=score_NG.device, dtype=score_NG.dtype)
     gain_NG = torch.exp2(grade_NG) - 1
     ideal_NG = gain_NG.sort(dim=1, descending=True).values / torch.log2(1 + places_G)
     gain_NG = gain_NG / ideal_NG.sum(1, keepdim=True).clamp(min=1e-9)
     rank_NG = score_NG.detach().argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    # Of equal ranks (a document beside itself) the gain is equal too: the weight is 0 anyway.
+    # A distance of 0 (a document and itself) has weight 0, because the gains are equal.
     distance_NGG = (rank_NG[:, :, None] - rank_NG[:, None]).abs().clamp(min=1)
     discount_NGG = (1 / torch.log2(1.0 + distance_NGG) - 1 / torch.log2(2.0 + distance_NGG)).abs()
     weight_NGG = discount_NGG * (gain_NG[:, :, None] - gain_NG[:, None]).clamp(min=0)
@@ -106,12 +107,12 @@ LOSSES: dict[str, Loss] = {
 
 
 def loss_of(training: Training) -> Loss:
-    """The entry of `LOSSES` that the settings name."""
+    """The entry of `LOSSES` for the settings; raises `BadInput` for an unknown name."""
     if training.loss not in LOSSES:
         raise unknown("training.loss", training.loss, LOSSES)
     return LOSSES[training.loss]
 
 
 def _gap(score_NG: Tensor) -> Tensor:
-    """gap_NK: the score of the relevant document less that of each other one."""
+    """gap_NK: the relevant document's score minus that of each other document."""
     return score_NG[:, :1] - score_NG[:, 1:]

@@ -1,5 +1,5 @@
-"""The gradient of one batch, micro-batch by micro-batch: how many encoder tokens one backward pass
-may hold, and smaller passes where the GPU is too small after all."""
+"""The gradient of a batch, accumulated over micro-batches: how many encoder tokens a backward pass
+may hold, and smaller passes if the GPU runs out of memory."""
 
 import hashlib
 import json
@@ -26,15 +26,15 @@ from rank_core.ranking.encode import Document, Work, score_documents
 from rank_core.training.examples import Row, TrainingGroup, TrainingReader
 from rank_core.training.losses import Targets, loss_of
 
-ON_CPU = 8192  # beyond it nothing gets faster, and the working set leaves the caches
+ON_CPU = 8192  # larger passes are not faster and exceed the caches
 FREE_SHARE = 0.6  # of the free memory; the rest is for longer rows, aggregators and fragments
-STEP = 8192  # tokens by which the budgets of a GPU differ
-CHUNKS = (2, 2, 8)  # of three passes: kernels and their workspaces are loaded in the first
-GRADIENT_BYTES = 4  # of each parameter; the optimizer's moments are there already
+STEP = 8192  # granularity of a GPU's budget, in tokens
+CHUNKS = (2, 2, 8)  # of three passes; the first loads kernels and workspaces
+GRADIENT_BYTES = 4  # per parameter; the optimizer's moments are already allocated
 
 
 class Peak(NamedTuple):
-    """The most memory that a forward and backward pass over some tokens took beyond the model."""
+    """The peak memory of a forward and backward pass over some tokens, beyond the model."""
 
     tokens: int
     bytes: int
@@ -43,12 +43,11 @@ class Peak(NamedTuple):
 def micro_batch_tokens(
     model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, *, group_size: int = 2
 ) -> int:
-    """Encoder tokens of one micro-batch: a constant on a CPU, on a GPU as many as its memory holds.
+    """Encoder tokens per micro-batch: a constant on a CPU, on a GPU as many as its memory holds.
 
-    On a GPU they are measured once per model, backbone, window, device, memory and precision and
-    cached, so that the same trial splits its batches in the same way tomorrow. Where it would not
-    hold one group of `group_size` documents, the encoder recomputes its activations in the
-    backward pass instead of keeping them (if it can).
+    On a GPU they are measured once per model, backbone, window, device, memory and precision, and
+    cached, so that repeated trials split batches alike. If a group of `group_size` documents would
+    not fit, activation checkpointing is enabled (if the encoder supports it).
     """
     if model.device.type == "cpu":
         return ON_CPU
@@ -60,14 +59,14 @@ def micro_batch_tokens(
 
 
 def checkpoint(model: Ranker) -> None:
-    """Makes the encoder keep the inputs of its layers only and compute the rest twice."""
+    """Enables activation checkpointing: layers keep only their inputs and are recomputed."""
     encoder: Any = model.encoder
     encoder.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def tokens_that_fit(small: Peak, large: Peak, free: int) -> int:
-    """The tokens whose peak is within `FREE_SHARE` of `free` bytes, by the line through two
-    measured peaks: a multiple of `STEP`, or a power of two below it; at least 1."""
+    """The tokens whose peak is within `FREE_SHARE` of `free` bytes, by linear extrapolation from
+    two measured peaks: a multiple of `STEP`, or a power of two below it; at least 1."""
     slope = (large.bytes - small.bytes) / (large.tokens - small.tokens)
     fixed = small.bytes - slope * small.tokens
     fits = (FREE_SHARE * free - fixed) / max(slope, 1.0)
@@ -77,17 +76,17 @@ def tokens_that_fit(small: Peak, large: Peak, free: int) -> int:
 
 
 def can_checkpoint(model: Ranker) -> bool:
-    """True where the encoder can compute its activations twice."""
+    """True if the encoder supports activation checkpointing."""
     return bool(getattr(model.encoder, "supports_gradient_checkpointing", False))
 
 
 def is_checkpointing(model: Ranker) -> bool:
-    """True where it does so."""
+    """True if activation checkpointing is enabled."""
     return bool(getattr(model.encoder, "is_gradient_checkpointing", False))
 
 
 def _group_tokens(pairs: PairEncoder, group_size: int) -> int:
-    """Encoder tokens of a group of the longest documents, as far as the settings tell."""
+    """The maximum encoder tokens of a group under the settings."""
     chunking = pairs.chunking
     num = -(-max(0, chunking.max_document_tokens - chunking.window) // chunking.stride) + 1
     num = 1 if pairs.first_chunk_only else min(num, chunking.max_chunks or num)
@@ -99,7 +98,7 @@ def _tokens_on_gpu(
 ) -> int:
     facts = [
         type(model).__name__,
-        sum(p.numel() for _, p in model.trainable()),  # stages of a model train different parts
+        sum(p.numel() for _, p in model.trainable()),  # training stages train different parts
         pairs.backbone.content_hash,
         pairs.chunking.window,
         pairs.chunking.max_query_tokens,
@@ -114,11 +113,11 @@ def _tokens_on_gpu(
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        return 1  # one group at a time; not cached: another process may have held the memory
+        return 1  # one group at a time; not cached, as another process may use the memory
 
 
 def cached_tokens(facts: Sequence[object], measure: Callable[[], int]) -> int:
-    """The tokens measured under these facts on this machine, now or before."""
+    """The tokens under these facts on this machine, measured or from the cache."""
     key = hashlib.sha256(json.dumps(list(facts)).encode()).hexdigest()[:16]
     path = cache_root() / "micro-batch" / f"{key}.json"
     if path.exists():
@@ -142,7 +141,7 @@ def _measure(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None) ->
 
 
 def _peak(model: Ranker, pairs: PairEncoder, autocast: torch.dtype | None, chunks: int) -> Peak:
-    """Memory of a pass over documents of one chunk of full length, beside a full query."""
+    """Peak memory of a pass over documents of one full chunk with a full query."""
     chunking = pairs.chunking
     word = np.asarray([pairs.backbone.cls_id], dtype=np.int32)
     query, text = word.repeat(chunking.max_query_tokens), word.repeat(chunking.window)
@@ -167,8 +166,8 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingStep:
-    """Computes gradients of whole batches. `tokens` is the budget of a micro-batch; it shrinks
-    where the GPU runs out of memory."""
+    """Computes the gradients of whole batches. `tokens` is the budget of a micro-batch; it is
+    reduced when the GPU runs out of memory."""
 
     def __init__(
         self,
@@ -185,24 +184,23 @@ class TrainingStep:
         self.model, self.pairs, self.training = model, reader.pairs, training
         self.scaler, self.autocast, self.work, self.sums = scaler, autocast, work, sums
         self.loss = loss_of(training)
-        # Measured also where the number is known: it decides what the encoder keeps in memory.
+        # Measured even if the number is known, because it decides about checkpointing.
         measured = training.micro_batch_tokens or micro_batch_tokens(
             model, reader.pairs, autocast, group_size=1 + training.negatives
         )
         self.tokens = tokens or measured
-        self._current: list[Row] = []  # the micro-batch that is computed now
+        self._current: list[Row] = []  # the current micro-batch
 
     def backward(self, batch: list[TrainingGroup], seed: int) -> Tensor:
-        """Adds the batch's gradients to the parameters, whose `sums` over the workers begin in the
-        last micro-batch; returns the summed loss of this worker, detached.
+        """Adds the batch's gradients to the parameters and starts their `sums` over the workers in
+        the last micro-batch. Returns this worker's summed loss, detached.
 
-        Where the GPU runs out of memory the whole batch is computed again in micro-batches of half
-        the size, as if they had been so small from the start: the same `seed` for what is drawn,
-        the gradients from nothing. Where one row alone does not fit, its activations are computed
-        twice instead of kept. Raises `OutOfMemory` if that does not help.
+        If the GPU runs out of memory, the whole batch is repeated in micro-batches of half the
+        size, with the same `seed` and cleared gradients. If a single row does not fit, activation
+        checkpointing is enabled. Raises `OutOfMemory` if that does not help.
         """
         while True:
-            # One stream per step: a resumed or reused process draws what a fresh one would.
+            # A stream per step, so that a resumed process draws what a fresh one would.
             torch.manual_seed(seed)
             before = replace(self.work)
             try:
@@ -210,7 +208,7 @@ class TrainingStep:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-            # What the failed pass holds is free only outside of that block.
+            # Outside of the except block the failed pass no longer holds memory.
             self.sums.cancel()
             self.model.zero_grad(set_to_none=True)
             self.model.extra_loss = None
@@ -235,7 +233,7 @@ class TrainingStep:
             )
             score_NG = score_B.view(len(rows), -1)
             loss = self.loss(score_NG, self.training, _targets(rows, score_NG))
-            if self.model.extra_loss is not None:  # what a model learns beside the ranking
+            if self.model.extra_loss is not None:  # an auxiliary loss of the model
                 loss, self.model.extra_loss = loss + self.model.extra_loss, None
             if following is None:
                 self.sums.begin()
@@ -244,20 +242,20 @@ class TrainingStep:
         return total
 
     def micro_batches(self, batch: list[TrainingGroup]) -> Iterator[list[Row]]:
-        """The batch's rows in order, as many at once as the token budget holds, at least one."""
-        some: list[Row] = []
+        """The batch's rows in order, in lists within the token budget, of at least one row."""
+        micro_batch: list[Row] = []
         used = 0
         for row in (row for group in batch for row in self.reader.rows(group)):
-            if some and used + row.tokens > self.tokens:
-                yield some
-                some, used = [], 0
-            some.append(row)
+            if micro_batch and used + row.tokens > self.tokens:
+                yield micro_batch
+                micro_batch, used = [], 0
+            micro_batch.append(row)
             used += row.tokens
-        if some:
-            yield some
+        if micro_batch:
+            yield micro_batch
 
     def _shrink(self) -> None:
-        """Halves the budget or computes activations twice. Raises `OutOfMemory` after both."""
+        """Halves the budget or enables checkpointing; raises `OutOfMemory` after both."""
         rows, self._current = self._current, []
         tokens = sum(row.tokens for row in rows)
         longest = max(
@@ -267,21 +265,21 @@ class TrainingStep:
             self.tokens = tokens // 2
         elif not is_checkpointing(self.model) and can_checkpoint(self.model):
             checkpoint(self.model)
-            logger.warning("out of GPU memory: activations are computed twice from here")
+            logger.warning("out of GPU memory: enabling activation checkpointing")
             return
         elif is_checkpointing(self.model) and self.tokens > longest:
             self.tokens = max(longest, min(self.tokens, tokens) // 2)
         else:
             raise OutOfMemory(
-                f"the GPU must hold one row of the loss, {1 + self.training.negatives} documents "
-                f"with {tokens} encoder tokens; lower chunking.max_document_tokens, "
-                "chunking.max_chunks or training.negatives, or take a larger GPU"
+                f"the GPU's memory cannot hold a single group ({1 + self.training.negatives} "
+                f"documents, {tokens} encoder tokens); lower chunking.max_document_tokens, "
+                "chunking.max_chunks or training.negatives, or use a larger GPU"
             )
-        logger.warning("out of GPU memory: at most %d tokens a pass from here", self.tokens)
+        logger.warning("out of GPU memory: reducing passes to %d tokens", self.tokens)
 
 
 def _targets(rows: list[Row], score_NG: Tensor) -> Targets:
-    """Grades and teacher scores of the rows' documents, on the device of the scores."""
+    """Grades and teacher scores of the rows' documents, on the scores' device."""
 
     def tensor(values: list[tuple[float, ...]]) -> Tensor:
         return torch.tensor(values, dtype=score_NG.dtype).to(score_NG.device, non_blocking=True)

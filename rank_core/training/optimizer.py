@@ -11,23 +11,23 @@ from rank_core.machine import is_out_of_memory
 from rank_core.models.ranker import Ranker
 from rank_core.settings.config import Training
 
-INVERSE_DECAY = 0.1  # of schedule inverse-epoch: the rate is divided by 1 + 0.1 x epoch
-LAST_EPOCH = "-last-epoch"  # ends a schedule that is constant in the epochs before
+INVERSE_DECAY = 0.1  # in schedule inverse-epoch the rate is divided by 1 + 0.1 x epoch
+LAST_EPOCH = "-last-epoch"  # suffix of schedules that are constant before the last epoch
 ONE_CYCLE_START = 1 / 25  # torch's div_factor
 ONE_CYCLE_END = ONE_CYCLE_START / 1e4  # and its final_div_factor
 
 
 @dataclass(frozen=True)
 class Timetable:
-    """The steps of each epoch. An epoch is a number of groups, not of steps: where batches do
-    not divide it, an epoch has now one step more, now one less."""
+    """The steps of each epoch. An epoch is a number of groups: if batches do not divide it, epochs
+    differ by one step."""
 
     num_steps: int
     batch_size: int
     epoch_groups: int
 
     def epoch(self, step: int) -> int:
-        """The epoch (from 0) of a step (from 0)."""
+        """The epoch of a step, both from 0."""
         return ((step + 1) * self.batch_size - 1) // self.epoch_groups
 
     def span(self, epoch: int) -> tuple[int, int]:
@@ -41,7 +41,7 @@ class Timetable:
 
 
 def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
-    """AdamW with a learning rate for each part of the model."""
+    """AdamW with a learning rate per part of the model."""
     rates = {
         "backbone": training.backbone_learning_rate,
         "head": training.head_learning_rate,
@@ -64,9 +64,8 @@ def build_optimizer(model: Ranker, training: Training) -> torch.optim.AdamW:
 
 
 def _allocate_moments(optimizer: torch.optim.AdamW) -> None:
-    """Makes the optimizer's state now, as its first step would: a GPU that has no room for it says
-    so before the first step, which could not be taken back, and micro-batches are measured in
-    what is left. Raises `OutOfMemory`."""
+    """Allocates the optimizer's state before its first step: a failing first step could not be
+    repeated, and micro-batches are measured in the memory that is left. Raises `OutOfMemory`."""
     try:
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             optimizer.state[parameter] = {
@@ -78,15 +77,15 @@ def _allocate_moments(optimizer: torch.optim.AdamW) -> None:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemory(
-            "the GPU must hold the model and two moments of each weight; take a smaller backbone "
-            "or a larger GPU, or give the trial a larger share of it"
+            "the GPU's memory cannot hold the model and two moments of each weight; use a smaller "
+            "backbone or a larger GPU, or give the trial a larger share of it"
         ) from None
 
 
 def set_learning_rates(
     optimizer: torch.optim.Optimizer, training: Training, timetable: Timetable, step: int
 ) -> None:
-    """Every group's peak rate times its factor at `step`."""
+    """Sets every group's rate to its peak rate times its factor at `step`."""
     for group in optimizer.param_groups:
         factor = rate_factor(training, timetable, step, warms_up=group["warms_up"])
         group["lr"] = group["peak_lr"] * factor
@@ -95,8 +94,8 @@ def set_learning_rates(
 def rate_factor(
     training: Training, timetable: Timetable, step: int, *, warms_up: bool = True
 ) -> float:
-    """The share of the peak rate at `step`: the schedule over all steps, or over the epoch's where
-    the optimizer starts anew in each, times the decay of the epochs before."""
+    """The fraction of the peak rate at `step`: the schedule over all steps, or over the epoch's if
+    the optimizer is reset in each, times the decay of the epochs before."""
     epoch, schedule = timetable.epoch(step), training.schedule
     warmup = training.warmup if warms_up else 0.0
     first, size = timetable.span(epoch)
@@ -115,8 +114,9 @@ def rate_factor(
 
 
 def schedule_factor(schedule: str, warmup: float, step: int, num_steps: int) -> float:
-    """The share of the peak rate at `step` (0-based): linear warm-up, then by schedule constant,
-    linearly down to 0, or down a half cosine to 0 (one-cycle); one-cycle-linear has its own."""
+    """The fraction of the peak rate at `step` (0-based): linear warm-up, then constant, linear
+    decay to 0 or half a cosine down to 0 (one-cycle); for one-cycle-linear see
+    `_one_cycle_linear`."""
     if schedule == "one-cycle-linear":
         return _one_cycle_linear(warmup, step, num_steps)
     warmup_steps = math.ceil(warmup * num_steps)
@@ -131,7 +131,7 @@ def schedule_factor(schedule: str, warmup: float, step: int, num_steps: int) -> 
 
 
 def _one_cycle_linear(warmup: float, step: int, num_steps: int) -> float:
-    """torch's OneCycleLR with anneal_strategy="linear", whose phases may end between two steps."""
+    """torch's OneCycleLR with anneal_strategy="linear"; a phase may end between two steps."""
     top, last = warmup * num_steps - 1, num_steps - 1
     if step <= top:
         return ONE_CYCLE_START + (1 - ONE_CYCLE_START) * (step / top if top else 1)
@@ -139,12 +139,12 @@ def _one_cycle_linear(warmup: float, step: int, num_steps: int) -> float:
 
 
 def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
-    """The autocast type, None for fp32; `auto` is bf16 or fp16 on a GPU, bf16 on a CPU with matrix
-    units for it, and fp32 elsewhere."""
+    """The autocast type; None for fp32. `auto` is bf16 or fp16 on a GPU, bf16 on a CPU with matrix
+    units for it, else fp32."""
     if precision == "auto":
         if device.type != "cuda":
             return torch.bfloat16 if form("precision auto") == "bf16" else None
-        # A T4 or V100 computes bf16 in software, slower than fp32.
+        # T4 and V100 emulate bf16, slower than fp32.
         real = torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if real else torch.float16
     if precision == "fp16" and device.type == "cpu":

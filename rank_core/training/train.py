@@ -1,4 +1,4 @@
-"""The training loop: a generator that yields at validation points and every few steps."""
+"""The training loop, a generator that yields at validations and every few steps."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from rank_core.training.examples import TrainingQuery, TrainingReader, training_
 from rank_core.training.micro_batch import TrainingStep
 from rank_core.training.optimizer import Timetable, build_optimizer, set_learning_rates
 
-RECORD_EVERY = 20  # steps; losses stay on the device in between, so that no step waits for them
+RECORD_EVERY = 20  # steps; losses stay on the device in between, to avoid synchronisation
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Streams:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One optimizer step; `loss` is the mean over the global batch's groups."""
+    """An optimizer step; `loss` is the mean over the groups of the global batch."""
 
     step: int
-    seconds: float  # wall clock, Unix time
+    seconds: float  # Unix time
     loss: float
     learning_rate: float  # of the backbone
     gradient_norm: float  # before clipping
@@ -46,7 +46,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class TrainRecord:
-    """A record of the loop: the steps since the last record, and whether to validate now."""
+    """The steps since the last record, and whether to validate now."""
 
     step: int
     num_steps: int
@@ -55,17 +55,17 @@ class TrainRecord:
 
 
 def no_pause(step: int) -> bool:
-    """No pause after any step."""
+    """Never pauses."""
     return False
 
 
 def epoch_groups(training: Training, num_queries: int) -> int:
-    """Groups of one epoch: as many as there are queries, or what `training.epoch_steps` take."""
+    """Groups per epoch: one per query, or those of `training.epoch_steps`."""
     return training.epoch_steps * training.batch_size or num_queries
 
 
 def num_training_steps(training: Training, num_queries: int) -> int:
-    """Optimizer steps of a trial: whole batches only, at least one; none without epochs."""
+    """Optimizer steps of a trial: whole batches, at least one; 0 without epochs."""
     if training.num_epochs == 0:
         return 0
     groups = training.num_epochs * epoch_groups(training, num_queries)
@@ -74,14 +74,14 @@ def num_training_steps(training: Training, num_queries: int) -> int:
 
 
 def validation_interval(training: Training, num_queries: int) -> int:
-    """Steps between validations: as set, or an epoch's; the last step always validates too."""
+    """Steps between validations: the setting, or an epoch; the last step is always validated."""
     groups = epoch_groups(training, num_queries)
     return training.validate_every or max(1, groups // training.batch_size)
 
 
 def step_after_epochs(training: Training, num_queries: int, epochs: int) -> int:
-    """The step of the validation that ends so many epochs: their last, or the first after it that
-    validates. It may lie beyond the trial's end."""
+    """The step of the first validation at or after the end of `epochs` epochs. It may be beyond the
+    trial's end."""
     epoch = max(1, epoch_groups(training, num_queries) // training.batch_size)
     interval = validation_interval(training, num_queries)
     return -(-epochs * epoch // interval) * interval
@@ -89,12 +89,12 @@ def step_after_epochs(training: Training, num_queries: int, epochs: int) -> int:
 
 @dataclass
 class LoopState:
-    """The state that the next step starts from, beside the weights, the settings and the seeds."""
+    """The state between two steps, apart from weights, settings and seeds."""
 
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
-    step: int = 0  # optimizer steps that are done
-    tokens: int = 0  # budget of this worker's micro-batches; 0: not known yet
+    step: int = 0  # completed optimizer steps
+    tokens: int = 0  # this worker's micro-batch budget; 0: not measured yet
 
 
 def initial_state(model: Ranker, training: Training, autocast: torch.dtype | None) -> LoopState:
@@ -115,15 +115,16 @@ def train(
     state: LoopState | None = None,
     pause: Callable[[int], bool] = no_pause,
 ) -> Iterator[TrainRecord]:
-    """Trains `model` in place; the same streams give the same numbers, whatever ran before.
+    """Trains `model` in place and yields records at validations and every `RECORD_EVERY` steps. The
+    numbers depend only on settings, data and `streams`.
 
-    It starts from `state` and updates it: whenever it yields, the model and the state are those
-    after the record's step. A single worker asks after every step whether to `pause`, that is, to
-    yield at once; several workers, which would have to agree, yield at the fixed points only.
-    Raises `Diverged` where the loss is no number.
+    Training starts from `state` and updates it: at each yield, model and state are those after the
+    record's step. A single worker calls `pause` after every step and yields at once if it is true;
+    several workers, which would have to agree, ignore it. Raises `Diverged` if the loss is not
+    finite.
     """
     num_steps = num_training_steps(training, len(queries))
-    if num_steps == 0:  # the model as it was before: zero-shot
+    if num_steps == 0:  # zero-shot
         yield TrainRecord(0, 0, (), validate=True)
         return
     state = state or initial_state(model, training, autocast)
@@ -147,7 +148,7 @@ def train(
     for step in range(state.step, num_steps):
         model.train()
         if training.reset_optimizer and timetable.starts(step):
-            state.optimizer.state.clear()  # room for the next one's
+            state.optimizer.state.clear()  # frees memory for the next one
             state.optimizer = build_optimizer(model, training)
         set_learning_rates(state.optimizer, training, timetable, step)
         batch = list(islice(stream, training.batch_size))[rank::world_size]
@@ -169,9 +170,8 @@ def _update(
     sums: distributed.GradientSums,
     training: Training,
 ) -> Tensor:
-    """One optimizer step by the gradients of all workers; returns their norm before clipping."""
-    # The sum before the scale: an overflow in one worker is then one in all of them, and all skip
-    # the same step.
+    """Takes an optimizer step with all workers' gradients; returns their norm before clipping."""
+    # Summed before unscaling: an overflow in one worker then makes all of them skip the step.
     sums.finish()
     state.scaler.unscale_(state.optimizer)
     norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip or float("inf"))
@@ -182,7 +182,7 @@ def _update(
 
 
 class _Step(NamedTuple):
-    """A `CurvePoint` whose loss and norm are still on the device, the loss of this worker alone."""
+    """A `CurvePoint` with loss (of this worker) and norm still on the device."""
 
     step: int
     seconds: float
@@ -192,7 +192,7 @@ class _Step(NamedTuple):
 
 
 def _curve(steps: list[_Step], batch_size: int) -> tuple[CurvePoint, ...]:
-    """The steps as numbers, losses added up over workers. Raises `Diverged` without a number."""
+    """The steps as numbers, losses summed over workers; raises `Diverged` for non-finite ones."""
     sums = distributed.sum_numbers([float(step.loss) for step in steps])
     curve = tuple(
         CurvePoint(

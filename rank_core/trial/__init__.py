@@ -1,1 +1,1 @@
-"""One trial from its settings to its result."""
+"""A trial, from its settings to its result."""

@@ -1,4 +1,4 @@
-"""The model of one fold, or of a trial without folds: trained on train, its best checkpoint chosen
+"""The model of a fold, or of a trial without folds: trained on train, its best checkpoint selected
 on dev, tested once."""
 
 import json
@@ -41,18 +41,18 @@ from rank_core.trial.trial_result import ModelResult, Progress, is_constant
 
 @dataclass
 class _Best:
-    """The checkpoint with the best dev value so far; the earlier one on a tie."""
+    """The checkpoint with the best dev value so far, the earlier one on ties."""
 
     value: float = float("-inf")
     step: int = 0
     run: Run | None = None
     weights: dict[str, torch.Tensor] | None = None
-    kept: KeptScores | None = None  # of dev; in no checkpoint
+    kept: KeptScores | None = None  # chunk scores of dev; not in checkpoints
     waited: int = 0  # validations since
 
 
 class FoldModel:
-    """One model from its first training step to its final runs."""
+    """A model from its first training step to its final runs."""
 
     def __init__(self, config: TrialConfig, inputs: Inputs, streams: Streams) -> None:
         device = trial_device()
@@ -68,8 +68,8 @@ class FoldModel:
     def run(
         self, workdir: Path, pause: Callable[[int], bool] = no_pause
     ) -> Iterator[Progress | ModelResult]:
-        """Yields the progress and, last, the result; also progress whenever training is to `pause`.
-        Weights and runs for later trials go to `workdir`, if the settings ask for them."""
+        """Yields progress, also whenever training is to `pause`, and last the result. Weights and
+        runs for later trials are written to `workdir` if the settings ask for them."""
         before = time.perf_counter()
         records = train(
             self.model,
@@ -82,7 +82,7 @@ class FoldModel:
             state=self.loop,
             pause=pause,
         )
-        # Asked before each part: one that resumes after its last validation has nothing to train.
+        # Checked before each part: a model resumed after its last validation has nothing to train.
         while not self._stops_early() and (record := next(records, None)):
             trained = time.perf_counter()
             dev = _validate(self.scorer, self.best, record.step) if record.validate else None
@@ -93,7 +93,7 @@ class FoldModel:
         yield self._result(workdir)
 
     def _stops_early(self) -> bool:
-        """True after as many validations without a better value as the patience allows."""
+        """True after `patience` validations without improvement."""
         return 0 < self.config.training.patience <= self.best.waited
 
     def _result(self, workdir: Path) -> ModelResult:
@@ -104,7 +104,7 @@ class FoldModel:
         ties_before = scorer.work.ties
         final = final_runs(scorer, best.run)
         if self.config.evaluation.keep_chunk_scores:
-            # What a checkpoint did not hold is scored again, by the same weights.
+            # A resumed model has no chunk scores of its best checkpoint; its weights give the same.
             dev = best.kept or scorer.chunk_scores("dev", scorer.pairs)
             write_chunk_scores(workdir, scorer, {"dev": dev, "test": scorer.kept["test"]})
         return ModelResult(
@@ -121,8 +121,9 @@ class FoldModel:
         )
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], Best | None]:
-        """The state that `load` reads, between two steps: tensors and what torch keeps beside them;
-        plain values that all workers share; this worker's own; the best weights. Copies nothing."""
+        """The state that `load` reads, between two steps: tensors and torch's own state; plain
+        values shared by all workers; values of this worker; the best checkpoint. Nothing is copied.
+        """
         best, loop = self.best, self.loop
         tensors = {
             "weights": self.model.state_dict(),
@@ -135,12 +136,12 @@ class FoldModel:
             "seconds": [self.train_seconds, self.eval_seconds],
         }
         counted = {"training": asdict(self.work), "evaluation": asdict(self.scorer.work)}
-        found = {"weights": best.weights, "run": partial(json.dumps, best.run)}
-        chosen = Best(best.step, found) if best.weights is not None else None
+        contents = {"weights": best.weights, "run": partial(json.dumps, best.run)}
+        chosen = Best(best.step, contents) if best.weights is not None else None
         return tensors, shared, counted | {"tokens": loop.tokens}, chosen
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restores a `state`: its tensors by name, and the other two as `shared` and `own`."""
+        """Restores a `state`: its tensors by name, the plain values as `shared` and `own`."""
         shared, own = state["shared"], state["own"]
         self.model.load_state_dict(state["weights"])
         self.loop.optimizer.load_state_dict(state["optimizer"])
@@ -155,13 +156,12 @@ class FoldModel:
 
 
 def planned_steps(config: TrialConfig, inputs: Inputs) -> int:
-    """The optimizer steps that the model will take."""
+    """The number of optimizer steps of a model."""
     return num_training_steps(config.training, _num_examples(config, inputs))
 
 
 def pause_step(config: TrialConfig, inputs: Inputs, epochs: int) -> int | None:
-    """The step after which a trial has trained and validated so many epochs; None where that is
-    its end."""
+    """The step after which a trial has trained and validated `epochs` epochs; None at its end."""
     number = _num_examples(config, inputs)
     step = step_after_epochs(config.training, number, epochs)
     return step if step < num_training_steps(config.training, number) else None
@@ -172,7 +172,7 @@ def _num_examples(config: TrialConfig, inputs: Inputs) -> int:
 
 
 def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
-    """The model that training starts from."""
+    """The model before training."""
     model = build_model(config, inputs.backbone, init_seed=streams.init)
     if config.training.init_from:
         load_weights(model, weights_file(config.training.init_from, config.seed))
@@ -180,7 +180,7 @@ def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
 
 
 def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
-    """The dev measures now; keeps the checkpoint if its primary measure is the best so far."""
+    """The current dev measures; keeps the checkpoint if the primary measure is the best so far."""
     share = scorer.share("dev")
     dev = scorer.means("dev", share)
     value = dev[scorer.config.evaluation.measures[0]]
@@ -193,7 +193,7 @@ def _validate(scorer: Scorer, best: _Best, step: int) -> dict[str, float]:
 
 
 def _save_for_later(workdir: Path, scorer: Scorer, weights: dict[str, torch.Tensor]) -> None:
-    """Writes the weights and the run on train that later trials may start from."""
+    """Writes the weights and the train run that later trials may use."""
     config = scorer.config
     run = scorer.run("train", config.training.depth) if config.training.keep_run else None
     if distributed.world()[0] != 0:

@@ -1,4 +1,4 @@
-"""What a trial's settings name from outside the package, as every other process knows it."""
+"""User code in a trial's settings, by names that every process knows."""
 
 from dataclasses import replace
 
@@ -11,14 +11,14 @@ from rank_core.settings.config import TrialConfig
 
 
 def portable_config(config: TrialConfig) -> TrialConfig:
-    """The settings with entry points, and entries that a program added to `MODELS`, written as
-    `module:name`: a worker may know no other name."""
+    """The settings with entry points, and names that a program added to `MODELS`, as `module:name`,
+    because workers know only those."""
     model = replace(config.model, name=portable("model", config.model.name, MODELS))
     return replace(config, collection=portable_collection(config.collection), model=model)
 
 
 def own_paths(config: TrialConfig) -> tuple[str, ...]:
-    """`module:name` of each model, collection and transform from outside."""
+    """`module:name` of each of the user's models, collections and transforms."""
     base, steps = parse_collection_expression(config.collection)
     names = [config.model.name, base, *(name for name, _ in steps)]
     return tuple(name for name in names if is_reference(name) and not name.startswith(PREFIX))

@@ -1,4 +1,4 @@
-"""The preparation of trials: all that their inputs need and a machine makes once, made ahead."""
+"""Preparation of trials: everything in the cache that their inputs need, built in advance."""
 
 from rank_core.chunking.inputs import load_inputs
 from rank_core.models import model_class
@@ -9,11 +9,11 @@ from rank_core.trial.cross_validation import parts_of
 
 
 def prepare(config: TrialConfig) -> None:
-    """Makes the collection, the tokens of its documents and queries, and the rows of the training
-    data, where the cache of this machine lacks them; tells of what takes long on standard error.
+    """Builds the collection, the tokens of documents and queries, and the training rows, unless the
+    cache has them. Long steps report progress on standard error.
 
-    A killed preparation resumes with its documents and tokens. Memory is bounded by a batch of
-    documents, 12 bytes a candidate and, where there is no run file, the index of BM25.
+    A killed preparation resumes where it was. Memory is bounded by a batch of documents, 12 bytes
+    per candidate and, without a run file, the BM25 index.
     """
     kind = model_class(config.model.name)
     for part in parts_of(config, load_inputs(config.collection, config.model.backbone)):

@@ -1,4 +1,4 @@
-"""One trial, start to end: data, chunks, one model or one for each fold, runs, measures."""
+"""A trial from start to end: data, chunks, a model or one per fold, runs, measures."""
 
 import time
 from collections.abc import Iterator
@@ -37,15 +37,15 @@ __all__ = ["Progress", "TrialResult", "run_trial", "trial_streams"]
 def run_trial(
     config: TrialConfig, workdir: Path, *, checkpoints: Checkpoints | None = None
 ) -> Iterator[Progress | TrialResult]:
-    """Runs one trial and yields its progress; the last item is the `TrialResult`.
+    """Runs a trial and yields its progress and, last, its `TrialResult`.
 
-    With `checkpoints`, a trial whose process died resumes from the last one: it yields the earlier
-    progress again and ends like an undisturbed trial (on a CPU in fp32: bit for bit).
+    With `checkpoints`, a trial whose process died resumes from the last checkpoint: it yields the
+    earlier progress again and ends as if undisturbed (bit for bit on a CPU in fp32).
 
     Writes `config.json`, `dev.run.gz`, `test.run.gz`, `per_query.parquet` and, last, `result.json`
-    into `workdir`; with `evaluation.folds` also `folds.parquet`, with
-    `evaluation.keep_chunk_scores` also `chunk_scores.parquet`. In a process group the workers
-    share the work and rank 0 writes.
+    to `workdir`; with `evaluation.folds` also `folds.parquet`, and with
+    `evaluation.keep_chunk_scores` also `chunk_scores.parquet`. In a process group, workers share
+    the work and rank 0 writes. Raises `BadInput` for invalid settings and data, and `Diverged`.
     """
     reset_peak_memory()
     config = portable_config(config)
@@ -68,7 +68,7 @@ def run_trial(
 def _train_models(
     config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, state: TrialState
 ) -> Iterator[Progress]:
-    """A model for each part that has none yet, one after the other; steps count over all."""
+    """Trains a model per remaining part, one after the other; steps are counted over all parts."""
     several = len(parts) > 1
     steps = [planned_steps(config, part) for part in parts] if several else []
     for number in range(len(state.models), len(parts)):
@@ -90,7 +90,7 @@ def _train_models(
 def _rank_lists(
     config: TrialConfig, parts: tuple[Inputs, ...], workdir: Path, state: TrialState
 ) -> Iterator[Progress]:
-    """A system without weights: dev, then test, of each part, nothing else."""
+    """Ranks dev and test of each part by a system without trained weights."""
     ranker = list_ranker(config, workdir)
     for number, part in enumerate(parts):
         start, runs, tables = time.perf_counter(), {}, {}
@@ -108,10 +108,10 @@ def _rank_lists(
 
 
 def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> Streams:
-    """The random streams of a trial, or of the model of one of its folds, which count from 1.
+    """The random streams of a trial, or of the model of one of its folds, counted from 1.
 
-    Order and negatives are shared by all cells of a seed when the seeds are paired; otherwise seed
-    1 of one cell has nothing in common with seed 1 of another.
+    With paired seeds, all cells share a seed's order and negatives. Otherwise the streams of
+    different cells are independent.
     """
     own = config.training_hash(backbone_hash=backbone_hash, contents=content_hashes(config))
     shared = "" if config.training.paired_seeds else own
@@ -125,7 +125,7 @@ def trial_streams(config: TrialConfig, backbone_hash: str, *, fold: int = 0) -> 
 
 
 def _result(config: TrialConfig, inputs: Inputs, models: list[ModelResult]) -> TrialResult:
-    """The facts of a trial over all its models and workers."""
+    """The result of a trial over all its models and workers."""
     training_tokens, training_padding = _encoder_tokens([model.training for model in models])
     tokens, padding = _encoder_tokens([model.evaluation for model in models])
     return TrialResult(
@@ -147,7 +147,7 @@ def _result(config: TrialConfig, inputs: Inputs, models: list[ModelResult]) -> T
 
 
 def _encoder_tokens(works: list[Work]) -> tuple[int, float]:
-    """(real tokens, share of padding) that the encoders of all workers were given."""
+    """(real tokens, fraction of padding) of the encoder inputs of all workers."""
     counts = [
         float(sum(work.tokens for work in works)),
         float(sum(work.padded_tokens for work in works)),

@@ -1,4 +1,4 @@
-"""The progress of a running trial, its result, and the files in its folder."""
+"""The progress of a running trial, its result, and its files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +21,7 @@ SPLITS = ("dev", "test")
 
 @dataclass(frozen=True)
 class Progress:
-    """A report of a running trial: curve points since the last one, dev measures when validated."""
+    """A report of a running trial: curve points since the last, dev measures after a validation."""
 
     step: int
     num_steps: int
@@ -29,22 +29,22 @@ class Progress:
     dev: dict[str, float] | None
 
     def after(self, steps: int, num_steps: int) -> "Progress":
-        """The report within a trial of `num_steps` that had done `steps` before."""
+        """The report as part of a trial of `num_steps` steps, after `steps` of them."""
         curve = tuple(replace(point, step=point.step + steps) for point in self.curve)
         return Progress(self.step + steps, num_steps, curve, self.dev)
 
 
 @dataclass(frozen=True)
 class ModelResult:
-    """The runs and measures of one model, or system without weights, on dev and test."""
+    """The runs and measures on dev and test of a model, or a system without trained weights."""
 
     runs: dict[str, Run]
     tables: "dict[str, pd.DataFrame]"  # query_id, measure, value
-    collapsed: bool = False  # it gives all candidates of a query the same score
+    collapsed: bool = False  # all candidates of a query get the same score
     best_step: int = 0
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
-    # Of this worker:
+    # Counts of this worker:
     training: Work = field(default_factory=Work)
     evaluation: Work = field(default_factory=Work)
     ties: int = 0  # on test
@@ -53,21 +53,21 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The end of a trial; the same facts are in `result.json` in its folder."""
+    """The result of a trial, with the contents of `result.json` in its folder."""
 
     cell: str
     seed: int
-    status: str  # done, or collapsed: the model gives all candidates of a query the same score
-    best_step: int  # with folds the mean over them, rounded
+    status: str  # done, or collapsed: all candidates of a query get the same score
+    best_step: int  # with folds their rounded mean
     dev: dict[str, float]
     test: dict[str, float]
     train_seconds: float
     eval_seconds: float
     peak_memory_bytes: int
-    encoder_tokens: int  # real ones, read in training and evaluation
-    padding_share: float  # of the tokens the encoder was given in evaluation
-    training_padding_share: float  # of those it was given in training
-    ties: int  # documents of test whose score equals another's, ordered by doc_id
+    encoder_tokens: int  # without padding, in training and evaluation
+    padding_share: float  # fraction of padding among the encoder's tokens in evaluation
+    training_padding_share: float  # the same in training
+    ties: int  # test documents with the score of another document of the query
     versions: dict[str, str]
 
 
@@ -79,8 +79,8 @@ def values_of(models: Sequence[ModelResult], split: str) -> dict[str, float]:
 def write_trial(
     workdir: Path, config: TrialConfig, result: TrialResult, models: Sequence[ModelResult]
 ) -> None:
-    """The trial's files, `result.json` last: where it is, the rest is whole. With folds there is
-    `folds.parquet`, which names the fold of each value."""
+    """Writes the trial's files, `result.json` last, so that its presence means that all are there.
+    With folds, `folds.parquet` has the fold of each value."""
     import pandas as pd
 
     workdir.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def write_trial(
 
 
 def is_constant(run: Run) -> bool:
-    """True where every query gives all its candidates the same score (tie breaking aside)."""
+    """True if all candidates of every query get the same score, apart from tie-breaking."""
     spreads = [
         max(scores.values()) - min(scores.values()) for scores in run.values() if len(scores) > 1
     ]
@@ -116,7 +116,7 @@ def _table(models: Sequence[ModelResult], split: str) -> "pd.DataFrame":
 
 
 def _fold_table(models: Sequence[ModelResult]) -> "pd.DataFrame":
-    """`fold, split, query_id, measure, value, best_step`; folds count from 1."""
+    """The frame `fold, split, query_id, measure, value, best_step`; folds count from 1."""
     import pandas as pd
 
     values = [

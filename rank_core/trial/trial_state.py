@@ -1,7 +1,7 @@
-"""The state of a running trial: what it has reported and finished, written to checkpoints and read
-from them, so that it resumes where a dead process stopped.
+"""The state of a running trial, written to checkpoints and read from them, so that the trial
+resumes where its process died.
 
-Seeds, order and dropout need no place in it: they are functions of (seed, step, worker).
+Seeds, order and dropout are not part of it: they are functions of (seed, step, worker).
 """
 
 import json
@@ -22,15 +22,15 @@ from rank_core.training.train import CurvePoint, no_pause
 from rank_core.trial.fold_model import FoldModel
 from rank_core.trial.trial_result import ModelResult, Progress
 
-FORMAT = 3  # raised when an older checkpoint can no longer be read
-PLACE = ("device", "threads")  # versions that may change: a trial may move to another machine
+FORMAT = 3  # incremented when older checkpoints can no longer be read
+PLACE = ("device", "threads")  # versions that may change when a trial moves to another machine
 
 
 class TrialState:
-    """The progress and the finished models of a trial, and the state of the model in training.
+    """The progress and finished models of a trial, and the state of the model in training.
 
-    Without `checkpoints` it starts from nothing and saves nothing. All workers of a trial call its
-    methods at the same points; rank 0 decides and writes.
+    Without `checkpoints` it starts empty and saves nothing. All workers of a trial call its methods
+    at the same points; rank 0 decides and writes.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class TrialState:
             self._restore(checkpoints)
 
     def restored(self, model: FoldModel) -> FoldModel:
-        """The next model: as it is, or with its state in the checkpoint."""
+        """The next model, with its state from the checkpoint if there is one."""
         if self._in_training is not None:
             model.load(self._in_training)
             self._in_training = None
         return model
 
     def save(self, model: FoldModel | None = None) -> None:
-        """Writes a checkpoint if one is due: of the model in training, or between two models."""
+        """Writes a checkpoint if one is due, of the model in training or between two models."""
         step = model.loop.step if model else 0
         if self._checkpoints is None or (model and not step):
             return
@@ -75,7 +75,7 @@ class TrialState:
             self._checkpoints.save(content, (len(self.models), step), best=best)
 
     def close(self) -> None:
-        """Waits for a checkpoint that is being written."""
+        """Waits until the current checkpoint is written."""
         if self._checkpoints:
             self._checkpoints.finish()
 
@@ -114,7 +114,7 @@ class TrialState:
 
 
 def _identity(config: TrialConfig, inputs: Inputs) -> dict[str, Any]:
-    """The facts that must be equal for a resumed trial to end like an undisturbed one."""
+    """The facts that must agree for a resumed trial to end as if undisturbed."""
     own = {name: text for name, text in trial_versions().items() if name not in PLACE}
     return {
         "format": FORMAT,
@@ -126,8 +126,8 @@ def _identity(config: TrialConfig, inputs: Inputs) -> dict[str, Any]:
 
 
 def trial_versions() -> dict[str, str]:
-    """What the numbers of a trial may depend on beside its settings, in which form its CPU computes
-    included."""
+    """{name: version} of what a trial's numbers may depend on apart from its settings, including
+    the forms of computations on its CPU."""
     return versions() | unusual_forms()
 
 
@@ -138,7 +138,7 @@ def _facts(
     model: dict[str, Any] | None,
     workers: list[dict[str, Any]],
 ) -> str:
-    """As JSON: a file of tensors and texts can be read without running any code of its own."""
+    """The facts as JSON, which can be read without executing code."""
     facts: dict[str, Any] = {
         "identity": identity,
         "progress": [asdict(news) for news in progress],
@@ -149,13 +149,13 @@ def _facts(
 
 
 def _shared(result: ModelResult) -> dict[str, Any]:
-    """The facts that are equal on all workers, without the tables: they follow from the runs."""
+    """The facts that are equal on all workers, without the tables, which follow from the runs."""
     names = ("runs", "collapsed", "best_step", "train_seconds", "eval_seconds", "notes")
     return {name: getattr(result, name) for name in names}
 
 
 def _own(result: ModelResult) -> dict[str, Any]:
-    """The counts of this worker alone."""
+    """The counts of this worker."""
     counts = {"training": asdict(result.training), "evaluation": asdict(result.evaluation)}
     return counts | {"ties": result.ties}
 

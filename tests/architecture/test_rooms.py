@@ -1,4 +1,4 @@
-"""The floors of the house: which room may import which, and what every file must have."""
+"""Architecture: which room may import which, and requirements of every file."""
 
 import ast
 import subprocess
@@ -170,7 +170,7 @@ def test_the_library_names_no_cluster():
     assert named == set()
 
 
-def test_every_file_and_room_says_what_it_is_for():
+def test_every_file_and_room_has_a_docstring():
     silent = [
         module
         for module, path in MODULES.items()
@@ -190,7 +190,7 @@ def public_functions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
                 yield node.name, node
 
 
-def test_every_public_function_says_what_it_gives():
+def test_every_public_function_has_a_docstring():
     silent = [
         f"{module}.{name}"
         for module, path in MODULES.items()
@@ -218,7 +218,7 @@ def run_python(code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-# Without scipy nobody has scikit-learn, which transformers would otherwise try to use.
+# Without scipy there is no scikit-learn, which transformers would otherwise use.
 BLOCKED = "pandas scipy sklearn ir_measures ir_datasets matplotlib"
 IMPORT_MODELS = """
 import importlib, sys

@@ -86,7 +86,7 @@ ALIBI = {"position_embedding_type": "alibi"}, {"alibi_starting_size": 64}
 
 
 def random_weights(module: nn.Module) -> None:
-    """Of a size at which every token moves the output."""
+    """Scales weights so that every token affects the output."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in module.parameters():

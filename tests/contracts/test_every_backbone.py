@@ -76,7 +76,7 @@ def config_of(name, backbone):
 
 def built(config, backbone, seed):
     model = build_model(config, backbone, init_seed=seed).eval()
-    # Of a trained size: at their initial 0.02 new layers hardly look around.
+    # As large as after training: with the initial 0.02 new layers hardly attend to other tokens.
     random_weights(getattr(model, "aggregator", torch.nn.Module()))
     return model
 
@@ -126,7 +126,7 @@ def test_a_gradient_reaches_every_parameter(kind, name, ranker):
     model, pairs = ranker(kind, name)
     model = copy.deepcopy(model).train()
     score_B = model(batch_of(pairs, ("d34", "d60", "d13"), QUERY))
-    # A softmax does not change when a constant is added to all keys.
+    # Softmax is invariant to a constant added to all keys.
     still = ("key.bias", "key_proj.bias", "k_lin.bias", "attn.k.bias", "key_global.bias")
     without = without_gradient(model, score_B, (1.0, -0.7, 0.4), still)
     # Longformer's [CLS] is global in its last layer too, and local projections are not its own.
@@ -203,7 +203,7 @@ def test_the_encoder_of_a_whole_language_model_is_read(kind, tmp_path):
 
 
 @every_kind
-def test_the_table_knows_which_encoders_look_ahead(kind, backbones):
+def test_the_table_knows_which_encoders_are_causal(kind, backbones):
     encoder = load_encoder(backbones(kind), 0.0).eval()
     ids = torch.tensor([[0, 7, 2, 9, 10, 2], [0, 7, 2, 9, 30, 2]])
     with torch.inference_mode():

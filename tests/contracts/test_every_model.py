@@ -36,14 +36,14 @@ MODELS = {name: kind for name in SYSTEMS if issubclass(kind := model_class(name)
 ORDER_FREE = ["maxp", "sump", "avgp", "avg-cls", "kmax-avgp", "birch"]
 ORDER_FREE += ["parade-avg", "parade-max", "parade-attn"]
 KNOWN = {
-    # Chunk scores are added, each with a rounding error of its own.
+    # Chunk scores are summed, with their rounding errors.
     "sump": Known(rounding=1e-1),
     # Large random weights over chunk vectors enlarge their rounding, a bi-encoder's scale its own.
     "bi-encoder": Known(rounding=0.5, draws=False, judge="bi-encoder"),
     "mores": Known(rounding=0.08),
     "parade-transformer-pretrained": Known(rounding=0.03),
     "parade-transformer-query": Known(rounding=0.06),
-    # Kernels feed on small differences; a count is another one where rounding crosses a bin's edge.
+    # Kernels use small differences, and rounding may move a count across a bin's edge.
     "cedr-knrm": Known(rounding=0.05),
     "tkl": Known(rounding=0.05),
     "cedr-drmm": Known(rounding=1.0),
@@ -97,7 +97,9 @@ def test_a_system_without_one_of_these_texts_is_refused_by_name(base, field, val
         del texts[field]
     monkeypatch.setattr(list_rankers, "Nameless", type("Nameless", (base,), texts), raising=False)
     monkeypatch.setitem(SYSTEMS, "nameless", "rank_core.models.list_rankers:Nameless")
-    with pytest.raises(BadInput, match=rf"model nameless: Nameless\.{field} must be a text"):
+    with pytest.raises(
+        BadInput, match=rf"model nameless: Nameless\.{field} must be a non-empty text"
+    ):
         model_class("nameless")
 
 
@@ -162,7 +164,9 @@ def test_the_gradient_of_maxp_reaches_the_best_chunk_only(models):
     assert torch.equal(cls_BPH.grad.abs().sum(-1) > 0, best_BP)
 
 
-QUIRKS = {(name, quirks) for some in PROFILES.values() for name, quirks in some.quirks.items()}
+QUIRKS = {
+    (name, quirks) for profile in PROFILES.values() for name, quirks in profile.quirks.items()
+}
 
 
 @pytest.mark.parametrize(("name", "quirks"), sorted(QUIRKS))

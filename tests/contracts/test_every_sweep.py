@@ -1,4 +1,4 @@
-"""What every sweep file keeps: it says what it asks, plans anywhere, and runs from end to end."""
+"""Every sweep file states its question, plans anywhere, and runs from end to end."""
 
 import ast
 import importlib

@@ -94,7 +94,7 @@ def test_the_folder_of_every_model_ranks_as_the_trial_did(
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_encoders_beside_the_first_travel_along(name, backbone, collection_folder, tmp_path):
+def test_further_encoders_are_exported_too(name, backbone, collection_folder, tmp_path):
     more = dict.fromkeys(OTHERS[name], str(backbone.folder))
     more |= {"model.selector": "learned-separate"} if name == "keyb" else {}
     folder = assert_reproduced(config_of(name, backbone, collection_folder, **more), tmp_path)

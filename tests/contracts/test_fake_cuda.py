@@ -1,5 +1,4 @@
-"""No system mixes devices, over no kind of backbone: all score and train a step on a GPU that
-computes nothing."""
+"""No system mixes devices, for any kind of backbone: all score and train a step on a fake GPU."""
 
 import shutil
 

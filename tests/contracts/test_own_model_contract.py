@@ -59,14 +59,14 @@ def test_the_example_passes_every_law(contract):
 
 
 @pytest.mark.slow
-def test_a_model_that_breaks_a_law_fails_by_its_name(contract):
+def test_a_model_without_a_property_fails_its_test(contract):
     code, text = contract("--pyargs", "rank_core.testing", "--model", "bad_model:Neighbours")
     failed = set(re.findall(r"^FAILED \S+::(\w+)", text, re.M))
     assert code == 1 and "test_a_score_does_not_depend_on_the_neighbours_in_the_batch" in failed
 
 
 @pytest.mark.slow
-def test_without_a_model_or_with_an_unknown_one_the_reason_is_told(contract):
+def test_a_missing_or_unknown_model_is_reported(contract):
     code, text = contract("--pyargs", "rank_core.testing")
     assert code != 0 and "--model MODULE:CLASS must name the model to test" in text
     _, text = contract("--pyargs", "rank_core.testing", "--model", "no_such:Model")
@@ -74,7 +74,7 @@ def test_without_a_model_or_with_an_unknown_one_the_reason_is_told(contract):
 
 
 @pytest.mark.slow
-def test_other_runs_of_pytest_do_not_see_the_plugin(contract, tmp_path):
+def test_the_plugin_does_not_affect_other_test_runs(contract, tmp_path):
     text = "def pytest_addoption(parser):\n    parser.addoption('--model')\n"
     (tmp_path / "conftest.py").write_text(text)
     (tmp_path / "test_theirs.py").write_text("def test_model(name): ...\n\ndef test_two(): ...\n")

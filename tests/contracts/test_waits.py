@@ -1,5 +1,5 @@
-"""A GPU computes while its host lays out what comes next, until the host asks for a value: no model
-asks within a pass. Counted on a CPU, over the code that a GPU runs."""
+"""No model synchronises with the GPU within a pass, which would stop the host from preparing the
+next batch. Counted on a CPU, over the code for GPUs."""
 
 import traceback
 from collections import Counter
@@ -38,9 +38,9 @@ PACKAGES = {"rank_core", "transformers"}
 
 
 KNOWN = [
-    # It reads the contexts of matching tokens only, and the device finds those.
+    # It reads only contexts of matching tokens, which are found on the device.
     ("deeprank", {}),
-    # The model's own scores choose the blocks that it reads, document by document.
+    # The model selects its blocks by its own scores, document by document.
     ("keyb-parade", {"model.selector": "learned-shared", "model.k": 2}),
 ]
 """Models that wait where settings say so; to compute what they leave out would cost more."""
@@ -125,7 +125,7 @@ def test_nor_does_one_that_reads_flat_rows(name, train, backbone, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "settings"), KNOWN)
-def test_those_that_are_known_to_wait_do(name, settings, backbone):
+def test_models_known_to_wait_do(name, settings, backbone):
     assert counted(name, backbone, settings, train=False)
 
 

@@ -113,7 +113,7 @@ def test_the_workers_share_the_work_and_count_it_once(both):
 
 def test_a_worker_without_memory_ends_its_trial_and_does_not_hang_the_others(trials, failures):
     [failure] = failures.loc[["device memory"]].to_dict("records")
-    assert failure["reason"].startswith("OutOfMemory: the GPU must hold one row of the loss")
+    assert failure["reason"].startswith("OutOfMemory: ")
     assert failure["reason"].endswith("(rank 1)") and failure["node"] and not failure["again"]
     assert trials.loc[("maxp", 32), "status"] == "failed"
     assert trials.loc[("maxp", 32), "attempts"] == 1

@@ -1,4 +1,4 @@
-"""Items made ahead by a thread, for a device of which the name is all that counts."""
+"""Items prefetched by a thread, for a device of which only the type matters."""
 
 import threading
 
@@ -15,7 +15,7 @@ GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
 
 def makers():
-    """The threads that make items now."""
+    """The threads that are making items."""
     return [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 

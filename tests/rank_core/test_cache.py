@@ -70,7 +70,7 @@ def test_a_folder_is_built_once(root):
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_a_build_that_fails_leaves_nothing_to_trust(root, error):
+def test_a_failed_build_leaves_nothing(root, error):
     def fail(folder):
         (folder / "part").write_text("half")
         raise error("half way")
@@ -93,7 +93,7 @@ def test_several_processes_build_a_folder_once():
 @pytest.mark.parametrize(
     ("words", "found"), [((), "[] building"), (("resume",), "['part'] building")]
 )
-def test_a_killed_builders_folder_is_emptied_or_handed_to_one_that_resumes(root, words, found):
+def test_a_killed_builders_folder_is_removed_or_resumed(root, words, found):
     killed = start(600, *words)
     assert killed.stdout.readline() == "[] building\n"
     waiting = start(0, *words)
@@ -124,7 +124,7 @@ def test_an_interrupted_build_is_resumed_but_a_failed_one_is_removed(root):
     assert found == [[], ["part"], ["part"], []]
 
 
-def test_one_that_does_not_resume_removes_what_was_kept_for_one_that_does(root):
+def test_a_build_without_resume_removes_a_resumable_folder(root):
     killed = start(600, "resume")
     assert killed.stdout.readline() == "[] building\n"
     killed.kill()
@@ -134,7 +134,7 @@ def test_one_that_does_not_resume_removes_what_was_kept_for_one_that_does(root):
     assert folders(root) == ["key"]
 
 
-def test_who_waits_for_a_build_says_for_what(monkeypatch, tmp_path):
+def test_a_process_that_waits_for_a_build_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
     monkeypatch.setattr(cache, "SECONDS_BEFORE_WORD", 0.01)
     monkeypatch.setattr("sys.stderr", said := io.StringIO())

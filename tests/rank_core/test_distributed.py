@@ -1,4 +1,4 @@
-"""Two gloo processes, started by hand, against one."""
+"""Two gloo processes against a single one."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ print(json.dumps([losses, result.dev, result.test, result.encoder_tokens]))
 
 
 def run_two(code, folder, *arguments):
-    """What the last line of each of two workers says."""
+    """The last output line of each of two workers."""
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", START + code + END, str(rank), str(folder), *arguments],
@@ -68,7 +68,7 @@ def run_two(code, folder, *arguments):
         outputs = [worker.communicate(timeout=300)[0] for worker in workers]
     finally:
         for worker in workers:
-            worker.kill()  # a worker waits for a dead one
+            worker.kill()  # a worker waits for one that died
     assert [worker.returncode for worker in workers] == [0, 0]
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 
@@ -205,7 +205,7 @@ def test_an_fp16_overflow_of_one_worker_is_skipped_by_both(tmp_path):
         pytest.param("parade-transformer", 3, marks=pytest.mark.slow),  # shares of two and one
         pytest.param("maxp", 4, marks=pytest.mark.slow),
         pytest.param("firstp", 1, marks=pytest.mark.slow),  # one worker has no pair
-        pytest.param("idcm", 4, marks=pytest.mark.slow),  # a loss of its own beside the ranking's
+        pytest.param("idcm", 4, marks=pytest.mark.slow),  # an auxiliary loss
     ],
 )
 def test_two_workers_train_and_score_like_one(small_trial, tmp_path, model, batch_size):
@@ -272,7 +272,7 @@ print(json.dumps([names, told(whole), told(resumed)]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("patience", [0, 1])
-def test_two_workers_go_on_together_from_what_one_of_them_wrote(small_trial, tmp_path, patience):
+def test_two_workers_resume_from_the_checkpoint_of_one(small_trial, tmp_path, patience):
     config = small_trial.override(
         {
             "model.dropout": 0.1,

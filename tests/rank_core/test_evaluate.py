@@ -49,7 +49,7 @@ def test_every_judged_query_has_a_row_and_what_was_not_found_counts_0():
 
 
 @pytest.mark.parametrize("run", [{}, {"q1": {}}, {q: {} for q in QRELS}])
-def test_a_run_without_any_document_is_worth_0_everywhere(run):
+def test_a_run_without_documents_scores_0(run):
     assert set(values(["nDCG@10", "RR@10", "AP"], run).values()) == {0.0}
     assert len(values(["nDCG@10", "RR@10", "AP"], run)) == 3 * len(QRELS)
 
@@ -125,10 +125,11 @@ def test_every_measure_gives_every_judged_query_one_value_whatever_the_ids_look_
         if number % 4:  # some queries have no candidate
             ranked[number] = {doc_id: float(-i) for i, doc_id in enumerate(documents)}
     expected = values(
-        WORKING, *({str(q): docs for q, docs in one.items()} for one in (ranked, judged))
+        WORKING, *({str(q): docs for q, docs in table.items()} for table in (ranked, judged))
     )
     found = values(
-        WORKING, *({form.format(q): docs for q, docs in one.items()} for one in (ranked, judged))
+        WORKING,
+        *({form.format(q): docs for q, docs in table.items()} for table in (ranked, judged)),
     )
     assert found == {(form.format(int(q)), name): value for (q, name), value in expected.items()}
     assert len(found) == 12 * len(WORKING) and max(found.values()) <= 1
@@ -145,6 +146,6 @@ def test_measures_that_round_to_one_name_do_not_share_their_values():
     assert both["q1", "IPrec@0.501"] == alone["q1", "IPrec@0.501"] > 0
 
 
-def test_a_measure_that_is_not_defined_for_a_query_is_no_zero():
+def test_an_undefined_measure_is_not_zero():
     with pytest.raises(BadInput, match=r"'Accuracy'.* not defined for query missed"):
         values(["Accuracy"], {"q": {"a": 1.0, "x": 0.0}}, {"q": {"a": 1}, "missed": {"z": 1}})

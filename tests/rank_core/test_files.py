@@ -1,4 +1,4 @@
-"""A file is whole or not there."""
+"""Atomic writes."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from rank_core.files import atomic_write, write_json
 
 
-def test_a_file_takes_its_place_only_when_it_is_whole(tmp_path):
+def test_a_file_is_replaced_only_when_complete(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("old")
     with atomic_write(path) as unfinished:
@@ -17,7 +17,7 @@ def test_a_file_takes_its_place_only_when_it_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_what_fails_on_the_way_leaves_nothing_and_changes_nothing(tmp_path, error):
+def test_a_failed_write_leaves_and_changes_nothing(tmp_path, error):
     path = tmp_path / "table.csv"
     path.write_text("old")
     with pytest.raises(error), atomic_write(path) as unfinished:
@@ -26,7 +26,7 @@ def test_what_fails_on_the_way_leaves_nothing_and_changes_nothing(tmp_path, erro
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_is_away_is_not_made(tmp_path):
+def test_a_missing_folder_is_not_created(tmp_path):
     with pytest.raises(FileNotFoundError):
         write_json(tmp_path / "mount" / "x.json", {})
     assert not list(tmp_path.iterdir())

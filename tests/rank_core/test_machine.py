@@ -1,4 +1,4 @@
-"""What a process does before each trial, and what it makes of the GPU's errors."""
+"""Preparation of a process for each trial, and the GPU's errors."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ from rank_core.machine import (
 )
 
 
-def test_libraries_are_set_aside_once_and_what_trials_leave_is_collected():
+def test_libraries_are_frozen_once_and_garbage_of_trials_is_collected():
     class Node:
         pass
 
@@ -44,11 +44,11 @@ def test_libraries_are_set_aside_once_and_what_trials_leave_is_collected():
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), False),
     ],
 )
-def test_a_full_gpu_is_known_whoever_says_so(error, full):
+def test_a_full_gpu_is_recognised_from_any_library(error, full):
     assert is_out_of_memory(error) is full
 
 
-def test_a_process_with_a_share_of_a_gpu_counts_on_no_more(monkeypatch):
+def test_a_process_uses_only_its_share_of_a_gpu(monkeypatch):
     device, cuda = torch.device("cuda", 0), torch.cuda
     monkeypatch.setattr(cuda, "mem_get_info", lambda device: (70, 80))
     monkeypatch.setattr(cuda, "memory_reserved", lambda device: 5)
@@ -58,7 +58,7 @@ def test_a_process_with_a_share_of_a_gpu_counts_on_no_more(monkeypatch):
     assert gpu_memory(device) == (20, 40)
 
 
-def test_what_a_trial_leaves_on_the_gpu_is_given_back(monkeypatch):
+def test_memory_of_a_trial_is_released(monkeypatch):
     given_back = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given_back.append(True))
@@ -78,7 +78,7 @@ def test_a_trial_begins_with_its_share_and_a_sum_on_the_gpu(monkeypatch):
     assert did == [(0.25, gpu), (1, gpu)]
 
 
-def test_a_broken_gpu_is_seen_as_a_trial_begins(monkeypatch):
+def test_a_broken_gpu_is_detected_when_a_trial_starts(monkeypatch):
     def ones(n, device):
         raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 

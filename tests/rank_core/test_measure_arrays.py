@@ -77,27 +77,27 @@ DEEP = {"q": {f"x{i}": float(-i) for i in range(DEEPEST + 1)}}
 
 @pytest.mark.parametrize("name", ["nDCG@10", "RR@10", "AP"])
 @pytest.mark.parametrize("run", [TIED, CLOSE, UNSORTED, DEEP])
-def test_runs_whose_order_tools_decide_are_left_to_them(run, name):
+def test_runs_with_ties_are_left_to_ir_measures(run, name):
     qrels = {"p": {"z": 1}, "q": {"a": 1, "b": 0}, "x": {"a": 1}}
     run = {"p": {"y": 0.0}, **run, "x": {"a": 9.0}}
     assert grades_of(qrels, run) is None
     assert query_values(qrels, run, name) == reference(qrels, run, name)
 
 
-def test_grades_below_zero_and_scores_that_are_no_numbers_are_left_to_them_too():
+def test_negative_grades_and_nan_scores_are_left_to_ir_measures():
     assert grades_of({"q": {"a": -1, "b": 1}}, {"q": {"a": 1.0}}) is None
     assert grades_of({"q": {"a": 1}}, NO_NUMBER) is None
 
 
 @pytest.mark.parametrize("run", [{}, {"q1": {}}, {"q2": {"a": 1.0}}])
-def test_falling_scores_are_asked_for_within_queries_only(run):
+def test_scores_must_decrease_within_queries_only(run):
     qrels = {"q1": {"a": 1}, "q2": {"a": 1}, "q3": {}}
     grades = grades_of(qrels, run | {"q3": {"a": 5.0, "b": 4.0}})
     assert grades is not None and grades.ranked_QK.shape[0] == 3
     assert grades_of({}, {}) is not None
 
 
-def test_a_table_is_sorted_whatever_is_computed_how():
+def test_a_table_is_sorted_however_it_is_computed():
     qrels, run = made(5)
     names = ["nDCG@10", "Bpref", "AP"]
     table = per_query(qrels, run, names)

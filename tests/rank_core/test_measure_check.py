@@ -30,14 +30,14 @@ BAD = {
     "RBP(p=0.8)": "no installed tool computes it", "ERR": "no installed tool computes it",
     "Accuracy": "undefined for some queries",
 }  # fmt: skip
-# What packages compute that may be installed: refused with their names where they are not.
+# Measures of optional packages, which are named if they are not installed.
 EXTRA = {
     "BPM(max_rel=2)@10": "cwl_eval", "alpha_nDCG@10": "pyndeval", "ERR_IA@10": "pyndeval",
     "StRecall@10": "pyndeval", "NERR8(max_rel=2)@10": "cwl_eval",
 }  # fmt: skip
 
 
-def test_measures_that_work_are_let_through():
+def test_valid_measures_are_accepted():
     check_measures(GOOD)
 
 
@@ -71,7 +71,7 @@ def test_the_grades_of_the_judgments_are_tried_too():
     check_measures(["nDCG@10"], [{"q": {"a": 7}}])
 
 
-def test_without_perl_its_measures_are_refused_with_the_word(monkeypatch, tmp_path):
+def test_without_perl_its_measures_are_refused_by_name(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     measure_check._reasons.cache_clear()
     with pytest.raises(BadInput, match=r"'ERR@20'.*Install perl"):
@@ -79,7 +79,7 @@ def test_without_perl_its_measures_are_refused_with_the_word(monkeypatch, tmp_pa
     measure_check._reasons.cache_clear()
 
 
-def test_a_program_that_aborts_takes_nobody_with_it(monkeypatch, tmp_path):
+def test_a_tool_that_aborts_affects_only_its_own_measure(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import ir_measures, os\n"
         "compute = ir_measures.iter_calc\n"

@@ -1,4 +1,4 @@
-"""What is said of a step that takes long."""
+"""Progress lines of long steps."""
 
 import io
 
@@ -17,7 +17,7 @@ class Output(io.StringIO):
 
 
 def said(monkeypatch, *, at_terminal, seconds, number=500):
-    """What 500 items say that take so long each."""
+    """The output of 500 items that take this long each."""
     out, now = Output(at_terminal), [0.0]
     monkeypatch.setattr("sys.stderr", out)
     seen = []
@@ -44,11 +44,11 @@ def test_a_terminal_gets_one_line_that_is_written_again(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [0, 20])
-def test_what_is_over_soon_says_nothing(monkeypatch, number):
+def test_short_steps_print_nothing(monkeypatch, number):
     assert said(monkeypatch, at_terminal=True, seconds=0.1, number=number) == ""
 
 
-def test_what_has_no_length_says_how_far_it_is_and_how_fast(monkeypatch):
+def test_without_a_length_progress_has_count_and_rate(monkeypatch):
     out, now = Output(False), [0.0]
     monkeypatch.setattr("sys.stderr", out)
     for _ in reported(iter(range(600)), "reading", clock=lambda: now[0]):
@@ -56,7 +56,7 @@ def test_what_has_no_length_says_how_far_it_is_and_how_fast(monkeypatch):
     assert out.getvalue().splitlines()[0] == "reading: 480, 16/s"
 
 
-def test_a_resumed_step_is_timed_by_what_it_does_itself(monkeypatch):
+def test_a_resumed_step_is_timed_by_its_own_items(monkeypatch):
     out, now = Output(False), [0.0]
     monkeypatch.setattr("sys.stderr", out)
     for _ in reported(range(300), "reading", total=1300, first=1000, clock=lambda: now[0]):

@@ -27,7 +27,7 @@ def test_streams_of_other_names_or_seeds_share_nothing():
     assert len({number for draw in draws for number in draw}) == 4 * len(draws)
 
 
-def test_drawing_from_one_stream_does_not_move_another():
+def test_drawing_from_one_stream_does_not_affect_another():
     expected = generator(1, "b").random(5)
     first, second = generator(1, "a"), generator(1, "b")
     first.random(1000)

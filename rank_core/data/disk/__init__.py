@@ -1,1 +1,1 @@
-"""Memory-mapped rows, documents, splits and runs: data larger than memory, shared by processes."""
+"""Memory-mapped rows, documents, splits and runs: larger than memory, shared by processes."""

@@ -1,8 +1,7 @@
-"""The build of a store: rows beside their ids, written in one pass over a source.
+"""Construction of a store: rows and their ids, written in one pass over a source.
 
-Every few seconds all files are flushed and the number of rows in them is written down; a build of
-the same source in the same folder resumes after those, and anything behind them is dropped. Memory
-holds one batch, whatever the size of the source.
+Every few seconds all files are flushed and the number of complete rows is recorded. A killed build
+of the same source resumes there and discards what follows. Memory holds one batch.
 """
 
 import json
@@ -24,23 +23,23 @@ from rank_core.progress import reported
 
 STATE, IDS = "store.json", "ids"
 ROWS_AT_ONCE = 512
-CHARACTERS_AT_ONCE = 1 << 22  # a tokenizer holds 100 to 700 bytes a token while it works
+CHARACTERS_AT_ONCE = 1 << 22  # tokenizers need 100 to 700 bytes of memory per token
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 
 Pair = tuple[str, str]  # id and text
 Encode = Callable[[list[str]], tuple[NDArray[Any], list[int]]]
-"""Texts as values, one row after the other, and how many belong to each."""
+"""From texts to (values of all rows, number of values per row)."""
 
 
 class StoreFiles(NamedTuple):
-    """The files in a folder: a row per text in both, in the order of the source."""
+    """The files in a folder, with a row per text in source order."""
 
-    ids: Rows  # their UTF-8
+    ids: Rows  # as UTF-8
     rows: Rows
 
 
 def open_store_files(folder: Path, name: str) -> StoreFiles:
-    """The files of a build up to its last checkpoint, or of a whole one."""
+    """The files of a complete build, or of an unfinished one up to its last checkpoint."""
     state = json.loads((folder / STATE).read_text(encoding="ascii"))
     size = state["num_documents"]
     ids = Rows(folder, IDS, np.uint8, size)
@@ -57,13 +56,13 @@ def build_store(
     what: str,
     total: int | None = None,
 ) -> None:
-    """Writes the rows of all pairs; `folder` is empty, or left by a killed build of the same.
+    """Writes the rows of all pairs to `folder`, which is empty or from a killed build of the same.
 
-    `what` names the step in what is said of its progress, `total` the number of pairs if known.
+    `what` names the step in progress lines; `total` is the number of pairs if known.
     """
     done = _num_kept(folder, name, dtype, pairs, what)
     if done:
-        _say(what, f"a killed build resumes after {done:,}")
+        _say(what, f"resuming a killed build after {done:,}")
     saved = time.monotonic()
     with (
         closing(RowsWriter(folder, IDS, np.uint8, done)) as ids,
@@ -85,7 +84,7 @@ def build_store(
 def _checkpoint(
     folder: Path, writers: tuple[RowsWriter, RowsWriter], number: int, dtype: DTypeLike
 ) -> None:
-    """First the rows, then their number, each on the disk before the next step."""
+    """Writes the rows, then their number, each synced to disk before the next step."""
     for writer in writers:
         writer.flush()
     state = {"num_documents": number, "dtype": np.dtype(dtype).name}
@@ -98,25 +97,25 @@ def _checkpoint(
 def _num_kept(
     folder: Path, name: str, dtype: DTypeLike, pairs: Callable[[], Iterable[Pair]], what: str
 ) -> int:
-    """Number of rows that a killed build left whole; 0 unless they are the first of `pairs`. The
-    texts need no check: the folder's name covers them."""
+    """The number of complete rows of a killed build; 0 unless they are the first of `pairs`. Texts
+    need no check, because the folder's name identifies them."""
     if not (folder / STATE).exists():
         return 0
     try:
         ids, rows = open_store_files(folder, name)
     except (OSError, ValueError, KeyError) as error:
-        _say(what, f"the files of a killed build cannot be read, building anew: {error}")
+        _say(what, f"a killed build's files cannot be read, starting again: {error}")
         return 0
     row_ids = (row_id for row_id, _ in pairs())
     same = all(id_bytes(next(row_ids, "")) == kept.tobytes() for kept in ids)
     if not same or rows.values.dtype != dtype:
-        _say(what, "a killed build was of other documents, building anew")
+        _say(what, "a killed build had other documents, starting again")
         return 0
     return len(ids)
 
 
 def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Pairs that are encoded together: not too many, not too long."""
+    """Batches of pairs, limited in number and in characters."""
     batch: list[Pair] = []
     size = 0
     for pair in pairs:

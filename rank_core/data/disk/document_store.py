@@ -1,7 +1,7 @@
-"""The texts of a large collection on disk, memory-mapped and looked up by doc_id.
+"""A collection's texts on disk, memory-mapped and looked up by doc_id.
 
-Opening costs milliseconds and no memory per document, however many there are: all processes of a
-machine read the same pages. A store never changes after it was written, so it needs no lock.
+Opening takes milliseconds and no memory per document; all processes of a machine share the pages.
+A store never changes once written, so it needs no lock.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ STORES, SOURCES = f"documents-{STORE_VERSION}", "document-sources"
 
 
 class DocumentStore(Mapping[str, str]):
-    """doc_id -> text, in the order of the source. Read-only; pickles as its folder alone."""
+    """{doc_id: text}, read-only and in source order. It is pickled as its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,10 +35,10 @@ class DocumentStore(Mapping[str, str]):
 
     @cached_property
     def content_hash(self) -> str:
-        """16 hex digits that name all ids and texts."""
+        """16 hex digits that identify all ids and texts."""
         return (self.folder / HASH).read_text(encoding="ascii")
 
-    # Opened at the first look-up in a process; a mapping has no position to share.
+    # Opened at the first look-up in each process; mappings have no file position to share.
     @cached_property
     def _texts(self) -> Rows:
         return Rows(self.folder, TEXTS, np.uint8, num_rows(self.folder, TEXTS))
@@ -49,15 +49,15 @@ class DocumentStore(Mapping[str, str]):
         return IdIndex(self.folder, ids)
 
     def rows(self, doc_ids: Sequence[str]) -> NDArray[np.int64]:
-        """The numbers of documents in the order of the source, -1 where there is no such one."""
+        """The row numbers of documents, in source order; -1 for unknown ones."""
         return np.array([self._index.find(doc_id) for doc_id in doc_ids], dtype=np.int64)
 
     def row(self, doc_id: str) -> int:
-        """The number of a document; a KeyError if there is none."""
+        """The row number of a document; raises KeyError for unknown ones."""
         return self._index.row(doc_id)
 
     def ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:
-        """The doc_ids of rows."""
+        """The doc_ids of row numbers."""
         return [self._index.id_of(row) for row in rows.tolist()]
 
     def __getitem__(self, doc_id: str) -> str:
@@ -73,11 +73,11 @@ class DocumentStore(Mapping[str, str]):
         return len(self._texts)
 
     def items(self) -> ItemsView[str, str]:
-        """All documents in the order of the source, read from the files' start to their end."""
+        """All documents in source order, read sequentially."""
         return _InOrder(self)
 
     def in_order(self) -> Iterator[tuple[str, str]]:
-        """(doc_id, text) of each document, no look-up between them."""
+        """(doc_id, text) of each document, without look-ups."""
         return zip(self._index, map(_text, self._texts), strict=True)
 
 
@@ -102,23 +102,23 @@ def write_document_store(
     total: int | None = None,
     repeated: Callable[[str], object] | None = None,
 ) -> DocumentStore:
-    """Writes (doc_id, text) pairs into a folder that is empty, or left by a killed writer of the
-    same; `source` names them in messages. `repeated` may refuse an id that occurs twice with more.
+    """Writes (doc_id, text) pairs to a folder that is empty or from a killed writer of the same.
+    `source` names them in messages; `repeated` may raise a more detailed error for a duplicate id.
 
-    Half of a surrogate pair, which no UTF-8 file can hold, becomes a question mark.
+    Half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark.
     """
     build_store(
         folder, TEXTS, np.uint8, _checked(documents, source), _utf8, what=source, total=total
     )
     written = Rows(folder, IDS, np.uint8, num_rows(folder, IDS))
     if not len(written):
-        raise BadInput(f"{source} must hold at least one document, found none")
+        raise BadInput(f"{source} has no documents")
     if (twice := repeated_id(folder, written)) is not None:
         if repeated is not None:
             repeated(twice)
-        raise BadInput(f"{source}: a doc_id may occur once, found {twice!r} twice")
+        raise BadInput(f"{source}: duplicate doc_id {twice!r}")
     digest = hashlib.sha256()
-    # Of what is written, so that a build which resumes ends with the same.
+    # Computed from the files, so that a resumed build gets the same hash.
     for name, text in zip(written, Rows(folder, TEXTS, np.uint8, len(written)), strict=True):
         digest.update(b"%d %d\n" % (len(name), len(text)))
         digest.update(name.data)
@@ -134,8 +134,8 @@ def stored_documents(
     source: str,
     repeated: Callable[[str], object] | None = None,
 ) -> DocumentStore:
-    """The store of a source whose state `key` names, built on first use. Sources with the same
-    documents share one store. A killed build resumes when it is asked for again."""
+    """The store of a source in the state that `key` identifies, built on first use. Sources with
+    equal documents share a store. A killed build is resumed by the next call."""
 
     def build(folder: Path) -> None:
         store = write_document_store(folder, documents, source=source, repeated=repeated)
@@ -146,19 +146,21 @@ def stored_documents(
         store = cache_root() / STORES / (noted / HASH).read_text(encoding="ascii")
         if store.is_dir():
             return DocumentStore(store)
-        shutil.rmtree(noted, ignore_errors=True)  # someone emptied that part of the cache
-    raise BadInput(f"{store} disappears while it is built; is another process clearing the cache?")
+        shutil.rmtree(noted, ignore_errors=True)  # that part of the cache was deleted
+    raise BadInput(
+        f"{store} disappears during its construction; is another process clearing the cache?"
+    )
 
 
 def _keep(folder: Path, content_hash: str) -> None:
-    """Moves the store to where its hash says, and leaves the hash behind."""
+    """Moves the store to the folder of its hash, and leaves the hash behind."""
 
     def move(final: Path) -> None:
         for path in list(folder.iterdir()):
             path.rename(final / path.name)
 
     cached_directory(STORES, content_hash, move)
-    for path in list(folder.iterdir()):  # the same texts were there already
+    for path in list(folder.iterdir()):  # the same texts were already there
         path.unlink()
     (folder / HASH).write_text(content_hash, encoding="ascii")
 
@@ -166,7 +168,7 @@ def _keep(folder: Path, content_hash: str) -> None:
 def _checked(
     documents: Callable[[], Iterable[tuple[str, str]]], source: str
 ) -> Callable[[], Iterator[tuple[str, str]]]:
-    """The same pairs, each id one word."""
+    """The same pairs; raises `BadInput` for ids that are not one word."""
 
     def pairs() -> Iterator[tuple[str, str]]:
         for doc_id, text in documents():

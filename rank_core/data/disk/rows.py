@@ -1,6 +1,6 @@
-"""Rows of different lengths in two files: all values, one row after the other, and their offsets.
+"""Rows of different lengths in two files: the concatenated values, and the rows' offsets.
 
-Both files only grow, so whatever a checkpoint covers stays valid however the writer ends.
+Both files only grow, so everything covered by a checkpoint stays valid.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rank_core.errors import BadInput
 
-HASH_BYTES = 8  # two of 3 million ids share a hash once in four million collections
+HASH_BYTES = 8  # among 3 million ids, a collision in one of four million collections
 HASHES, ROWS = "id_hashes.uint64", "id_rows.int64"
 
 
@@ -27,10 +27,10 @@ class Rows:
         self.offsets: NDArray[np.int64] = map_file(_offsets(folder, name), np.int64)[: num_rows + 1]
         if len(self.offsets) <= num_rows or len(self.values) < self.offsets[-1]:
             raise BadInput(
-                f"{_values(folder, name)} must hold {num_rows:,} rows, found fewer; "
-                f"delete {folder} to have it built anew"
+                f"{_values(folder, name)} has fewer than {num_rows:,} rows; delete {folder}, and "
+                "it will be built again"
             )
-        # A view gives Python's own integers, several times as fast as the array gives numpy's.
+        # A memoryview gives Python integers, several times as fast as numpy's.
         self._offsets = self.offsets.data
 
     def __len__(self) -> int:
@@ -43,17 +43,17 @@ class Rows:
         return (self[row] for row in range(len(self)))
 
     def lengths(self) -> NDArray[np.int64]:
-        """Values in each row."""
+        """The number of values in each row."""
         return np.diff(self.offsets)
 
 
 def num_rows(folder: Path, name: str) -> int:
-    """How many rows a folder holds, all of them written."""
+    """The number of complete rows in a folder."""
     return max(0, _offsets(folder, name).stat().st_size // 8 - 1)
 
 
 class RowsWriter:
-    """Appends rows after the first `num_rows` that a folder holds; what follows them is dropped."""
+    """Appends rows after the first `num_rows` in a folder; further ones are discarded."""
 
     def __init__(self, folder: Path, name: str, dtype: DTypeLike, num_rows: int) -> None:
         self._dtype = np.dtype(dtype)
@@ -66,7 +66,7 @@ class RowsWriter:
             self._files[1].write(np.zeros(1, dtype=np.int64).tobytes())
 
     def append(self, values: NDArray[Any], lengths: Sequence[int]) -> None:
-        """Some rows: all their values, and how many belong to each."""
+        """Appends rows, given their concatenated values and their lengths."""
         ends = self._size + np.cumsum(lengths, dtype=np.int64)
         if values.dtype != self._dtype or self._size + len(values) != ends[-1]:
             raise ValueError(f"rows must be {sum(lengths)} {self._dtype}, got {values!r}")
@@ -75,19 +75,19 @@ class RowsWriter:
         self._size = int(ends[-1])
 
     def flush(self) -> None:
-        """Everything appended is on the disk when this returns, even if the power fails then."""
+        """Writes everything appended to disk, safe even from a power failure."""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
 
     def close(self) -> None:
-        """No more rows."""
+        """Closes the files."""
         for file in self._files:
             file.close()
 
 
 def write_file(path: Path, array: NDArray[Any]) -> None:
-    """A file of an array's values, on the disk when this returns."""
+    """Writes an array's values to a file and syncs it to disk."""
     with path.open("wb") as file:
         file.write(array.tobytes())
         file.flush()
@@ -95,12 +95,14 @@ def write_file(path: Path, array: NDArray[Any]) -> None:
 
 
 def map_file(path: Path, dtype: DTypeLike) -> NDArray[Any]:
-    """A file as a read-only array; a plain one, because `memmap` is slow to index."""
+    """A file as a read-only array; a plain view, because `memmap` is slow to index."""
     if not path.stat().st_size:
-        empty = np.zeros(0, dtype=dtype)  # nothing can be mapped
+        empty = np.zeros(0, dtype=dtype)  # empty files cannot be mapped
         empty.flags.writeable = False
         return empty
-    usable = path.stat().st_size // np.dtype(dtype).itemsize  # a killed writer may leave half a one
+    usable = (
+        path.stat().st_size // np.dtype(dtype).itemsize
+    )  # a killed writer may leave an incomplete value
     return np.memmap(path, dtype=dtype, mode="r", shape=(usable,)).view(np.ndarray)
 
 
@@ -119,12 +121,12 @@ def _open_after(path: Path, size: int) -> BinaryIO:
 
 
 def id_bytes(doc_id: str) -> bytes:
-    """Any string as bytes that no other string has; half a surrogate pair is kept as it is."""
+    """A string as unique bytes; half of a surrogate pair is kept."""
     return doc_id.encode("utf-8", "surrogatepass")
 
 
 def write_id_index(folder: Path, ids: Rows) -> None:
-    """The hashes of all ids in rising order, and the row that each belongs to."""
+    """Writes the hashes of all ids in ascending order, and their rows."""
     hashes = np.fromiter((_hash(name.tobytes()) for name in ids), dtype=np.uint64, count=len(ids))
     order = np.argsort(hashes, kind="stable")
     write_file(folder / HASHES, hashes[order])
@@ -132,7 +134,7 @@ def write_id_index(folder: Path, ids: Rows) -> None:
 
 
 def repeated_id(folder: Path, ids: Rows) -> str | None:
-    """An id that two rows have; None where every id is its row's own."""
+    """An id that two rows have; None if all are distinct."""
     hashes, rows = map_file(folder / HASHES, np.uint64), map_file(folder / ROWS, np.int64)
     for place in np.flatnonzero(hashes[1:] == hashes[:-1]).tolist():
         name, next_name = (ids[row].tobytes() for row in rows[place : place + 2].tolist())
@@ -142,7 +144,7 @@ def repeated_id(folder: Path, ids: Rows) -> str | None:
 
 
 class IdIndex:
-    """doc_id -> row, for ids of any length and alphabet."""
+    """{doc_id: row}, for ids of any length and alphabet."""
 
     def __init__(self, folder: Path, ids: Rows) -> None:
         self._ids = ids
@@ -150,25 +152,25 @@ class IdIndex:
         self._rows = map_file(folder / ROWS, np.int64).data
         if not len(self._hashes) == len(self._rows) == len(ids):
             raise BadInput(
-                f"the index of {folder} must have {len(ids):,} entries; delete the folder"
+                f"the index of {folder} is incomplete; delete the folder to build it again"
             )
 
     def row(self, doc_id: object) -> int:
-        """The row of that very id; a KeyError if there is none."""
+        """The row of an id; raises KeyError for unknown ones."""
         row = self.find(doc_id)
         if row < 0:
             raise KeyError(doc_id)
         return row
 
     def find(self, doc_id: object) -> int:
-        """The row of that very id; -1 if there is none."""
+        """The row of an id; -1 for unknown ones."""
         if isinstance(doc_id, str):
             name = id_bytes(doc_id)
             wanted = _hash(name)
             place = bisect_left(self._hashes, wanted)
             while place < len(self._hashes) and self._hashes[place] == wanted:
                 row = self._rows[place]
-                if self._ids[row].tobytes() == name:  # another id may have the same hash
+                if self._ids[row].tobytes() == name:  # not merely a collision
                     return row
                 place += 1
         return -1

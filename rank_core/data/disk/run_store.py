@@ -1,7 +1,7 @@
 """The candidates of a large split on disk: a run, memory-mapped and read query by query.
 
-The 100 candidates of 367,000 training queries are 3 GB as Python dictionaries, in every process,
-and 0.4 GB here, once per machine.
+100 candidates for each of 367,000 training queries take 3 GB per process as Python dictionaries,
+and 0.4 GB per machine here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from rank_core.data.disk.document_store import DocumentStore
 from rank_core.data.trec import in_rank_order
 
-# Their bytes are in the content hash of a collection, so another layout would rename its cells.
+# Their bytes are part of a collection's content hash, so another layout would rename its cells.
 ROWS, SCORES, OFFSETS = "rows.npy", "scores.npy", "offsets.npy"
 
 
 class RunStore(Mapping[str, dict[str, float]]):
-    """query_id -> {doc_id: score} in rank order, each dictionary made when it is asked for."""
+    """{query_id: {doc_id: score}} in rank order, read on access."""
 
     def __init__(self, folder: Path, queries: DocumentStore, documents: DocumentStore) -> None:
         self.folder, self.queries, self.documents = folder, queries, documents
@@ -38,11 +38,11 @@ class RunStore(Mapping[str, dict[str, float]]):
         return slice(int(offsets[number]), int(offsets[number + 1]))
 
     def rows_of(self, query_id: str) -> NDArray[np.int32]:
-        """The rows of a query's candidates among the documents, best first."""
+        """The documents' rows of a query's candidates, best first."""
         return self._arrays[0][self._part(query_id)]
 
     def num_ranked(self, query_id: str) -> int:
-        """Number of candidates of a query."""
+        """The number of candidates of a query."""
         part = self._part(query_id)
         return part.stop - part.start
 
@@ -59,7 +59,7 @@ class RunStore(Mapping[str, dict[str, float]]):
 
 
 def num_ranked(run: Mapping[str, Mapping[str, float]], query_id: str) -> int:
-    """Number of candidates of a query, none of which is made."""
+    """The number of candidates of a query, without reading them."""
     if isinstance(run, RunStore):
         return run.num_ranked(query_id)
     return len(run.get(query_id, ()))
@@ -71,17 +71,17 @@ def write_run_store(
     query_ids: Iterable[str],
     documents: DocumentStore,
 ) -> None:
-    """Writes the candidates of each query, best first; a query that `run` lacks gets none.
+    """Writes the candidates of each query, best first; a query missing from `run` gets none.
 
-    Every candidate must be one of the documents. Memory holds 12 bytes a candidate.
+    Every candidate must be one of the documents. Memory use is 12 bytes per candidate.
     """
-    found = {}
+    arrays = {}
     for query_id, scored in run:
         ranked = in_rank_order(scored)
         rows = documents.rows(list(ranked)).astype(np.int32)
-        found[query_id] = rows, np.array(list(ranked.values()), dtype=np.float64)
+        arrays[query_id] = rows, np.array(list(ranked.values()), dtype=np.float64)
     none = np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float64)
-    lists = [found.get(query_id, none) for query_id in query_ids]
+    lists = [arrays.get(query_id, none) for query_id in query_ids]
     folder.mkdir()
     np.save(folder / ROWS, np.concatenate([none[0], *(rows for rows, _ in lists)]))
     np.save(folder / SCORES, np.concatenate([none[1], *(scores for _, scores in lists)]))
@@ -90,6 +90,6 @@ def write_run_store(
 
 
 def _map_array(path: Path) -> NDArray[Any]:
-    """A saved array as a view of the file; a plain one, since `memmap` is slow to index."""
+    """A saved array as a view of the file; a plain one, because `memmap` is slow to index."""
     array: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
     return array

@@ -1,7 +1,7 @@
-"""A collection in a folder of the cache: its splits, mapped into memory and read query by query.
+"""A collection in the cache: its splits, memory-mapped and read query by query.
 
-The queries, judgments and candidates of 300,000 training queries are 4 GB as Python dictionaries,
-in every process, and 0.4 GB here, once per machine. Opening takes as long for any number.
+The queries, judgments and candidates of 300,000 training queries take 4 GB per process as Python
+dictionaries, and 0.4 GB per machine here. Opening takes constant time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ QUERIES, JUDGED, CANDIDATES = "queries", "judged", "candidates"
 
 
 class Splits(dict[str, Split]):
-    """The splits a collection has; asking for another says which there are."""
+    """The splits of a collection; access to a missing one raises `BadInput` with their names."""
 
     def __init__(self, name: str, splits: dict[str, Split]) -> None:
         super().__init__(splits)
@@ -29,8 +29,8 @@ class Splits(dict[str, Split]):
 
     def __missing__(self, split: str) -> Split:
         raise BadInput(
-            f"{self._name} has no {split} split, it has {', '.join(self)}; take a collection that "
-            "has one, or divide its judgments (`ranksweep split`)"
+            f"{self._name} has no {split} split, only {', '.join(self)}; use a collection that has "
+            "one, or divide its judgments (`ranksweep split`)"
         )
 
     def __reduce__(self) -> tuple[type["Splits"], tuple[str, dict[str, Split]]]:
@@ -38,8 +38,7 @@ class Splits(dict[str, Split]):
 
 
 class JudgmentStore(Mapping[str, dict[str, int]]):
-    """query_id -> {doc_id: grade}, each dictionary made when it is asked for; judgments of the
-    documents in `without` do not count."""
+    """{query_id: {doc_id: grade}}, read on access, excluding the documents in `without`."""
 
     def __init__(
         self, folder: Path, queries: DocumentStore, without: frozenset[str] = frozenset()
@@ -68,7 +67,7 @@ class JudgmentStore(Mapping[str, dict[str, int]]):
 
 
 def write_judged_queries(folder: Path, queries: Mapping[str, str], qrels: Qrels) -> None:
-    """Writes the queries of a split and their judgments into its folder."""
+    """Writes a split's queries and judgments to its folder."""
     (folder / QUERIES).mkdir(parents=True)
     write_document_store(folder / QUERIES, queries.items, source="queries", total=len(queries))
     writer = RowsWriter(folder, JUDGED, np.uint8, 0)
@@ -86,7 +85,7 @@ def write_split(
     run: Iterable[tuple[str, Mapping[str, float]]],
     documents: DocumentStore,
 ) -> None:
-    """Writes a split into a new folder; a query that `run` lacks has no candidates."""
+    """Writes a split to a new folder; a query missing from `run` has no candidates."""
     write_judged_queries(folder, queries, qrels)
     write_run_store(folder / CANDIDATES, run, queries, documents)
 
@@ -94,9 +93,9 @@ def write_split(
 def open_split(
     folder: Path, documents: DocumentStore, without: frozenset[str] = frozenset()
 ) -> Split:
-    """The split of a folder, less the judgments of the documents in `without`."""
+    """The split in a folder, excluding judgments of the documents in `without`."""
     queries = DocumentStore(folder / QUERIES)
     judged = JudgmentStore(folder, queries, without)
     candidates = RunStore(folder / CANDIDATES, queries, documents)
-    # Mappings like any judgments and run, whose dictionaries are made when they are asked for.
+    # Mappings in place of dictionaries, read on access.
     return Split(queries, cast(Qrels, judged), cast(Run, candidates))

@@ -1,1 +1,1 @@
-"""Collections that ir_datasets knows, read from files on this machine."""
+"""Collections of ir_datasets, read from files on this machine."""

@@ -1,8 +1,7 @@
-"""A named collection from ir_datasets: made once in our own layout, then opened from there.
+"""Named collections from ir_datasets: converted once to our layout, then opened from the cache.
 
-`<cache>/collections/<name>-<key>/` holds for each split its queries, judgments and candidates; the
-key covers the state of every file they come from. Workers are given names: each process opens the
-result itself, and none of them reads a source file again.
+`<cache>/collections/<name>-<key>/` has the queries, judgments and candidates of each split; the key
+covers the state of every source file. Workers receive names and open the cached files.
 """
 
 import dataclasses
@@ -43,18 +42,18 @@ _FOLD = re.compile(r"(?P<name>[\w-]+)(?:/(?P<fold>fold\d+)|@(?P<file>.+#.+))")
 class _Opened(NamedTuple):
     documents: DocumentStore
     splits: dict[str, Split]
-    absent: dict[str, frozenset[str]]  # relevant documents that are not among the documents
+    absent: dict[str, frozenset[str]]  # relevant documents that are missing
     content_hash: str
 
 
 def is_fold(name: str) -> bool:
-    """Whether `name` is a fold of a named collection: `NAME/fold2` or `NAME@FILE.json#FOLD`."""
+    """True for a fold of a named collection: `NAME/fold2` or `NAME@FILE.json#FOLD`."""
     match = _FOLD.fullmatch(name)
     return match is not None and match["name"] in NAMED
 
 
 def load_named(name: str) -> Collection:
-    """The collection of an entry of `NAMED`, or of a fold of one."""
+    """The collection of an entry of `NAMED`, or of one of its folds."""
     match = _FOLD.fullmatch(name)
     if match is None:
         return load_recipe(name, NAMED[name])
@@ -62,9 +61,9 @@ def load_named(name: str) -> Collection:
 
 
 def load_recipe(name: str, recipe: Recipe, *, fold: str = "") -> Collection:
-    """The collection of a recipe; of a pool the given fold: `fold1` or `FILE.json#fold`."""
+    """The collection of a recipe; `fold` chooses a fold of a pool: `fold1` or `FILE.json#fold`."""
     if fold and not recipe.is_pool:
-        raise BadInput(f"{name} has splits of its own and no folds, found fold {fold!r}")
+        raise BadInput(f"{name} has its own splits and no folds, got fold {fold!r}")
     documents = IrSource(recipe.parts[0].dataset_id)
     shared = None if recipe.ranked_only else open_documents(documents)
     folder = cached_directory(
@@ -80,8 +79,8 @@ def load_recipe(name: str, recipe: Recipe, *, fold: str = "") -> Collection:
 
 
 def _key(name: str, recipe: Recipe) -> str:
-    """What the layout of a recipe depends on: the recipe, the files behind it, how BM25 is done."""
-    documents = IrSource(recipe.parts[0].dataset_id)  # those of all parts
+    """A hash of what a recipe's files depend on: the recipe, its sources, and BM25's settings."""
+    documents = IrSource(recipe.parts[0].dataset_id)  # shared by all parts
     documents.require("docs")
     states = documents.states("docs")
     for split, parts in recipe.splits.items():
@@ -92,7 +91,7 @@ def _key(name: str, recipe: Recipe) -> str:
         path = run_file(name, split)
         if path is not None:
             states.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
-        for ranked_id in {one for part in parts for one in part.ranked_ids if path is None}:
+        for ranked_id in {id_ for part in parts for id_ in part.ranked_ids if path is None}:
             if (ranked := IrSource(ranked_id)).has("scoreddocs"):
                 ranked.require("scoreddocs")
                 states += ranked.states("scoreddocs")
@@ -108,7 +107,7 @@ def _open(folder: Path, documents_folder: Path) -> _Opened:
     splits, absent = {}, {}
     for part in sorted(path for path in folder.iterdir() if (path / QUERIES).exists()):
         absent[part.name] = frozenset((part / ABSENT).read_text(encoding="utf-8").split())
-        # Training could not read them; without them a measure would be another one.
+        # Unreadable for training; in dev and test, measures need them.
         without = absent[part.name] if part.name == "train" else frozenset()
         splits[part.name] = open_split(part, documents, without)
     order = [name for name in ("train", "dev", "test", POOL) if name in splits]
@@ -117,7 +116,7 @@ def _open(folder: Path, documents_folder: Path) -> _Opened:
 
 
 def _trainable(split: Split, absent: frozenset[str]) -> Split:
-    """The split without judgments of documents that training could not read."""
+    """The split without judgments of missing documents, which training cannot read."""
     if not absent:
         return split
     qrels = {
@@ -132,11 +131,7 @@ def _of_fold(name: str, recipe: Recipe, opened: _Opened, fold: str) -> Collectio
     members = _members(recipe, fold, list(whole.queries))
     splits = {}
     for split, query_ids in members.items():
-        of_split = Split(
-            {query_id: whole.queries[query_id] for query_id in query_ids},
-            {query_id: whole.qrels[query_id] for query_id in query_ids},
-            {query_id: whole.candidates[query_id] for query_id in query_ids},
-        )
+        of_split = whole.subset(query_ids)
         splits[split] = _trainable(of_split, opened.absent[POOL]) if split == "train" else of_split
     text = json.dumps([opened.content_hash, members])
     content_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -155,22 +150,22 @@ def _members(recipe: Recipe, fold: str, query_ids: list[str]) -> FoldSplits:
 
 
 def is_dataset(name: str) -> bool:
-    """Whether ir_datasets lists this id."""
+    """True for an id of ir_datasets."""
     return name in known_ids()
 
 
 def load_dataset(dataset_id: str) -> Collection:
-    """The collection of an ir_datasets id, under the name `ir:ID`."""
+    """The collection of an ir_datasets id, named `ir:ID`."""
     recipe = recipe_of(dataset_id)
     return load_recipe(f"{PREFIX}{dataset_id}", recipe)
 
 
 def recipe_of(dataset_id: str) -> Recipe:
-    """Which splits an id stands for.
+    """The splits that an id stands for; raises `BadInput` for an id without judgments.
 
-    An id that ends in train, dev or test brings the other two along where they exist. An id
-    without judgments of its own, such as `beir/nfcorpus`, stands for its train, dev and test. Any
-    other id with judgments is a test set. Of crawled pages only the ranked and relevant are kept.
+    An id that ends in train, dev or test also stands for its siblings. An id without own judgments,
+    such as `beir/nfcorpus`, stands for its train, dev and test. Any other id is a test set; of web
+    crawls only ranked and relevant documents are kept.
     """
     base, _, last = dataset_id.rpartition("/")
     judged = _is_judged(dataset_id)
@@ -184,7 +179,8 @@ def recipe_of(dataset_id: str) -> Recipe:
     }
     if not parts:
         raise BadInput(
-            f"{dataset_id} must have documents, queries and qrels, or a train, dev or test that has"
+            f"{dataset_id} has no documents, queries and qrels, nor a train, dev or test that "
+            "has them"
         )
     return Recipe(parts)
 

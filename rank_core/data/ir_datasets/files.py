@@ -1,4 +1,4 @@
-"""The files behind a dataset: what state they are in, and how missing ones are had."""
+"""The files behind a dataset: their state, and the download of missing ones."""
 
 import contextlib
 import hashlib
@@ -16,7 +16,7 @@ from rank_core.data.ir_datasets.internals import SourceFile
 from rank_core.errors import BadInput
 from rank_core.files import atomic_write
 
-# Without a network a missing file must cost seconds, not minutes of retries.
+# Without network, a missing file should fail within seconds.
 ONE_SHORT_TRY = {
     "IR_DATASETS_DL_TRIES": "1",
     "IR_DATASETS_DL_403_TRIES": "1",
@@ -25,11 +25,11 @@ ONE_SHORT_TRY = {
 
 
 FileState = tuple[str, int, int]
-"""(path, bytes, time of the last change in ns) of one file."""
+"""(path, bytes, time of last change in ns) of a file."""
 
 
 def file_states(files: list[SourceFile]) -> list[FileState]:
-    """The state of every file, of folders of each file in them; sorted."""
+    """The states of all files, including those in folders, sorted."""
     states: list[FileState] = []
     for path in sorted({path for file in files if (path := file.present())}):
         members = sorted(_files_below(path)) if path.is_dir() else [path]
@@ -40,7 +40,7 @@ def file_states(files: list[SourceFile]) -> list[FileState]:
 
 
 def state_key(names: list[str], states: list[FileState]) -> str:
-    """16 hex digits that name files in a certain state, read for `names`."""
+    """16 hex digits that identify the state of source files."""
     import ir_datasets
 
     text = json.dumps([STORE_VERSION, ir_datasets.__version__, names, states])
@@ -48,7 +48,7 @@ def state_key(names: list[str], states: list[FileState]) -> str:
 
 
 def require_files(name: str, files: list[SourceFile]) -> None:
-    """Refuse a licensed file that is not there; download the others, one process at a time."""
+    """Downloads missing files, one process at a time; raises `BadInput` for licensed ones."""
     for file in files:
         if file.present() is None and not file.url:
             raise BadInput(f"{name} needs {file.target}, which does not exist. {file.instructions}")
@@ -69,15 +69,15 @@ def _files_below(folder: Path) -> Iterator[Path]:
 def _download(name: str, file: SourceFile) -> None:
     try:
         path = Path(file.download.path())
-        if path != file.target:  # a file without a place of its own, kept in a temporary one
+        if path != file.target:  # ir_datasets keeps it in a temporary place
             file.target.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(file.target) as unfinished:
                 shutil.copyfile(path, unfinished)
-    except Exception as error:  # whatever the network, the disk or a checksum has to say
+    except Exception as error:  # of the network, the disk or a checksum
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise BadInput(
             f"{name} needs {file.target}, which does not exist and could not be downloaded "
-            f"({reason[:160]}). Put the file of {file.url} there"
+            f"({reason[:160]}). Download {file.url} to that path"
         ) from None
 
 

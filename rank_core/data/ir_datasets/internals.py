@@ -1,9 +1,9 @@
-"""All that reaches into private parts of ir_datasets.
+"""All uses of private parts of ir_datasets.
 
 ir_datasets has no public way to ask which files a dataset is read from, whether they have changed
-since it made its extracts and document stores, or for the archive in which a web page lies; and it
-deletes files that it takes for outdated. Its objects are searched, and for the time of one reading
-patched, here and nowhere else; pyproject.toml bounds its version for this reason.
+since it made its extracts and document stores, or in which archive a web page is; and it deletes
+files that it considers outdated. This module searches its objects, and patches them while a source
+is read; pyproject.toml pins its version for that reason.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ NOT_NEEDED = {"chk_dlc"}
 
 
 class SourceFile(NamedTuple):
-    """A file of a dataset, and the copy that ir_datasets keeps of one of its members."""
+    """A file of a dataset, and the extracts that ir_datasets keeps of it."""
 
     download: Any  # ir_datasets.util.Download
     extracts: tuple[Any, ...]  # ir_datasets.util.Cache
 
     @property
     def target(self) -> Path:
-        """Where ir_datasets looks for the file."""
+        """The path where ir_datasets expects the file."""
         if self.download._cache_path is not None:
             return Path(self.download._cache_path)
         import ir_datasets
@@ -35,23 +35,23 @@ class SourceFile(NamedTuple):
 
     @property
     def url(self) -> str | None:
-        """Where it can be downloaded; None for a licensed file."""
+        """The URL of its download; None for a licensed file."""
         urls = [mirror.url for mirror in self.download.mirrors if hasattr(mirror, "url")]
         return urls[0] if urls else None
 
     @property
     def instructions(self) -> str:
-        """What ir_datasets says about a file that it cannot download."""
+        """ir_datasets' instructions for a file that it cannot download."""
         return " ".join(str(self.download.mirrors[0]._message or "").split())
 
     def present(self) -> Path | None:
-        """The file that is there: the file itself or else an extract of it."""
+        """The existing path: of the file itself, or of an extract."""
         places = [self.target, *(Path(extract._path) for extract in self.extracts)]
         return next((place for place in places if place.exists()), None)
 
 
 def source_files(handler: Any) -> list[SourceFile]:
-    """The files behind one handler (documents, queries, qrels or scored documents)."""
+    """The files behind a handler (of documents, queries, qrels or scored documents)."""
     return [
         SourceFile(thing, extracts)
         for thing, extracts in _search(handler, (), set())
@@ -60,9 +60,9 @@ def source_files(handler: Any) -> list[SourceFile]:
 
 
 def keep_what_the_user_put(dataset: Any) -> None:
-    """Stop ir_datasets from deleting files that were there before its own first download.
+    """Keeps ir_datasets from deleting files that the user provided.
 
-    It takes a file without its version mark beside it for one of an older release.
+    It considers a file without its version mark to be of an older release.
     """
     for thing, _ in _search(dataset, (), set()):
         if type(thing).__name__ == "Migrator":
@@ -70,9 +70,8 @@ def keep_what_the_user_put(dataset: Any) -> None:
 
 
 def reading_the_source_itself(handler: Any) -> contextlib.AbstractContextManager[None]:
-    """While this is open, `handler` reads neither a kept extract nor a kept document store.
-
-    ir_datasets does not notice when their source has changed.
+    """Makes `handler` read its source while the context is open, not an extract or document store:
+    ir_datasets does not notice when a source has changed.
     """
     return _bypass(handler)
 
@@ -83,7 +82,7 @@ def _bypass(handler: Any) -> Iterator[None]:
     patched: list[tuple[Any, str]] = []
     for thing, extracts in things:
         if type(thing).__name__ == "Lazy":
-            thing._loaded = False  # ids that were read from a file
+            thing._loaded = False  # cached ids from a file
             continue
         file = SourceFile(thing, extracts)
         if type(thing).__name__ != "Download" or not file.target.exists():
@@ -105,7 +104,7 @@ def _bypass(handler: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _extracted_again(streamer: Any) -> Iterator[IO[bytes]]:
-    """A member of an archive in a temporary file, since its readers expect that they can seek."""
+    """An archive's member in a temporary file, because its readers need to seek."""
     import ir_datasets
 
     with tempfile.TemporaryFile(dir=ir_datasets.util.tmp_path()) as file:
@@ -116,7 +115,7 @@ def _extracted_again(streamer: Any) -> Iterator[IO[bytes]]:
 
 
 class _NoStore:
-    """Stands for a document store that was not built."""
+    """A stand-in for a document store that was not built."""
 
     def __init__(self, handler: Any) -> None:
         self._handler = handler
@@ -125,19 +124,19 @@ class _NoStore:
         return False
 
     def __iter__(self) -> Iterator[Any]:
-        # Where ir_datasets can read documents from a store alone (BEIR), this is what fills it.
+        # ir_datasets fills BEIR's stores from here, and can read documents only from them.
         return iter(self._handler._docs_iter())
 
 
 def _search(
     thing: Any, extracts: tuple[Any, ...], seen: set[tuple[int, ...]]
 ) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Downloads, lazy sets of ids and migrators, each with the extracts around it."""
+    """Downloads, lazy id sets and migrators, each with the extracts around it."""
     if isinstance(thing, list | tuple) and not hasattr(thing, "_fields"):
         for item in thing:
             yield from _search(item, extracts, seen)
         return
-    # An archive is behind several extracts: each way to it counts.
+    # An archive is behind several extracts; each path to it counts.
     way = (id(thing), *map(id, extracts))
     if way in seen or not type(thing).__module__.startswith("ir_datasets"):
         return
@@ -159,12 +158,12 @@ def _search(
 
 
 def is_web(handler: Any) -> bool:
-    """Whether the documents are crawled pages in archives that their ids name."""
+    """True for crawled pages in archives that their ids name."""
     return hasattr(handler, "_docs_id_to_source_file")
 
 
 def web_pages(handler: Any, names: set[str]) -> Iterator[Any]:
-    """The pages of the archives that hold a wanted one, until the last of these in each."""
+    """The pages of the archives with wanted pages, each archive up to its last wanted one."""
     archives: dict[str, set[str]] = {}
     for name in sorted(names):
         archive = handler._docs_id_to_source_file(name)
@@ -182,7 +181,7 @@ def web_pages(handler: Any, names: set[str]) -> Iterator[Any]:
 
 
 def _archive_reader(handler: Any) -> Callable[[str, set[str]], Iterator[Any]]:
-    """How one archive is read: in full, or by the index of ClueWeb12 where it is there."""
+    """The reader of an archive: in full, or by ClueWeb12's index if it exists."""
     if hasattr(handler, "_docs_ctxt_iter_gov2"):
         return lambda archive, _: handler._docs_ctxt_iter_gov2(archive)
     index = getattr(handler, "chk_dlc", None)

@@ -1,7 +1,7 @@
-"""One ir_datasets id: its documents, queries, judgments and ranked candidates, in our terms.
+"""An ir_datasets id: its documents, queries, judgments and ranked candidates, as our records.
 
-The parsers of ir_datasets read the files; its document stores and its extracts are not used, since
-they are neither safe when several processes build them nor renewed when a source changes.
+Files are read by ir_datasets' parsers. Its document stores and extracts are not used: they are not
+safe when several processes build them, and not renewed when a source changes.
 """
 
 import sys
@@ -29,7 +29,7 @@ ENTITIES = ("docs", "queries", "qrels", "scoreddocs")
 
 @dataclass(frozen=True)
 class IrSource:
-    """A dataset by its id. Cheap to make and to send: nothing is opened before it is asked for."""
+    """A dataset by its id; nothing is opened before it is needed."""
 
     dataset_id: str
 
@@ -46,22 +46,22 @@ class IrSource:
 
     @cached_property
     def documents_id(self) -> str:
-        """The id of all datasets with the same documents."""
+        """The id shared by all datasets with the same documents."""
         import ir_datasets
 
         return str(ir_datasets.docs_parent_id(self.dataset_id))
 
     def has(self, entity: str) -> bool:
-        """Whether the dataset has `docs`, `queries`, `qrels` or `scoreddocs`."""
+        """True if the dataset has `docs`, `queries`, `qrels` or `scoreddocs`."""
         return hasattr(self._dataset, f"{entity}_handler")
 
     @property
     def is_web(self) -> bool:
-        """Whether the documents are crawled pages in archives, many millions of them."""
+        """True for crawled pages in archives, many millions of them."""
         return is_web(self._handler("docs"))
 
     def files(self, *entities: str) -> list[SourceFile]:
-        """The files behind these entities, where the dataset has them."""
+        """The files behind the entities that the dataset has."""
         return list(
             chain.from_iterable(
                 source_files(self._handler(entity)) for entity in entities if self.has(entity)
@@ -69,37 +69,34 @@ class IrSource:
         )
 
     def require(self, *entities: str) -> None:
-        """Refuse a dataset that lacks an entity, or a file of one that nobody can get."""
+        """Raises `BadInput` for a missing entity, or a missing file that cannot be downloaded."""
         for entity in entities:
             if not self.has(entity):
                 has = ", ".join(name for name in ENTITIES if self.has(name))
-                raise BadInput(f"{self.dataset_id} must have {entity}, found {has or 'nothing'}")
+                raise BadInput(f"{self.dataset_id} has no {entity}, only {has or 'nothing'}")
         require_files(self.dataset_id, self.files(*entities))
 
     def states(self, *entities: str) -> list[FileState]:
-        """The state of the files behind these entities."""
+        """The states of the files behind the entities."""
         return file_states(self.files(*entities))
 
     def require_unchanged(self, states: list[FileState], *entities: str) -> None:
-        """Refuse a source whose files changed since they had these states."""
+        """Raises `BadInput` if a file has changed since `states`."""
         now = self.states(*entities)
         if now != states:
             changed = sorted({path for path, _, _ in set(now) ^ set(states)})
-            raise BadInput(
-                f"{self.dataset_id}: files may not change while they are read, "
-                f"{changed[0]} did; run again"
-            )
+            raise BadInput(f"{self.dataset_id}: {changed[0]} changed while it was read; run again")
 
     def documents(self) -> Iterator[tuple[str, str]]:
-        """(doc_id, text) of every document; the title, where there is one, comes first."""
+        """(doc_id, text) of every document; the text starts with the title, if any."""
         with self._reading("docs") as handler:
             for document in handler.docs_iter():
                 yield document.doc_id, _text(document)
 
     def some_documents(self, wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """(doc_id, text) of the wanted documents that there are, in the order of the source.
+        """(doc_id, text) of the wanted documents that exist, in source order.
 
-        Collections of web pages keep a page where its id says, so only these files are read.
+        Web pages are in archives named by their ids, so only those archives are read.
         """
         names = set(wanted)
         with self._reading("docs") as handler:
@@ -112,7 +109,7 @@ class IrSource:
                         return
 
     def queries(self, field: str | None = None) -> dict[str, str]:
-        """{query_id: text}; of several fields (title, description) the given one."""
+        """{query_id: text}; `field` chooses one of several (title, description)."""
         queries: dict[str, str] = {}
         with self._reading("queries") as handler:
             for query in handler.queries_iter():
@@ -123,7 +120,7 @@ class IrSource:
         return queries
 
     def qrels(self) -> Qrels:
-        """The judgments; of several for one query and document (subtopics) the highest."""
+        """The judgments; the highest of several for a query and document (subtopics)."""
         qrels: Qrels = {}
         with self._reading("qrels") as handler:
             for judgment in handler.qrels_iter():
@@ -133,14 +130,13 @@ class IrSource:
         return qrels
 
     def candidates(self, depth: int) -> Run | None:
-        """The `depth` best scored documents of each query; None where they have no order.
-
-        The lists of MS MARCO passages are such sets of a thousand passages without scores.
+        """The top `depth` scored documents of each query; None if they have no order, as MS MARCO's
+        thousand passages per query.
         """
         run: Run = {}
         with self._reading("scoreddocs") as handler:
             for scored in handler.scoreddocs_iter():
-                # One object for each doc_id, not one for each of the 37 million lines.
+                # One object per doc_id, not one for each of 37 million lines.
                 run.setdefault(scored.query_id, {})[sys.intern(scored.doc_id)] = scored.score
                 if len(run) == 2 and _all_equal(next(iter(run.values()))):
                     return None
@@ -156,14 +152,14 @@ class IrSource:
 
 
 def known_ids() -> list[str]:
-    """All ids that ir_datasets lists."""
+    """All ids of ir_datasets."""
     import ir_datasets
 
     return sorted(ir_datasets.registry)
 
 
 class _Reading:
-    """A handler that reads the source itself, and whose complaints say which dataset it was."""
+    """A context for reading a source with errors that name the dataset."""
 
     def __init__(self, dataset_id: str, handler: Any) -> None:
         self._dataset_id, self._handler = dataset_id, handler
@@ -175,14 +171,14 @@ class _Reading:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._bypass.__exit__(None, None, None)
-        # A damaged file shows in many ways, and none of their messages names the collection.
+        # Damaged files raise various errors, none of which names the collection.
         if isinstance(error, Exception) and not isinstance(error, BadInput):
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise BadInput(f"{self._dataset_id} could not be read: {reason}") from error
 
 
 def _text(document: Any) -> str:
-    """Title and text. Of a web page ir_datasets would put the two together without a space."""
+    """Title and text; ir_datasets would join a web page's without a space."""
     if not hasattr(document, "http_headers"):
         return str(document.default_text())
     import ir_datasets

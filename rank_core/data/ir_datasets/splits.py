@@ -1,8 +1,8 @@
-"""The files of a named collection's splits: what of a dataset is kept, and what it is ranked by.
+"""The files of a named collection's splits.
 
-Kept are the queries that have text and a relevant document: without one no measure is defined.
-Candidates come from the first of: a run file that the user put in place, the ranked list of the
-dataset, BM25 over all documents.
+Queries without text or relevant documents are excluded, because measures are undefined for them.
+Candidates come from the first that exists of: the user's run file, the dataset's ranked list, BM25
+over all documents.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from rank_core.data.trec import read_run, write_lines, write_qrels, write_querie
 from rank_core.errors import BadInput
 from rank_core.records import Qrels, Run
 
-DEPTH = 1000  # candidates of a query, at most
+DEPTH = 1000  # maximum number of candidates per query
 OWN_DOCUMENTS, ABSENT, HASH = "documents", "absent.txt", "hash.txt"
 
 
@@ -33,17 +33,17 @@ class _Judged(NamedTuple):
 
 
 def file_name(name: str) -> str:
-    """The name of a collection where it names a folder."""
+    """A collection's name as the name of a folder."""
     return name.replace("/", "_").replace(":", "_")
 
 
 def run_file(name: str, split: str) -> Path | None:
-    """The user's own first stage for a split, if there is one."""
+    """The user's own run file for a split, if it exists."""
     return next((path for path in _run_files(name, split) if path.exists()), None)
 
 
 def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None) -> None:
-    """Write all splits of a recipe, and its documents where it has no `shared` store of them."""
+    """Writes all splits of a recipe, and its documents without a `shared` store."""
     judged = {split: _judged(name, split, parts) for split, parts in recipe.splits.items()}
     runs = {
         split: run
@@ -63,7 +63,9 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
         absent = _absent(_relevant(qrels), documents)
         write_lines(folder / split / ABSENT, absent)
         if absent:
-            _say(f"{name}, {split}: {len(absent)} relevant documents are not in the collection")
+            _say(
+                f"{name}, {split}: {len(absent)} relevant documents are missing from the collection"
+            )
         write_run_store(folder / split / CANDIDATES, runs[split].items(), queries, documents)
     content_hash = _content_hash(folder, list(recipe.splits), documents)
     (folder / HASH).write_text(content_hash, encoding="ascii")
@@ -74,7 +76,7 @@ def build(folder: Path, name: str, recipe: Recipe, shared: DocumentStore | None)
 def _judged(name: str, split: str, parts: tuple[Part, ...]) -> _Judged:
     queries: dict[str, str] = {}
     qrels: Qrels = {}
-    left_out: list[str] = []
+    excluded: list[str] = []
     for part in parts:
         source = IrSource(part.dataset_id)
         states = source.states("queries", "qrels")
@@ -87,28 +89,28 @@ def _judged(name: str, split: str, parts: tuple[Part, ...]) -> _Judged:
             if long_id in queries:
                 raise BadInput(f"{name}, {split}: two parts have query {long_id!r}")
             if not text or max(relevance.values()) <= 0:
-                left_out.append(long_id)
+                excluded.append(long_id)
                 continue
             queries[long_id], qrels[long_id] = text, relevance
-    if left_out:
+    if excluded:
         _say(
-            f"{name}, {split}: {len(left_out)} judged queries are left out, without text or a "
-            f"relevant document: {', '.join(left_out[:5])}"
+            f"{name}, {split}: {len(excluded)} judged queries without text or a relevant document "
+            f"are excluded: {', '.join(excluded[:5])}"
         )
     if not queries:
         ids = ", ".join(part.dataset_id for part in parts)
-        raise BadInput(f"{ids} must have a query with a relevant document, found none")
+        raise BadInput(f"{ids}: no query has a relevant document")
     return _Judged(queries, qrels)
 
 
 def _given_run(
     name: str, split: str, parts: tuple[Part, ...], queries: Mapping[str, str]
 ) -> Run | None:
-    """The candidates that someone else ranked; None where there are none."""
+    """The candidates from a run file or the dataset; None if there are none."""
     if (path := run_file(name, split)) is not None:
         run = read_run(path)
         if not queries.keys() & run.keys():
-            raise BadInput(f"{path} must rank documents for the queries of {name}, found none")
+            raise BadInput(f"{path} has none of the queries of {name}")
         return {q: dict(list(run.get(q, {}).items())[:DEPTH]) for q in queries}
     run = {}
     for part in parts:
@@ -126,7 +128,7 @@ def _given_run(
 def _bm25_runs(
     documents: DocumentStore, queries: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Run]:
-    """BM25 over all documents for the splits that nobody ranked, with one index for all."""
+    """BM25 over all documents for splits without candidates, with one index for all."""
     if not queries:
         return {}
     together = {
@@ -134,7 +136,7 @@ def _bm25_runs(
         for split, texts in queries.items()
         for query_id, text in texts.items()
     }
-    _say(f"BM25 of {len(together):,} queries over {len(documents):,} documents")
+    _say(f"BM25 for {len(together):,} queries over {len(documents):,} documents")
     run = first_stage.Bm25Index(documents).run(together, depth=DEPTH)
     return {
         split: {query_id: run[f"{split} {query_id}"] for query_id in texts}
@@ -149,12 +151,12 @@ def _ranked_documents(
     judged: Mapping[str, _Judged],
     runs: Mapping[str, Run],
 ) -> DocumentStore:
-    """The documents that are ranked or relevant, of a collection too large to keep all."""
+    """The ranked or relevant documents, of a collection too large to store."""
     for split in recipe.splits:
         if split not in runs:
             raise BadInput(
-                f"{name} is too large for a first stage of ours; put a TREC run for its {split} "
-                f"queries at {_run_files(name, split)[0]} (or .gz)"
+                f"{name} is too large for our BM25; put a TREC run for its {split} queries at "
+                f"{_run_files(name, split)[0]} (or .gz)"
             )
     source = IrSource(recipe.parts[0].dataset_id)
     states = source.states("docs")
@@ -179,7 +181,7 @@ def _require_documents(where: str, run: Run, documents: DocumentStore) -> None:
     unknown = _absent((doc_id for ranked in run.values() for doc_id in ranked), documents)
     if unknown:
         raise BadInput(
-            f"{where} must be documents of the collection, {len(unknown):,} are not: "
+            f"{where}: {len(unknown):,} documents are not in the collection, such as "
             f"{', '.join(unknown[:3])}"
         )
 

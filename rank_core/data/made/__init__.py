@@ -1,8 +1,9 @@
-"""Collections made here: the embedded one, and long documents around short passages.
+"""Generated collections: the embedded one, and long documents around short passages.
 
 A new one is a function of its name that calls `cached_directory("collections", f"{name}-{version}",
-build)`, whose `build(folder)` writes `docs.jsonl.gz` and, in a folder for each of `SPLITS` that it
-makes, `queries.tsv` and `qrels.trec` (`write_lines`, `write_queries`, `write_qrels` of
-`rank_core.data.trec`). It returns `dataclasses.replace(load_folder(folder), name=name)`, and its
-version is raised whenever it would write something else: a folder that is there is not made again.
+build)`, where `build(folder)` writes `docs.jsonl.gz` and, in a folder per split of `SPLITS`,
+`queries.tsv` and `qrels.trec` (`write_lines`, `write_queries`, `write_qrels` of
+`rank_core.data.trec`). It returns `dataclasses.replace(load_folder(folder), name=name)`. Its
+version must be incremented whenever it would write something else, because existing folders are
+kept.
 """

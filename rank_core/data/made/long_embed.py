@@ -1,10 +1,10 @@
-"""LongEmbed's two synthetic tasks, Needle and Passkey, with a text generator of our own.
+"""LongEmbed's two synthetic tasks, Needle and Passkey, with our own text generator.
 
 Construction of Zhu et al., "LongEmbed: extending embedding models for long context retrieval"
 (2024), section 3: for each of eight lengths, 50 queries and 100 documents; a document is filler
-with one fact somewhere in it, and differs from the others in that fact. Lengths are words at white
-space. `needle` has all eight lengths, `needle-1024` one of any length. All documents of the same
-length are candidates, in a random order.
+with a unique fact at a random position. Lengths are in white-space words. `needle` has all eight
+lengths, `needle-1024` a single one. All documents of a query's length are candidates, in random
+order.
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ from rank_core.records import Collection
 from rank_core.seeding import generator
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)  # words
-NUM_QUERIES, NUM_DOCUMENTS = 50, 100  # of each length, in each split
+NUM_QUERIES, NUM_DOCUMENTS = 50, 100  # per length and split
 MIN_LENGTH = 64
 MAX_LENGTH = 100_000
 SEED = 2024
-RECIPE_VERSION = 1  # raised when the code gives other texts
+RECIPE_VERSION = 1  # incremented when the code generates other texts
 TASKS = ("needle", "passkey")
 _NAME = re.compile(rf"({'|'.join(TASKS)})(?:-(\d+))?")
 
@@ -88,16 +88,17 @@ _ENDINGS = (
 
 
 def is_task(name: str) -> bool:
-    """Whether `name` is needle or passkey, with a length or without."""
+    """True for needle or passkey, with or without a length."""
     return _NAME.fullmatch(name) is not None
 
 
 def load_task(name: str) -> Collection:
-    """The collection `needle` or `passkey`, with or without `-LENGTH`; made on first use."""
+    """The collection `needle` or `passkey`, with or without `-LENGTH`, generated on first use.
+    Raises `BadInput` for other names and lengths."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise BadInput(
-            f"a task must be {' or '.join(TASKS)} or one of them -LENGTH, found {name!r}"
+            f"a task must be {' or '.join(TASKS)}, optionally with -LENGTH, got {name!r}"
         )
     task = match[1]
     lengths = (int(match[2][:20]),) if match[2] else LENGTHS
@@ -145,7 +146,7 @@ def _documents(task: str, lengths: tuple[int, ...]) -> Iterator[str]:
 
 def bury(statement: str, filler: Iterator[str], length: int, rng: np.random.Generator) -> str:
     """Exactly `length` words: filler sentences, the last one cut, with the statement at a random
-    place between two of them."""
+    position between two of them."""
     room = length - len(statement.split())
     sentences: list[str] = []
     while room > 0:
@@ -157,26 +158,26 @@ def bury(statement: str, filler: Iterator[str], length: int, rng: np.random.Gene
 
 
 def _numbers(split: str) -> range:
-    """Which facts of a length belong to a split: no two splits share a person."""
+    """The numbers of a split's facts; no two splits share a person."""
     start = SPLITS.index(split) * NUM_DOCUMENTS
     return range(start, start + NUM_DOCUMENTS)
 
 
 def _doc_ids(split: str, length: int) -> list[str]:
-    """In another order than the queries, so that no id tells which document is relevant."""
+    """The doc_ids in an order other than the queries', so that ids do not reveal relevance."""
     order = generator(SEED, "doc_ids", split, length).permutation(NUM_DOCUMENTS)
     return [f"{split}-{length}-d{number:02d}" for number in order]
 
 
 class Fact(NamedTuple):
-    """A sentence that only one document has, and the question it answers."""
+    """A sentence in only one document, and the question that it answers."""
 
     statement: str
     question: str
 
 
 def facts(task: str, rng: np.random.Generator, numbers: Sequence[int]) -> list[Fact]:
-    """The facts of these numbers, each of another person; `rng` deals out people and values."""
+    """The facts of these numbers, each about another person; `rng` assigns people and values."""
     people = rng.permutation(len(FIRST_NAMES) * len(LAST_NAMES))
     values = rng.integers(0, 2**31, size=len(people))
     tell = _needle if task == "needle" else _passkey
@@ -184,7 +185,7 @@ def facts(task: str, rng: np.random.Generator, numbers: Sequence[int]) -> list[F
 
 
 def needle_filler(rng: np.random.Generator) -> Iterator[str]:
-    """Endless varied sentences that name no person."""
+    """Endless varied sentences without names of persons."""
     sizes = [len(part) for part in (_SUBJECTS, _VERBS, _OBJECTS, _ENDINGS)]
     while True:
         for subject, verb, thing, ending in rng.integers(sizes, size=(256, 4)).tolist():
@@ -193,7 +194,7 @@ def needle_filler(rng: np.random.Generator) -> Iterator[str]:
 
 
 def passkey_filler(rng: np.random.Generator) -> Iterator[str]:
-    """The same few sentences over and over, from a random one on."""
+    """The same few sentences repeated, starting at a random one."""
     start = int(rng.integers(len(PASSKEY_SENTENCES)))
     while True:
         yield PASSKEY_SENTENCES[start % len(PASSKEY_SENTENCES)]

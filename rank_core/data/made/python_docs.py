@@ -1,8 +1,8 @@
-"""`python-docs`: a collection that is made, not downloaded, from Python's own documentation.
+"""`python-docs`: a collection generated from Python's own documentation.
 
-A query is the summary of a docstring, the relevant passage is its body, and each document buries
-one body among bodies that answer no query. It differs a little between Python versions, which its
-content hash records.
+A query is the summary of a docstring, its relevant passage is the body, and each document contains
+one such body among bodies that answer no query. It differs slightly between Python versions, which
+its content hash records.
 """
 
 import dataclasses
@@ -27,20 +27,20 @@ from rank_core.seeding import generator
 
 NAME = "python-docs"
 PASSAGES = "python-docs-passages"
-RECIPE_VERSION = 1  # raised when the code below gives another collection
+RECIPE_VERSION = 1  # incremented when the code below gives another collection
 SEED = 2024
 MAX_BODY_WORDS = 80
-NEAR_DUPLICATE = 0.75  # share of the shorter body's distinct words that are in the other body too
-POOL_SHARE = 0.6  # of the pairs: their bodies are distractors and answer no query
+NEAR_DUPLICATE = 0.75  # fraction of the shorter body's distinct words that the other body has
+POOL_SHARE = 0.6  # of the pairs, whose bodies are distractors and answer no query
 SPLIT_SHARES = {"train": 0.54, "dev": 0.08, "test": 0.38}  # of the other pairs
-FIRST_POSITION = 100  # words before a relevant passage, at least
+FIRST_POSITION = 100  # minimum number of words before a relevant passage
 MAX_LENGTH = 240  # words of a document
-MIN_PAIRS = 300  # fewer mean an interpreter without docstrings
+MIN_PAIRS = 300  # with fewer, the interpreter has no docstrings
 POOL = "pool"
 
 
 class Query(NamedTuple):
-    """A query pair with the ids it has in the collection."""
+    """A query pair with its ids in the collection."""
 
     query_id: str
     doc_id: str
@@ -49,13 +49,13 @@ class Query(NamedTuple):
 
 
 def load_python_docs(name: str = NAME) -> Collection:
-    """The collection of this interpreter's standard library, built at the first call (seconds)."""
+    """The collection of this interpreter's standard library, generated on first use in seconds."""
     return dataclasses.replace(load_folder(_folder()), name=name)
 
 
 def load_passages(name: str = PASSAGES) -> Collection:
-    """The docstrings' bodies alone: each of the queries' answers its own summary, those of the pool
-    answer nothing. What `far-relevant` can be made from on any machine."""
+    """The docstrings' bodies as a collection of passages, a source for `far-relevant`: bodies of
+    queries answer their own summary, those of the pool answer nothing."""
     source = _folder()
     folder = cached_directory(
         "collections", f"{PASSAGES}-{source.name}", lambda folder: _build_passages(folder, source)
@@ -64,7 +64,7 @@ def load_passages(name: str = PASSAGES) -> Collection:
 
 
 def training_passages() -> list[tuple[str, str]]:
-    """(summary, body) pairs that a backbone may be trained on: those of the train split and of the
+    """(summary, body) pairs that a backbone may be trained on: of the train split and the
     distractors, never of dev or test."""
     return [
         (record["summary"], record["body"])
@@ -87,12 +87,12 @@ def _folder() -> Path:
 
 
 def _build(folder: Path) -> None:
-    """Write the collection in the layout that `load_folder` reads, with its passages and spans."""
+    """Writes the collection in the layout of `load_folder`, with its passages and spans."""
     pairs = without_near_duplicates(_capped(collect_pairs()))
     if len(pairs) < MIN_PAIRS:
         raise BadInput(
-            f"{NAME} needs an interpreter with docstrings: at least {MIN_PAIRS} usable ones, "
-            f"found {len(pairs)} in {sys.executable}"
+            f"{NAME} needs an interpreter with docstrings; {sys.executable} has {len(pairs)} "
+            f"usable ones, and {MIN_PAIRS} are needed"
         )
     pool, queries = assign_roles(pairs)
     documents, spans = _documents(queries, [pair.body for pair in pool])
@@ -114,12 +114,12 @@ def _capped(pairs: Iterable[DocstringPair]) -> list[DocstringPair]:
 
 
 def without_near_duplicates(pairs: Sequence[DocstringPair]) -> list[DocstringPair]:
-    """The pairs whose body is unlike that of every pair kept before it.
+    """The pairs whose body is no near duplicate of an earlier one.
 
-    Docstrings repeat each other with a word changed or a sentence added (`bytes.find` and
-    `bytearray.find`); an answer among the distractors would make the judgments wrong. Two bodies
-    are alike if the shorter one has `NEAR_DUPLICATE` of its distinct words in common with the
-    other, so a body that contains another counts as well.
+    Docstrings repeat each other with small changes (`bytes.find` and `bytearray.find`); an answer
+    among the distractors would make judgments wrong. Two bodies are near duplicates if the other
+    has a fraction `NEAR_DUPLICATE` of the shorter one's distinct words, also when one contains the
+    other.
     """
     words = [set(pair.body.lower().split()) for pair in pairs]
     column = {word: number for number, word in enumerate(sorted(set().union(*words)))}
@@ -137,11 +137,11 @@ def without_near_duplicates(pairs: Sequence[DocstringPair]) -> list[DocstringPai
 
 
 def assign_roles(pairs: Sequence[DocstringPair]) -> tuple[list[DocstringPair], list[Query]]:
-    """(the pairs whose bodies are distractors, the queries of all splits), by a seeded shuffle."""
+    """(pairs whose bodies are distractors, queries of all splits), by a seeded shuffle."""
     shuffled = [pairs[number] for number in generator(SEED, NAME, "roles").permutation(len(pairs))]
     num_pool = round(POOL_SHARE * len(pairs))
     pool, rest = shuffled[:num_pool], shuffled[num_pool:]
-    # Numbers of documents say nothing about queries: ties are broken by doc_id.
+    # Document numbers must not depend on queries, because ties are broken by doc_id.
     doc_numbers = generator(SEED, NAME, "doc_ids").permutation(len(rest))
     num_train = round(SPLIT_SHARES["train"] * len(rest))
     num_dev = round(SPLIT_SHARES["dev"] * len(rest))
@@ -157,7 +157,7 @@ def assign_roles(pairs: Sequence[DocstringPair]) -> tuple[list[DocstringPair], l
 def _documents(
     queries: Sequence[Query], distractors: Sequence[str]
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """The document of each query, and where in it the relevant passage stands."""
+    """The document of each query, and the position of its relevant passage."""
     documents: dict[str, str] = {}
     spans: list[dict[str, Any]] = []
     for query in queries:
@@ -182,14 +182,15 @@ def assemble(
     max_length: int,
     rng: np.random.Generator,
 ) -> tuple[str, int]:
-    """A document that holds `relevant` whole, and the number of words before it.
+    """A document that contains `relevant`, and the number of words before it.
 
-    Distractors in random order fill the document until at least `first_position` words stand
-    before the relevant passage, and again after it up to `max_length` words; the last one is cut
-    there. None is used twice. Only a relevant passage that does not fit makes a document longer.
+    Distractors in random order fill the document up to at least `first_position` words before the
+    relevant passage, and after it up to `max_length` words, where the last one is cut. None is used
+    twice. Only a relevant passage that does not fit makes a document longer. Raises `BadInput` for
+    an empty passage, invalid lengths or too few distractors.
     """
     if not relevant.split():
-        raise BadInput("a relevant passage must have at least one word, found none")
+        raise BadInput("the relevant passage has no words")
     if not 0 <= first_position <= max_length:
         raise BadInput(
             "0 <= first_position <= max_length must hold, "
@@ -202,8 +203,8 @@ def assemble(
         number = next(order, None)
         if number is None:
             raise BadInput(
-                "the distractors must have at least first_position words together, "
-                f"got first_position={first_position} and {offset} words"
+                f"the distractors have {offset} words together, fewer than "
+                f"first_position={first_position}"
             )
         before.append(distractors[number])
         offset += len(distractors[number].split())

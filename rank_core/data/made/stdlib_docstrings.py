@@ -1,7 +1,7 @@
-"""Passages that every machine has: the docstrings of Python's standard library.
+"""Passages available on every machine: the docstrings of Python's standard library.
 
-Each gives a pair: its summary (a sentence that says what something does) and its body (the rest).
-The modules are imported in a process of their own, run as a script that imports nothing of ours.
+Each gives a pair of its summary (a sentence that says what something does) and its body (the rest).
+Modules are imported in a separate process, by a script that imports nothing of ours.
 """
 
 import contextlib
@@ -33,9 +33,9 @@ _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 
 
 class DocstringPair(NamedTuple):
-    """One docstring, cut into its summary and the rest; both without line breaks."""
+    """A docstring split into its summary and the rest, without line breaks."""
 
-    name: str  # dotted, as it is imported: unique
+    name: str  # dotted import name, unique
     summary: str
     body: str
 
@@ -43,8 +43,8 @@ class DocstringPair(NamedTuple):
 def collect_pairs() -> list[DocstringPair]:
     """The pairs of this interpreter's standard library, ordered by name.
 
-    No two have the same summary or the same body. They are the same in every process, whatever it
-    has imported or installed.
+    Summaries and bodies are unique. The result does not depend on what this process has imported
+    or installed.
     """
     # -I and -S: no site packages, no environment variables, no current folder.
     command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
@@ -53,16 +53,17 @@ def collect_pairs() -> list[DocstringPair]:
     )
     if child.returncode != 0:
         raise RuntimeError(
-            f"collecting docstrings with {sys.executable} ended with {child.returncode}: "
+            f"collecting docstrings with {sys.executable} failed with code {child.returncode}: "
             f"{child.stderr.decode(errors='replace')[-2000:]}"
         )
     return [DocstringPair(*fields) for fields in json.loads(child.stdout)]
 
 
 def pair_of(docstring: str) -> tuple[str, str] | None:
-    """(summary, body), or None where there is no summary of usable length or too little after it.
+    """(summary, body), or None without a summary of usable length or with too short a body.
 
-    The summary is the first sentence after the signatures that C functions open with.
+    The summary is the first sentence after the signatures that docstrings of C functions start
+    with.
     """
     lines = inspect.cleandoc(docstring).split("\n")
     while lines and (not lines[0].strip() or _SIGNATURE.match(lines[0])):
@@ -71,7 +72,7 @@ def pair_of(docstring: str) -> tuple[str, str] | None:
     summary, *remainder = _SENTENCE_END.split(" ".join(paragraph.split()), maxsplit=1)
     body = " ".join(" ".join([*remainder, *rest]).split())
     if summary.startswith(">>>"):
-        return None  # an example session, not a sentence
+        return None  # an interactive example
     if not MIN_SUMMARY_WORDS <= len(summary.split()) <= MAX_SUMMARY_WORDS:
         return None
     return (summary, body) if len(body.split()) >= MIN_BODY_WORDS else None
@@ -103,13 +104,13 @@ def _all_modules() -> Iterator[ModuleType]:
 
 
 def _modules(name: str) -> Iterator[ModuleType]:
-    """The public module `name` and those inside it, as far as they can be imported here."""
+    """The public module `name` and those inside it that can be imported here."""
     leaf = name.rpartition(".")[2]
     if leaf.startswith("_") or leaf in SKIPPED:
         return
     module = None
-    # Modules of other systems and of parts that were not built fail in many ways; a docstring that
-    # cannot be reached on this machine is no error.
+    # Modules of other systems, or of parts that were not built, fail in various ways and are
+    # skipped.
     with contextlib.suppress(Exception, SystemExit):
         module = importlib.import_module(name)
     if module is None:
@@ -120,7 +121,7 @@ def _modules(name: str) -> Iterator[ModuleType]:
 
 
 def _members(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """(dotted name, docstring) of the public classes, functions and methods."""
+    """(dotted name, docstring) of public classes, functions and methods."""
     for name, value in vars(module).items():
         if name.startswith("_") or not (inspect.isclass(value) or inspect.isroutine(value)):
             continue
@@ -140,7 +141,7 @@ def _methods(owner: type) -> Iterator[tuple[str, str]]:
 
 
 def _main() -> None:
-    # Some modules print when they are imported, and not only through sys.stdout.
+    # Some modules print on import, not only through sys.stdout.
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warnings.simplefilter("ignore")

@@ -1,1 +1,1 @@
-"""Records of documents, queries and judgments, whatever kind of file they are in."""
+"""Records of documents, queries and judgments, from files of any format."""

@@ -1,5 +1,5 @@
-"""Parquet, and the Arrow files of a data set that Hugging Face's `datasets` has saved; both are
-read through pyarrow, a batch of rows in memory."""
+"""Readers of Parquet, and of the Arrow files of a data set saved by Hugging Face's `datasets`,
+batch by batch."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -10,11 +10,11 @@ from rank_core.errors import BadInput
 
 ROWS_AT_ONCE = 1024
 STATE, SPLITS = "state.json", "dataset_dict.json"
-"""What `Dataset.save_to_disk` and `DatasetDict.save_to_disk` leave in their folder."""
+"""Files that `Dataset.save_to_disk` and `DatasetDict.save_to_disk` write to their folder."""
 
 
 def parquet_records(path: Path, names: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(file and row, {column: value}) of each row; of columns only those in `names` are read."""
+    """(file and row, {column: value}) of each row; only the columns in `names` are read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -24,11 +24,11 @@ def parquet_records(path: Path, names: Collection[str]) -> Iterator[tuple[str, d
         wanted = [name for name in columns if name in names]
         yield from _rows(path, file.iter_batches(ROWS_AT_ONCE, columns=wanted), columns)
     except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{path} must be one whole parquet file: {error}") from None
+        raise BadInput(f"{path} is no complete parquet file: {error}") from None
 
 
 def arrow_records(path: Path, names: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same of an Arrow file."""
+    """(file and row, {column: value}) of each row of an Arrow file, as `parquet_records`."""
     import pyarrow as pa
 
     try:
@@ -42,17 +42,17 @@ def arrow_records(path: Path, names: Collection[str]) -> Iterator[tuple[str, dic
             )
             yield from _rows(path, parts, columns)
     except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{path} must be one whole Arrow stream: {error}") from None
+        raise BadInput(f"{path} is no complete Arrow stream: {error}") from None
 
 
 def saved_files(folder: Path) -> list[Path] | None:
-    """The Arrow files of a saved data set, in its order; None where the folder is none."""
+    """The Arrow files of a saved data set, in order; None for any other folder."""
     if (folder / SPLITS).is_file():
         names = _json(folder / SPLITS, "splits")
         if len(names) != 1:
             raise BadInput(
-                f"{folder} holds the splits {', '.join(names)} of a data set; where one table is "
-                "read, save one of them"
+                f"{folder} has several splits of a data set ({', '.join(names)}), but a single "
+                "table is needed; save one of them"
             )
         return saved_files(folder / str(names[0]))
     if not (folder / STATE).is_file():
@@ -64,11 +64,11 @@ def _json(path: Path, name: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))[name]
     except (ValueError, LookupError, TypeError) as error:
-        raise BadInput(f"{path} must be a file of a saved data set: {error!r}") from None
+        raise BadInput(f"{path} is no file of a saved data set: {error!r}") from None
 
 
 def _rows(path: Path, batches: Any, columns: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    unread: dict[str, Any] = dict.fromkeys(columns)  # a message names them
+    unread: dict[str, Any] = dict.fromkeys(columns)  # named in messages
     number = 0
     for batch in batches:
         for row in batch.to_pylist():
@@ -77,5 +77,5 @@ def _rows(path: Path, batches: Any, columns: list[str]) -> Iterator[tuple[str, d
 
 
 def _word(value: Any) -> Any:
-    """A whole number as its text: ids are texts, and a column of numbers has no leading zeros."""
+    """A whole number as text: ids are texts, and a column of numbers has no leading zeros."""
     return str(int(value)) if isinstance(value, int | float) and value == value // 1 else value

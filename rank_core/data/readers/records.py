@@ -1,7 +1,7 @@
-"""Documents, queries and judgments as records, under the names that are in use for their fields.
+"""Documents, queries and judgments as records, under the field names in common use.
 
-A table is a file (`READERS` has the kinds) or a folder of files of one kind: parts in the order of
-their names, or a data set that Hugging Face's `datasets` has saved. One record is in memory.
+A table is a file (of the `KINDS`) or a folder of files of one kind: parts in name order, or a data
+set saved by Hugging Face's `datasets`. One record at a time is in memory.
 """
 
 import json
@@ -25,10 +25,10 @@ from rank_core.records import Qrels
 
 KINDS = (".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz", ".parquet", ".arrow")
 TREC = (".trec", ".qrels", ".txt")
-"""Judgments as trec_eval takes them; a TSV file of four columns is read as one, too."""
+"""Suffixes of judgments in trec_eval's format; a TSV file of four columns has that format too."""
 
 Fields = Mapping[str, str]
-"""{name of a field in a file: what it is called here}, where that is none of the names below."""
+"""{name of a field in a file: its name here}, for names other than those below."""
 
 Names = dict[str, tuple[str, ...]]
 DOCUMENT: Names = {
@@ -45,32 +45,32 @@ JUDGMENT: Names = {
     "doc_id": ("doc_id", "corpus-id", "docid", "docno"),
     "relevance": ("relevance", "score", "label", "rel"),
 }
-"""{field: its names in our own layout, BEIR, Pyserini and PyTerrier, the first that is there}"""
+"""{field: its names in our layout, BEIR, Pyserini and PyTerrier; the first one present is used}"""
 
 FIELD_NAMES = tuple(dict.fromkeys((*DOCUMENT, *QUERY, *JUDGMENT)))
 
 
 def table_files(path: Path) -> list[Path]:
-    """The files of a table, in order."""
+    """The files of a table, in order; raises `BadInput` for a folder of mixed or unknown kinds."""
     if not path.is_dir():
         return [path]
     saved = saved_files(path)
     if saved is not None:
         return saved
-    files = sorted(one for one in path.iterdir() if one.name[0] != "." and kind_of(one))
-    if not files or len({kind_of(one) for one in files}) > 1:
-        found = ", ".join(one.name for one in files[:3]) or "none"
-        raise BadInput(f"{path} must hold files of one kind ({', '.join(KINDS)}), found {found}")
+    files = sorted(file for file in path.iterdir() if file.name[0] != "." and kind_of(file))
+    if not files or len({kind_of(file) for file in files}) > 1:
+        names = ", ".join(file.name for file in files[:3]) or "none"
+        raise BadInput(f"{path} must have files of one kind ({', '.join(KINDS)}), found {names}")
     return files
 
 
 def kind_of(path: Path) -> str:
-    """The ending that says how a file is read; empty for one that is no table."""
+    """The suffix that decides how a file is read; empty if it is no table."""
     return next((kind for kind in KINDS if path.name.endswith(kind)), "")
 
 
 def documents(path: Path, fields: Fields) -> Iterator[tuple[str, str, str]]:
-    """(file and line, doc_id, title, newline and text) of each document."""
+    """(file and line, doc_id, text) of each document, where the text starts with the title."""
     columns = {2: ("doc_id", "text"), 3: ("doc_id", "title", "text")}
     for place, record in _records(path, DOCUMENT, fields, columns):
         id_name = _name(record, "doc_id", DOCUMENT, fields)
@@ -80,12 +80,12 @@ def documents(path: Path, fields: Fields) -> Iterator[tuple[str, str, str]]:
         doc_id, text = _text(record, id_name, place), _text(record, text_name, place)
         require_identifier(place, "doc_id", doc_id)
         title = _name(record, "title", DOCUMENT, fields)
-        # Pyserini's `contents` has the title already.
+        # Pyserini's `contents` includes the title.
         titled = text_name != "contents" or "title" in fields.values()
         if titled and title and record[title] is not None:
             text = f"{_text(record, title, place)}\n{text}"
         if not text.strip():
-            raise BadInput(f"{place}: a document must not be empty, found document {doc_id!r}")
+            raise BadInput(f"{place}: document {doc_id!r} is empty")
         yield place, doc_id, text
 
 
@@ -114,17 +114,17 @@ def judgment_rows(path: Path, fields: Fields) -> Iterator[tuple[str, str, str, s
 
 
 def queries_of(path: Path, fields: Fields) -> dict[str, str]:
-    """{query_id: text}, in the order of the file."""
+    """{query_id: text}, in file order."""
     return gathered_queries(query_rows(path, fields))
 
 
 def qrels_of(path: Path, fields: Fields) -> Qrels:
-    """All judgments, in the order of the file."""
+    """All judgments, in file order."""
     return gathered_qrels(judgment_rows(path, fields))
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """The fields that are written `theirs=ours,...`."""
+    """{their name: our name} from `theirs=ours,...`; raises `BadInput` for anything else."""
     fields: dict[str, str] = {}
     for word in text.split(","):
         theirs, equals, ours = (part.strip() for part in word.partition("="))
@@ -134,7 +134,7 @@ def parse_fields(text: str) -> dict[str, str]:
                 f"{', '.join(FIELD_NAMES)}; got {shown(word)}"
             )
         if theirs in fields:
-            raise BadInput(f"--fields names a field once, got {theirs!r} twice")
+            raise BadInput(f"--fields has {theirs!r} twice")
         fields[theirs] = ours
     return fields
 
@@ -143,7 +143,7 @@ def _records(
     path: Path, names: Names, fields: Fields, columns: dict[int, tuple[str, ...]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place, record) of all files of a table."""
-    wanted = {*fields, *(one for some in names.values() for one in some)}
+    wanted = {*fields, *(name for known in names.values() for name in known)}
     for file in table_files(path):
         kind = kind_of(file)
         if kind.startswith(".jsonl"):
@@ -157,16 +157,16 @@ def _records(
 
 
 def _is_trec(path: Path) -> bool:
-    """Whether the first line of a TSV file has the four columns of trec_eval's judgments."""
+    """True for a TSV file with the four columns of trec_eval's judgments."""
     if not path.name.endswith((".tsv", ".tsv.gz")):
         return False
     return any(len(line.split()) == 4 for _, line in [next(read_lines(path), (0, ""))])
 
 
 def _name(record: Mapping[str, Any], field: str, names: Names, fields: Fields) -> str | None:
-    """What a field is called in a record; None where it has none of its names."""
+    """The name of a field in a record; None if it is missing."""
     given = [theirs for theirs, ours in fields.items() if ours == field]
-    # Queries may call their text otherwise than the documents, which --fields is about.
+    # --fields is about documents; queries may have other names for their text.
     known = given if given and names is DOCUMENT else (*given, *names[field])
     return next((name for name in known if name in record), None)
 
@@ -188,23 +188,23 @@ def _texts(
 def _lacking(kind: str, wanted: tuple[str, ...], record: Mapping[str, Any], place: str) -> BadInput:
     known = ", ".join(name if name.isidentifier() else shown(name) for name in record)
     return BadInput(
-        f"{place}: a {kind} must have {' and '.join(wanted)}, found {known or 'no field'}; "
-        f"other names are given by --fields THEIRS={wanted[0]}"
+        f"{place}: a {kind} must have {' and '.join(wanted)}, found {known or 'no field'}; name "
+        f"others by --fields THEIRS={wanted[0]}"
     )
 
 
 def _text(record: Mapping[str, Any], field: str, place: str) -> str:
     value = record[field]
     if not isinstance(value, str):
-        # What is nested may be nested too deep to be written.
+        # Nested values may be too deep to be printed.
         kind = "an object" if isinstance(value, dict) else "a list"
-        found = kind if isinstance(value, dict | list) and value else json.dumps(value)[:80]
-        raise BadInput(f"{place}: {field} must be a text, found {found}")
+        what = kind if isinstance(value, dict | list) and value else json.dumps(value)[:80]
+        raise BadInput(f"{place}: {field} must be a text, found {what}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise BadInput(
-            f"{place}: {field} must be valid Unicode, found half of a surrogate pair "
+            f"{place}: {field} must be valid Unicode; it has half of a surrogate pair "
             f"at character {error.start}"
         ) from None
     return value

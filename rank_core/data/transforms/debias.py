@@ -1,14 +1,14 @@
-"""Documents cut at random places and put together in another order, so that no position is special.
+"""Documents cut at random positions and reordered, so that relevance has no positional bias.
 
 Hofstätter et al. 2021, "Mitigating the position bias of transformer models in passage re-ranking",
-as Boytsov et al. use it on long documents ("Positional bias in long-document ranking"): the
+as applied to long documents by Boytsov et al. ("Positional bias in long-document ranking"):
 training documents are split at random and their parts reordered. Our reading: a document is cut
-before a uniformly random word and its two parts change places. The document is then a ring that
-starts anywhere, so each of its words is at each place with the same probability, exactly. More
-parts are that ring cut further and shuffled; the law stays the same.
+before a uniformly random word and its two parts are swapped. The document is then a ring with a
+random start, so each word is at each position with exactly equal probability. More parts cut that
+ring further and shuffle it, which keeps this property.
 
-BM25 does not see word order, so the candidates remain those of the source. A first stage that does
-see it would have to be run again; this transform never does that.
+BM25 ignores word order, so the candidates of the source are kept. A first stage that depends on
+word order would have to be run again; this transform does not do that.
 """
 
 import re
@@ -26,7 +26,7 @@ from rank_core.seeding import generator
 
 TRAIN, ALL = "train", "all"
 SUFFIX = "~reordered"
-"""Ends the doc_id of a training copy, so that dev and test still read the document as it is."""
+"""Suffix of the doc_ids of training copies; dev and test still read the original documents."""
 
 _WORD = re.compile(r"\S+\s*")
 Value = TypeVar("Value")
@@ -34,14 +34,14 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Debias:
-    """Reorder the documents of training, or those of all splits.
+    """Reorders the documents of training, or of all splits.
 
-    With `splits=train` the training split gets reordered copies under ids of their own; with
+    With `splits=train` the training split gets reordered copies with ids of their own; with
     `splits=all` every document is reordered under its own id.
     """
 
     seed: int = 1
-    parts: int = 2  # of a document
+    parts: int = 2  # number of parts of a document
     splits: str = TRAIN
     name: ClassVar[str] = "debias"
     version: ClassVar[int] = 1
@@ -53,19 +53,19 @@ class Debias:
             raise unknown("splits of debias", self.splits, (TRAIN, ALL))
 
     def __call__(self, collection: Collection) -> Collection:
-        """The collection with reordered documents; nothing is computed before a text is read."""
+        """The collection with reordered documents, computed when they are read."""
         if self.splits == ALL:
             return derived(collection, self, documents=_Reordered(collection.documents, self))
         if TRAIN not in collection.splits:
             raise BadInput(
-                f"debias(splits={TRAIN}) needs a {TRAIN} split, {collection.name} has "
+                f"debias(splits={TRAIN}) needs a {TRAIN} split, {collection.name} has only "
                 f"{', '.join(collection.splits)}; splits={ALL} reorders every document"
             )
         train = collection.splits[TRAIN]
         copied = Split(
             train.queries,
             {query_id: _renamed(judged) for query_id, judged in train.qrels.items()},
-            # A mapping like any run, whose dictionaries are made when they are asked for.
+            # A mapping in place of a dictionary, read on access.
             cast(Run, _Renamed(train.candidates)),
         )
         splits = {name: split for name, split in collection.splits.items() if name != TRAIN}
@@ -77,21 +77,21 @@ class Debias:
         )
 
     def reordered(self, doc_id: str, text: str) -> str:
-        """The text of a document in its new order, a function of (seed, parts, doc_id, text)."""
+        """The reordered text of a document, a function of (seed, parts, doc_id, text)."""
         return reorder(text, self.parts, generator(self.seed, self.name, doc_id))
 
 
 def reorder(text: str, parts: int, rng: np.random.Generator) -> str:
-    """The words of `text` with the white space after them, as `parts` parts in another order.
+    """The words of `text`, with the white space after them, as `parts` reordered parts.
 
-    No word is lost, added or cut. A text of fewer words than parts has one word in each part.
+    No word is lost, added or cut. A text with fewer words than parts has one word per part.
     """
     words = _WORD.findall(text)
     if len(words) < 2:
         return text
     if not words[-1][-1].isspace():
         words[-1] += " "
-    start = int(rng.integers(len(words)))  # 0 keeps the order: one of as many equal chances
+    start = int(rng.integers(len(words)))  # 0 keeps the order
     ring = words[start:] + words[:start]
     num_cuts = min(parts - 2, len(ring) - 1)
     cuts = np.sort(rng.choice(np.arange(1, len(ring)), size=num_cuts, replace=False)).tolist()
@@ -123,7 +123,7 @@ class _Renamed(Mapping[str, dict[str, float]]):
 
 @dataclass(frozen=True, eq=False)
 class _Reordered(Mapping[str, str]):
-    """Every document in its new order, made when it is read."""
+    """All documents reordered, computed on access."""
 
     documents: Mapping[str, str]
     settings: Debias
@@ -143,7 +143,7 @@ class _Reordered(Mapping[str, str]):
 
 @dataclass(frozen=True, eq=False)
 class _WithCopies(Mapping[str, str]):
-    """All documents as they are, followed by a reordered copy of each that training may read."""
+    """All documents, followed by a reordered copy of each that training may read."""
 
     documents: Mapping[str, str]
     train: Split
@@ -151,7 +151,7 @@ class _WithCopies(Mapping[str, str]):
 
     @cached_property
     def _copied(self) -> frozenset[str]:
-        """The doc_ids that training judges or ranks."""
+        """The doc_ids that are judged or ranked in training."""
         ids: set[str] = set()
         for query_id in self.train.queries:
             ids.update(self.train.qrels.get(query_id, ()))
@@ -159,7 +159,7 @@ class _WithCopies(Mapping[str, str]):
         return frozenset(ids)
 
     def _source_of(self, doc_id: object) -> str:
-        """The doc_id that a copy is made from; empty if this is no copy."""
+        """The doc_id of a copy's source; empty if this is no copy."""
         if not isinstance(doc_id, str) or not doc_id.endswith(SUFFIX):
             return ""
         source = doc_id.removesuffix(SUFFIX)

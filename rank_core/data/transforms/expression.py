@@ -1,9 +1,8 @@
-"""The spelling of a transformed collection: `BASE|NAME(SETTING=VALUE,...)|NAME...`, left to right.
+"""Expressions of transformed collections: `BASE|NAME(SETTING=VALUE,...)|NAME...`, left to right.
 
-`python-docs|debias(seed=1)` for example; brackets may be left out where every setting keeps its
-default. A shell needs quotes around it. NAME is one of `TRANSFORMS`, or `module:Class`.
-`DIR|fields(THEIRS=OURS,...)` is a base: a folder, and what the names of fields in its files stand
-for.
+An example is `python-docs|debias(seed=1)`; brackets may be omitted if all settings are at their
+defaults. Quote it in a shell. NAME is one of `TRANSFORMS`, or `module:Class`. A base may be
+`DIR|fields(THEIRS=OURS,...)`: a folder, and the meaning of its files' field names.
 """
 
 import dataclasses
@@ -15,6 +14,7 @@ from rank_core.data.transforms.transform import Transform
 from rank_core.errors import BadInput, unknown
 from rank_core.own_code import load, path_of, portable
 from rank_core.records import Collection
+from rank_core.settings.checks import BOOLEANS, TYPE_NAMES
 
 TRANSFORMS: dict[str, str] = {
     "far-relevant": "rank_core.data.transforms.far_relevant:FarRelevant",
@@ -23,27 +23,25 @@ TRANSFORMS: dict[str, str] = {
     "deep": "rank_core.data.transforms.judgments:Deep",
     "shallow": "rank_core.data.transforms.judgments:Shallow",
 }
-"""Module and class, imported on first use: reading a name loads none of them."""
+"""{name: module and class}, imported on first use."""
 
 Step = tuple[str, dict[str, Any]]
-"""A transform's name and the settings that are given."""
+"""(name of a transform, its given settings)."""
 
 FORM = "BASE|NAME(SETTING=VALUE,...)|..."
 _STEP = re.compile(r"\s*(?P<name>[\w.:-]+)\s*(?:\((?P<settings>[^()]*)\)\s*)?")
 _FIELDS = re.compile(r"\s*fields\s*\(([^()]*)\)\s*(?=\||$)")
-_TRUE_AND_FALSE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_ARTICLES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
 def parse_collection_expression(text: str) -> tuple[str, list[Step]]:
     """(name of the base, its transforms with parsed settings); a plain name has no transforms.
 
-    Names, settings and values are checked here, before any collection is loaded.
+    Raises `BadInput` for invalid names, settings and values, before any collection is loaded.
     """
     base = base_of(text)
     steps = text.split("|")[1 + base.count("|") :]
     if steps and not base.strip():
-        raise BadInput(f"a collection expression must be {FORM}, found no BASE in {text!r}")
+        raise BadInput(f"a collection expression must be {FORM}; {text!r} has no BASE")
     parsed: list[Step] = []
     for name, given in (_parse_step(step, text) for step in steps):
         transform = make_transform(name, given)
@@ -52,19 +50,19 @@ def parse_collection_expression(text: str) -> tuple[str, list[Step]]:
 
 
 def apply_transforms(collection: Collection, steps: Sequence[Step]) -> Collection:
-    """The collection after all transforms, the first one first."""
+    """The collection after all transforms, applied in order."""
     for name, settings in steps:
         before, collection = collection, make_transform(name, settings)(collection)
         if not isinstance(collection, Collection) or collection.content_hash == before.content_hash:
             raise BadInput(
-                f"transform {name} must give a Collection with a content_hash of its own, as "
-                "`derived` of rank_core.data.transforms.transform does"
+                f"transform {name} must return a Collection with its own content_hash, as from "
+                "`derived` in rank_core.data.transforms.transform"
             )
     return collection
 
 
 def transform_class(name: str) -> type[Transform]:
-    """The transform called `name`."""
+    """The class of a transform; raises `BadInput` for unknown names and invalid classes."""
     transform: type[Transform] = load("transform", path_of("transform", name, TRANSFORMS))
     if not dataclasses.is_dataclass(transform) or not hasattr(transform, "version"):
         raise BadInput(
@@ -75,7 +73,7 @@ def transform_class(name: str) -> type[Transform]:
 
 
 def make_transform(name: str, settings: Mapping[str, Any]) -> Transform:
-    """The transform of this name with these settings; what is not given is at its default."""
+    """The transform of this name, with defaults for settings that are not given."""
     kind = transform_class(name)
     types = get_type_hints(kind)
     known = {field.name: types[field.name] for field in dataclasses.fields(kind)}
@@ -84,7 +82,7 @@ def make_transform(name: str, settings: Mapping[str, Any]) -> Transform:
             raise unknown(f"setting of {name}", setting, known)
     for field in dataclasses.fields(kind):
         if field.name not in settings and field.default is dataclasses.MISSING:
-            raise BadInput(f"{name} must be given {field.name}: {name}({field.name}=...)")
+            raise BadInput(f"{name} needs {field.name}: {name}({field.name}=...)")
     parsed = {
         setting: _parse_value(f"{setting} of {name}", value, known[setting])
         for setting, value in settings.items()
@@ -93,11 +91,11 @@ def make_transform(name: str, settings: Mapping[str, Any]) -> Transform:
 
 
 def portable_steps(text: str) -> str:
-    """The expression with each transform under a name that every process knows."""
+    """The expression with transforms under names that every process knows."""
     base, *steps = text.split("|")
     for at, step in enumerate(steps):
         if at or not _FIELDS.match(step):
-            name = _STEP.fullmatch(step)["name"]  # type: ignore[index]  # it was parsed before
+            name = _STEP.fullmatch(step)["name"]  # type: ignore[index]  # already parsed
             steps[at] = step.replace(name, portable("transform", name, TRANSFORMS), 1)
     return "|".join([base, *steps])
 
@@ -110,20 +108,20 @@ def base_of(text: str) -> str:
 
 
 def folder_and_fields(base: str) -> tuple[str, str]:
-    """The folder of a base, and its `THEIRS=OURS,...`; empty without."""
+    """The folder of a base, and its `THEIRS=OURS,...`, empty if there are none."""
     name, _, step = base.partition("|")
     fields = _FIELDS.match(step)
     return (name.strip(), fields[1].strip()) if fields else (base, "")
 
 
 def with_folder(text: str, folder: str) -> str:
-    """The expression with another name in front, such as the absolute path of a folder."""
+    """The expression with another base name, such as a folder's absolute path."""
     _, bar, steps = text.partition("|")
     return f"{folder}{bar}{steps}"
 
 
 def with_fields(text: str, fields: str) -> str:
-    """The expression with `fields(...)` behind the folder."""
+    """The expression with `fields(...)` after the folder."""
     name, bar, steps = text.partition("|")
     return f"{name}|fields({fields}){bar}{steps}"
 
@@ -131,25 +129,25 @@ def with_fields(text: str, fields: str) -> str:
 def _parse_step(step: str, text: str) -> tuple[str, dict[str, str]]:
     match = _STEP.fullmatch(step)
     if match is None:
-        raise BadInput(f"a collection expression must be {FORM}, found {step!r} in {text!r}")
+        raise BadInput(f"a collection expression must be {FORM}; {step!r} in {text!r} is not")
     settings: dict[str, str] = {}
     for word in filter(str.strip, (match["settings"] or "").split(",")):
         setting, equals, value = (part.strip() for part in word.partition("="))
         if not equals or not setting or not value:
-            raise BadInput(f"a setting must be written SETTING=VALUE, found {word!r} in {step!r}")
+            raise BadInput(f"a setting must be SETTING=VALUE, got {word!r} in {step!r}")
         if setting in settings:
-            raise BadInput(f"a setting is given once, found {setting} twice in {step!r}")
+            raise BadInput(f"{setting} is given twice in {step!r}")
         settings[setting] = value
     return match["name"], settings
 
 
 def _parse_value(what: str, value: Any, kind: Any) -> Any:
-    """`value` as `kind`; texts come from a command line."""
+    """`value` as `kind`; values from a command line are texts."""
     if kind is bool and isinstance(value, str):
-        if value.lower() not in _TRUE_AND_FALSE:
-            raise BadInput(f"{what} must be {_ARTICLES[bool]}, got {value!r}")
-        return _TRUE_AND_FALSE[value.lower()]
+        if value.lower() not in BOOLEANS:
+            raise BadInput(f"{what} must be {TYPE_NAMES[bool]}, got {value!r}")
+        return BOOLEANS[value.lower()]
     try:
         return kind(value)
     except (TypeError, ValueError):
-        raise BadInput(f"{what} must be {_ARTICLES[kind]}, got {value!r}") from None
+        raise BadInput(f"{what} must be {TYPE_NAMES[kind]}, got {value!r}") from None

@@ -1,9 +1,9 @@
-"""FarRelevant from any collection of passages: long documents whose relevant passage comes late.
+"""FarRelevant from any collection of passages: long documents with a late relevant passage.
 
 Boytsov et al., "Positional bias in long-document ranking", appendix C.2. Each query gets one
-document: one of its relevant passages among passages that are relevant to no query at all. The
-first stage is BM25 over these documents. With `first_position=0` the relevant passage may be
-anywhere, as in documents made to train without the bias.
+document: one of its relevant passages among passages that are relevant to no query. The first stage
+is BM25 over these documents. With `first_position=0` the relevant passage may be anywhere, as in
+documents for training without the bias.
 """
 
 import json
@@ -37,21 +37,21 @@ from rank_core.seeding import generator
 _DOCUMENTS, _SPANS, _RUN = "documents", "spans.jsonl.gz", "bm25.run.gz"
 
 MEASURED_FIRST = ("test", "dev")
-"""A query text that occurs in several splits stays where it is measured."""
+"""Splits that keep a query text which occurs in several splits."""
 
 STREAM = "far-relevant"
 
 
 @dataclass(frozen=True)
 class FarRelevant:
-    """The paper's construction, with lengths in words at white space: a model has at least as many
-    tokens, so a passage that starts past a word starts past that token too."""
+    """The paper's construction, with lengths in white-space words. A text has at least as many
+    tokens as words, so passages start at least as late in tokens."""
 
     seed: int = 1
     first_position: int = 512  # words before the relevant passage
     max_length: int = 1431  # words of a document: 3 x 477
-    max_queries: int = 0  # of each split; 0: all
-    as_published: bool = False  # the lengths of the paper's text, one too many (`bury`)
+    max_queries: int = 0  # per split; 0: all
+    as_published: bool = False  # the paper's wording, one word longer (see `bury`)
     name: ClassVar[str] = "far-relevant"
     version: ClassVar[int] = 1
 
@@ -65,7 +65,7 @@ class FarRelevant:
             raise BadInput(f"max_queries >= 0 must hold, got max_queries={self.max_queries}")
 
     def __call__(self, collection: Collection) -> Collection:
-        """The collection of long documents, built once and kept in the cache."""
+        """The collection of long documents, built once and cached."""
         documents, splits = _open(self._folder(collection), tuple(collection.splits))
         return derived(
             collection,
@@ -77,8 +77,8 @@ class FarRelevant:
         )
 
     def spans(self, collection: Collection) -> list[dict[str, Any]]:
-        """Where the relevant passages stand: {doc_id, query_id, passage_id, word_start, num_words,
-        drawn_length} of each document made from `collection`."""
+        """The positions of the relevant passages: {doc_id, query_id, passage_id, word_start,
+        num_words, drawn_length} of each document made from `collection`."""
         path = self._folder(collection) / _SPANS
         return [json.loads(line) for _, line in read_lines(path)]
 
@@ -92,7 +92,7 @@ class FarRelevant:
 
 
 class Plan(NamedTuple):
-    """What one document is made for."""
+    """The query and passage of a document to be made."""
 
     split: str
     query_id: str
@@ -130,7 +130,7 @@ def _build(folder: Path, collection: Collection, settings: FarRelevant) -> None:
 def _require_distractors(
     pool: Sequence[str], collection: Collection, settings: FarRelevant
 ) -> None:
-    """Refuse a collection whose passages cannot fill the start of a document."""
+    """Raises `BadInput` if the passages cannot fill the start of a document."""
     words, least = 0, settings.first_position + settings.as_published
     for doc_id in pool:
         if words >= least:
@@ -140,12 +140,12 @@ def _require_distractors(
         remedy = (
             f"set first_position to at most {words - settings.as_published}"
             if words > settings.as_published
-            else f"each of its {len(collection.documents):,} documents answers a query, so none "
-            "can fill another; name a collection of passages"
+            else f"each of its {len(collection.documents):,} documents is relevant to a query, so "
+            "none can fill another; use a collection of passages"
         )
         raise BadInput(
             f"{settings.name} fills the first first_position={settings.first_position} words of a "
-            f"document with passages that answer no query; those of {collection.name} have {words} "
+            f"document with passages relevant to no query; those of {collection.name} have {words} "
             f"words: {remedy}"
         )
 
@@ -157,7 +157,7 @@ def _documents(
     settings: FarRelevant,
     spans: list[dict[str, Any]],
 ) -> Iterator[tuple[str, str]]:
-    """(doc_id, text) in the order of doc_ids; a line about each is added to `spans`."""
+    """(doc_id, text) in the order of doc_ids; a record of each is added to `spans`."""
     for plan in sorted(plans, key=lambda plan: plan.doc_id):
         rng = generator(settings.seed, STREAM, "document", plan.query_id)
         try:
@@ -185,7 +185,7 @@ def _documents(
 
 
 def _draw(pool: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
-    """All of the pool in random order, at a cost that grows with what is taken, not with all."""
+    """The pool in random order, at a cost proportional to what is used."""
     seen: set[int] = set()
     while len(seen) < len(pool):
         number = int(rng.integers(len(pool)))
@@ -206,18 +206,19 @@ def _open(folder: Path, names: tuple[str, ...]) -> tuple[DocumentStore, dict[str
 
 
 def _first_stage() -> str:
-    """The candidates' part of the content hash."""
+    """The part of the content hash that identifies the candidates."""
     return json.dumps([first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B])
 
 
 def plan_documents(
     collection: Collection, *, longest: int, max_queries: int, seed: int
 ) -> list[Plan]:
-    """What each document is made for.
+    """The query and passage of each document.
 
-    A query takes part if a passage of at most `longest` words is relevant to it and to no other
-    query; among several the highest grade counts, then chance. No document answers a query that it
-    is not judged for, and no query, passage or document is shared between splits.
+    A query is used if a passage of at most `longest` words is relevant to it and to no other query;
+    of several, one with the highest grade is drawn. No document answers a query that it is not
+    judged for, and splits share no query, passage or document. Raises `BadInput` for a split
+    without such queries.
     """
     asked = _without_repeated_queries(collection)
     uses = Counter(
@@ -241,11 +242,11 @@ def plan_documents(
                 pairs.append((split, query_id, _best(own, rng)))
         if not pairs:
             raise BadInput(
-                f"{STREAM} needs queries with a relevant passage of their own of 1 to {longest} "
-                f"words; none of the {len(query_ids)} queries of {split} has one"
+                f"{STREAM} needs queries with a relevant passage of 1 to {longest} words that is "
+                f"relevant to no other; none of the {len(query_ids)} queries of {split} has one"
             )
         chosen += _some(pairs, max_queries, generator(seed, STREAM, "queries", split))
-    # Ids tell nothing about queries: ties are broken by doc_id.
+    # Ids must not depend on queries, because ties are broken by doc_id.
     numbers = generator(seed, STREAM, "doc_ids").permutation(len(chosen))
     return [
         Plan(split, query_id, f"f{number:07d}", passage_id)
@@ -254,7 +255,7 @@ def plan_documents(
 
 
 def _relevant(collection: Collection, split: str, query_id: str) -> dict[str, int]:
-    """{passage_id: grade} of a query, as far as the passages exist."""
+    """{passage_id: grade} of a query's relevant passages that exist."""
     judged = collection.splits[split].qrels.get(query_id, {})
     return {
         passage_id: grade
@@ -264,7 +265,7 @@ def _relevant(collection: Collection, split: str, query_id: str) -> dict[str, in
 
 
 def unanswering(collection: Collection) -> list[str]:
-    """The passages that are relevant to no query of any split: those that fill documents."""
+    """The passages that are relevant to no query of any split, with which documents are filled."""
     relevant = {
         passage_id
         for split in collection.splits.values()
@@ -284,14 +285,14 @@ def _best(own: Mapping[str, int], rng: np.random.Generator) -> str:
 def _some(
     pairs: Sequence[tuple[str, str, str]], limit: int, rng: np.random.Generator
 ) -> list[tuple[str, str, str]]:
-    """At most `limit` of them (0: all), in the order they had."""
+    """At most `limit` of the pairs (0: all), in their order."""
     if not 0 < limit < len(pairs):
         return list(pairs)
     return [pairs[number] for number in sorted(rng.permutation(len(pairs))[:limit].tolist())]
 
 
 def _without_repeated_queries(collection: Collection) -> dict[str, list[str]]:
-    """{split: query_ids}, each text once."""
+    """{split: query_ids}, with each text in only one split, once."""
     measured = [split for split in MEASURED_FIRST if split in collection.splits]
     others = [split for split in collection.splits if split not in MEASURED_FIRST]
     seen: set[str] = set()
@@ -307,12 +308,12 @@ def _without_repeated_queries(collection: Collection) -> dict[str, list[str]]:
 
 
 class Buried(NamedTuple):
-    """A document and where its relevant passage stands, in words at white space."""
+    """A document and the position of its relevant passage, in white-space words."""
 
     text: str
     word_start: int  # words before the relevant passage
-    num_words: int  # of the relevant passage
-    drawn_length: int  # what the length of the document was meant to be
+    num_words: int  # in the relevant passage
+    drawn_length: int  # intended length of the document
 
 
 def bury(
@@ -324,14 +325,15 @@ def bury(
     as_published: bool,
     rng: np.random.Generator,
 ) -> Buried:
-    """A document that holds `relevant` whole, `first_position` words or more after its start.
+    """A document that contains `relevant`, at least `first_position` words after its start.
 
     Its length is drawn uniformly from `first_position` + the passage's words to `max_length`.
-    Distractors fill it up to `first_position`; the next ones, as many as the length allows, are
-    shuffled with the relevant passage and follow. A distractor before it that would make the
-    document longer than `max_length` is cut, so none is longer. `as_published` keeps to the wording
-    of the paper as we read it: more than `first_position` words come first, and the last distractor
-    is the one that exceeds the drawn length, so documents are one word and one passage longer.
+    Distractors fill it up to `first_position`; the next ones, as many as the length allows, follow
+    in random order together with the relevant passage. A distractor before it that would exceed
+    `max_length` is cut. `as_published` follows the paper's wording as we read it: more than
+    `first_position` words come first, and the last distractor is the one that exceeds the drawn
+    length, so documents are one word and one passage longer. Raises `BadInput` for a passage that
+    does not fit and for too few distractors.
     """
     num_words = len(relevant.split())
     if not 1 <= num_words <= max_length - first_position:
@@ -353,12 +355,12 @@ def bury(
 
 
 def _fill(distractors: Iterator[str], least: int, most: int | None) -> Iterator[str]:
-    """Distractors until they have `least` words, the last one cut where it makes `most`."""
+    """Distractors up to at least `least` words, the last one cut to at most `most` in all."""
     total = 0
     while total < least:
         passage = next(distractors, None)
         if passage is None:
-            raise BadInput(f"the distractors must have {least} words together, found {total} words")
+            raise BadInput(f"the distractors have {total} words together, and {least} are needed")
         words = passage.split()
         if most is not None and total + len(words) > most:
             passage = " ".join(words[: most - total])
@@ -368,7 +370,7 @@ def _fill(distractors: Iterator[str], least: int, most: int | None) -> Iterator[
 
 
 def _follow(distractors: Iterator[str], room: int, *, one_more: bool) -> Iterator[str]:
-    """Distractors up to the first that exceeds `room` words, and that one too if asked for."""
+    """Distractors up to the first that exceeds `room` words, which is included if asked for."""
     while room >= 0:
         passage = next(distractors, None)
         if passage is None:

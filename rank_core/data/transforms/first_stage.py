@@ -1,10 +1,10 @@
-"""Candidates from another first stage, or fewer of them in some splits.
+"""Candidates from another first stage, or fewer candidates in some splits.
 
-`DIR|first-stage(k1=1.2,b=.75)` ranks the documents anew for the queries of every split, whatever
-candidates the collection came with: `by=bm25` or `by=rm3` in memory with Lucene's arithmetic,
-`by=lucene` or `by=lucene-rm3` by Lucene itself (the extra `retrieval`). `tune=nDCG@10` chooses k1
-and b on the judged dev queries, and then RM3's settings, over the grids of
-`rank_core.first_stage.tuning`. `by=given` keeps the collection's own lists and only cuts them.
+`DIR|first-stage(k1=1.2,b=.75)` ranks the documents for the queries of every split, replacing the
+collection's candidates: `by=bm25` or `by=rm3` in memory with Lucene's arithmetic, `by=lucene` or
+`by=lucene-rm3` by Lucene itself (the extra `retrieval`). `tune=nDCG@10` tunes k1 and b, then RM3's
+settings, on the judged dev queries over the grids of `rank_core.first_stage.tuning`. `by=given`
+keeps the collection's lists and only truncates them.
 """
 
 import json
@@ -29,14 +29,14 @@ from rank_core.settings.checks import not_negative
 GIVEN, *_ = RETRIEVERS = ("given", "bm25", "rm3", "lucene", "lucene-rm3")
 OF_BM25, OF_RM3 = ("k1", "b"), ("fb_terms", "fb_docs", "original_weight")
 BEFORE = ("debias", "deep", "shallow")
-"""Transforms of training's documents and judgments, which retrieval would undo."""
+"""Transforms of training documents and judgments, which retrieval would undo."""
 
 _TUNING = "tuning.json"
 
 
 @dataclass(frozen=True)
 class FirstStage:
-    """Which first stage ranks the candidates, and how many of them each split keeps."""
+    """The first stage that ranks the candidates, and how many each split keeps."""
 
     by: str = "bm25"
     k1: float = first_stage.K1
@@ -44,9 +44,9 @@ class FirstStage:
     fb_terms: int = 10
     fb_docs: int = 10
     original_weight: float = 0.5
-    tune: str = ""  # a measure: the settings above are chosen on dev by it; empty: as they are
-    depth: int = 0  # candidates of a query; 0: 100, or all that are given
-    train_depth: int = 0  # of one split; 0: as `depth`
+    tune: str = ""  # measure to tune the settings above on dev; empty: no tuning
+    depth: int = 0  # candidates per query; 0: 100, or all given ones
+    train_depth: int = 0  # of one split; 0: `depth`
     dev_depth: int = 0
     test_depth: int = 0
     name: ClassVar[str] = "first-stage"
@@ -63,16 +63,16 @@ class FirstStage:
                     f"got {split}_depth={getattr(self, f'{split}_depth')}, depth={self.depth}"
                 )
         if self.by == GIVEN:
-            self._refuse((*OF_BM25, *OF_RM3, "tune"), f"by={GIVEN}, which retrieves nothing")
+            self._refuse((*OF_BM25, *OF_RM3, "tune"), f"by={GIVEN}, which does not retrieve")
         if not self.by.endswith("rm3"):
             self._refuse(OF_RM3, f"by={self.by}, only with by=rm3 and by=lucene-rm3")
         if self.tune:
             check_measures([self.tune])
-            self._refuse((*OF_BM25, *OF_RM3), f"tune={self.tune}, which chooses it on dev")
+            self._refuse((*OF_BM25, *OF_RM3), f"tune={self.tune}, which tunes it on dev")
         _ = self.settings  # checks the values
 
     def _refuse(self, names: tuple[str, ...], why: str) -> None:
-        """Settings that would change nothing must be at their defaults."""
+        """Raises `BadInput` for settings without effect that are not at their defaults."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name in names and value != field.default:
@@ -80,23 +80,23 @@ class FirstStage:
 
     @property
     def settings(self) -> Bm25Settings:
-        """The retrieval's settings as they are given."""
+        """The given settings of the retrieval."""
         expands = self.by.endswith("rm3")
         rm3 = Rm3(self.fb_terms, self.fb_docs, self.original_weight) if expands else None
         return Bm25Settings(self.k1, self.b, rm3)
 
     def depth_of(self, split: str) -> int:
-        """How many candidates a query of the split keeps; 0: all that are given."""
+        """The number of candidates per query of a split; 0: all given ones."""
         all_splits = self.depth or (0 if self.by == GIVEN else first_stage.DEPTH)
         return int(getattr(self, f"{split}_depth", 0)) or all_splits
 
     def __call__(self, collection: Collection) -> Collection:
-        """The collection with other candidates; ranked once and kept in the cache."""
+        """The collection with other candidates, ranked once and cached."""
         after = [name for name in BEFORE if f"|{name}(" in collection.name]
         if after and self.by != GIVEN:
             raise BadInput(
-                f"{self.name} must stand before {' and '.join(after)}, whose changes of the "
-                f"training data it would undo; got it after them in {collection.name}"
+                f"{self.name} must come before {' and '.join(after)}, whose changes of training "
+                f"data it would undo; it comes after them in {collection.name}"
             )
         runs = {
             name: _cut(split.candidates, self.depth_of(name))
@@ -117,7 +117,7 @@ class FirstStage:
         )
 
     def tuning(self, collection: Collection) -> list[dict[str, Any]]:
-        """What was tried on dev: k1 and b first, then RM3; empty where nothing was tuned."""
+        """The tuning on dev: k1 and b first, then RM3; empty without tuning."""
         tunings: list[dict[str, Any]] = json.loads((self._folder(collection) / _TUNING).read_text())
         return tunings
 
@@ -155,10 +155,10 @@ def _index(documents: Mapping[str, str], by: str) -> first_stage.Retriever:
 def _tunings(
     index: first_stage.Retriever, collection: Collection, wanted: FirstStage
 ) -> Iterator[Tuning]:
-    """k1 and b, then RM3 on top of the best of them."""
+    """The tuning of k1 and b, then of RM3 with the best of them."""
     if "dev" not in collection.splits:
         raise BadInput(
-            f"{wanted.name}(tune={wanted.tune}) chooses settings on dev, {collection.name} has "
+            f"{wanted.name}(tune={wanted.tune}) needs a dev split, {collection.name} has only "
             f"{', '.join(collection.splits)}"
         )
     dev, depth = collection.splits["dev"], wanted.depth_of("dev")

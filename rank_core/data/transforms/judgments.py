@@ -1,12 +1,12 @@
 """Fewer training judgments, deep or shallow, at the same cost.
 
 Zhang, Yates and Lin 2021, "Comparing score aggregation approaches for document retrieval with
-pretrained transformers", section 3.3: of M judgments exactly round(r M) are kept. Deep keeps whole
-queries, about r of them; shallow keeps about r of the judgments of every query. Dev and test stay
-as they are. With the same seed the deep sample of a smaller rate is part of that of a larger one.
+pretrained transformers", section 3.3: of M judgments exactly round(r M) are kept. Deep keeps about
+a fraction r of the queries; shallow keeps about a fraction r of every query's judgments. Dev and
+test do not change. With the same seed, a deep sample of a lower rate is part of that of a higher.
 
-A document whose judgment is gone counts as not relevant where it is a candidate, as it does in the
-paper's pipeline; `hide=true` takes it out of the training candidates instead.
+A candidate that lost its judgment counts as not relevant, as in the paper's pipeline; with
+`hide=true` it is removed from the training candidates.
 """
 
 import heapq
@@ -27,11 +27,11 @@ TRAIN = "train"
 
 @dataclass(frozen=True)
 class _Sample(ABC):
-    """What deep and shallow samples share: `counts` is what they differ in."""
+    """The shared part of deep and shallow samples, which differ in `counts`."""
 
-    rate: float  # of the judgments
+    rate: float  # fraction of the judgments
     seed: int = 1
-    hide: bool = False  # candidates that lost their judgment
+    hide: bool = False  # removes candidates that lost their judgment
     name: ClassVar[str]
     version: ClassVar[int] = 1
 
@@ -45,27 +45,27 @@ class _Sample(ABC):
 
     @abstractmethod
     def counts(self, num_judged: Mapping[str, int]) -> dict[str, int]:
-        """How many judgments each query keeps."""
+        """{query: number of judgments kept}."""
 
     def target(self, num_judged: Mapping[str, int]) -> int:
-        """How many judgments are kept in all."""
+        """The number of judgments kept in all; raises `BadInput` for none."""
         total = sum(num_judged.values())
         target = round(self.rate * total)
         if target < 1:
             raise BadInput(
-                f"{self.name} must keep at least one judgment: rate={self.rate} of {total} "
+                f"{self.name} must keep at least one judgment, but rate={self.rate} of {total} "
                 "judgments is none"
             )
         return target
 
 
 class Deep(_Sample):
-    """All judgments of some training queries; the last query may keep a part of its own."""
+    """All judgments of some training queries; the last query may keep only some."""
 
     name: ClassVar[str] = "deep"
 
     def counts(self, num_judged: Mapping[str, int]) -> dict[str, int]:
-        """How many judgments each query keeps: all, none, or in one query the rest of the sum."""
+        """{query: number of judgments kept}: all, none, or in one query the remainder."""
         left = self.target(num_judged)
         query_ids = list(num_judged)
         kept = {}
@@ -82,20 +82,19 @@ class Shallow(_Sample):
     name: ClassVar[str] = "shallow"
 
     def counts(self, num_judged: Mapping[str, int]) -> dict[str, int]:
-        """How many judgments each query keeps: its share, rounded down or up so that the sum is
-        right (largest remainders, ties at random); a query without any gets one from the query
-        that keeps most."""
+        """{query: number of judgments kept}: its share, rounded so that the sum is exact (largest
+        remainders, ties at random); a query with none gets one from the query that keeps most.
+        Raises `BadInput` for fewer judgments than queries."""
         target = self.target(num_judged)
         if target < len(num_judged):
             raise BadInput(
-                f"shallow keeps at least one judgment of every query, so rate x judgments >= "
-                f"queries must hold, got {target} for {len(num_judged)} queries; deep has no such "
-                "limit"
+                "shallow keeps at least one judgment per query, so rate x judgments >= queries "
+                f"must hold, got {target} for {len(num_judged)} queries; deep has no such limit"
             )
         shares = np.array([self.rate * count for count in num_judged.values()])
         kept = np.floor(shares).astype(int)
-        luck = generator(self.seed, self.name, "ties").permutation(len(shares))
-        order = np.lexsort((luck, kept - shares))
+        tie_order = generator(self.seed, self.name, "ties").permutation(len(shares))
+        order = np.lexsort((tie_order, kept - shares))
         kept[order[: target - int(kept.sum())]] += 1
         _give_each_one(kept)
         return dict(zip(num_judged, kept.tolist(), strict=True))
@@ -113,11 +112,11 @@ def _give_each_one(kept: np.ndarray) -> None:
 
 
 def _sampled(collection: Collection, transform: _Sample) -> Collection:
-    """The collection with the judgments of train sampled by the counts of `transform`."""
+    """The collection with training judgments sampled by the counts of `transform`."""
     if TRAIN not in collection.splits:
         raise BadInput(
-            f"{transform.name} samples training judgments, {collection.name} has no {TRAIN} split, "
-            f"it has {', '.join(collection.splits)}"
+            f"{transform.name} samples training judgments, but {collection.name} has no {TRAIN} "
+            f"split, only {', '.join(collection.splits)}"
         )
     train = collection.splits[TRAIN]
     judged = {
@@ -141,7 +140,7 @@ def _sampled(collection: Collection, transform: _Sample) -> Collection:
 def _some(
     judged: Mapping[str, int], num_kept: int, transform: _Sample, query_id: str
 ) -> dict[str, int]:
-    """`num_kept` judgments of a query at random, in the order they had."""
+    """`num_kept` random judgments of a query, in their order."""
     if num_kept == len(judged):
         return dict(judged)
     rng = generator(transform.seed, transform.name, "judgments", query_id)
@@ -152,10 +151,10 @@ def _some(
 
 @dataclass(frozen=True, eq=False)
 class _Candidates(Mapping[str, dict[str, float]]):
-    """The candidates of the queries that are left, without those that are to be hidden."""
+    """The candidates of the remaining queries, without the hidden ones."""
 
     run: Mapping[str, dict[str, float]]
-    gone: Mapping[str, frozenset[str]]  # by query, the documents that lost their judgment
+    gone: Mapping[str, frozenset[str]]  # {query: documents that lost their judgment}
     hide: bool
 
     def __getitem__(self, query_id: str) -> dict[str, float]:

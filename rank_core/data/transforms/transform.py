@@ -1,4 +1,4 @@
-"""What every transform is: settings, and a pure function from a collection to a collection."""
+"""The interface of transforms: settings, and a pure function from a collection to a collection."""
 
 import dataclasses
 import hashlib
@@ -14,13 +14,13 @@ class Transform(Protocol):
     """A frozen dataclass of settings; equal settings give equal collections."""
 
     name: ClassVar[str]
-    version: ClassVar[int]  # raised when the same settings give another collection on purpose
+    version: ClassVar[int]  # incremented when the same settings give another collection
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __init__(self, **settings: Any) -> None: ...
 
     def __call__(self, collection: Collection) -> Collection:
-        """The transformed collection; the given one stays as it is."""
+        """The transformed collection; the given one does not change."""
         ...
 
 
@@ -33,8 +33,8 @@ def derived(
     depends_on: str = "",
     first_stage: str = "",
 ) -> Collection:
-    """The result of a transform, with a name and a content hash of its own; what is not given is
-    the source's."""
+    """The result of a transform, with its own name and content hash; other fields default to the
+    source's."""
     return Collection(
         name=f"{source.name}|{spelled(transform)}",
         content_hash=derived_hash(source, transform, depends_on),
@@ -45,8 +45,8 @@ def derived(
 
 
 def derived_hash(source: Collection, transform: Transform, depends_on: str = "") -> str:
-    """16 hex digits over the source's contents and the transform; `depends_on` names whatever else
-    shapes the result, such as a first stage. The source of a transform from outside is part of it.
+    """16 hex digits over the source's contents, the transform and `depends_on`, anything else that
+    affects the result, such as a first stage. The source code of a user's transform is included.
     """
     recipe = [transform.name, transform.version, dataclasses.asdict(transform), depends_on]
     kind = type(transform)
@@ -57,7 +57,7 @@ def derived_hash(source: Collection, transform: Transform, depends_on: str = "")
 
 
 def spelled(transform: Transform) -> str:
-    """`debias(seed=1,parts=3)`: the seed, and the settings that are not at their defaults."""
+    """`debias(seed=1,parts=3)`: the seed, and settings that are not at their defaults."""
     written = ",".join(
         f"{field.name}={_text(getattr(transform, field.name))}"
         for field in dataclasses.fields(transform)

@@ -1,1 +1,1 @@
-"""What CPUs compute otherwise than transformers, each path behind a measurement."""
+"""CPU forms of computations that differ from transformers', each chosen by measurement."""

@@ -1,19 +1,18 @@
-"""Attention in two forms: torch's fused kernel, and plain matrix products, in blocks that stay in
-the caches.
+"""Attention in two forms: torch's fused kernel, and matrix products in blocks that fit the caches.
 
-Which is the faster one depends on the number format and on the processor: on one AVX512-bf16 core,
-2 rows of 161 tokens and 12 heads of 64 take the fused kernel 3.5 ms in bf16 and 18.4 ms with its
-backward pass, plain products 1.9 ms and 5.8 ms; in fp32 it takes 2.6 ms and 9.8 ms, products
-3.3 ms and 11.8 ms (`python -m rank_core.encoders.cpu.forms`; more shapes: `python -m
-tests.benchmarks.attention`). `forms.py` measures and chooses.
+Which is faster depends on number format and processor. On one AVX512-bf16 core, for 2 rows of 161
+tokens and 12 heads of 64, the fused kernel takes 3.5 ms in bf16 and 18.4 ms with its backward pass,
+products 1.9 ms and 5.8 ms; in fp32 the fused kernel takes 2.6 ms and 9.8 ms, products 3.3 ms and
+11.8 ms (`python -m rank_core.encoders.cpu.forms`; more shapes: `python -m
+tests.benchmarks.attention`). `forms.py` chooses.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-BLOCK_BYTES = 4 << 20  # attention weights at once in scoring: a core's share of the cache
-SCORE_BYTES = 3 << 19  # attention scores at once: they are written and read three times
+BLOCK_BYTES = 4 << 20  # attention weights per block in scoring: a core's share of the cache
+SCORE_BYTES = 3 << 19  # attention scores per block, which are written and read three times
 
 
 def plain_attention(
@@ -24,8 +23,8 @@ def plain_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
 ) -> Tensor:
-    """output_CLhd for query, key and value of shape (C, heads, L, d); where the boolean
-    mask (C, 1, L, L) is false a token is not attended to."""
+    """output_CLhd for query, key and value of shape (C, heads, L, d). Tokens are not attended to
+    where the boolean mask (C, 1, L, L) is false."""
     num_rows, num_heads, length, size = query.shape
     query = query * (size**-0.5 if scaling is None else scaling)
     row_bytes = num_heads * length * length * query.element_size()
@@ -43,9 +42,9 @@ def plain_attention(
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float) -> Tensor:
     score = query @ key.transpose(-1, -2)
     if mask is not None:
-        # Some encoders pass a bias to add to the scores instead of a boolean mask.
+        # Some encoders pass an additive bias instead of a boolean mask.
         hidden = mask.logical_not() if mask.dtype == torch.bool else None
-        # The least number, not minus infinity: a row without any token must not become NaN.
+        # The smallest number instead of minus infinity: a row without tokens must not become NaN.
         least = torch.finfo(score.dtype).min
         score = score + mask if hidden is None else score.masked_fill(hidden, least)
     weight = torch.softmax(score, dim=-1)
@@ -55,7 +54,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: f
 
 
 def fused_context(qkv_CLphd: Tensor, hidden: Tensor | None) -> Tensor:
-    """context_CLhd by torch's kernel, which needs no copies of its inputs."""
+    """context_CLhd by torch's kernel, without copies of its inputs."""
     query, key, value = qkv_CLphd.permute(2, 0, 3, 1, 4)
     context = scaled_dot_product_attention(query, key, value, attn_mask=hidden, scale=1.0)
     return context.transpose(1, 2)
@@ -73,6 +72,6 @@ def product_context(qkv_CLphd: Tensor, hidden: Tensor | None) -> Tensor:
         if hidden is not None:
             score.view(-1, heads, length, length).add_(hidden[rows])
         weight = torch.softmax(score, dim=-1)
-        some = torch.bmm(weight, value).view(-1, heads, length, size)
-        context[rows] = some.transpose(1, 2)
+        context_RhLd = torch.bmm(weight, value).view(-1, heads, length, size)
+        context[rows] = context_RhLd.transpose(1, 2)
     return context

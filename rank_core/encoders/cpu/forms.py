@@ -1,13 +1,12 @@
-"""The form in which a CPU computes what it can compute in two: the usual one, or the other where it
-is clearly faster on this kind of processor, by a measurement of about a second, made once and
-remembered in the cache.
+"""The choice between two forms of a computation on a CPU: the usual one, or the other if it is
+clearly faster on this processor. One measurement, of about a second, is cached.
 
-`python -m rank_core.encoders.cpu.forms` measures anew, remembers nothing, and prints the seconds.
+`python -m rank_core.encoders.cpu.forms` measures again and prints the seconds, without caching.
 
-The time is that which one thread spends computing, the least of several turns: other processes do
-not move it, and however many threads trials have, all of them choose alike. A form changes the last
-bits of results, so the other one must be faster by a margin that no repetition misses, and a trial
-notes it among its versions. `RANKSWEEP_FAST_PATHS=usual` takes the usual forms unmeasured.
+Measured is the CPU time of one thread, the minimum over several turns: independent of other
+processes and of the number of threads, so that all trials choose alike. The form affects the last
+bits of results, so the other form needs a margin beyond measurement noise, and a trial records it
+among its versions. `RANKSWEEP_FAST_PATHS=usual` takes the usual forms without measuring.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ from rank_core.machine import cpu_facts, trial_device, usual_forms
 
 
 class Choice(NamedTuple):
-    """Two forms of one computation, and how many times as fast the other must be."""
+    """Two forms of a computation, and the speed-up that the other one needs."""
 
     usual: str
     other: str
@@ -44,11 +43,11 @@ CHOICES = {
     "training attention bf16": Choice("products", "fused"),
     "packed gelu fp32": Choice("inside", "apart"),
     "packed gelu bf16": Choice("inside", "apart"),
-    # It moves more than last bits. Vector units compute bf16 at twice the rate of fp32, matrix
-    # units (AMX) at many times of it; between them lies nothing that a repetition could miss.
+    # It changes more than the last bits. Vector units compute bf16 at twice the rate of fp32,
+    # matrix units (AMX) at many times, so this margin separates them reliably.
     "precision auto": Choice("fp32", "bf16", margin=4.0),
 }
-"""What has two forms on a CPU; `precision auto` is what `training.precision=auto` means there."""
+"""{computation: its forms}; `precision auto` is what `training.precision=auto` means on a CPU."""
 
 TURNS = 5
 ROWS, HEADS, LENGTH, SIZE = 2, 12, 161, 64  # the attention of a 12-layer BERT over chunks
@@ -56,18 +55,17 @@ INNER = 4 * HEADS * SIZE
 
 
 def form(name: str) -> str:
-    """The form of a computation on this CPU, by its name in `CHOICES`."""
+    """The form of a computation of `CHOICES` on this CPU."""
     return _forms(usual_forms())[name]
 
 
 def number_of(dtype: torch.dtype) -> str:
-    """The number format in the names of `CHOICES`."""
+    """The number format, as in the names of `CHOICES`."""
     return "fp32" if dtype == torch.float32 else "bf16"
 
 
 def unusual_forms() -> dict[str, str]:
-    """An entry for a trial's versions where its CPU computes anything in another than the usual
-    form; none on a GPU."""
+    """An entry for a trial's versions if its CPU uses other forms than usual; none on a GPU."""
     if trial_device().type != "cpu":
         return {}
     others = [f"{name}: {form(name)}" for name in CHOICES if form(name) != CHOICES[name].usual]
@@ -83,16 +81,16 @@ def _forms(usual: bool) -> Mapping[str, str]:
 
     def build(folder: Path) -> None:
         seconds = measure()
-        found = {"facts": facts, "seconds": seconds, "forms": chosen(seconds)}
-        write_json(folder / "forms.json", found)
+        measurement = {"facts": facts, "seconds": seconds, "forms": chosen(seconds)}
+        write_json(folder / "forms.json", measurement)
 
-    found = json.loads((cached_directory("cpu-forms", key, build) / "forms.json").read_text())
-    forms: dict[str, str] = found["forms"]
+    measurement = json.loads((cached_directory("cpu-forms", key, build) / "forms.json").read_text())
+    forms: dict[str, str] = measurement["forms"]
     return forms
 
 
 def chosen(seconds: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    """The form of each choice by the seconds of its forms; the usual one where none was measured"""
+    """{computation: form} given the seconds of each form; the usual one if not measured."""
     forms = {}
     for name, (usual, other, margin) in CHOICES.items():
         times = seconds.get(name)
@@ -101,11 +99,11 @@ def chosen(seconds: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
 
 
 def measure() -> dict[str, dict[str, float]]:
-    """Seconds of one thread for each form of each choice that this CPU can compute at all."""
+    """{computation: {form: seconds on one thread}} of all computations that this CPU supports."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        # Nothing around the first scored batch is to count: its types, its graph, its modes.
+        # Independent of the modes of the first scored batch around it.
         with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
             return {name: _seconds(forms) for name, forms in _computations()}
     finally:
@@ -113,7 +111,7 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 def _seconds(forms: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """The least seconds of each form over `TURNS` turns, after one that warms up."""
+    """{form: minimum seconds} over `TURNS` turns, after a warm-up."""
     least = dict.fromkeys(forms, float("inf"))
     for turn in range(TURNS + 1):
         for name, compute in forms.items():
@@ -125,7 +123,7 @@ def _seconds(forms: Mapping[str, Callable[[], object]]) -> dict[str, float]:
 
 
 def _computations() -> Iterator[tuple[str, Mapping[str, Callable[[], object]]]]:
-    drawn = torch.Generator().manual_seed(0)  # the trial's own stream stays where it is
+    drawn = torch.Generator().manual_seed(0)  # separate from the trial's stream
     mask = torch.ones(ROWS, 1, LENGTH, LENGTH, dtype=torch.bool)
     mask[:, :, :, -3:] = False
     weight, bias = torch.randn(INNER, HEADS * SIZE, generator=drawn) / 30, torch.zeros(INNER)

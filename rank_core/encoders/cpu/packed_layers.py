@@ -1,14 +1,14 @@
-"""Packed layers, for scoring with [CLS] alone on CPUs: weights in oneDNN's own layout, by private
+"""Packed layers for scoring with [CLS] on CPUs: weights in oneDNN's own layout, through private
 operators of torch (`torch.ops.mkldnn`).
 
-Queries, keys and values are one product; the activation and the residual are inside the products.
-Rows go through a layer some at a time, so that their intermediate values stay in the caches. With
-16-bit products the hidden state is 16 bits wide throughout, but for [CLS].
+Queries, keys and values are one product; activation and residual are fused into products. A layer
+processes a few rows at a time, so that intermediate values fit the caches. With 16-bit products the
+hidden state has 16 bits, except [CLS].
 
-`python -m tests.benchmarks.fast_paths` measures what they gain over the same layers unpacked: on
-two AVX512-bf16 cores, 25 rows of 161 tokens and 6 layers x 384, 1.09 x in fp32 and 1.17 x in bf16.
+On two AVX512-bf16 cores, 25 rows of 161 tokens with 6 layers x 384 take 1/1.09 of the unpacked time
+in fp32 and 1/1.17 in bf16 (`python -m tests.benchmarks.fast_paths`).
 
-The numbers are those of transformers up to rounding; off with `RANKSWEEP_FAST_PATHS=off`.
+Results equal those of transformers up to rounding. Disabled by `RANKSWEEP_FAST_PATHS=off`.
 """
 
 import contextlib
@@ -28,10 +28,9 @@ from rank_core.encoders.cpu.packed_linear import BLOCK_TOKENS, PackedLinear, has
 
 @contextlib.contextmanager
 def packed(model: nn.Module, autocast: torch.dtype | None) -> Iterator[None]:
-    """Packs, for its duration, the encoders of `only_cls` within the model, with their weights as
-    they are now, where no gradient is recorded and the CPU has the kernels.
-
-    Weights are packed anew each time, so that none is ever stale and none is kept.
+    """Packs the encoders of `only_cls` within the model while the context is open, if gradients are
+    disabled and the CPU has the kernels. The weights are packed again for each context, so that
+    they are never stale.
     """
     dtype = autocast or torch.float32
     stacks = [part for part in model.modules() if isinstance(part, Layers)]
@@ -46,7 +45,7 @@ def packed(model: nn.Module, autocast: torch.dtype | None) -> Iterator[None]:
 
 
 def can_pack(layers: nn.Module, dtype: torch.dtype) -> bool:
-    """True where this machine has the kernels for these layers, as they are now, in `dtype`."""
+    """True if this CPU has kernels for these layers, in their current state, in `dtype`."""
     if torch.is_grad_enabled() or not has_kernels(dtype):
         return False
     drops = layers.training and any(m.p for m in layers.modules() if isinstance(m, nn.Dropout))
@@ -55,12 +54,12 @@ def can_pack(layers: nn.Module, dtype: torch.dtype) -> bool:
 
 
 class PackedLayers:
-    """The layers of a BERT encoder as they are now, with products in `dtype`."""
+    """The layers of a BERT encoder with their current weights and products in `dtype`."""
 
     def __init__(self, layers: nn.ModuleList, dtype: torch.dtype) -> None:
         *others, last = layers
         self.dtype = dtype
-        # In fp32 [CLS] goes with the other tokens up to the last layer.
+        # In fp32 [CLS] is computed with the other tokens up to the last layer.
         precise = dtype == torch.float32
         self.layers = [
             (_PackedLayer(layer, dtype), None if precise else _PackedClsLayer(layer))
@@ -69,8 +68,8 @@ class PackedLayers:
         self.last = _PackedClsLayer(last)
 
     def __call__(self, hidden_CLH: Tensor, mask: Tensor | None) -> Tensor:
-        """cls_C1H (fp32) after the last layer. Where the boolean mask (C, 1, L, L), whose rows are
-        alike, is false a token is not attended to."""
+        """cls_C1H (fp32) after the last layer. Tokens are not attended to where the boolean mask
+        (C, 1, L, L), equal for all queries, is false."""
         with torch.autocast("cpu", enabled=False):
             blocks = _blocks(hidden_CLH, mask, self.dtype)
             cls_CH = hidden_CLH[:, 0]
@@ -78,8 +77,8 @@ class PackedLayers:
             for layer, cls_layer in self.layers:
                 after = None if cls_layer is None else cls_layer(cls_CH, x_CLH, blocks)
                 for block in blocks:
-                    some_CLH = x_CLH[block.rows, : block.length]
-                    some_CLH.copy_(layer(some_CLH, block.hidden))
+                    rows_RLH = x_CLH[block.rows, : block.length]
+                    rows_RLH.copy_(layer(rows_RLH, block.hidden))
                 cls_CH = x_CLH[:, 0] if after is None else after
                 x_CLH[:, 0] = cls_CH
             return self.last(cls_CH, x_CLH, blocks)[:, None]
@@ -87,11 +86,11 @@ class PackedLayers:
 
 @dataclass(frozen=True)
 class _Block:
-    """Some rows, cut to the longest of them."""
+    """Consecutive rows, cut to the longest of them."""
 
     rows: slice
     length: int
-    # (C, 1, 1, L), added to attention scores: hidden tokens get no weight; None: none is hidden
+    # (C, 1, 1, L) to add to attention scores, very negative for hidden tokens; None: none hidden
     hidden: Tensor | None
 
 
@@ -107,7 +106,7 @@ def _blocks(x_CLH: Tensor, mask: Tensor | None, dtype: torch.dtype) -> list[_Blo
         seen = mask[rows, :, :1]
         longest = int(seen.flatten(0, 2).any(0).nonzero().max()) + 1
         seen = seen[..., :longest]
-        # Half of the least number: added to a score it stays finite.
+        # Half of the smallest number stays finite when added to a score.
         least = torch.finfo(dtype).min / 2
         hidden = torch.zeros(seen.shape, dtype=dtype).masked_fill_(seen.logical_not(), least)
         blocks.append(_Block(rows, longest, None if seen.all() else hidden))
@@ -124,7 +123,7 @@ class _PackedNorm:
 
 
 class _PackedLayer:
-    """A whole layer for all tokens of some rows."""
+    """A layer for all tokens of a block."""
 
     def __init__(self, layer: Any, dtype: torch.dtype) -> None:
         own, out = layer.attention.self, layer.attention.output
@@ -157,7 +156,7 @@ class _PackedLayer:
 
 
 class _PackedClsLayer:
-    """A layer for [CLS] alone, in fp32."""
+    """A layer for [CLS], in fp32."""
 
     def __init__(self, layer: Any) -> None:
         own = layer.attention.self
@@ -169,20 +168,20 @@ class _PackedClsLayer:
         self.value_bias = own.value.bias.detach()
 
     def __call__(self, cls_CH: Tensor, x_CLH: Tensor, blocks: list[_Block]) -> Tensor:
-        """[CLS] after the layer. One query needs no keys and values: q (K x) is (q K) x, the mean
-        of V x is V of the mean of x, and a bias of all keys moves no weight."""
+        """cls_CH after the layer. A single query needs no keys and values: q (K x) = (q K) x, the
+        mean of V x is V times the mean of x, and a bias of all keys has no effect."""
         num_rows, num_heads = len(cls_CH), len(self.key_hdH)
         query_hCd = linear(cls_CH, *self.query).view(num_rows, num_heads, -1).transpose(0, 1)
         query_ChH = (query_hCd @ self.key_hdH).transpose(0, 1)
         means = []
         for block in blocks:
-            some_CLH = x_CLH[block.rows, : block.length].to(cls_CH.dtype)
+            rows_RLH = x_CLH[block.rows, : block.length].to(cls_CH.dtype)
             if x_CLH.dtype != cls_CH.dtype:
-                some_CLH[:, 0] = cls_CH[block.rows]
-            score_ChL = query_ChH[block.rows] @ some_CLH.transpose(1, 2)
+                rows_RLH[:, 0] = cls_CH[block.rows]
+            score_ChL = query_ChH[block.rows] @ rows_RLH.transpose(1, 2)
             if block.hidden is not None:
                 score_ChL += block.hidden[:, 0]
-            means.append(torch.softmax(score_ChL, dim=-1) @ some_CLH)
+            means.append(torch.softmax(score_ChL, dim=-1) @ rows_RLH)
         context_hCd = torch.cat(means).transpose(0, 1) @ self.value_hHd
         context_CH = context_hCd.transpose(0, 1).reshape(num_rows, -1) + self.value_bias
         output_CH: Tensor = self.layer.feed_forward_chunk(

@@ -1,1 +1,1 @@
-"""Rankers over similarities of query and document terms (CEDR, TK, PACRR, DRMM)."""
+"""Rankers over similarities of query and document tokens (CEDR, TK, PACRR, DRMM)."""

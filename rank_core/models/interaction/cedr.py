@@ -1,12 +1,11 @@
-"""CEDR: an encoder's [CLS] vector beside the features that a matching model takes from the
-similarities of all its hidden states (MacAvaney et al. 2019; combined with disjoint chunks as in
-Boytsov et al. 2022).
+"""CEDR: an encoder's [CLS] vector together with a matching model's features of the similarities in
+all hidden states (MacAvaney et al. 2019; over disjoint chunks as in Boytsov et al. 2022).
 
-Query vectors are those of a document's first chunk, text vectors those of all chunks, one after the
-other; the [CLS] part is the mean over the document's own chunks. Padding is masked exactly, where
-published code counts it: in CEDR's a padded place has similarity 0, which two kernels take for a
-match, and a query token without any similarity is taken for padding; FlexNeuART's looks for -1 but
-pads with token 1, so that padding is compared like text.
+Query vectors come from a document's first chunk, text vectors from all chunks in order; the [CLS]
+vector is the mean over chunks. Padding is masked exactly, unlike in published code: CEDR's gives
+padded positions similarity 0, which two kernels count as a match, and takes a query token without
+any similarity for padding; FlexNeuART's tests for -1 but pads with token 1, so that padding is
+compared like text.
 """
 
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from rank_core.models.interaction.similarities import (
     NgramFilters,
     Terms,
     at_fixed_length,
-    at_least_fp32,
     check_query_length,
     cosines,
     pair_mask,
@@ -31,14 +29,14 @@ from rank_core.models.interaction.similarities import (
     take,
     terms_of,
 )
-from rank_core.models.poolings import masked_mean, row_vectors
+from rank_core.models.poolings import at_least_fp32, masked_mean, row_vectors
 from rank_core.models.ranker import Ranker, layer_states, pad_chunks
 from rank_core.models.readers import EqualChunks
 from rank_core.settings.config import Model, TrialConfig
 
 
 class Cedr(Ranker):
-    """The base of the variants of CEDR: S similarity matrices, one of each hidden state."""
+    """Base class of the variants of CEDR: S similarity matrices, one per hidden state."""
 
     paper = "MacAvaney et al. 2019"
     family = "CEDR"
@@ -64,8 +62,8 @@ class Cedr(Ranker):
             return self.combine(masked_mean(cls_BPH, mask_BP), similarities(states, terms), terms)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
-        """score_B from the mean [CLS] and the S matrices cos_BQD, which are given one by one."""
-        raise TypeError(f"{type(self).__name__} does not say how it combines")
+        """score_B from the mean [CLS] and an iterator over the S matrices cos_BQD."""
+        raise TypeError(f"{type(self).__name__} must define `combine`")
 
 
 def similarities(states: tuple[Tensor, ...], terms: Terms) -> Iterator[Tensor]:
@@ -77,8 +75,8 @@ def similarities(states: tuple[Tensor, ...], terms: Terms) -> Iterator[Tensor]:
 
 
 class CedrKnrm(Cedr):
-    """A linear layer over [CLS] and, of each state and kernel, the sum over query tokens of
-    log(1e-6 + soft count)."""
+    """A linear layer over [CLS] and, per state and kernel, the sum over query tokens of
+    log(1e-6 + soft count) (CEDR-KNRM; kernels of Xiong et al. 2017)."""
 
     label = "CEDR-KNRM"
     MU = (-0.9, -0.7, -0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -88,30 +86,30 @@ class CedrKnrm(Cedr):
         super().__init__(encoder, backbone, settings)
         self.kernels = GaussianKernels(self.MU, self.SIGMA, trainable=True)
         num_features = self.num_states * len(self.MU)
-        # One linear layer in two parts: a backbone's own ranking head may become the first.
+        # One linear layer in two parts, so that a backbone's ranking head can be the first.
         self.kernel_head = nn.Linear(num_features, 1, bias=False)
         bound = 1 / sqrt(self.head.in_features + num_features)
         for weight in (self.head.weight, self.head.bias, self.kernel_head.weight):
             nn.init.uniform_(weight, -bound, bound)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
-        """The two parts added."""
+        """score_B, the sum of both parts."""
         features_BSK = torch.stack([self.features(cos_BQD, terms) for cos_BQD in similarity], 1)
         score_B1: Tensor = self.head(cls_BH) + self.kernel_head(features_BSK.flatten(1))
         return score_B1.squeeze(1)
 
     def features(self, cos_BQD: Tensor, terms: Terms) -> Tensor:
-        """feature_BK of one state."""
+        """feature_BK of one hidden state."""
         log_BQK = torch.log(self.kernels(cos_BQD, terms.text_mask_BD) + 1e-6)
         return log_BQK.masked_fill(~terms.query_mask_BQ[:, :, None], 0.0).sum(1)
 
 
 class CedrDrmm(Cedr):
-    """The sum over query tokens of a small network over [CLS] and, of each state, the logarithms of
-    a histogram of similarities (Guo et al. 2016).
+    """The sum over query tokens of a small network over [CLS] and, per state, the logarithms of a
+    histogram of similarities (CEDR-DRMM; DRMM of Guo et al. 2016).
 
-    Counts have no gradient: only [CLS] teaches the encoder. The published code adds the network's
-    value for padded query tokens too.
+    Counts have no gradient: the encoder learns through [CLS] only. The published code also adds the
+    network's value for padded query tokens.
     """
 
     label = "CEDR-DRMM"
@@ -125,7 +123,7 @@ class CedrDrmm(Cedr):
         self.head = nn.Linear(self.NUM_HIDDEN, 1)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
-        """The network's values, added up."""
+        """score_B, the sum of the network's values."""
         log_BQSN = torch.stack(
             [
                 torch.log(histogram(cos_BQD.detach(), terms.text_mask_BD, self.NUM_BINS) + 1e-5)
@@ -140,15 +138,15 @@ class CedrDrmm(Cedr):
 
 
 def histogram(cos_BQD: Tensor, text_mask_BD: Tensor, num_bins: int) -> Tensor:
-    """count_BQN of similarities from -1 to 1; the last bin is for 1 alone (up to 1e-6)."""
+    """count_BQN of similarities from -1 to 1; the last bin holds only 1 (up to 1e-6)."""
     bin_BQD = ((cos_BQD + 1.000001) / 2 * (num_bins - 1)).long().clamp(0, num_bins - 1)
     one_BQD = text_mask_BD[:, None].expand_as(bin_BQD).to(cos_BQD.dtype)
     return cos_BQD.new_zeros(*cos_BQD.shape[:2], num_bins).scatter_add_(2, bin_BQD, one_BQD)
 
 
 class CedrPacrr(Cedr):
-    """A network over [CLS] and each query token's two strongest matches as the first of a 1-, 2-
-    and 3-gram, with a channel for each state (Hui et al. 2017)."""
+    """A network over [CLS] and each query token's two strongest matches as the first token of 1-,
+    2- and 3-grams, with a channel per state (CEDR-PACRR; PACRR of Hui et al. 2017)."""
 
     label = "CEDR-PACRR"
     NGRAMS = (1, 2, 3)
@@ -172,12 +170,12 @@ class CedrPacrr(Cedr):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """The network has weights for so many query tokens."""
+        """Rejects queries longer than the network's input."""
         super().check(config, backbone)
         check_query_length(config)
 
     def combine(self, cls_BH: Tensor, similarity: Iterator[Tensor], terms: Terms) -> Tensor:
-        """Runs the network."""
+        """score_B of the network."""
         cos_BSQD = torch.stack(list(similarity), dim=1)
         mask_BQD = pair_mask(terms)
         strengths = [

@@ -1,5 +1,5 @@
-"""Co-PACRR: n-gram matches of word vectors, their cascade through the document, and the tokens
-around them (Hui, Yates, Berberich & de Melo 2018)."""
+"""Co-PACRR: n-gram matches of word vectors, their cascade over the document, and the context of
+each match (Hui, Yates, Berberich & de Melo 2018)."""
 
 import torch
 from torch import Tensor, nn
@@ -19,21 +19,21 @@ from rank_core.models.interaction.similarities import (
 from rank_core.models.interaction.word_vectors import WordVectorRanker
 from rank_core.settings.config import Model, TrialConfig
 
-NGRAMS = (2, 3)  # beside single tokens, whose similarity is taken as it is
+NGRAMS = (2, 3)  # in addition to single tokens, whose similarity is used directly
 NUM_FILTERS = 32
 NUM_MATCHES = 2
-CASCADE = (0.25, 0.5, 0.75, 1.0)  # shares of the document from its start, each with its matches
+CASCADE = (0.25, 0.5, 0.75, 1.0)  # prefixes of the document, each with its own matches
 CONTEXT = 4  # tokens on either side of a match that are compared with the whole query
 
 
 class CoPacrr(WordVectorRanker):
-    """A network over each query token's strongest matches, the similarity of what is around them to
-    the query, and the token's weight.
+    """A network over each query token's strongest matches, the similarity of their contexts to the
+    query, and the token's weight.
 
-    Three things are ours. Shares of a document are those of its own length, where the published
-    code takes places of a fixed number of tokens. A token's weight, there the softmax of idf
-    values, is one of a learned number per word vector. Query tokens are shuffled in training as
-    there, but only together with dropout: `model.dropout=0` makes a step repeatable.
+    Three deviations: the cascade uses fractions of each document's length, where the published code
+    uses fixed positions; token weights are a softmax over a learned function of the word vector,
+    there over idf values; query tokens are shuffled in training as there, but only with dropout, so
+    that `model.dropout=0` makes steps repeatable.
     """
 
     label = "Co-PACRR"
@@ -54,12 +54,12 @@ class CoPacrr(WordVectorRanker):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """The network has weights for so many query tokens."""
+        """Rejects queries longer than the network's input."""
         super().check(config, backbone)
         check_query_length(config)
 
     def match(self, query_ids_BQ: Tensor, text_ids_BD: Tensor, terms: Terms) -> Tensor:
-        """Runs the network over the features of all query tokens."""
+        """score_B of the network over the features of all query tokens."""
         query_BQH, text_BDH = self.encoder(query_ids_BQ), self.encoder(text_ids_BD)
         with torch.autocast(query_BQH.device.type, enabled=False):
             x_BQF = at_fixed_length(self.features(query_BQH, text_BDH, terms))
@@ -68,8 +68,8 @@ class CoPacrr(WordVectorRanker):
             return self.score(self.hidden_layers(x_BQF.flatten(1)))
 
     def features(self, query_BQH: Tensor, text_BDH: Tensor, terms: Terms) -> Tensor:
-        """x_BQF: for each n-gram size and share of the document the strengths of the matches and
-        the similarities of their surroundings; then the token's weight."""
+        """x_BQF: per n-gram size and prefix, the strengths of the matches and the similarities of
+        their contexts; then the token's weight."""
         mask_BQD = pair_mask(terms)
         cos_BQD = cosines(query_BQH, text_BDH).masked_fill(~mask_BQD, 0.0)
         around_BD = surroundings(query_BQH, text_BDH, terms)
@@ -88,25 +88,25 @@ class CoPacrr(WordVectorRanker):
         return torch.cat([*parts, self.weights(query_BQH, terms)], dim=2)
 
     def weights(self, query_BQH: Tensor, terms: Terms) -> Tensor:
-        """weight_BQ1 of the query tokens, which sum to 1."""
+        """weight_BQ1 of the query tokens; they sum to 1."""
         logit_BQ1 = self.token_weight(query_BQH)
-        # Finite, so that a query without any token has weights, of which none is used.
+        # Finite, so that a query without tokens gets no NaN; its weights are unused.
         absent_BQ1 = ~terms.query_mask_BQ[:, :, None]
         weight_BQ1 = torch.softmax(logit_BQ1.masked_fill(absent_BQ1, -1e9), dim=1)
         return weight_BQ1.masked_fill(absent_BQ1, 0.0)
 
 
 def surroundings(query_BQH: Tensor, text_BDH: Tensor, terms: Terms) -> Tensor:
-    """cos_BD of the mean query vector and the mean vector of the tokens around each place."""
+    """cos_BD of the mean query vector and the mean vector of the tokens around each position."""
     text_mask_BD1, query_mask_BQ1 = terms.text_mask_BD[:, :, None], terms.query_mask_BQ[:, :, None]
     sum_BDH = around(text_BDH.masked_fill(~text_mask_BD1, 0.0))
     count_BD1 = around(text_mask_BD1.to(text_BDH.dtype)).clamp_min(1)
-    # A cosine does not ask whether the query's vectors are summed or averaged.
+    # The sum instead of the mean: cosines do not depend on the length of a vector.
     query_B1H = query_BQH.masked_fill(~query_mask_BQ1, 0.0).sum(1, keepdim=True)
     return cosines(query_B1H, sum_BDH / count_BD1).squeeze(1)
 
 
 def around(x_BDH: Tensor) -> Tensor:
-    """At each place the sum of the places at most CONTEXT away."""
+    """At each position, the sum over the positions at most CONTEXT away."""
     total_BDH = pad(x_BDH, (0, 0, CONTEXT, CONTEXT)).unfold(1, 2 * CONTEXT + 1, 1)
     return total_BDH.sum(3)

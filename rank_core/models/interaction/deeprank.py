@@ -1,4 +1,4 @@
-"""DeepRank: read the document only around exact matches of query words (Pang et al. 2017)."""
+"""DeepRank: a document is read only around exact matches of query terms (Pang et al. 2017)."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from rank_core.models.interaction.similarities import Terms, cosines
 from rank_core.models.interaction.word_vectors import WordVectorRanker
 from rank_core.settings.config import Model
 
-SIDE = 15  # tokens of the document that are read on either side of a match
-MAX_MATCHES = 20  # of each query token: its first ones
+SIDE = 15  # tokens read on either side of a match
+MAX_MATCHES = 20  # per query token, the first ones
 NUM_MAPS = 4
 NUM_STATES = 3
 
 
 class Places(NamedTuple):
-    """The N contexts that are read in a batch."""
+    """The N contexts read in a batch."""
 
     document_N: Tensor
     token_N: Tensor  # of the query
@@ -28,11 +28,11 @@ class Places(NamedTuple):
 class DeepRank(WordVectorRanker):
     """score = sum over query tokens of gate * (v . state + b).
 
-    A context is a picture of query tokens x 31 places with three channels: one learned number of
-    either vector, and their cosine. A 3 x 3 convolution and the maximum of each map give its
-    relevance; together with 1 / (1 + place) it is a step of a GRU over the token's matches, in
-    document order. Gates are a softmax over a learned number of each query token's vector. Words
-    are word pieces here; a token that never occurs has state 0.
+    A context is an image of query tokens x 31 positions with three channels: a learned number per
+    query and per document vector, and their cosine. A 3 x 3 convolution and the maximum of each map
+    give its relevance, which together with 1 / (1 + position) is a step of a GRU over the token's
+    matches, in document order. Gates are a softmax over a learned number per query vector. Terms
+    are word pieces here; a token without matches has state 0.
     """
 
     label = "DeepRank"
@@ -48,7 +48,7 @@ class DeepRank(WordVectorRanker):
         self.head = nn.Linear(NUM_STATES, 1)
 
     def match(self, query_ids_BQ: Tensor, text_ids_BD: Tensor, terms: Terms) -> Tensor:
-        """Reads the contexts, then adds up what they say about each query token."""
+        """score_B: reads the contexts and sums over the query tokens."""
         query_BQH, text_BDH = self.encoder(query_ids_BQ), self.encoder(text_ids_BD)
         same_BQD = query_ids_BQ[:, :, None] == text_ids_BD[:, None, :]
         same_BQD &= terms.query_mask_BQ[:, :, None] & terms.text_mask_BD[:, None]
@@ -62,7 +62,7 @@ class DeepRank(WordVectorRanker):
     def relevance(
         self, query_BQH: Tensor, text_BDH: Tensor, terms: Terms, places: Places
     ) -> Tensor:
-        """relevance_NR: the largest value of each map over a context, and where the context is."""
+        """relevance_NR: the maximum of each map over a context, and the context's position."""
         length = text_BDH.shape[1]
         offset_W = torch.arange(-SIDE, SIDE + 1, device=places.center_N.device)
         place_NW = places.center_N[:, None] + offset_W
@@ -72,7 +72,7 @@ class DeepRank(WordVectorRanker):
         inside_NW &= terms.text_mask_BD[document_N1, place_NW]
         real_NQW = terms.query_mask_BQ[places.document_N][:, :, None] & inside_NW[:, None]
 
-        # By document first and cut into contexts then: contexts overlap, vectors are long.
+        # Computed per document and then gathered, because contexts overlap and vectors are long.
         cos_BDQ = cosines(query_BQH, text_BDH).transpose(1, 2)
         cos_NQW = cos_BDQ[document_N1, place_NW].transpose(1, 2)
         text_NQW = self.reduce_text(text_BDH)[document_N1, place_NW].transpose(1, 2)
@@ -84,28 +84,28 @@ class DeepRank(WordVectorRanker):
         return torch.cat([map_NMQW.amax((2, 3)), where_N1], dim=1)
 
     def states(self, relevance_NR: Tensor, places: Places, same_BQD: Tensor) -> Tensor:
-        """state_BQS of the GRU after each query token's last match; 0 where it has none."""
+        """state_BQS of the GRU after each query token's last match; 0 without matches."""
         num_docs, num_query, _ = same_BQD.shape
         steps_BQMR = relevance_NR.new_zeros(
             num_docs, num_query, MAX_MATCHES, relevance_NR.shape[1]
         ).index_put((places.document_N, places.token_N, places.match_N), relevance_NR)
         after_TMS, _ = self.reader_of_matches(steps_BQMR.flatten(0, 1))
-        # What follows a token's last match does not reach the state before it.
+        # Steps after a token's last match do not affect the state before them.
         count_T = same_BQD.sum(2).clamp_max(MAX_MATCHES).flatten()
         row_T = torch.arange(len(count_T), device=count_T.device)
         state_TS = after_TMS[row_T, (count_T - 1).clamp_min(0)]
         return state_TS.masked_fill(count_T[:, None] == 0, 0.0).view(num_docs, num_query, -1)
 
     def gates(self, query_BQH: Tensor, terms: Terms) -> Tensor:
-        """gate_BQ, which sum to 1 over a query's tokens."""
+        """gate_BQ; they sum to 1 over a query's tokens."""
         logit_BQ = self.gate(query_BQH).squeeze(2)
-        # Finite, so that a query without any token has gates, of which none is used.
+        # Finite, so that a query without tokens gets no NaN; its gates are unused.
         gate_BQ = torch.softmax(logit_BQ.masked_fill(~terms.query_mask_BQ, -1e9), dim=1)
         return gate_BQ.masked_fill(~terms.query_mask_BQ, 0.0)
 
 
 def first_matches(same_BQD: Tensor) -> Places:
-    """The first MAX_MATCHES places of each query token that hold the same word piece."""
+    """The first MAX_MATCHES positions with the same word piece, for each query token."""
     order_BQD = same_BQD.cumsum(2) - 1
     document_N, token_N, center_N = (same_BQD & (order_BQD < MAX_MATCHES)).nonzero(as_tuple=True)
     return Places(document_N, token_N, order_BQD[document_N, token_N, center_N], center_N)

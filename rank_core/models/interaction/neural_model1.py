@@ -1,10 +1,10 @@
-"""Neural Model 1: how likely the document's tokens translate into the query's (IBM Model 1 over
-contextual vectors, after Boytsov & Kolter 2021).
+"""Neural Model 1: the likelihood that the document's tokens translate into the query's (IBM Model 1
+over contextual vectors, after Boytsov & Kolter 2021).
 
-A reconstruction: what was published names the model but not how it is parametrised. The general
-form is S = sum_q log(epsilon + mean_d T(q | d)); that T is the sigmoid of a small network over
-[e_q; e_d; e_q * e_d], its sizes and epsilon are ours, and nothing is interpolated with a model of
-the collection. [CLS] takes no part; chunks are the disjoint ones of CEDR.
+A reconstruction, because the published text does not define the parametrisation. The general form
+is S = sum_q log(epsilon + mean_d T(q | d)). Ours are T, the sigmoid of a small network over [e_q;
+e_d; e_q * e_d], its sizes and epsilon. There is no interpolation with a collection model, and [CLS]
+is not used; chunks are disjoint as in CEDR.
 """
 
 import torch
@@ -12,17 +12,18 @@ from torch import Tensor, nn
 
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.models.interaction.similarities import Terms, at_least_fp32, take, terms_of
+from rank_core.models.interaction.similarities import Terms, take, terms_of
+from rank_core.models.poolings import at_least_fp32
 from rank_core.models.ranker import Ranker
 from rank_core.models.readers import EqualChunks
 from rank_core.settings.config import Model
 
-EPSILON = 1e-4  # what a query token has that nothing in the document translates into
+EPSILON = 1e-4  # likelihood of a query token without any translation
 NUM_HIDDEN = 32
 
 
 class NeuralModel1(Ranker):
-    """score = sum over query tokens of log(epsilon + mean over the document's tokens of T)."""
+    """score = sum over query tokens of log(epsilon + mean over document tokens of T)."""
 
     label = "Neural Model 1"
     paper = "Boytsov & Kolter 2021 (reconstruction)"
@@ -36,8 +37,8 @@ class NeuralModel1(Ranker):
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
         size = self.head.in_features
-        # One layer over the three vectors side by side, in the parts that need it once per query
-        # token, once per document token and once per pair.
+        # One layer over the concatenated vectors, split into parts that are computed once per query
+        # token, per document token and per pair.
         self.of_query = nn.Linear(size, NUM_HIDDEN)
         self.of_text = nn.Linear(size, NUM_HIDDEN, bias=False)
         self.of_both = nn.Linear(size, NUM_HIDDEN, bias=False)
@@ -53,7 +54,7 @@ class NeuralModel1(Ranker):
 
     def translation(self, query_BQH: Tensor, text_BDH: Tensor) -> Tensor:
         """T_BQD in (0, 1)."""
-        # sum_h w_kh q_h d_h, without a tensor of all pairs and all numbers of a vector.
+        # sum_h w_kh q_h d_h, without a tensor over all pairs and dimensions.
         weighted_BQKH = query_BQH[:, :, None] * self.of_both.weight
         both_BQKD = weighted_BQKH @ text_BDH.transpose(1, 2)[:, None]
         each_BQK1 = self.of_query(query_BQH)[:, :, :, None]
@@ -63,8 +64,8 @@ class NeuralModel1(Ranker):
 
 
 def log_likelihood(translation_BQD: Tensor, terms: Terms) -> Tensor:
-    """score_B of given translation probabilities: padding neither counts nor dilutes a mean, and an
-    empty document translates into nothing."""
+    """score_B from translation probabilities. Padding is excluded; an empty document translates
+    into nothing."""
     length_B = terms.text_mask_BD.sum(1).clamp_min(1)
     sum_BQ = translation_BQD.masked_fill(~terms.text_mask_BD[:, None], 0.0).sum(2)
     log_BQ = torch.log(EPSILON + sum_BQ / length_B[:, None])

@@ -1,7 +1,7 @@
-"""Similarities of query and document tokens: their places in a batch, cosines, kernels, n-grams.
+"""Similarities of query and document tokens: positions in a batch, cosines, kernels, n-grams.
 
-Shapes: B documents, C rows of the encoder, L places of a row, Q query tokens, D tokens of a whole
-document, H numbers of a vector.
+Shapes: B documents, C rows of the encoder, L tokens of a row, Q query tokens, D tokens of a whole
+document, H vector size.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,16 @@ from torch.nn.functional import pad, relu
 
 from rank_core.chunking.batches import ChunkBatch
 from rank_core.errors import BadInput
+from rank_core.models.poolings import at_least_fp32
 from rank_core.models.readers import first_rows
 from rank_core.settings.config import TrialConfig
 
 
 class Terms(NamedTuple):
-    """Places of the query (in a document's first row) and of the document (in all its rows).
+    """Positions of the query (in a document's first row) and of the document (in all its rows).
 
-    A place is a row times L plus a column. Padding has place 0 and a false mask; Q and D are at
-    least 1, so that nothing downstream meets an empty axis.
+    A position is row * L + column. Padding has position 0 and a false mask; Q and D are at least 1,
+    so that no axis is empty.
     """
 
     query_BQ: Tensor
@@ -33,12 +34,12 @@ class Terms(NamedTuple):
 
 
 def terms_of(batch: ChunkBatch) -> Terms:
-    """The places of a batch of documents."""
+    """The positions of the tokens of a batch of documents."""
     sizes, width = batch.inputs.sizes, batch.inputs.input_ids_CL.shape[1]
     queries, texts = [], []
     for first, count in zip(first_rows(batch.counts), batch.counts, strict=True):
         queries.append(first * width + 1 + np.arange(sizes[first].num_query))
-        # Rows of one document are neighbours, so its places in order are its tokens in order.
+        # A document's rows are adjacent, so positions in order are its tokens in order.
         own = range(first, first + count)
         starts = [row * width + 2 + sizes[row].num_query for row in own]
         places = [at + np.arange(sizes[row].num_text) for at, row in zip(starts, own, strict=True)]
@@ -48,7 +49,7 @@ def terms_of(batch: ChunkBatch) -> Terms:
 
 
 def _places(places: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """(place_BT, mask_BT) of lists of places, on a device."""
+    """(place_BT, mask_BT) of lists of positions, on a device."""
     place_BT = np.zeros((len(places), max(1, *map(len, places))), dtype=np.int64)
     mask_BT = np.zeros(place_BT.shape, dtype=bool)
     for row, own in enumerate(places):
@@ -59,18 +60,13 @@ def _places(places: Sequence[NDArray[np.int64]], device: torch.device) -> tuple[
 
 
 def take(x_CL: Tensor, place_BT: Tensor) -> Tensor:
-    """x_BT (or x_BTH of an x_CLH): the values at some places of a batch."""
+    """x_BT (or x_BTH of an x_CLH): the values at positions of a batch."""
     return x_CL.flatten(0, 1)[place_BT]
 
 
-def at_least_fp32(x: Tensor) -> Tensor:
-    """`x` in fp32, or in its own type where that is wider."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def cosines(query_BQH: Tensor, text_BDH: Tensor) -> Tensor:
-    """cos_BQD, in fp32 also under autocast; a zero vector has similarity 0 to all (1e-9 is added to
-    each norm, as CEDR does)."""
+    """cos_BQD, in fp32 also under autocast. 1e-9 is added to each norm, as in CEDR: a zero vector
+    has similarity 0."""
     with torch.autocast(query_BQH.device.type, enabled=False):
         query, text = (at_least_fp32(x) for x in (query_BQH, text_BDH))
         query = query / (query.norm(dim=-1, keepdim=True) + 1e-9)
@@ -79,16 +75,16 @@ def cosines(query_BQH: Tensor, text_BDH: Tensor) -> Tensor:
 
 
 def pair_mask(terms: Terms) -> Tensor:
-    """mask_BQD: a real query token beside a real token of the document."""
+    """mask_BQD, true for a real query token and a real document token."""
     return terms.query_mask_BQ[:, :, None] & terms.text_mask_BD[:, None, :]
 
 
 SMALLEST_VARIANCE = 1e-8
-"""A trained width may shrink towards 0, where the kernel has no derivative."""
+"""A trained width may shrink to 0, where the kernel has no derivative."""
 
 
 class GaussianKernels(nn.Module):
-    """exp(-(x - mu_k)^2 / (2 sigma_k^2)) for kernels k = 1..K."""
+    """exp(-(x - mu_k)^2 / (2 sigma_k^2)) for kernels k = 1..K (K-NRM, Xiong et al. 2017)."""
 
     mu_K: Tensor
     sigma_K: Tensor
@@ -102,31 +98,31 @@ class GaussianKernels(nn.Module):
                 self.register_buffer(name, torch.tensor(values))
 
     def activations(self, similarity: Tensor) -> Tensor:
-        """Activation of each kernel by each similarity; a last axis K is added."""
+        """The kernels' activations for each similarity, on a new last axis K."""
         variance_K = self.sigma_K.square().clamp_min(SMALLEST_VARIANCE)
         return torch.exp(-(similarity[..., None] - self.mu_K).square() / (2 * variance_K))
 
     def forward(self, similarity_BQD: Tensor, text_mask_BD: Tensor) -> Tensor:
-        """count_BQK: each query token's activations, summed over the real tokens of the text."""
+        """count_BQK: each query token's activations, summed over the document's tokens."""
         near_BQDK = self.activations(similarity_BQD)
         return near_BQDK.masked_fill(~text_mask_BD[:, None, :, None], 0.0).sum(2)
 
 
 LATER_IS_LESS = 1e-6
-"""Discount per place of a later match where matches are compared: more than rounding errors, and
-too little to matter between matches that differ."""
+"""Discount per position when matches are ranked: larger than rounding errors, too small to matter
+otherwise."""
 
 
 class Matches(NamedTuple):
-    """The k strongest matches of each query token, strongest first; 0 where there are fewer."""
+    """The k strongest matches of each query token in descending order; 0 if there are fewer."""
 
     strength_BQk: Tensor
-    place_BQk: Tensor  # in the text; any place where `real_BQk` is false
+    place_BQk: Tensor  # in the document; arbitrary where `real_BQk` is false
     real_BQk: Tensor
 
 
 class NgramFilters(nn.Module):
-    """An n x n convolution that starts at each pair of tokens, then its strongest filter."""
+    """An n x n convolution starting at each pair of tokens, then the maximum over filters."""
 
     def __init__(self, channels: int, filters: int, n: int) -> None:
         super().__init__()
@@ -134,18 +130,18 @@ class NgramFilters(nn.Module):
         self.filters = nn.Conv2d(channels, filters, n)
 
     def forward(self, similarity_BSQD: Tensor) -> Tensor:
-        """strength_BQD >= 0 of matrices with S channels that are 0 where there is padding."""
+        """strength_BQD >= 0 of matrices with S channels, which must be 0 at padding."""
         end = self.n - 1
-        # Zeros after the end are what padding holds as well, so no score depends on its amount.
+        # Zero padding, as at padded tokens, so that scores do not depend on the amount of padding.
         strength_BFQD = self.filters(pad(similarity_BSQD, (0, end, 0, end)))
         return relu(strength_BFQD).amax(1)
 
 
 def strongest(strength_BQD: Tensor, mask_BQD: Tensor, k: int) -> Matches:
-    """The k largest strengths of each query token where the mask is true; of equals the earlier.
+    """The k largest strengths of each query token where the mask is true; among equals the earlier.
 
-    A repeated word is equally similar everywhere: rounding, which depends on the batch, must not
-    choose its place.
+    A repeated word has the same similarity everywhere up to rounding, which depends on the batch
+    and must not choose the position.
     """
     length = strength_BQD.shape[2]
     late_D = LATER_IS_LESS * torch.arange(length, device=strength_BQD.device)
@@ -158,19 +154,19 @@ def strongest(strength_BQD: Tensor, mask_BQD: Tensor, k: int) -> Matches:
 
 
 MAX_QUERY = 32
-"""Query tokens with weights of their own, side by side in one layer; the papers' largest number."""
+"""Maximum number of query tokens of layers with weights per token, the largest in the papers."""
 
 
 def at_fixed_length(x_BQF: Tensor) -> Tensor:
-    """x_BQF of MAX_QUERY tokens; zeros after the end of a query."""
+    """x_BQF padded with zeros to MAX_QUERY query tokens."""
     return pad(x_BQF, (0, 0, 0, MAX_QUERY - x_BQF.shape[1]))
 
 
 def check_query_length(config: TrialConfig) -> None:
-    """Raises `BadInput` where queries may have more tokens than there are weights for."""
+    """Raises `BadInput` if queries may have more than MAX_QUERY tokens."""
     if config.chunking.max_query_tokens > MAX_QUERY:
         raise BadInput(
             f"chunking.max_query_tokens <= {MAX_QUERY} must hold for model {config.model.name}, "
-            "which has weights of its own for each query token, got "
+            "which has separate weights for each query token, got "
             f"chunking.max_query_tokens={config.chunking.max_query_tokens}"
         )

@@ -1,6 +1,6 @@
-"""TK: word vectors in context, compared by kernels (Hofstätter, Zlabinger & Hanbury 2020). TKL: TK
-for long documents, which are scored by their densest regions (Hofstätter, Zamani, Mitra, Craswell
-& Hanbury 2020)."""
+"""TK: contextualised word vectors compared by kernels (Hofstätter, Zlabinger & Hanbury 2020). TKL:
+TK for long documents, scored by their most relevant regions (Hofstätter, Zamani, Mitra, Craswell &
+Hanbury 2020)."""
 
 from math import log, sqrt
 from typing import NamedTuple
@@ -10,19 +10,20 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool1d, linear, pad, scaled_dot_product_attention
 
 from rank_core.encoders.backbone_types import Backbone
-from rank_core.models.interaction.similarities import GaussianKernels, Terms, at_least_fp32, cosines
+from rank_core.models.interaction.similarities import GaussianKernels, Terms, cosines
 from rank_core.models.interaction.word_vectors import WordVectorRanker
+from rank_core.models.poolings import at_least_fp32
 from rank_core.settings.config import Model
 
 TEXT_START = 500
-"""The position of a document's first token; queries begin at 0, so the two share no positions."""
+"""Position of a document's first token; queries start at 0, so positions are not shared."""
 
 
 class Contextualiser(nn.Module):
-    """a x + (1 - a) transformer(x + positions), a = 0.5 at first; the same for query and text.
+    """a x + (1 - a) transformer(x + positions), with a = 0.5 initially; shared by query and text.
 
-    2 layers of 300 inner numbers; 10 attention heads, or as many below as divide the vectors (10 of
-    the paper's 300 numbers, 8 of 768).
+    2 layers of inner size 300. The number of heads is the largest up to 10 that divides the vector
+    size (10 for the paper's 300, 8 for 768).
     """
 
     NUM_LAYERS = 2
@@ -39,10 +40,9 @@ class Contextualiser(nn.Module):
         self.mixing = nn.Parameter(torch.tensor([0.5]))
 
     def forward(self, x_BTH: Tensor, mask_BT: Tensor, start: int) -> Tensor:
-        """y_BTH in fp32 or wider; `start` is the position of place 0. Padding is not attended
-        to."""
-        # A row without any token attends to its padding: its output is masked anyway, but a softmax
-        # over nothing would be NaN.
+        """y_BTH in fp32 or wider; `start` is the first position. Padding is not attended to."""
+        # A row without tokens attends to its padding, because a softmax over nothing is NaN; its
+        # output is masked.
         seen_BT = mask_BT | ~mask_BT.any(1, keepdim=True)
         positions_TH = sinusoids(start, x_BTH.shape[1], x_BTH.shape[2], x_BTH.device)
         y_BTH = x_BTH + positions_TH.to(x_BTH.dtype)
@@ -52,15 +52,15 @@ class Contextualiser(nn.Module):
 
 
 def layer_output(layer: nn.TransformerEncoderLayer, x_BTH: Tensor, seen_BT: Tensor) -> Tensor:
-    """out_BTH of a transformer layer, in which all places attend to those of `seen_BT`.
+    """out_BTH of a transformer layer in which all tokens attend to those of `seen_BT`.
 
-    In evaluation torch's own forward pass writes out the attention weights; the fused kernel, which
-    it takes in training alone, needs a quarter of its time for 1,200 tokens on a CPU.
+    In evaluation torch's own forward pass materialises the attention weights; the fused kernel
+    takes a quarter of the time for 1,200 tokens on a CPU.
     """
     attention = layer.self_attn
     qkv = linear(x_BTH, attention.in_proj_weight, attention.in_proj_bias)
     query, key, value = qkv.unflatten(2, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
-    # No dropout of attention weights, only of what a layer hands on.
+    # Dropout only on the layer's outputs, none on attention weights.
     mixed_BNTE = scaled_dot_product_attention(query, key, value, seen_BT[:, None, None])
     mixed_BTH = attention.out_proj(mixed_BNTE.transpose(1, 2).flatten(2))
     x_BTH = layer.norm1(x_BTH + layer.dropout1(mixed_BTH))
@@ -70,8 +70,8 @@ def layer_output(layer: nn.TransformerEncoderLayer, x_BTH: Tensor, seen_BT: Tens
 
 
 def sinusoids(start: int, length: int, size: int, device: torch.device) -> Tensor:
-    """position_TH = [sin(t w_i), cos(t w_i)] for t from `start` on and wavelengths from 2 pi to
-    20,000 pi in a geometric row (Vaswani et al. 2017); an odd last number is 0."""
+    """position_TH = [sin(t w_i), cos(t w_i)] for t from `start` on, with wavelengths from 2 pi to
+    20,000 pi in geometric progression (Vaswani et al. 2017); an odd last dimension is 0."""
     num_waves = size // 2
     step = log(10_000) / max(1, num_waves - 1)
     frequency_W = torch.exp(-step * torch.arange(num_waves, device=device))
@@ -85,11 +85,11 @@ SIGMA = 0.1
 
 
 class KernelScorer(WordVectorRanker):
-    """Contextualiser, fixed kernels and a linear layer over them.
+    """Contextualiser, fixed kernels and a linear layer over the kernels.
 
-    The root of the mean square of positions is 0.7, that of what leaves the transformer is 1.
-    BERT's word vectors have 0.05, where GloVe's have 0.4: they would drown in either, so they are
-    multiplied by what made the table as large as positions when it was loaded.
+    Positions have a root mean square of 0.7, the transformer's output 1, but BERT's word vectors
+    0.05 (GloVe's 0.4). They are scaled up by the factor that makes the initial table as large as
+    the positions.
     """
 
     scale: Tensor
@@ -105,7 +105,7 @@ class KernelScorer(WordVectorRanker):
         nn.init.uniform_(self.head.weight, -0.014, 0.014)
 
     def in_size(self, ids_BT: Tensor) -> Tensor:
-        """x_BTH: word vectors, as large as positions."""
+        """x_BTH: word vectors, scaled to the size of positions."""
         x_BTH: Tensor = self.encoder(ids_BT) * self.scale
         return x_BTH
 
@@ -113,16 +113,16 @@ class KernelScorer(WordVectorRanker):
 class TK(KernelScorer):
     """score = w . sum over query tokens of log max(1e-10, soft count of each kernel).
 
-    The paper's second sum, of counts divided by the document's length, is omitted as in the
-    authors' later code, whose learned factor of each kernel's count (kernel_alpha_scaler, 1 at
-    first) is not built. Dropout, which they do without, acts inside the transformer.
+    Omitted are the paper's second, length-normalised sum, as in the authors' later code, and that
+    code's learned factor per kernel (kernel_alpha_scaler, 1 initially). Dropout acts inside the
+    transformer; the authors use none.
     """
 
     label = "TK"
     paper = "Hofstätter et al. 2020a"
 
     def match(self, query_ids_BQ: Tensor, text_ids_BD: Tensor, terms: Terms) -> Tensor:
-        """Kernel-pools the similarities of contextual vectors."""
+        """score_B from kernel-pooled similarities of contextual vectors."""
         query_BQH = self.context(self.in_size(query_ids_BQ), terms.query_mask_BQ, 0)
         text_BDH = self.context(self.in_size(text_ids_BD), terms.text_mask_BD, TEXT_START)
         with torch.autocast(query_BQH.device.type, enabled=False):
@@ -133,12 +133,12 @@ class TK(KernelScorer):
             return score_B
 
 
-PIECE = 40  # tokens that see each other,
-OVERLAP = 5  # and those on either side that they see too
-WINDOW = 30  # tokens whose activations are added up
-STEP = 2  # tokens between the starts of neighbouring windows
+PIECE = 40  # tokens that attend to each other,
+OVERLAP = 5  # and to so many on either side
+WINDOW = 30  # tokens over which activations are summed
+STEP = 2  # tokens between the starts of consecutive windows
 NUM_PEAKS = 3
-NEIGHBOURS = (0, -1, 1, -2, 2)  # windows of a peak that count, from its own
+NEIGHBOURS = (0, -1, 1, -2, 2)  # windows around a peak that count, as offsets
 
 
 class Windows(NamedTuple):
@@ -150,16 +150,15 @@ class Windows(NamedTuple):
 
 
 class TKL(KernelScorer):
-    """score = sum over the 3 best windows that do not overlap, and 2 neighbours on either side, of
-    a learned weight times the window's score.
+    """score = the weighted sum over the 3 best non-overlapping windows and 2 neighbours on either
+    side of each; weights are learned.
 
-    A window's score is w . sum over query tokens of s1 count^(1 / s2) - s3, with s1, s2, s3 linear
-    in the token (one number of its vector) and the window's length. Where the published code
-    differs: it normalises these two numbers together, which leaves only a sign of them; it learns
-    the positions inside a piece; and where a document has no third peak or a peak no neighbour it
-    counts another window twice, while here what is missing counts 0. It also scores windows beyond
-    the text's end, often as peaks, and drops the last 1 to 4 tokens of a text that so many exceed a
-    whole number of pieces.
+    A window's score is w . sum over query tokens of s1 count^(1 / s2) - s3, where s1, s2, s3 are
+    linear in the token's importance (a learned function of its vector) and the window's length.
+    Unlike here, the published code normalises these two numbers together, which keeps only a sign;
+    learns positions within a piece; counts another window twice in place of a missing peak or
+    neighbour, which counts 0 here; scores windows beyond the end of the text, often as peaks; and
+    drops the last 1 to 4 tokens of texts that exceed a whole number of pieces by so many.
     """
 
     label = "TKL"
@@ -168,13 +167,13 @@ class TKL(KernelScorer):
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
         super().__init__(encoder, backbone, settings)
         self.token_importance = nn.Linear(self.size, 1, bias=False)
-        self.saturation = nn.Linear(2, 3)  # s1, s2, s3 = 100: count^0.01 moves like a logarithm
+        self.saturation = nn.Linear(2, 3)  # s1, s2, s3 = 100: count^0.01 behaves like a logarithm
         nn.init.uniform_(self.saturation.weight, -0.014, 0.014)
         nn.init.constant_(self.saturation.bias, 100.0)
         self.peak_weights = nn.Parameter(torch.ones(len(NEIGHBOURS), NUM_PEAKS))
 
     def match(self, query_ids_BQ: Tensor, text_ids_BD: Tensor, terms: Terms) -> Tensor:
-        """score_B: the sum of the peaks."""
+        """score_B, the sum over the peaks."""
         query_BQH = self.context(self.in_size(query_ids_BQ), terms.query_mask_BQ, 0)
         text_BDH = self.in_pieces(self.in_size(text_ids_BD), terms.text_mask_BD)
         with torch.autocast(query_BQH.device.type, enabled=False):
@@ -186,9 +185,9 @@ class TKL(KernelScorer):
             return (self.peak_weights * peak_BNP.masked_fill(~real_BNP, 0.0)).sum((1, 2))
 
     def in_pieces(self, text_BDH: Tensor, mask_BD: Tensor) -> Tensor:
-        """text_BDH in context, piece by piece; every piece has the same positions."""
+        """text_BDH contextualised piece by piece, with the same positions in every piece."""
         num_docs, length, _ = text_BDH.shape
-        after = OVERLAP - length % -PIECE  # up to the end of the last piece, and its overlap
+        after = OVERLAP - length % -PIECE  # to the end of the last piece, and its overlap
         padded_BDH = pad(text_BDH, (0, 0, OVERLAP, after))
         padded_BD = pad(mask_BD, (OVERLAP, after))
         whole = PIECE + 2 * OVERLAP
@@ -210,7 +209,7 @@ class TKL(KernelScorer):
 
 
 def slide(near_BQDK: Tensor, mask_BD: Tensor) -> Windows:
-    """Sums over windows that start every STEP tokens until one reaches the document's end."""
+    """Sums over windows starting every STEP tokens, up to the first that reaches the end."""
     num_docs, num_query, length, num_kernels = near_BQDK.shape
     length_B = mask_BD.sum(1)
     count_B = ((length_B - WINDOW).clamp_min(0) + STEP - 1).div(STEP, rounding_mode="floor") + 1
@@ -226,8 +225,8 @@ def slide(near_BQDK: Tensor, mask_BD: Tensor) -> Windows:
 
 
 def peaks(score_BW: Tensor, mask_BW: Tensor) -> tuple[Tensor, Tensor]:
-    """(place_BNP, real_BNP): the best windows that share no token with a better peak, each with
-    its NEIGHBOURS; a short document has fewer."""
+    """(place_BNP, real_BNP): the best windows without overlap, each with its NEIGHBOURS; short
+    documents have fewer."""
     window_W = torch.arange(score_BW.shape[1], device=score_BW.device)
     left_BW = score_BW.detach().masked_fill(~mask_BW, float("-inf"))
     places, reals = [], []

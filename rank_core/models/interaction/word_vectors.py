@@ -1,9 +1,8 @@
-"""Rankers that read word vectors only: no pretrained encoder runs.
+"""Rankers over word vectors, without a pretrained encoder.
 
-Their papers start from GloVe vectors; here it is the backbone's table of word embeddings, which is
-trained along (at the backbone's learning rate), as are its [CLS], [SEP] and padding rows, which no
-score reads. Tokens are the backbone's word pieces, not words. A document is one row of any length:
-there are no positions to run out of, so a backbone's limit does not bind.
+The papers start from GloVe; these start from the backbone's word embeddings, trained at the
+backbone's learning rate, with word pieces as tokens. The rows of [CLS], [SEP] and padding are
+trained but unused. A document is one row of any length: the backbone's positions are no limit.
 """
 
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from rank_core.settings.config import Model, TrialConfig
 
 
 class WordVectorRanker(Ranker):
-    """The base of these rankers; `encoder` is the word table and nothing else."""
+    """Base class of these rankers; `encoder` is the word embedding alone."""
 
     family = "word vectors"
     pair_encoder = WholeDocuments
@@ -28,7 +27,7 @@ class WordVectorRanker(Ranker):
     first_chunk_only = True
 
     def __init__(self, encoder: nn.Module, backbone: Backbone, settings: Model) -> None:
-        # Not Ranker's: the encoder itself must not become dead weight.
+        # Ranker's would keep the unused encoder.
         nn.Module.__init__(self)
         table: Tensor = encoder.get_input_embeddings().weight  # type: ignore[operator]
         self.encoder = nn.Embedding.from_pretrained(table.detach().clone(), freeze=False)
@@ -36,12 +35,12 @@ class WordVectorRanker(Ranker):
 
     @property
     def size(self) -> int:
-        """Numbers of a word vector."""
+        """The size of a word vector."""
         return self.encoder.embedding_dim  # type: ignore[return-value]
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Refuses a window that is not the whole document."""
+        """Rejects windows other than the whole document."""
         super().check(config, backbone)
         require_whole_documents(config)
 
@@ -52,5 +51,5 @@ class WordVectorRanker(Ranker):
         return self.match(query_ids_BQ, text_ids_BD, terms)
 
     def match(self, query_ids_BQ: Tensor, text_ids_BD: Tensor, terms: Terms) -> Tensor:
-        """score_B of query and document ids, whatever the ids at padding."""
-        raise TypeError(f"{type(self).__name__} does not say how it matches")
+        """score_B of query and document ids; ids at padding are arbitrary."""
+        raise TypeError(f"{type(self).__name__} must define `match`")

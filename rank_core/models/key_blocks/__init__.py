@@ -1,1 +1,1 @@
-"""Rankers that read only the blocks or chunks that a selector keeps."""
+"""Rankers that read only selected blocks or chunks."""

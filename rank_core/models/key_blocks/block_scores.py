@@ -1,8 +1,8 @@
 """Scores of a query's words against each block of a document: TF-IDF and BM25 (Li et al. 2023).
 
-Documents are token ids, so a word is its word pieces put together again, lower-cased, and known by
-a hash of them. Punctuation is a token of its own and no word: `harbour.` matches `harbour`, which a
-text that is split at spaces misses.
+Documents are token ids. A word is its joined, lower-cased word pieces, represented by a hash.
+Punctuation is a separate token and no word: `harbour.` matches `harbour`, which splitting at spaces
+would miss.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ from rank_core.chunking.token_store import TokenStore
 Words = NDArray[np.uint64]
 
 K1, B = 0.9, 0.4
-UNSEEN_IDF = 10.0  # of a word that no document of the collection has
+UNSEEN_IDF = 10.0  # of words in no document of the collection
 STATISTICS_VERSION = 1
-WORDS_AT_ONCE = 1 << 22  # distinct words of documents that are counted together
-MARKERS = ("Ġ", "▁")  # a token that follows a space, in byte-level BPE and in SentencePiece
-CONTINUES = "##"  # a WordPiece token that continues a word
+WORDS_AT_ONCE = 1 << 22  # distinct words buffered between merges
+MARKERS = ("Ġ", "▁")  # prefixes of a token after a space: byte-level BPE, SentencePiece
+CONTINUES = "##"  # prefix of a WordPiece token within a word
 
 
 class WordPieces:
-    """The words of a tokenizer's vocabulary: how token ids become words."""
+    """Maps token ids to words, for a tokenizer's vocabulary."""
 
     def __init__(self, tokenizer: Any) -> None:
         vocabulary: dict[str, int] = tokenizer.get_vocab()
@@ -48,11 +48,11 @@ class WordPieces:
                 self._starts_V[i] = token.startswith(MARKERS)
 
     def words(self, tokens: NDArray[np.int32]) -> tuple[Words, NDArray[np.int64]]:
-        """The words in order, and the place of each one's first token."""
+        """The words in order, and the position of each word's first token."""
         is_word_T, starts_T = self._is_word_V[tokens], self._starts_V[tokens].copy()
         if not is_word_T.any():
             return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
-        # Whatever follows a mark begins a word, and so does a mark.
+        # Punctuation is separate, and the token after it starts a word.
         starts_T[1:] |= ~is_word_T[1:] | ~is_word_T[:-1]
         starts_T[0] = True
         start_W = np.flatnonzero(starts_T)
@@ -64,14 +64,14 @@ class WordPieces:
 
 
 class DocumentFrequencies(NamedTuple):
-    """In how many documents of a collection each word occurs."""
+    """The number of documents of a collection that contain each word."""
 
     num_documents: int
     words: Words  # sorted
     counts: NDArray[np.int64]
 
     def of(self, words: Words) -> NDArray[np.int64]:
-        """df_Q of some words; 0 for unseen ones."""
+        """df_Q of words; 0 for unseen ones."""
         if not len(self.words):
             return np.zeros(len(words), dtype=np.int64)
         place_Q = np.minimum(np.searchsorted(self.words, words), len(self.words) - 1)
@@ -80,7 +80,7 @@ class DocumentFrequencies(NamedTuple):
 
 class KnownFrequencies(dict[str, NDArray[np.int32]]):
     """Tokens of a few documents, with the document frequencies of the collection that a model was
-    trained on; None for a model that needs none."""
+    trained on, if it needs them."""
 
     frequencies: DocumentFrequencies | None = None
 
@@ -88,8 +88,8 @@ class KnownFrequencies(dict[str, NDArray[np.int32]]):
 def document_frequencies(
     tokens: Mapping[str, NDArray[np.int32]], pieces: WordPieces
 ) -> DocumentFrequencies:
-    """Document frequencies of all words; kept on disk for a token store, whose folder names its
-    contents and its tokenizer."""
+    """Document frequencies of all words. For a token store they are kept on disk, under the name of
+    its folder, which identifies contents and tokenizer."""
     if isinstance(tokens, KnownFrequencies) and tokens.frequencies is not None:
         return tokens.frequencies
     if not isinstance(tokens, TokenStore):
@@ -113,22 +113,22 @@ def document_frequencies(
 def count_documents(
     documents: Iterable[NDArray[np.int32]], pieces: WordPieces
 ) -> DocumentFrequencies:
-    """One pass over the documents."""
+    """Counts in one pass over the documents."""
     words, counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
-    some: list[Words] = []
+    pending: list[Words] = []
     num_documents = size = 0
     for tokens in documents:
         num_documents += 1
-        some.append(np.unique(pieces.words(tokens)[0]))
-        size += len(some[-1])
+        pending.append(np.unique(pieces.words(tokens)[0]))
+        size += len(pending[-1])
         if size >= WORDS_AT_ONCE:
-            words, counts = _merge(words, counts, some)
-            some, size = [], 0
-    return DocumentFrequencies(num_documents, *_merge(words, counts, some))
+            words, counts = _merge(words, counts, pending)
+            pending, size = [], 0
+    return DocumentFrequencies(num_documents, *_merge(words, counts, pending))
 
 
 class BlockWords(NamedTuple):
-    """The words of a document, and the block that each one begins in."""
+    """The words of a document, and the block in which each begins."""
 
     words: Words
     block_W: NDArray[np.int64]
@@ -136,8 +136,8 @@ class BlockWords(NamedTuple):
 
 
 def tf_idf(query: Words, document: BlockWords, df: DocumentFrequencies) -> NDArray[np.float64]:
-    """score_K of the blocks: the sum over distinct query words in a block of
-    (1 + log10 tf) (ln((1 + N) / (1 + df)) + 1), the smoothed idf of scikit-learn."""
+    """score_K of the blocks: the sum over distinct query words in the block of
+    (1 + log10 tf) (ln((1 + N) / (1 + df)) + 1), with scikit-learn's smoothed idf."""
 
     def idf(num_documents: int, counts_Q: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.log((1 + num_documents) / (1 + counts_Q)) + 1
@@ -149,8 +149,8 @@ def tf_idf(query: Words, document: BlockWords, df: DocumentFrequencies) -> NDArr
 
 def bm25(query: Words, document: BlockWords, df: DocumentFrequencies) -> NDArray[np.float64]:
     """score_K of the blocks: the sum over distinct query words of
-    idf tf / (k1 (1 - b + b length / mean length) + tf) with the idf of Lucene,
-    ln(1 + (N - df + .5) / (df + .5)); the mean length is that of the document's own blocks."""
+    idf tf / (k1 (1 - b + b length / mean length) + tf) with Lucene's idf,
+    ln(1 + (N - df + .5) / (df + .5)); the mean length is over the document's blocks."""
 
     def idf(num_documents: int, counts_Q: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.log1p((num_documents - counts_Q + 0.5) / (counts_Q + 0.5))
@@ -185,10 +185,10 @@ def _statistics(
 
 
 def _merge(
-    words: Words, counts: NDArray[np.int64], some: list[Words]
+    words: Words, counts: NDArray[np.int64], documents: list[Words]
 ) -> tuple[Words, NDArray[np.int64]]:
-    """The counts with one more for every word of each of some documents."""
-    new = np.concatenate([words, *some])
+    """The counts, incremented for each document's distinct words."""
+    new = np.concatenate([words, *documents])
     weights = np.concatenate([counts, np.ones(len(new) - len(words), dtype=np.int64)])
     merged, place = np.unique(new, return_inverse=True)
     total = np.zeros(len(merged), dtype=np.int64)
@@ -201,7 +201,7 @@ def _hash(piece: str) -> int:
 
 
 def _factors(size: int) -> Words:
-    """Powers of an odd number modulo 2^64, so that the order of a word's pieces counts."""
+    """Powers of an odd number modulo 2^64, which make hashes depend on the order of pieces."""
     base = 0x9E3779B97F4A7C15
     return np.array([pow(base, i, 1 << 64) for i in range(size)], dtype=np.uint64)
 

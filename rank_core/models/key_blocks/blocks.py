@@ -1,5 +1,5 @@
-"""Key blocks of a document: the selectors, the choice, and the encoder input, either chosen blocks
-as passages or all blocks, from which the model chooses.
+"""Key blocks of a document: selectors, selection, and encoder input, either the selected blocks as
+passages or all blocks, from which the model selects.
 
 Shapes: C blocks of all documents, L tokens.
 """
@@ -40,14 +40,14 @@ from rank_core.settings.config import Model
 FROM_TEXT = ("tfidf", "bm25", "random", "first-last-sampled")
 LEARNED = ("learned-shared", "learned-separate", "bm25-then-learned")
 DEFAULT = "bm25"
-CASCADE_SURPLUS = 2  # tokens that BM25 leaves to the learned choice, over those that can be read
+CASCADE_SURPLUS = 2  # tokens that BM25 passes on, as a multiple of those that are read
 TRUNCATE_LATEST = "truncate-latest"
-"""Of chosen blocks that are too long together, the reference cuts the one that is latest in the
-document; the paper, and we without this quirk, the one that was chosen last."""
+"""If the selected blocks are too long together, the reference implementation truncates the one
+latest in the document; the paper, and this code without the quirk, the one selected last."""
 
 
 class Passages(NamedTuple):
-    """The pieces in which the chosen text is read: size, distance of their starts, number."""
+    """The passages in which the selected text is read: size, stride, number."""
 
     window: int
     stride: int
@@ -55,7 +55,7 @@ class Passages(NamedTuple):
 
     @property
     def budget(self) -> int:
-        """Tokens of text that they hold."""
+        """The number of text tokens that fit."""
         return self.window + (self.number - 1) * self.stride
 
     def spans(self, num_tokens: int) -> tuple[Span, ...]:
@@ -64,7 +64,8 @@ class Passages(NamedTuple):
 
 
 def selector_of(settings: Model) -> str:
-    """The selector that the settings name, or BM25; refuses settings without an effect."""
+    """The selector of the settings, BM25 by default. Raises `BadInput` for unknown selectors and
+    settings without effect."""
     selector = settings.selector or DEFAULT
     if selector not in (*FROM_TEXT, *LEARNED):
         raise unknown("model.selector", selector, (*FROM_TEXT, *LEARNED))
@@ -80,13 +81,13 @@ def selector_of(settings: Model) -> str:
 
 
 def by_score(score_K: NDArray[np.float64]) -> list[int]:
-    """Blocks from the best to the worst; equals in document order."""
+    """Blocks by descending score; ties in document order."""
     return np.argsort(-score_K, kind="stable").tolist()
 
 
 def by_chance(selector: str, num_blocks: int, query: NDArray[np.int32], doc_id: str) -> list[int]:
-    """The order of `random`, and of `first-last-sampled`: first, last, then chance. It depends on
-    the query and the document alone."""
+    """The order of `random`, or of `first-last-sampled`: first, last, then random. It depends only
+    on query and document."""
     rng = generator(0, "blocks", doc_id, np.asarray(query, np.int32).tobytes().hex())
     if selector == "random" or num_blocks < 3:
         return rng.permutation(num_blocks).tolist()
@@ -94,7 +95,7 @@ def by_chance(selector: str, num_blocks: int, query: NDArray[np.int32], doc_id: 
 
 
 def within(order: Iterable[int], lengths: Sequence[int], budget: int) -> list[int]:
-    """The first blocks of an order, until `budget` tokens are reached; the last may exceed them."""
+    """The first blocks of an order that reach `budget` tokens; the last one may exceed it."""
     chosen = []
     for block in order:
         if budget <= 0:
@@ -107,7 +108,7 @@ def within(order: Iterable[int], lengths: Sequence[int], budget: int) -> list[in
 def fitting(
     order: Iterable[int], lengths: Sequence[int], budget: int, *, truncate_latest: bool
 ) -> list[tuple[int, int]]:
-    """(block, tokens read from its start) of the chosen blocks in document order."""
+    """(block, number of tokens read) of the selected blocks, in document order."""
     chosen = within(order, lengths, budget)
     read = {block: lengths[block] for block in chosen}
     surplus = sum(read.values()) - budget
@@ -119,12 +120,12 @@ def fitting(
 
 
 class BlockBatch(ChunkBatch):
-    """A batch whose rows are blocks that a model has yet to choose from."""
+    """A batch whose rows are blocks that the model still selects from."""
 
     passages: tuple[Passages, ...]  # of each document
 
     def __new__(cls, batch: ChunkBatch, passages: tuple[Passages, ...]) -> "BlockBatch":
-        """A batch with the passages that its documents are cut into once they are chosen."""
+        """A batch with the passages into which each document's selected blocks are arranged."""
         self = super().__new__(cls, *batch)
         self.passages = passages
         return self
@@ -134,12 +135,12 @@ class BlockBatch(ChunkBatch):
         return BlockBatch(super().to(device), self.passages)
 
     def pinned(self) -> "BlockBatch":
-        """The batch where a GPU copies it from without the host."""
+        """The batch in page-locked memory, for asynchronous copies to a GPU."""
         return BlockBatch(super().pinned(), self.passages)
 
 
 def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
-    """Some rows of an input, cut to the longest of them."""
+    """Selected rows of an input, cut to the longest of them."""
     sizes = tuple(inputs.sizes[row] for row in rows)
     width = max(map(len, sizes))
     flat = rows_of_lengths([len(size) for size in sizes], width)
@@ -157,7 +158,7 @@ def some_rows(inputs: EncoderInput, rows: Sequence[int]) -> EncoderInput:
 
 
 def with_segments(inputs: EncoderInput, wanted: bool) -> EncoderInput:
-    """The input with segments that tell query and text apart, or without, as the encoder needs."""
+    """The input with or without segments for query and text, as the encoder needs."""
     if wanted == (inputs.token_type_ids_CL is not None):
         return inputs
     place_L = torch.arange(inputs.input_ids_CL.shape[1], device=inputs.input_ids_CL.device)
@@ -168,7 +169,7 @@ def with_segments(inputs: EncoderInput, wanted: bool) -> EncoderInput:
 def passages_of(
     batch: BlockBatch, chosen: Sequence[Sequence[tuple[int, int]]], pad_id: int
 ) -> ChunkBatch:
-    """Each document's passages, made of its `chosen` blocks: (block of the document, tokens)."""
+    """The passages of each document's `chosen` blocks, given as (block, number of tokens)."""
     width = batch.inputs.input_ids_CL.shape[1]
     places: list[NDArray[np.int64]] = []
     counts, sources, first = [], [], 0
@@ -190,7 +191,8 @@ def passages_of(
 def _gather(
     inputs: EncoderInput, places: Sequence[NDArray[np.int64]], sources: list[int], pad_id: int
 ) -> EncoderInput:
-    """Rows of tokens at `places` of the flat input; other facts are those of the `sources` rows."""
+    """Rows of the tokens at `places` of the flat input; other facts come from the `sources`
+    rows."""
     place_CL = np.zeros((len(places), max(map(len, places))), dtype=np.int64)
     real_CL = np.zeros(place_CL.shape, dtype=bool)
     for row, place in enumerate(places):
@@ -217,7 +219,7 @@ def _gather(
     )
 
 
-DOCUMENTS_KEPT = 4096  # that stay segmented in memory: candidates come back epoch after epoch
+DOCUMENTS_KEPT = 4096  # segmented documents cached in memory, for later epochs
 
 
 class Blocks(NamedTuple):
@@ -228,12 +230,12 @@ class Blocks(NamedTuple):
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each block."""
+        """The number of tokens of each block."""
         return [end - start for start, end in self.spans]
 
 
 class DocumentBlocks:
-    """The documents of a collection as blocks, with the statistics of their words."""
+    """The documents of a collection as blocks, with word statistics."""
 
     def __init__(
         self, tokens: Mapping[str, NDArray[np.int32]], tokenizer: Any, max_document_tokens: int
@@ -271,7 +273,7 @@ class DocumentBlocks:
 
 @dataclass(frozen=True)
 class BlockReader(PairEncoder):
-    """Chooses a document's blocks, or leaves the choice to the model."""
+    """Selects a document's blocks, or leaves the selection to the model."""
 
     selector: str
     num_passages: int  # of the chunking's window and stride; 0: one that fills the encoder
@@ -282,7 +284,7 @@ class BlockReader(PairEncoder):
     def over(
         cls, plain: PairEncoder, selector: str, *, num_passages: int, truncate_latest: bool
     ) -> "BlockReader":
-        """A reader of the same documents."""
+        """A reader of the documents of `plain`."""
         limit = plain.chunking.max_document_tokens
         tokenizer = load_tokenizer(plain.backbone.folder)
         return cls(
@@ -297,14 +299,14 @@ class BlockReader(PairEncoder):
         )
 
     def passages(self, num_query_tokens: int) -> Passages:
-        """The passages that are read beside a query of so many tokens."""
+        """The passages read with a query of `num_query_tokens` tokens."""
         if self.num_passages:
             return Passages(self.chunking.window, self.chunking.stride, self.num_passages)
         limit = self.backbone.max_input_tokens - num_query_tokens - NUM_SPECIAL
         return Passages(limit, limit, 1)
 
     def chunks(self, query: NDArray[np.int32], doc_id: str) -> list[Chunk]:
-        """The passages of the chosen blocks; where the model chooses, every block by itself."""
+        """The passages of the selected blocks; every block separately if the model selects."""
         tokens, spans = document = self.blocks.of(doc_id)
         passages = self.passages(len(query))
         fits = len(tokens) <= passages.budget
@@ -326,7 +328,7 @@ class BlockReader(PairEncoder):
         return [Chunk(query, tokens[start:end]) for start, end in passages.spans(len(tokens))]
 
     def collate(self, documents: Sequence[Sequence[Chunk]]) -> ChunkBatch:
-        """One batch, with what is needed to choose from it where that is left to the model."""
+        """A batch; with what the model needs to select blocks, if it does."""
         batch = super().collate(documents)
         if self.selector not in LEARNED:
             return batch

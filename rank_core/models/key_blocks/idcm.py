@@ -1,9 +1,9 @@
-"""IDCM: the scores of the best passages of a document, which a small model chooses before BERT
-reads them (Hofstätter, Mitra, Zamani, Craswell & Hanbury 2021).
+"""IDCM: the sum of a document's best passage scores, for passages selected by a small model before
+BERT reads them (Hofstätter, Mitra, Zamani, Craswell & Hanbury 2021).
 
-It is trained in three stages, each from the weights of the one before: `passages` (the best chunk
-is the document), `document` (a weighted sum of the best three), `student` (BERT stays as it is and
-teaches a small model which chunks it would score best; then only those are read).
+Training has three stages, each starting from the weights of the last: `passages` (the maximum over
+chunks), `document` (a weighted sum of the best three), `student` (BERT is frozen and teaches the
+small model to rank chunks; only the student's choice is read afterwards).
 """
 
 import math
@@ -19,29 +19,29 @@ from rank_core.chunking.chunks import Span
 from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, unknown
 from rank_core.models import poolings
+from rank_core.models.poolings import at_least_fp32
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.settings.config import Model, TrialConfig
 
 CENTRES = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
 WIDTH = 0.1
 NGRAM = 3
-LEAST = 1e-4  # under the logarithm
+LEAST = 1e-4  # lower bound inside the logarithm
 
 
 class ConvolutionalKernels(nn.Module):
-    """score_C of chunks: cosines of the query's and the chunk's contextual trigrams, counted in 11
-    soft bins, logged, summed over the query and weighted.
+    """score_C of chunks: kernel-pooled cosines of contextual trigrams of query and chunk, in 11
+    bins, with logarithms summed over the query and weighted (the student, after K-NRM).
 
-    It reads the encoder's word vectors as they are: no gradient goes to them. Positions, segments
-    and the LayerNorm over them, which the reference takes along, say nothing about whether words
-    match; nor do the query's [CLS] and [SEP], which it counts as words.
+    It reads the encoder's word embeddings without a gradient. Unlike here, the reference also adds
+    positions, segments and their LayerNorm, and counts the query's [CLS] and [SEP] as words.
     """
 
     def __init__(self, embedding_size: int) -> None:
         super().__init__()
         self.convolution = nn.Conv1d(embedding_size, embedding_size, NGRAM)
         self.scale_K = nn.Parameter(torch.ones(len(CENTRES)))
-        # A constant would move all chunks alike: no bias.
+        # No bias: it would shift all chunks alike.
         self.bins = nn.Linear(len(CENTRES), 1, bias=False)
         nn.init.uniform_(self.bins.weight, -0.01, 0.01)
 
@@ -52,7 +52,7 @@ class ConvolutionalKernels(nn.Module):
             text_CTE, text_CT = self._trigrams(words, inputs, *_text_places(inputs))
             cosine_CQT = query_CQE @ text_CTE.transpose(1, 2)
             logs = []
-            # Bin by bin: all at once would take eleven times the memory.
+            # Bin by bin, for a memory eleven times smaller.
             for centre, scale in zip(CENTRES, self.scale_K, strict=True):
                 kernel_CQT = torch.exp(-((cosine_CQT - centre) ** 2) / (2 * WIDTH**2))
                 count_CQ = (kernel_CQT * text_CT[:, None]).sum(2)
@@ -63,7 +63,7 @@ class ConvolutionalKernels(nn.Module):
     def _trigrams(
         self, words: nn.Module, inputs: EncoderInput, place_CT: Tensor, mask_CT: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Unit vectors of the trigrams that begin at some places, and the mask as numbers."""
+        """Unit vectors of the trigrams starting at some positions, and the mask as numbers."""
         ids_CT = inputs.input_ids_CL.gather(1, place_CT)
         mask = mask_CT.to(self.scale_K.dtype)
         x_CTE = words(ids_CT).detach().to(mask.dtype) * mask[:, :, None]
@@ -73,8 +73,8 @@ class ConvolutionalKernels(nn.Module):
 
 
 def selection_loss(student_BP: Tensor, teacher_BP: Tensor, mask_BP: Tensor, num: int) -> Tensor:
-    """The LambdaLoss of the student's order, summed over documents: NDCG-Loss2 (Wang et al. 2018)
-    where the teacher's best `num` chunks have the relevance num, .., 1 and all others 0.
+    """LambdaLoss of the student's order, summed over documents: NDCG-Loss2 (Wang et al. 2018),
+    where the teacher's best `num` chunks have relevance num, .., 1 and all others 0.
 
     A pair (i, j) with relevance y_i > y_j costs log2(1 + exp(s_j - s_i)) times the difference of
     gains (2^y - 1) / max DCG times |1/D(d) - 1/D(d + 1)|, where d is the distance of their ranks
@@ -110,7 +110,8 @@ def _text_places(inputs: EncoderInput) -> tuple[Tensor, Tensor]:
 
 
 def _places(inputs: EncoderInput, start_C: Tensor, length_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Places of so many tokens from a start on, as wide as the input: no wait for the longest."""
+    """(place_CL, mask_CL) of tokens from a start on, as wide as the input: finding the longest
+    would block on the GPU."""
     width = inputs.input_ids_CL.shape[1]
     step_L = torch.arange(width, device=start_C.device)
     place_CL = (start_C[:, None] + step_L).clamp(max=width - 1)
@@ -118,28 +119,28 @@ def _places(inputs: EncoderInput, start_C: Tensor, length_C: Tensor) -> tuple[Te
 
 
 STAGES = ("passages", "document", "student")
-BEST = 3  # chunk scores that make a document's
-CHOSEN = 3  # chunks of a document that BERT reads once there is a student
+BEST = 3  # chunk scores in a document's score
+CHOSEN = 3  # chunks of a document that the student selects
 
 
 def overlapping_spans(num_tokens: int, window: int, stride: int) -> list[Span]:
-    """A core of `stride` tokens after the other, each read with the tokens around it that fill
-    `window`: half before, half after (the paper's 50 + 2 * 7 are window 64, stride 50)."""
+    """Consecutive cores of `stride` tokens, each extended on both sides to `window` tokens (the
+    paper's 50 + 2 * 7 are window 64, stride 50)."""
     before = (window - stride) // 2
     starts = range(0, max(1, num_tokens), stride)
     return [Span(max(0, s - before), min(num_tokens, s - before + window)) for s in starts]
 
 
 class OverlappingChunks(PairEncoder):
-    """Documents as cores with their surroundings, in rows [CLS] query [SEP] chunk [SEP].
+    """Documents as extended cores, in rows [CLS] query [SEP] chunk [SEP].
 
-    In the published code no [SEP] closes a chunk; the document's own last [SEP] is a token (of a
-    chunk of its own where the cores are full), and masked padding in the place of the surroundings
-    that are missing before the first core moves its tokens' positions.
+    Unlike here, the published code has no [SEP] after a chunk, counts the document's last [SEP] as
+    a token (in its own chunk if the cores are full), and masks padding before the first core, which
+    shifts its tokens' positions.
     """
 
     def chunks(self, query: NDArray[int32], doc_id: str) -> list[Chunk]:
-        """A chunk per core; `max_chunks` keeps the first."""
+        """A chunk per core; `max_chunks` keeps the first ones."""
         cut = self.chunking
         document = self.document(doc_id)
         spans = overlapping_spans(len(document), cut.window, cut.stride)
@@ -147,11 +148,11 @@ class OverlappingChunks(PairEncoder):
 
 
 class Idcm(Ranker):
-    """score = sum_k w_k s_(k), s_(k) the k-th best chunk score; absent chunks add nothing.
+    """score = sum_k w_k s_(k) over the k-th best chunk scores; missing chunks add nothing.
 
     In the stage `student`, `forward` in training mode adds the student's loss to `extra_loss`,
-    which the training loop adds to its own and then sets to None; the score itself has no gradient
-    there. In evaluation BERT reads the student's choice only.
+    which the training loop adds to its loss and resets; the score has no gradient there. In
+    evaluation BERT reads the student's choice only.
     """
 
     label = "IDCM"
@@ -176,7 +177,7 @@ class Idcm(Ranker):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Refuses unknown stages and idle settings."""
+        """Rejects unknown stages and settings without effect."""
         stage_of(config.model)
         if config.chunking.overflow != "first":
             raise BadInput(
@@ -185,7 +186,7 @@ class Idcm(Ranker):
             )
 
     def train(self, mode: bool = True) -> "Idcm":
-        """Training mode; a teacher stays in evaluation mode."""
+        """Sets training mode; the teacher stays in evaluation mode."""
         super().train(mode)
         if self.stage == "student":
             self.encoder.eval()
@@ -203,13 +204,13 @@ class Idcm(Ranker):
         return self.of_chunks(*pad_chunks(self.chunk_scores(batch.inputs), batch.counts))
 
     def chunk_scores(self, inputs: EncoderInput) -> Tensor:
-        """score_C of chunks by BERT, the head in fp32 or wider."""
+        """score_C of chunks by BERT, with the head in fp32 or wider."""
         x_CH = self.encode(inputs)
         with torch.autocast(x_CH.device.type, enabled=False):
-            return self.score(x_CH.to(torch.promote_types(x_CH.dtype, torch.float32)))
+            return self.score(at_least_fp32(x_CH))
 
     def of_chunks(self, score_BP: Tensor, mask_BP: Tensor) -> Tensor:
-        """score_B from chunk scores. What is absent is known by the mask: a score of 0 is one."""
+        """score_B from chunk scores; missing chunks are masked."""
         if self.stage == "passages":
             return poolings.masked_max(score_BP, mask_BP)
         number = min(BEST, score_BP.shape[1])
@@ -219,7 +220,7 @@ class Idcm(Ranker):
             return (best_BK * self.weight_K[:number].to(best_BK.dtype)).sum(1)
 
     def chosen(self, batch: ChunkBatch) -> ChunkBatch:
-        """The chunks of a batch that the student would have BERT read, in document order."""
+        """The chunks of a batch that the student selects for BERT, in document order."""
         with torch.no_grad():
             student_BP, mask_BP = self.student_scores(batch)
         number = min(self.num_chosen, student_BP.shape[1])
@@ -241,7 +242,7 @@ class Idcm(Ranker):
         return pad_chunks(self.student(words, batch.inputs), batch.counts)
 
     def selection_loss(self, batch: ChunkBatch) -> Tensor:
-        """The loss of the student's order of the chunks against BERT's, summed over documents."""
+        """The loss of the student's order of chunks against BERT's, summed over documents."""
         return self._student_loss(batch)[0]
 
     def _student_loss(self, batch: ChunkBatch) -> tuple[Tensor, Tensor]:
@@ -255,14 +256,15 @@ class Idcm(Ranker):
 
 
 def stage_of(settings: Model) -> str:
-    """The stage that the settings name, or `document`; refuses settings without an effect."""
+    """The stage of the settings, `document` by default. Raises `BadInput` for unknown stages and
+    settings without effect."""
     stage = settings.stage or "document"
     if stage not in STAGES:
         raise unknown("model.stage", stage, STAGES)
     if settings.k and stage != "student":
         raise BadInput(
             f"model.k has no effect with model.stage={stage}, got {settings.k}; it is the number "
-            "of chunks that the student leaves to the encoder"
+            "of chunks that the student selects"
         )
     if settings.k < 0:
         raise BadInput(f"model.k > 0 must hold, got model.k={settings.k}")

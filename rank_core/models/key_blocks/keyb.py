@@ -1,4 +1,4 @@
-"""KeyB: a document is what its key blocks say (Li, Popa, Chagnon, Cinar & Gaussier 2023)."""
+"""KeyB: a document represented by its key blocks (Li, Popa, Chagnon, Cinar & Gaussier 2023)."""
 
 import copy
 from collections.abc import Iterator
@@ -30,19 +30,18 @@ from rank_core.models.key_blocks.blocks import (
 )
 from rank_core.models.parade import ParadeTransformer
 from rank_core.models.passage_scores import FirstP
-from rank_core.models.poolings import first
+from rank_core.models.poolings import at_least_fp32, first
 from rank_core.models.ranker import Ranker, pad_chunks
 from rank_core.settings.config import Model, TrialConfig
 
-BLOCKS_AT_ONCE = 64  # that are scored together; no gradient is recorded for them
+BLOCKS_AT_ONCE = 64  # blocks scored together, without gradient
 SAME_SCORE_DECIMALS = 4
-"""Blocks whose scores differ by rounding only are equal: the same text twice must not be chosen by
-how the batch was laid out."""
+"""Scores that differ only by rounding are ties: the batch must not decide between equal texts."""
 
 
 class KeyBlocks(Ranker):
-    """Reads the blocks that a selector chose: before the model sees the document where the choice
-    depends on the text alone, at every forward pass where the model itself has a say."""
+    """Reads the blocks of a selector, which selects before the forward pass from the text alone, or
+    at every forward pass with a learned model."""
 
     paper = "Li et al. 2023"
     family = "key blocks"
@@ -60,12 +59,12 @@ class KeyBlocks(Ranker):
 
     @classmethod
     def num_passages(cls, settings: Model) -> int:
-        """Passages of the chunking's window; 0: one that fills the encoder."""
+        """The number of passages of the chunking's window; 0: one that fills the encoder."""
         return 0
 
     @classmethod
     def reader(cls, config: TrialConfig, backbone: Backbone, tokens: TokenStore) -> PairEncoder:
-        """Documents as chosen blocks, or as blocks to choose from."""
+        """Reads documents as selected blocks, or as blocks to select from."""
         return BlockReader.over(
             PairEncoder(tokens, config.chunking, cls.first_chunk_only, backbone),
             selector_of(config.model),
@@ -75,7 +74,7 @@ class KeyBlocks(Ranker):
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Refuses unknown selectors, an encoder that cannot read the blocks, idle settings."""
+        """Rejects unknown selectors, encoders that cannot read blocks, settings without effect."""
         selector_of(config.model)
         cls.num_passages(config.model)
         if config.model.selector_backbone:
@@ -83,27 +82,26 @@ class KeyBlocks(Ranker):
         if config.chunking.max_chunks or config.chunking.overflow != "first":
             raise BadInput(
                 "chunking.max_chunks and chunking.overflow have no effect with model "
-                f"{config.model.name}, which reads chosen blocks; leave them at their defaults"
+                f"{config.model.name}, which reads selected blocks; leave them at their defaults"
             )
 
     def forward(self, batch: ChunkBatch) -> Tensor:
-        """score_B; what is read of blocks that are yet to be chosen depends on today's weights."""
+        """score_B; a learned selection depends on the current weights."""
         if isinstance(batch, BlockBatch):
             batch = passages_of(batch, self.choose(batch), self.pad_id)
         x_CH = self.encode(batch.inputs)
         with torch.autocast(x_CH.device.type, enabled=False):
-            wide = torch.promote_types(x_CH.dtype, torch.float32)
-            return self.aggregate(*pad_chunks(x_CH.to(wide), batch.counts))
+            return self.aggregate(*pad_chunks(at_least_fp32(x_CH), batch.counts))
 
     def choose(self, batch: BlockBatch) -> list[list[tuple[int, int]]]:
-        """Of each document the blocks to read and how many tokens of each, in document order."""
+        """(block, number of tokens) of the blocks to read of each document, in document order."""
         of_documents, start = [], 0
         for count in batch.counts:
             of_documents.append(range(start, start + count))
             start += count
         sizes = [[batch.inputs.sizes[i].num_text for i in rows] for rows in of_documents]
         fits = [sum(s) <= p.budget for s, p in zip(sizes, batch.passages, strict=True)]
-        # Where everything is read there is nothing to choose.
+        # A document that fits is read as a whole.
         asked = [i for rows, fit in zip(of_documents, fits, strict=True) if not fit for i in rows]
         score_of = dict(zip(asked, self.score_blocks(batch, asked), strict=True))
         chosen = []
@@ -116,7 +114,7 @@ class KeyBlocks(Ranker):
         return chosen
 
     def score_blocks(self, batch: BlockBatch, rows: list[int]) -> list[float]:
-        """The selector's scores of some blocks, without dropout and without a gradient."""
+        """The selector's scores of blocks, without dropout and gradient."""
         ranker = self if self.selector is None else self.selector
         parts = []
         with _evaluating(ranker.encoder):
@@ -126,8 +124,8 @@ class KeyBlocks(Ranker):
         return [score for part in parts for score in part.tolist()]
 
     def _own_selector(self, backbone: Backbone, settings: Model) -> Ranker:
-        """A ranker of blocks that stays as it is: a backbone that was trained to rank passages
-        brings its head along; a copy of the model's own begins with the model's head."""
+        """A frozen ranker of blocks: a backbone trained on passage ranking with its own head, or a
+        copy of the model's encoder and head."""
         own = resolve_backbone(settings.selector_backbone) if settings.selector_backbone else None
         if own is None:
             selector = FirstP(copy.deepcopy(self.encoder), backbone, settings)
@@ -147,29 +145,30 @@ class KeyBlocks(Ranker):
 
 
 class KeyB(KeyBlocks):
-    """KeyB(vBERT): as many key blocks as the encoder holds, in document order, scored as one."""
+    """KeyB(vBERT): the key blocks that fit the encoder, in document order, scored as one
+    passage."""
 
     label = "KeyB"
 
     @classmethod
     def check(cls, config: TrialConfig, backbone: Backbone) -> None:
-        """Refuses a window that is not the encoder's: what beside a query is free is filled."""
+        """Rejects windows other than the encoder's, which the blocks fill."""
         super().check(config, backbone)
         chunking, limit = config.chunking, backbone.max_window(config.chunking.max_query_tokens)
         if not chunking.window == chunking.stride == limit:
             raise BadInput(
-                f"model {config.model.name} fills the encoder with key blocks: chunking.window = "
-                f"chunking.stride = {limit} must hold for backbone {backbone.name}, got "
+                f"model {config.model.name} fills the encoder with key blocks and needs "
+                f"chunking.window = chunking.stride = {limit} for backbone {backbone.name}, got "
                 f"{chunking.window} and {chunking.stride}"
             )
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
-        """The head's score of the only passage."""
+        """score_B of the only passage."""
         return self.score(first(x_BPH, mask_BP))
 
 
 class KeyBParade(KeyBlocks, ParadeTransformer):
-    """KeyB(PARADE k): the key blocks as k passages, aggregated as PARADE-Transformer does."""
+    """KeyB(PARADE k): the key blocks as k passages, aggregated by PARADE-Transformer."""
 
     label = "KeyB-PARADE"
     options = (*KeyBlocks.options, "k")
@@ -177,7 +176,7 @@ class KeyBParade(KeyBlocks, ParadeTransformer):
 
     @classmethod
     def num_passages(cls, settings: Model) -> int:
-        """Passages of the chunking's window."""
+        """The number of passages of the chunking's window."""
         number = settings.k or cls.NUM_PASSAGES
         if not 0 < number <= (cls.max_chunks or number):
             raise BadInput(
@@ -199,7 +198,7 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def _scores(ranker: Ranker, inputs: EncoderInput) -> Tensor:
-    """score_C of rows, the head in fp32 or wider."""
+    """score_C of rows, with the head in fp32 or wider."""
     x_CH = ranker.encode(inputs)
     with torch.autocast(x_CH.device.type, enabled=False):
         score_C: Tensor = ranker.head(x_CH.to(ranker.head.weight.dtype)).squeeze(-1)
@@ -207,14 +206,14 @@ def _scores(ranker: Ranker, inputs: EncoderInput) -> Tensor:
 
 
 def _check_selector(own: Backbone, backbone: Backbone) -> None:
-    """Refuses an encoder that cannot read the model's tokens."""
+    """Rejects an encoder that cannot read the model's tokens."""
     if load_tokenizer(own.folder).get_vocab() != load_tokenizer(backbone.folder).get_vocab():
         raise BadInput(
             "model.selector_backbone must have the vocabulary of model.backbone "
-            f"({backbone.name}), which documents are stored in; {own.name} has another"
+            f"({backbone.name}), in which documents are tokenised; {own.name} has another"
         )
     if own.max_input_tokens < BLOCK_TOKENS + NUM_SPECIAL + 1:
         raise BadInput(
-            f"model.selector_backbone must read blocks of {BLOCK_TOKENS} tokens beside a query, "
+            f"model.selector_backbone must read blocks of {BLOCK_TOKENS} tokens and a query, "
             f"got {own.name} with {own.max_input_tokens} positions"
         )

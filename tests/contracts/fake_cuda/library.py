@@ -1,4 +1,4 @@
-"""The library that gives a CPU build of torch a CUDA device, and processes that run on it."""
+"""A library that gives a CPU build of torch a fake CUDA device, and processes that use it."""
 
 import json
 import os

@@ -49,7 +49,7 @@ class Launches(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
-        # No value is there; any one takes the code further.
+        # There are no values; any one lets the code continue.
         if name == "_local_scalar_dense" and args[0].device == DEVICE:
             self.asked += 1
             return False if args[0].dtype == torch.bool else 1
@@ -98,7 +98,7 @@ def step(name: str, backbone_folder: str, *, train: bool) -> Launches:
 
 
 def planted(name: str) -> None:
-    """Makes a model put its weights on one device and look for them on another."""
+    """Makes a model put its weights on one device and use them on another."""
     kind = model_class(name)
     score = kind.score
     kind.score = lambda self, cls_H: score(self, cls_H) + torch.ones(len(cls_H))

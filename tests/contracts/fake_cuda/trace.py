@@ -69,7 +69,7 @@ class Trace(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
-        if name == "_local_scalar_dense":  # no value is there; any one takes the code further
+        if name == "_local_scalar_dense":  # there are no values; any one lets the code continue
             return False if args[0].dtype == torch.bool else 1
         result = function(*args, **(kwargs or {}))
         given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.numel()]

@@ -1,4 +1,4 @@
-"""Checkpoint files: whole or ignored, few, and never the reason why a trial ends."""
+"""Checkpoint files: complete or ignored, few, and never the reason for a trial's end."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def save(checkpoints, content, position, best=None):
 
 
 def last(uri):
-    """What a new process finds, the furthest first; None for a broken file."""
+    """The checkpoints in a new process, latest first; None for a broken file."""
     found = Checkpoints(uri, EVERY_STEP)
     return [content and content["facts"] for content in map(found.load, found.names())]
 
@@ -53,7 +53,7 @@ def test_what_was_saved_is_loaded_by_another_process_and_two_are_kept(uri):
     assert torch.equal(loaded["weights"]["w"], torch.full((10,), 4.0))
 
 
-def test_the_second_model_is_further_than_the_last_step_of_the_first(uri):
+def test_the_second_model_comes_after_the_first_ones_last_step(uri):
     checkpoints = Checkpoints(uri, EVERY_STEP)
     save(checkpoints, content(900), (0, 900))
     save(checkpoints, content(2), (1, 2))
@@ -88,7 +88,7 @@ def test_cleared_checkpoints_are_gone(uri):
     ],
     ids=["half", "empty", "longer", "one bit"],
 )
-def test_a_damaged_file_is_left_out_and_the_one_before_is_there(tmp_path, caplog, damage):
+def test_a_damaged_file_is_skipped_for_the_previous_one(tmp_path, caplog, damage):
     uri = str(tmp_path / "c")
     checkpoints = Checkpoints(uri, EVERY_STEP)
     save(checkpoints, content(1, size=1000), (0, 1))
@@ -99,7 +99,7 @@ def test_a_damaged_file_is_left_out_and_the_one_before_is_there(tmp_path, caplog
     assert "broken" in caplog.text
 
 
-def test_what_a_killed_writer_left_is_no_checkpoint_and_is_removed(tmp_path):
+def test_a_killed_writers_file_is_no_checkpoint_and_is_removed(tmp_path):
     uri = str(tmp_path / "c")
     checkpoints = Checkpoints(uri, EVERY_STEP)
     save(checkpoints, content(1), (0, 1))
@@ -125,7 +125,7 @@ def test_a_full_disk_and_a_lost_storage_cost_a_warning(tmp_path, monkeypatch, ca
     checkpoints = Checkpoints(uri, EVERY_STEP)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 7999))
     save(checkpoints, content(1, size=1000), (0, 1))
-    assert last(uri) == [] and "more than half of what is free" in caplog.text
+    assert last(uri) == [] and "more than half of the free space" in caplog.text
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 9000))
     save(checkpoints, content(2, size=1000), (0, 2))
     assert last(uri) == ["step 2"]
@@ -139,7 +139,7 @@ def test_a_full_disk_and_a_lost_storage_cost_a_warning(tmp_path, monkeypatch, ca
     assert [path.suffix for path in (tmp_path / "c").iterdir()] == [".checkpoint"]
 
 
-def test_a_storage_that_is_away_is_not_taken_for_one_without_checkpoints(tmp_path, caplog):
+def test_unavailable_storage_does_not_count_as_empty(tmp_path, caplog):
     (tmp_path / "share").write_text("the share is not mounted")
     uri = tmp_path / "share" / "sweep" / "checkpoints" / "trial"
 
@@ -156,14 +156,14 @@ def test_a_storage_that_is_away_is_not_taken_for_one_without_checkpoints(tmp_pat
     assert len(Checkpoints(str(uri), EVERY_STEP, wait=brought_back).names()) == 1
 
 
-def test_a_mount_point_without_its_mount_takes_no_checkpoint(tmp_path, caplog):
+def test_nothing_is_written_to_an_unmounted_mount_point(tmp_path, caplog):
     uri = tmp_path / "mount" / "sweep" / "checkpoints" / "trial"
     (tmp_path / "mount").mkdir()
     save(Checkpoints(str(uri), EVERY_STEP), content(1), (0, 1))
     assert list((tmp_path / "mount").iterdir()) == [] and "no checkpoint" in caplog.text
 
 
-def test_a_quota_holds_for_all_trials_and_those_nobody_works_on_make_room(tmp_path, caplog):
+def test_a_quota_covers_all_trials_and_abandoned_files_are_removed(tmp_path, caplog):
     size = 4 * 10_000
 
     def trial(name):
@@ -176,9 +176,9 @@ def test_a_quota_holds_for_all_trials_and_those_nobody_works_on_make_room(tmp_pa
     save(second, content(1, size=10_000), (0, 1))
     assert caplog.text == ""
     save(second, content(2, size=10_000), (0, 2))  # the first trial is at work
-    assert "the quota of 0 MiB does not hold" in caplog.text
+    assert "exceed the quota of 0 MiB" in caplog.text
     assert (len(first.names()), len(second.names())) == (2, 1)
-    save(first, content(3, size=10_000), (0, 3))  # its own older one makes room
+    save(first, content(3, size=10_000), (0, 3))  # its own older one is removed
     assert len(first.names()) == 2 and first.names()[0].startswith("000-000000003")
     for path in (tmp_path / "checkpoints" / "a").iterdir():
         os.utime(path, (0, 0))
@@ -186,7 +186,7 @@ def test_a_quota_holds_for_all_trials_and_those_nobody_works_on_make_room(tmp_pa
     assert (len(first.names()), len(second.names()), len(third.names())) == (1, 1, 1)
 
 
-def test_time_decides_and_a_dear_checkpoint_comes_seldom(tmp_path, monkeypatch):
+def test_checkpoints_follow_the_clock_and_slow_ones_are_rarer(tmp_path, monkeypatch):
     now = [0.0]
     checkpoints = Checkpoints(str(tmp_path), Cadence(minutes=1), clock=lambda: now[0])
     write = Checkpoints._write
@@ -221,7 +221,7 @@ def held(monkeypatch):
     begins.set()
 
 
-def test_training_goes_on_while_a_thread_writes_what_was_then(tmp_path, held):
+def test_training_continues_while_a_thread_writes_a_snapshot(tmp_path, held):
     uri = str(tmp_path / "c")
     now = [0.0]
     checkpoints = Checkpoints(uri, Cadence(minutes=1), clock=lambda: now[0])
@@ -239,7 +239,7 @@ def test_training_goes_on_while_a_thread_writes_what_was_then(tmp_path, held):
     assert checkpoints.due(3)
 
 
-def test_one_is_written_at_a_time_and_the_last_one_before_a_pause(tmp_path, held):
+def test_checkpoints_are_written_one_at_a_time_and_before_a_pause(tmp_path, held):
     uri = str(tmp_path / "c")
     checkpoints = Checkpoints(uri, EVERY_STEP, pause=3)
     checkpoints.save(content(1), (0, 1))
@@ -265,10 +265,12 @@ def best(step):
 
 
 def bests(uri):
-    """What a new process finds of the best weights, the furthest checkpoint first."""
+    """The best weights in a new process, latest checkpoint first."""
     found = Checkpoints(uri, EVERY_STEP)
     loaded = [found.load(name) for name in found.names()]
-    return [(one["best"]["run"], one["best"]["weights"]["w"][0].item()) for one in loaded]
+    return [
+        (content["best"]["run"], content["best"]["weights"]["w"][0].item()) for content in loaded
+    ]
 
 
 def test_the_best_weights_are_written_when_they_have_changed(uri, monkeypatch):
@@ -298,7 +300,7 @@ def test_the_best_weights_are_written_when_they_have_changed(uri, monkeypatch):
     assert len(written) == 11
 
 
-def test_a_checkpoint_whose_best_weights_are_broken_is_left_out(tmp_path, caplog):
+def test_a_checkpoint_with_broken_best_weights_is_skipped(tmp_path, caplog):
     uri = str(tmp_path / "c")
     checkpoints = Checkpoints(uri, EVERY_STEP)
     save(checkpoints, content(1), (0, 1), best(1))
@@ -334,7 +336,7 @@ checkpoints.finish()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("writes", [1, 5, 30])  # of the best weights, and of the checkpoint
-def test_a_kill_while_one_is_written_leaves_the_one_before(tmp_path, writes):
+def test_a_kill_during_a_write_leaves_the_previous_checkpoint(tmp_path, writes):
     command = [sys.executable, "-c", KILLED, str(tmp_path / "c"), str(writes)]
     assert subprocess.run(command, cwd=ROOT, timeout=300).returncode == -signal.SIGKILL
     assert last(str(tmp_path / "c")) == ["step 1"]

@@ -1,4 +1,4 @@
-"""Weights that one trial leaves and another continues from."""
+"""Weights that one trial keeps and another starts from."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_weights_come_back_bit_by_bit(built, tmp_path):
     assert second.head.weight.requires_grad
 
 
-def test_a_head_goes_along_and_an_aggregator_that_was_not_there_stays(built, tmp_path):
+def test_a_head_is_copied_and_a_missing_aggregator_is_kept(built, tmp_path):
     maxp, attn = built("maxp", 1), built("parade-attn", 2)
     attention = attn.attention.detach().clone()
     save_weights(tmp_path, maxp.state_dict())
@@ -41,7 +41,7 @@ def test_a_head_goes_along_and_an_aggregator_that_was_not_there_stays(built, tmp
     assert torch.equal(attn.attention, attention)
 
 
-def test_a_head_of_another_shape_starts_afresh(built, tmp_path):
+def test_a_head_of_another_shape_is_not_copied(built, tmp_path):
     maxp, other = built("maxp", 1), built("maxp", 2)
     weights = maxp.state_dict() | {"head.weight": torch.zeros(1, 7)}
     save_weights(tmp_path, weights)
@@ -61,20 +61,20 @@ def test_another_encoder_is_refused_with_its_first_parameter(built, tmp_path, fa
         del weights[first]
     save_weights(tmp_path, weights)
     before = model.head.weight.detach().clone()
-    law = r"is of shape \(3, 4\)" if fault == "shape" else "is not there"
-    with pytest.raises(BadInput, match=f"of the same encoder; {first} has shape .* {law}"):
+    law = r"is of shape \(3, 4\)" if fault == "shape" else "is missing"
+    with pytest.raises(BadInput, match=f"of another encoder; {first} has shape .* {law}"):
         load_weights(model, tmp_path / WEIGHTS)
     assert torch.equal(model.head.weight, before)
 
 
-def test_what_is_no_trial_is_refused(tmp_path, built):
-    with pytest.raises(BadInput, match=r"keep_weights=all.*found no file .*weights\.safetensors"):
+def test_a_folder_that_is_no_trial_is_refused(tmp_path, built):
+    with pytest.raises(BadInput, match=r"no file .*weights\.safetensors.*keep_weights=all"):
         weights_file(str(tmp_path), 1)
-    with pytest.raises(BadInput, match="found no file"):
+    with pytest.raises(BadInput, match="there is no file"):
         weights_file(str(tmp_path / "away"), 1)
     (tmp_path / WEIGHTS).write_text("no weights")
     assert weights_file(str(tmp_path / WEIGHTS), 1) == weights_file(str(tmp_path), 1)
-    with pytest.raises(BadInput, match="must hold weights as safetensors"):
+    with pytest.raises(BadInput, match="has no safetensors weights"):
         load_weights(built("maxp", 1), tmp_path / WEIGHTS)
 
 

@@ -103,7 +103,7 @@ def test_a_batch_ends_before_an_item_that_would_mostly_be_padding():
     assert list(token_budget_batches([50, 10, 49, 45, 44, 9], 1000)) == [[0, 2, 3], [4], [1, 5]]
 
 
-def test_a_tail_joins_its_neighbours_where_its_padding_costs_less_than_a_call():
+def test_a_tail_joins_its_batch_if_padding_costs_less_than_a_call():
     lengths = [50, 10, 49, 45, 44, 9]
     # 6 + 40 + 41 tokens of padding beside the three long items; 81 for the two short ones alone.
     assert list(token_budget_batches(lengths, 1000, call_tokens=87)) == [[0, 2, 3, 4, 1, 5]]

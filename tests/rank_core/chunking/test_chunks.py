@@ -1,4 +1,4 @@
-"""Chunk counts of the papers, and the laws of cutting without loss."""
+"""Chunk counts of the papers, and properties of lossless chunking."""
 
 from itertools import combinations, pairwise
 
@@ -42,7 +42,7 @@ def test_the_longest_document_has_the_published_number_of_chunks(window, stride)
 
 
 @pytest.mark.parametrize(("window", "stride"), SHAPES)
-def test_cutting_loses_nothing_and_repeats_no_chunk(window, stride):
+def test_chunks_cover_the_document_without_repetition(window, stride):
     for length in LENGTHS:
         spans = chunk_spans(length, window, stride)
         assert spans[0].start == 0 and spans[-1].end == length
@@ -93,7 +93,7 @@ def test_the_sampled_chunks_depend_on_the_document_alone():
     assert again == samples
 
 
-def test_the_ends_of_a_coarser_stride_are_what_the_own_stride_lacks():
+def test_coarser_ends_are_those_that_the_own_stride_lacks():
     twice = Chunking(window=150, stride=75)
     assert document_spans("d", 200, twice) == (Span(0, 150), Span(75, 200))
     assert chunk_spans(200, 150, 150) == (Span(0, 150), Span(150, 200))
@@ -153,7 +153,7 @@ def test_counts_in_closed_form_are_those_of_the_spans(seed):
 
 
 @pytest.mark.parametrize("shape", [(8, 3, 3), (8, 3, 4), (12, 2, 5), (9, 9, 3), (9, 2, 2)])
-def test_drawn_chunks_cover_the_mean_over_all_samples(shape):
+def test_sampled_chunks_cover_the_mean_over_all_samples(shape):
     window, stride, kept = shape
     chunking = Chunking(window, stride, max_chunks=kept, overflow="first-last-sampled")
     every = chunk_spans(47, window, stride)
@@ -165,7 +165,7 @@ def test_drawn_chunks_cover_the_mean_over_all_samples(shape):
     assert span_counts(np.array([47]), chunking).covered[0] == pytest.approx(np.mean(covered))
 
 
-def test_the_signature_tells_spans_apart_that_have_equal_lengths():
+def test_the_signature_distinguishes_spans_of_equal_lengths():
     lengths = np.array([500, 600])
     coarse, fine = (Chunking(150, stride, max_chunks=3) for stride in (75, 50))
     assert span_counts(lengths, coarse).signature != span_counts(lengths, fine).signature

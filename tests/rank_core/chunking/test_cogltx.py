@@ -56,7 +56,7 @@ def test_blocks_cover_the_document_without_gaps():
         assert spans[-1].end == size and max(lengths(tokens)) <= 63
 
 
-def test_no_other_choice_of_marks_is_cheaper():
+def test_no_other_segmentation_is_cheaper():
     rng = np.random.default_rng(2)
     for _ in range(20):
         places = np.sort(rng.choice(149, 9, replace=False))

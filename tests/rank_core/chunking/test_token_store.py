@@ -1,4 +1,4 @@
-"""The token store: what the tokenizer gives, on disk, built once."""
+"""The token store: the tokenizer's output on disk, built once."""
 
 import copy
 import inspect
@@ -124,7 +124,7 @@ def test_a_token_beyond_the_vocabulary_is_an_error_and_never_another_token():
     assert not [path for path in (cache_root() / "tokens").iterdir() if path.is_dir()]
 
 
-def test_opening_and_reading_keep_nothing_per_document():
+def test_opening_and_reading_take_no_memory_per_document():
     documents = {f"document-{i}": "a bb" for i in range(20_000)}
     folder = open_token_store(documents, content_hash="x", tokenizer=Lengths()).folder
     tracemalloc.start()
@@ -214,7 +214,7 @@ def test_other_contents_or_another_tokenizer_make_another_store(store, tokenizer
     assert len(folders) == 3 and store.folder in folders
 
 
-def test_limits_that_a_tokenizer_file_brings_along_change_nothing(tokenizer):
+def test_limits_in_a_tokenizers_files_have_no_effect(tokenizer):
     # Checkpoints of sentence encoders are often saved with truncation and padding switched on.
     limited = copy.deepcopy(tokenizer)
     limited.backend_tokenizer.enable_truncation(max_length=3)
@@ -240,7 +240,7 @@ def words_of(number):
 
 @pytest.fixture(scope="module")
 def cache_of_a_killed_build(tmp_path_factory):
-    """What a build of 2,000 documents left that was killed after two of four batches."""
+    """The folder of a build of 2,000 documents, killed after two of four batches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RANKSWEEP_CACHE", str(tmp_path_factory.mktemp("killed")))
         process = opener(2000, "die")
@@ -303,7 +303,7 @@ def change_an_id(folder):
         (change_an_id, 2000),
     ],
 )
-def test_a_killed_build_goes_on_after_what_is_whole_and_ends_the_same(
+def test_a_killed_build_resumes_and_gives_the_same_store(
     killed, spoil, num_tokenised, tmp_path_factory, monkeypatch, capsys
 ):
     spoil(killed)
@@ -316,7 +316,7 @@ def test_a_killed_build_goes_on_after_what_is_whole_and_ends_the_same(
     assert "token store: " in capsys.readouterr().err
 
 
-def test_a_killed_build_of_more_documents_than_there_are_is_not_taken_up(killed):
+def test_a_killed_build_of_more_documents_is_not_resumed(killed):
     store = open_token_store(words_of(1000), content_hash="x", tokenizer=Lengths())
     assert list(store) == list(words_of(1000))
 
@@ -382,7 +382,7 @@ def test_few_characters_are_tokenised_at_once_however_long_the_documents(monkeyp
     ]
 
 
-def test_a_long_build_says_how_far_it_is_and_a_short_one_nothing(monkeypatch, capsys):
+def test_a_long_build_reports_its_progress_and_a_short_one_does_not(monkeypatch, capsys):
     open_token_store(words_of(600), content_hash="short", tokenizer=Lengths())
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(progress, "FILE_SECONDS", -1)
@@ -398,5 +398,5 @@ def test_a_store_that_was_copied_in_part_is_refused(name):
     copy_of_it = store.folder.with_name("copied")
     shutil.copytree(store.folder, copy_of_it)
     (copy_of_it / name).write_bytes((copy_of_it / name).read_bytes()[:-8])
-    with pytest.raises(BadInput, match=r"must h.*delete"):
+    with pytest.raises(BadInput, match="delete"):
         TokenStore(copy_of_it)

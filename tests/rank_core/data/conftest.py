@@ -1,4 +1,4 @@
-"""A home for ir_datasets with small collections in real formats, and no way out to the network."""
+"""A home for ir_datasets with small collections in real formats, without network."""
 
 from pathlib import Path
 
@@ -9,7 +9,8 @@ from tests.rank_core.data import real_formats
 
 @pytest.fixture(scope="session")
 def ir_environment(tmp_path_factory):
-    """Settings that a process needs to find the collections; loopback port 9 answers nobody."""
+    """The environment of a process that reads the collections; nothing listens on loopback port
+    9."""
     home = tmp_path_factory.mktemp("ir-home")
     return {
         "IR_DATASETS_HOME": str(home),

@@ -101,7 +101,7 @@ def unreadable(path: Path) -> None:
 
 
 def failing(path: Path) -> None:
-    """The memory of this process is a file whose first byte nobody can read."""
+    """The memory of this process, a file whose first byte cannot be read."""
     if not Path("/proc/self/mem").exists():
         pytest.skip("no /proc here")
     path.symlink_to("/proc/self/mem")
@@ -116,9 +116,9 @@ class Kind(NamedTuple):
     message: str
 
 
-GZ = ".gz must be one whole gzip file: "
+GZ = ".gz is no complete gzip file: "
 ONE_OBJECT = "a line must be one JSON object"
-NO_LINK = " must be a file, found a symbolic link to nowhere (nowhere)"
+NO_LINK = " is a symbolic link to a missing file (nowhere)"
 ONE_WORD = "must be one word without white space"
 COLUMNS = {QRELS: "`query_id 0 doc_id relevance` (4 columns), found"}
 COLUMNS |= {RUN: "`query_id Q0 doc_id rank score tag` (6 columns), found"}
@@ -138,18 +138,16 @@ KINDS = {
     ),
     "empty file named gzip": Kind(RUN, zipped(lambda data: b""), 0, GZ + "it is empty"),
     "gzip named plain text": Kind(
-        DOCS, recoded(gzip.compress), 0, " must be text, found gzip; a gzip file's name ends in .gz"
+        DOCS, recoded(gzip.compress), 0, " is gzipped; the name of a gzip file must end in .gz"
     ),
-    "gzip in gzip": Kind(DOCS, zipped(gzip.compress), 0, ".gz must be text, found gzip"),
+    "gzip in gzip": Kind(DOCS, zipped(gzip.compress), 0, ".gz is gzipped"),
     # no file, or no file that can be read
     "missing documents": Kind(DOCS, Path.unlink, 0, "lacks docs.jsonl (or docs.jsonl.gz); a coll"),
     "missing judgments": Kind(QRELS, Path.unlink, 0, "lacks test/qrels.trec; a collection folder"),
     "missing queries": Kind(TEXTS, Path.unlink, 0, "lacks test/queries.tsv; a collection folder"),
-    "folder for documents": Kind(DOCS, replaced(Path.mkdir), 0, " must be a file, found a folder"),
-    "folder for a run": Kind(RUN, replaced(Path.mkdir), 0, " must be a file, found a folder"),
-    "pipe for queries": Kind(
-        TEXTS, replaced(os.mkfifo), 0, " must be a file, found a pipe, socket"
-    ),
+    "folder for documents": Kind(DOCS, replaced(Path.mkdir), 0, " is a folder, not a file"),
+    "folder for a run": Kind(RUN, replaced(Path.mkdir), 0, " is a folder, not a file"),
+    "pipe for queries": Kind(TEXTS, replaced(os.mkfifo), 0, " is a pipe, socket"),
     "link of documents to nowhere": Kind(
         DOCS, replaced(lambda path: path.symlink_to("nowhere")), 0, NO_LINK
     ),
@@ -157,40 +155,34 @@ KINDS = {
         RUN, replaced(lambda path: path.symlink_to("nowhere")), 0, NO_LINK
     ),
     "link to itself": Kind(
-        QRELS, replaced(lambda path: path.symlink_to(path)), 0, " must be readable: Too many levels"
+        QRELS, replaced(lambda path: path.symlink_to(path)), 0, " cannot be read: Too many levels"
     ),
-    "no permission": Kind(QRELS, unreadable, 0, " must be readable: Permission denied"),
-    "disk that fails": Kind(QRELS, replaced(failing), 0, " must be readable: Input/output error"),
+    "no permission": Kind(QRELS, unreadable, 0, " cannot be read: Permission denied"),
+    "disk that fails": Kind(QRELS, replaced(failing), 0, " cannot be read: Input/output error"),
     "documents plain and gzip": Kind(
         DOCS,
         lambda path: path.with_name("docs.jsonl.gz").write_bytes(b""),
         0,
-        ": a collection may have one file of documents, found docs.jsonl and docs.jsonl.gz",
+        ": a collection may have only one file of documents, found docs.jsonl and docs.jsonl.gz",
     ),
     "two runs for a split": Kind(
         RUN,
         lambda path: path.with_name("b.run").write_text(""),
         0,
-        ": a split may have one run file, found b.run and bm25.run",
+        ": a split may have only one run file, found b.run and bm25.run",
     ),
     # no UTF-8 text
-    "Latin-1": Kind(
-        TEXTS, content(b"e1\tfine\ne2\tcaf\xe9\n"), 2, "text must be UTF-8, found byte 0xe9"
-    ),
+    "Latin-1": Kind(TEXTS, content(b"e1\tfine\ne2\tcaf\xe9\n"), 2, "text must be UTF-8; byte 0xe9"),
     "UTF-16": Kind(
         TEXTS,
         recoded(lambda data: codecs.BOM_UTF16_LE + data.decode().encode("utf-16-le")),
         1,
-        "text must be UTF-8 without NUL bytes, found one at byte 4 of the line (UTF-16,",
+        "a NUL byte at byte 4 of the line (UTF-16",
     ),
-    "NUL bytes in a run": Kind(
-        RUN, recoded(lambda data: data + bytes(3)), 7, "text must be UTF-8 without NUL bytes"
-    ),
-    "NUL byte in a query": Kind(
-        TEXTS, line(2, "e2\tlight\0house"), 2, "without NUL bytes, found one at byte 9"
-    ),
+    "NUL bytes in a run": Kind(RUN, recoded(lambda data: data + bytes(3)), 7, "a NUL byte"),
+    "NUL byte in a query": Kind(TEXTS, line(2, "e2\tlight\0house"), 2, "a NUL byte at byte 9"),
     "NUL byte in a document": Kind(
-        DOCS, line(3, '{"doc_id": "d3", "text": "light\0house"}'), 3, "without NUL bytes"
+        DOCS, line(3, '{"doc_id": "d3", "text": "light\0house"}'), 3, "a NUL byte"
     ),
     "surrogate half": Kind(
         DOCS, line(4, '{"doc_id": "d4", "text": "sea\\udc80"}'), 4, "text must be valid Unicode"
@@ -205,12 +197,12 @@ KINDS = {
         DOCS, line(2, '{"doc_id": "d2",\r "text": "x"}'), 2, "a line must end"
     ),
     # nothing in it
-    "empty documents": Kind(DOCS, content(""), 0, " must hold at least one document, found none"),
-    "documents of white space": Kind(DOCS, content(" \n\t\n \n"), 0, " must hold at least one doc"),
-    "empty queries": Kind(TEXTS, content(""), 0, " must hold at least one query, found none"),
-    "queries of white space": Kind(TEXTS, content(" \n \n"), 0, " must hold at least one query"),
-    "empty judgments": Kind(QRELS, content(""), 0, " must judge a document relevant (above 0)"),
-    "empty run": Kind(RUN, content(""), 0, " must rank a document for some query, found no line"),
+    "empty documents": Kind(DOCS, content(""), 0, " has no documents"),
+    "documents of white space": Kind(DOCS, content(" \n\t\n \n"), 0, " has no documents"),
+    "empty queries": Kind(TEXTS, content(""), 0, " has no queries"),
+    "queries of white space": Kind(TEXTS, content(" \n \n"), 0, " has no queries"),
+    "empty judgments": Kind(QRELS, content(""), 0, " has no relevant document"),
+    "empty run": Kind(RUN, content(""), 0, " has no lines"),
     # documents
     "cut off JSON": Kind(
         DOCS, line(6, '{"doc_id": "d6", "te'), 6, f"{ONE_OBJECT}: Unterminated string starting at"
@@ -233,7 +225,7 @@ KINDS = {
         DOCS, line(5, '{"doc_id": %s}' % ("9" * 5000)), 5, f"{ONE_OBJECT}: 'Exceeds the limit"
     ),
     "field that stands twice": Kind(
-        DOCS, line(2, '{"doc_id": "d2", "text": "x", "text": "y"}'), 2, "a field stands in it twice"
+        DOCS, line(2, '{"doc_id": "d2", "text": "x", "text": "y"}'), 2, "it has a duplicate field"
     ),
     "no text": Kind(DOCS, document(2, doc_id="d2", body="x"), 2, "text, found doc_id, body"),
     "no doc_id": Kind(DOCS, document(2, text="x"), 2, "must have doc_id and text, found text"),
@@ -249,10 +241,8 @@ KINDS = {
     "object for a title": Kind(
         DOCS, document(3, doc_id="d3", text="x", title={"en": 1}), 3, "title must be a text, found"
     ),
-    "empty text": Kind(DOCS, document(4, doc_id="d4", text=""), 4, "a document must not be empty"),
-    "text of white space": Kind(
-        DOCS, document(4, doc_id="d4", text=" \n\u3000"), 4, "not be empty"
-    ),
+    "empty text": Kind(DOCS, document(4, doc_id="d4", text=""), 4, "document 'd4' is empty"),
+    "text of white space": Kind(DOCS, document(4, doc_id="d4", text=" \n\u3000"), 4, "is empty"),
     "doc_id with white space": Kind(DOCS, document(1, doc_id="d 1", text="x"), 1, ONE_WORD),
     "empty doc_id": Kind(DOCS, document(1, doc_id="", text="x"), 1, f"{ONE_WORD}, found ''"),
     "doc_id with an escape sequence": Kind(
@@ -265,26 +255,27 @@ KINDS = {
         DOCS,
         document(6, doc_id="d2", text="x"),
         6,
-        "a doc_id may occur once, found 'd2' in /",
+        "doc_id 'd2' is a duplicate of /",
     ),
     # queries
     "query without a tab": Kind(
         TEXTS, line(2, "e2 lights"), 2, "(2 columns), found 1: 'e2 lights'"
     ),
     "tab in a query": Kind(TEXTS, line(2, "e2\tlights\tof"), 2, "(2 columns), found 3"),
-    "query without text": Kind(TEXTS, line(2, "e2\t"), 2, "a query must not be empty, found query"),
-    "a query twice": Kind(TEXTS, line(2, "e1\tagain"), 2, "may occur once, found 'e1' a second"),
+    "query without text": Kind(TEXTS, line(2, "e2\t"), 2, "query 'e2' is empty"),
+    "a query twice": Kind(TEXTS, line(2, "e1\tagain"), 2, "duplicate query_id 'e1'"),
     "query_id with white space": Kind(TEXTS, line(1, "e 1\tlights"), 1, f"query_id {ONE_WORD}"),
     "line of column names": Kind(
-        TEXTS, recoded(lambda data: b"query_id\ttext\n" + data), 1, "must start with a query, found"
+        TEXTS,
+        recoded(lambda data: b"query_id\ttext\n" + data),
+        1,
+        "the first line has column names",
     ),
     "byte order mark inside": Kind(
         TEXTS, line(2, "\ufeffe2\tlights"), 2, "or control characters, found '\\ufeffe2'"
     ),
     "huge line": Kind(TEXTS, line(2, LONG), 2, "(2 columns), found 1: 'xxx"),
-    "query of another split": Kind(
-        TEXTS, line(3, "v2\tlights\n"), 3, "a query_id may be in one split only, found 'v2' in"
-    ),
+    "query of another split": Kind(TEXTS, line(3, "v2\tlights\n"), 3, "query 'v2' is also in"),
     # judgments
     "run for judgments": Kind(QRELS, line(1, "e1 Q0 d1 1 4.5 bm25"), 1, f"{COLUMNS[QRELS]} 6"),
     "judgment of three columns": Kind(QRELS, line(2, "e1 d2 0"), 2, f"{COLUMNS[QRELS]} 3: 'e1 d2"),
@@ -301,15 +292,13 @@ KINDS = {
     "grade beyond all bounds": Kind(
         QRELS, line(2, "e1 0 d2 " + "9" * 5000), 2, "a whole number of at most 9 digits, found '999"
     ),
-    "a judgment twice": Kind(QRELS, line(2, "e1 0 d1 0"), 2, "judged once for a query, found 'd1'"),
+    "a judgment twice": Kind(QRELS, line(2, "e1 0 d1 0"), 2, "duplicate judgment of document 'd1'"),
     "judged document that is unknown": Kind(
-        QRELS, line(3, "e2 0 d99 1"), 3, "a document must be in the documents, found 'd99'"
+        QRELS, line(3, "e2 0 d99 1"), 3, "unknown document 'd99'"
     ),
-    "judged query that is unknown": Kind(
-        QRELS, line(3, "e9 0 d1 1"), 3, "a query must be in queries.tsv, found 'e9'"
-    ),
+    "judged query that is unknown": Kind(QRELS, line(3, "e9 0 d1 1"), 3, "unknown query 'e9'"),
     "nothing relevant": Kind(
-        QRELS, content("e1 0 d1 0\ne2 0 d1 -1\n"), 0, " must judge a document relevant (above 0)"
+        QRELS, content("e1 0 d1 0\ne2 0 d1 -1\n"), 0, " has no relevant document"
     ),
     # runs
     "judgments for a run": Kind(RUN, line(1, "e1 0 d1 1"), 1, f"{COLUMNS[RUN]} 4: 'e1 0 d1 1'"),
@@ -335,21 +324,17 @@ KINDS = {
     "column names over a run": Kind(
         RUN, recoded(lambda data: b"qid Q0 docno rank score tag\n" + data), 1, "a rank must be a wh"
     ),
-    "a candidate twice": Kind(
-        RUN, line(3, "e1 Q0 d1 3 1 t"), 3, "ranked once for a query, found 'd1"
-    ),
-    "candidate that is unknown": Kind(
-        RUN, line(5, "e2 Q0 d7 2 3 t"), 5, "in the documents, found 'd7"
-    ),
-    "candidates of an unknown query": Kind(RUN, line(4, "e9 Q0 d1 1 3 t"), 4, "found 'e9'"),
+    "a candidate twice": Kind(RUN, line(3, "e1 Q0 d1 3 1 t"), 3, "document 'd1' is ranked twice"),
+    "candidate that is unknown": Kind(RUN, line(5, "e2 Q0 d7 2 3 t"), 5, "unknown document 'd7"),
+    "candidates of an unknown query": Kind(RUN, line(4, "e9 Q0 d1 1 3 t"), 4, "unknown query 'e9'"),
     "run of another split": Kind(
-        RUN, content("v1 Q0 d1 1 1 t\nv2 Q0 d1 1 1 t\n"), 1, "; 2 of 2 are not: a file of another"
+        RUN, content("v1 Q0 d1 1 1 t\nv2 Q0 d1 1 1 t\n"), 1, "; 2 of 2 are unknown"
     ),
     "run of another collection": Kind(
         RUN,
         content("".join(f"e1 Q0 MARCO_{i} {i} {-i} t\n" for i in range(9)) + "e1 Q0 d1 9 -9 t\n"),
         1,
-        "found 'MARCO_0'; 9 of 10 are not: a file of another collection or split?",
+        "'MARCO_0', which is not in the documents; 9 of 10 are unknown",
     ),
 }
 
@@ -414,7 +399,7 @@ HARMLESS: dict[str, tuple[str, Spoil]] = {
 
 
 @pytest.mark.parametrize("kind", HARMLESS)
-def test_what_differs_in_form_alone_is_read_alike(folder, kind):
+def test_files_that_differ_only_in_form_are_read_alike(folder, kind):
     file, change = HARMLESS[kind]
     good = load_folder(folder)
     change(folder / file)
@@ -426,7 +411,7 @@ def test_what_differs_in_form_alone_is_read_alike(folder, kind):
             assert list(ranked) == list(good.splits[split].candidates[query_id])
 
 
-def test_negative_grades_and_queries_without_judgment_are_in_use_and_read(folder):
+def test_negative_grades_and_unjudged_queries_are_accepted(folder):
     (folder / QRELS).write_text("e1 0 d1 1\ne1 0 d3 -2\n")
     test = load_folder(folder).splits["test"]
     assert test.qrels == {"e1": {"d1": 1, "d3": -2}}

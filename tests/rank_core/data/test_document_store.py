@@ -41,7 +41,7 @@ def test_it_is_a_mapping_in_the_order_of_the_source(store):
 
 
 @pytest.mark.parametrize("name", ["d1xyz", "d", "d11", "", "d1\0", "D1", 1, None, "d10 "])
-def test_a_name_that_is_not_there_is_never_another_document(store, name):
+def test_an_unknown_id_is_never_another_document(store, name):
     assert name not in store
     with pytest.raises(KeyError):
         store[name]
@@ -69,8 +69,8 @@ def test_the_hash_names_ids_and_texts(tmp_path):
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ([], "at least one document"),
-        ([("a", "x"), ("b", "y"), ("a", "x")], "may occur once, found 'a' twice"),
+        ([], "has no documents"),
+        ([("a", "x"), ("b", "y"), ("a", "x")], "duplicate doc_id 'a'"),
         ([("a b", "x")], "one word without white space, found 'a b'"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_run_reads_back_in_rank_order_with_its_scores(store, tmp_path):
     assert read.get("elsewhere") is None
 
 
-def test_stores_say_nothing_of_the_folder_they_were_written_in(numbered, tmp_path):
+def test_stores_do_not_depend_on_the_folder_they_were_written_in(numbered, tmp_path):
     moved = tmp_path / "moved"
     moved.mkdir()
     for path in [path for path in tmp_path.iterdir() if path.is_file()]:

@@ -150,28 +150,28 @@ BAD_FILES = [
     ("docs.jsonl", '{"doc_id": "d1", "text": null}', ":1: text must be a text, found null"),
     ("docs.jsonl", '{"doc_id": "d1", "text": "x", "title": []}', "title must be a text, found []"),
     ("docs.jsonl", '{"doc_id": "d 1", "text": "x"}', "without white space, found 'd 1'"),
-    ("docs.jsonl", '{"doc_id": "d1", "text": " \\n"}', "must not be empty, found document 'd1'"),
+    ("docs.jsonl", '{"doc_id": "d1", "text": " \\n"}', "document 'd1' is empty"),
     ("docs.jsonl", '{"doc_id": "d1", "text": "\\ud800"}', "half of a surrogate pair"),
     (
         "docs.jsonl",
         '{"doc_id": "d1", "text": "x"}\n\n{"doc_id": "d1", "text": "y"}',
-        ":3: a doc_id may occur once, found 'd1' in ",
+        ":3: doc_id 'd1' is a duplicate of ",
     ),
-    ("docs.jsonl", "\n", "must hold at least one document"),
-    ("docs.jsonl", b'{"doc_id": "d1", "text": "\xff"}', ":1: text must be UTF-8, found byte 0xff"),
-    ("dev/queries.tsv", "v1\tx\nv1\ty\n", ":2: a query_id may occur once, found 'v1'"),
-    ("dev/queries.tsv", "v1\t \n", ":1: a query must not be empty"),
-    ("dev/queries.tsv", "v1\tx\ne1\ty\n", "may be in one split only, found 'e1' in"),
-    ("dev/qrels.trec", "v1 0 d2 1\nv9 0 d2 1\n", ":2: a query must be in queries.tsv, found 'v9'"),
+    ("docs.jsonl", "\n", "has no documents"),
+    ("docs.jsonl", b'{"doc_id": "d1", "text": "\xff"}', ":1: text must be UTF-8; byte 0xff"),
+    ("dev/queries.tsv", "v1\tx\nv1\ty\n", ":2: duplicate query_id 'v1'"),
+    ("dev/queries.tsv", "v1\t \n", ":1: query 'v1' is empty"),
+    ("dev/queries.tsv", "v1\tx\ne1\ty\n", "query 'e1' is also in"),
+    ("dev/qrels.trec", "v1 0 d2 1\nv9 0 d2 1\n", ":2: unknown query 'v9'"),
     (
         "dev/qrels.trec",
         "v1 0 d2 1\n\nv1 0 d9 1\n",
-        ":3: a document must be in the documents, found",
+        ":3: unknown document",
     ),
-    ("dev/qrels.trec", "v1 0 d2 0\nv1 0 d3 -1\n", "must judge a document relevant (above 0)"),
-    ("dev/qrels.trec", "", "must judge a document relevant (above 0)"),
-    ("dev/x.run", "v1 Q0 d1 1 1 t\nt1 Q0 d1 1 1 t\n", ":2: a query must be in queries.tsv"),
-    ("dev/x.run", "v1 Q0 d1 1 1 t\nv1 Q0 d4 2 1 t\n", ":2: a document must be in the documents"),
+    ("dev/qrels.trec", "v1 0 d2 0\nv1 0 d3 -1\n", "has no relevant document"),
+    ("dev/qrels.trec", "", "has no relevant document"),
+    ("dev/x.run", "v1 Q0 d1 1 1 t\nt1 Q0 d1 1 1 t\n", ":2: unknown query"),
+    ("dev/x.run", "v1 Q0 d1 1 1 t\nv1 Q0 d4 2 1 t\n", ":2: unknown document"),
 ]
 
 
@@ -199,7 +199,7 @@ def test_the_files_are_read_once_and_then_mapped(folder, monkeypatch):
     assert pickle.loads(pickle.dumps(again)) == first
 
 
-def test_a_long_reading_says_how_far_it_is(folder, monkeypatch, capsys):
+def test_long_reads_report_progress(folder, monkeypatch, capsys):
     write_run(folder / "test" / "x.run", {"e1": {"d1": 1.0}, "e2": {"d2": 1.0}}, tag="t")
     monkeypatch.setattr(progress, "FILE_SECONDS", -1)
     load_folder(folder)
@@ -232,15 +232,15 @@ def test_everything_that_is_missing_is_named_in_one_error(folder):
         load_folder(folder)
     assert (
         "pets lacks docs.jsonl (or docs.jsonl.gz), dev/qrels.trec, test/queries.tsv, "
-        "test/qrels.trec; a collection folder holds"
+        "test/qrels.trec; a collection folder has"
     ) in str(caught.value)
 
 
-def test_two_files_for_one_thing_are_refused_by_name(folder):
+def test_two_files_for_the_same_purpose_are_refused(folder):
     write_run(folder / "dev" / "a.run", {"v1": {"d1": 1.0}}, tag="t")
     write_run(folder / "dev" / "b.run.gz", {"v1": {"d1": 1.0}}, tag="t")
     with pytest.raises(
-        BadInput, match=r"dev: a split may have one run file, found a.run and b.run"
+        BadInput, match=r"dev: a split may have only one run file, found a.run and b.run"
     ):
         load_folder(folder)
     (folder / "dev" / "b.run.gz").unlink()
@@ -250,7 +250,7 @@ def test_two_files_for_one_thing_are_refused_by_name(folder):
 
 
 def test_an_absent_folder_and_a_file_are_refused(folder):
-    with pytest.raises(BadInput, match="absent must be a folder, found nothing"):
+    with pytest.raises(BadInput, match="absent does not exist"):
         load_folder(folder / "absent")
-    with pytest.raises(BadInput, match=r"docs\.jsonl must be a folder, found a file"):
+    with pytest.raises(BadInput, match=r"docs\.jsonl is a file"):
         load_folder(folder / "docs.jsonl")

@@ -1,4 +1,4 @@
-"""Folds: every query is tested once, and none is measured where it was trained on."""
+"""Folds: every query is tested once, and none by a model trained on it."""
 
 import json
 
@@ -38,16 +38,16 @@ def test_the_folds_of_huston_and_croft_hold_each_topic_once(ir_home):
     ("content", "message"),
     [
         (None, "does not exist"),
-        ("{", "must be a JSON file"),
+        ("{", "is no valid JSON"),
         ("[]", "unknown fold of"),
-        ({"s1": {"train_qids": "95", "predict": {"dev": [], "test": []}}}, "lists of ids"),
+        ({"s1": {"train_qids": "95", "predict": {"dev": [], "test": []}}}, "list of ids"),
         (
             {"s1": {"train_qids": [95], "predict": {"dev": [1], "test": [96]}}},
-            "dev must have a query of the collection, found none",
+            "dev has no query of the collection",
         ),
         (
             {"s1": {"train_qids": [95, 96], "predict": {"dev": [97], "test": [96]}}},
-            "'96' in train and test",
+            "'96' is in train and test",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_each_module_can_be_imported_first_and_without_heavy_packages():
     assert (done.stdout.splitlines(), done.returncode) == (modules, 0), done.stderr
 
 
-def test_reading_a_run_brings_in_no_collection():
+def test_reading_a_run_imports_no_collections():
     code = (
         "import sys, rank_core.data.trec; "
         "print(*sorted(name for name in sys.modules if name.startswith('rank_core')))"

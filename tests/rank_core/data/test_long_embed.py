@@ -41,7 +41,7 @@ def test_no_person_is_in_two_splits():
     assert len(asked) == 3 * NUM_QUERIES
 
 
-def test_the_answer_stands_anywhere_in_the_document():
+def test_the_answer_is_at_a_random_position():
     collection = load_collection("needle-100")
     places = []
     for doc_id in collection.documents:
@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_texts_and_another_length_others():
     assert load_collection("needle-100").content_hash != load_collection("needle-101").content_hash
 
 
-def test_filler_names_nobody_and_is_cut_to_the_word():
+def test_filler_has_no_names_and_the_exact_length():
     rng = np.random.default_rng(1)
     text = bury("Ada keeps it.", needle_filler(rng), 90, rng)
     assert len(text.split()) == 90

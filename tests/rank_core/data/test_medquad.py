@@ -1,4 +1,4 @@
-"""The local reader and BM25 on real long documents, where they lie beside the checkout."""
+"""The local reader and BM25 on real long documents, if they are beside the checkout."""
 
 import os
 from pathlib import Path

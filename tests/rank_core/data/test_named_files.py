@@ -31,8 +31,8 @@ def test_an_id_gives_what_its_files_give(documents):
     assert list(dict(named_run(DEV))["200"]) == [f"D{n}" for n in range(10)]
 
 
-def test_what_an_id_lacks_is_said(documents):
-    with pytest.raises(BadInput, match="must have qrels, found docs"):
+def test_a_missing_part_of_an_id_is_named(documents):
+    with pytest.raises(BadInput, match="has no qrels, only docs"):
         named_qrels("ir:msmarco-document")
     with pytest.raises(BadInput, match="unknown ir_datasets id 'msmarco-documents'; did you mean"):
         named_qrels("ir:msmarco-documents")
@@ -74,7 +74,7 @@ def test_a_trial_takes_ids_for_the_lists_that_it_learns_from(documents):
     config = TrialConfig().override({"training.negatives_from": (lists, DEV)})
     first, second = content_hashes(config)["training.negatives_from"].split("+")
     assert first == named_digest(lists, "scoreddocs") != second
-    with pytest.raises(BadInput, match="must have scoreddocs, found docs"):
+    with pytest.raises(BadInput, match="has no scoreddocs, only docs"):
         named_digest("ir:msmarco-document", "scoreddocs")
     assert named_digest("mine.run", "scoreddocs") is None
 

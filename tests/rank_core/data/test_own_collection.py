@@ -28,14 +28,14 @@ def test_a_function_s_collection_is_ranked_and_named_by_its_contents():
     assert load_own(NOTES) is loaded  # made once in a process
 
 
-def test_a_transform_of_one_s_own_takes_settings_and_names_what_it_gives():
+def test_a_users_transform_has_settings_and_names_its_result():
     cut = load_collection(CUT)
     assert cut.name == "notes|first-words(number=5)"
     assert {len(text.split()) for text in cut.documents.values()} == {5}
     assert portable_collection(CUT) == CUT
 
 
-def test_the_source_of_a_transform_is_part_of_what_it_gives(monkeypatch):
+def test_the_source_of_a_transform_is_part_of_the_content_hash(monkeypatch):
     source = load_collection(NOTES)
     before = derived_hash(source, FirstWords())
     source_hash.cache_clear()
@@ -77,7 +77,7 @@ def given(monkeypatch):
     return load
 
 
-def test_a_hash_that_is_given_is_taken_and_queries_without_judgments_are_left(given):
+def test_a_given_hash_is_used_and_unjudged_queries_are_dropped(given):
     assert given(made(content_hash="mine")).content_hash == "mine"
     splits = made().splits
     more = dataclasses.replace(splits["dev"], queries={"dev1": "amber", "dev2": "birch"})
@@ -95,14 +95,14 @@ def test_a_hash_that_is_given_is_taken_and_queries_without_judgments_are_left(gi
         (with_dev(qrels={"q9": {"d1": 1}}), "dev: the judgments' queries must be in .*'q9'"),
         (with_dev(qrels={"dev1": {"d9": 1}}), "dev: judged documents must be in .*'d9'"),
         (with_dev(candidates={"dev1": {"d9": 1.0}}), "dev: candidate documents must be .*'d9'"),
-        (with_dev(qrels={"dev1": {"d1": 0}}), "dev must judge a document relevant"),
+        (with_dev(qrels={"dev1": {"d1": 0}}), "dev has no relevant document"),
         (
             with_dev(queries={"train1": "a"}, qrels={"train1": {"d1": 1}}, candidates={}),
-            "a query_id may be in one split only, found 'train1' in train and dev",
+            "query 'train1' is in train and dev",
         ),
     ],
 )
-def test_what_no_trial_could_read_is_refused(given, result, message):
+def test_an_invalid_collection_is_refused(given, result, message):
     with pytest.raises(BadInput, match=f"collection given_module:make.*{message}"):
         given(result)
 
@@ -127,5 +127,5 @@ class Same:
 def test_a_transform_that_leaves_the_hash_is_refused(given):
     given(made())
     sys.modules["given_module"].Same = Same
-    with pytest.raises(BadInput, match="must give a Collection with a content_hash of its own"):
+    with pytest.raises(BadInput, match="must return a Collection with its own content_hash"):
         load_collection("given_module:make|given_module:Same")

@@ -24,7 +24,7 @@ def test_robust04_is_cross_validated_over_the_folds_of_huston_and_croft(written,
     assert len({id(part.tokens) for part in parts}) == 1
 
 
-def test_a_fold_of_a_pool_stands_for_the_pool(written, backbone_folder):
+def test_a_fold_of_a_pool_has_the_queries_of_the_pool(written, backbone_folder):
     written("robust04")
     whole, one = (
         load_folds(name, str(backbone_folder), 5)
@@ -38,8 +38,8 @@ def test_a_fold_of_a_pool_stands_for_the_pool(written, backbone_folder):
 @pytest.mark.parametrize(
     ("name", "folds", "message"),
     [
-        ("robust04-title", 4, "robust04-title has 5 folds of its own"),
-        ("robust04-title@{path}#s1", 5, "one fold of a file; .*name the pool, robust04-title"),
+        ("robust04-title", 4, "robust04-title has 5 published folds"),
+        ("robust04-title@{path}#s1", 5, "a single fold; .*name the pool robust04-title"),
     ],
 )
 def test_other_folds_of_such_a_pool_are_refused(

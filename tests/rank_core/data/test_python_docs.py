@@ -1,4 +1,4 @@
-"""`python-docs`: laws of its construction, checked on the collection this interpreter gives."""
+"""`python-docs`: properties of its construction, for this interpreter's collection."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def test_queries_are_the_summaries_of_their_split(collection, passages):
 
 
 @whole
-def test_training_passages_leave_dev_and_test_out(collection, passages):
+def test_training_passages_exclude_dev_and_test(collection, passages):
     for_training = training_passages()
     kept_out = {row["body"] for row in passages if row["split"] in ("dev", "test")}
     assert not kept_out & {body for _, body in for_training}
@@ -119,7 +119,7 @@ def test_training_passages_leave_dev_and_test_out(collection, passages):
 
 
 @whole
-def test_the_first_stage_finds_much_and_leaves_room_above(collection):
+def test_the_first_stage_is_good_and_can_be_improved(collection):
     split = collection.splits["test"]
     assert max(map(len, split.candidates.values())) == 100
     ranks = []
@@ -136,7 +136,7 @@ def pair(name, body):
     return DocstringPair(name, f"Summary of {name}.", body)
 
 
-def test_the_later_of_two_bodies_that_share_most_words_is_left_out():
+def test_the_later_of_two_near_duplicates_is_excluded():
     pairs = [
         pair("a", "one two three four"),
         pair("b", "unrelated words"),
@@ -181,7 +181,7 @@ def test_the_passages_are_a_collection_that_far_relevant_is_made_from(collection
 def test_an_interpreter_without_docstrings_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
     monkeypatch.setattr(python_docs, "collect_pairs", lambda: [pair("a", "one two three four")])
-    with pytest.raises(BadInput, match="at least 300 usable ones, found 1 in"):
+    with pytest.raises(BadInput, match="1 usable ones, and 300 are needed"):
         load_python_docs()
     assert list(tmp_path.glob("collections/*/*")) == []
 
@@ -236,7 +236,7 @@ def test_a_document_is_filled_before_and_after_the_relevant_passage(
     assert made == (text, offset)
 
 
-def test_every_random_document_obeys_the_laws():
+def test_every_random_document_has_the_required_properties():
     rng = np.random.default_rng(7)
     for _ in range(200):
         lengths = rng.integers(1, 9, 30)
@@ -281,10 +281,10 @@ def test_the_relevant_passage_keeps_its_own_white_space():
 @pytest.mark.parametrize(
     ("relevant", "distractors", "first_position", "max_length", "message"),
     [
-        (" ", ["a"], 0, 5, "at least one word, found none"),
+        (" ", ["a"], 0, 5, "has no words"),
         ("r", ["a"], 6, 5, "got first_position=6, max_length=5"),
         ("r", ["a"], -1, 5, "got first_position=-1"),
-        ("r", ["a", "b"], 3, 5, "got first_position=3 and 2 words"),
+        ("r", ["a", "b"], 3, 5, "2 words together, fewer than first_position=3"),
     ],
 )
 def test_impossible_documents_are_refused(

@@ -1,5 +1,5 @@
-"""Collections in the forms that people have them: one collection of three documents, in each form,
-reads as the same; a bad record is named by its file and line."""
+"""A collection of three documents in each supported format, which all read the same; errors name
+file and line."""
 
 import gzip
 import json
@@ -50,7 +50,7 @@ def write_parquet(path: Path, rows: list[dict[str, object]]) -> None:
 
 
 def save_to_disk(folder: Path, rows: list[dict[str, object]], num_files: int = 1) -> None:
-    """What `datasets.Dataset.save_to_disk` leaves."""
+    """Writes the files of `datasets.Dataset.save_to_disk`."""
     folder.mkdir(parents=True)
     names = [f"data-{n:05}-of-{num_files:05}.arrow" for n in range(num_files)]
     for n, name in enumerate(names):
@@ -200,14 +200,14 @@ def test_a_collection_reads_the_same_in_each_form(form, home):
     assert_the_pets(load_folder(home))
 
 
-def test_names_of_fields_that_nobody_knows_are_given(home):
+def test_unknown_field_names_can_be_given(home):
     rows = [
         {"uri": key, "head": title or None, "body": text}
         for key, (title, text) in DOCUMENTS.items()
     ]
     write_json(home / "docs.jsonl", rows)
     splits(home)
-    law = "a document must have doc_id and text, found uri, head, body; other names are given by"
+    law = "a document must have doc_id and text, found uri, head, body; name others by"
     with pytest.raises(BadInput, match=law):
         load_folder(home)
     given = f"{home}|fields(uri=doc_id,body=text,head=title)"
@@ -232,25 +232,25 @@ def test_columns_of_a_file_without_names_are_given_by_number(home):
     rows = (f"{key}\thttp://x\t{title}\t{text}" for key, (title, text) in DOCUMENTS.items())
     write(home / "docs.tsv", *rows)
     splits(home)
-    with pytest.raises(BadInput, match=r"docs.tsv:1: .* found 4 columns"):
+    with pytest.raises(BadInput, match=r"docs.tsv:1: .* found 4"):
         load_folder(home)
     assert_the_pets(load_folder(home, parse_fields("1=doc_id,3=title,4=text")))
 
 
-def test_a_beir_folder_may_lack_splits_and_says_so_when_one_is_asked_for(home):
+def test_a_beir_folder_may_lack_splits_which_are_reported_on_access(home):
     write_json(home / "corpus.jsonl", corpus())
     write_json(home / "queries.jsonl", queries())
     beir_qrels(home, "test")
     collection = load_folder(home)
     assert list(collection.splits) == ["test"]
-    with pytest.raises(BadInput, match=r"pets has no dev split, it has test; .*ranksweep split"):
+    with pytest.raises(BadInput, match=r"pets has no dev split, only test; .*ranksweep split"):
         collection.splits["dev"]
 
 
 def test_a_query_of_two_splits_is_refused_in_beirs_layout(home):
     beir(home)
     write(home / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore", "e1\t3\t1", "v1\t1\t1")
-    with pytest.raises(BadInput, match=r"test\.tsv:3: a query_id may be in one split only, .*'v1'"):
+    with pytest.raises(BadInput, match=r"test\.tsv:3: query 'v1' is also in"):
         load_folder(home)
 
 
@@ -265,19 +265,19 @@ BAD = [
         ":2: a line must have 3 columns",
     ),
     ("beir", "qrels/dev.tsv", "v1\t2\tyes", ":1: relevance must be a whole number, found 'yes'"),
-    ("beir", "qrels/dev.tsv", "v1\t2\t1\nv1\t2\t0", ":2: a document may be judged once"),
-    ("beir", "qrels/dev.tsv", "v1\t2\t1\nv1\t7\t0", ":2: a document must be in the documents"),
-    ("beir", "qrels/dev.tsv", "v7\t2\t1", ":1: a query must be in queries.jsonl, found 'v7'"),
-    ("beir_parquet", "queries.parquet", "no parquet", " must be one whole parquet file: "),
-    ("hugging_face", "corpus/data-00000-of-00002.arrow", "x", " must be one whole Arrow stream: "),
-    ("tsv", "docs.tsv", "1\t\tcats\n2\tdogs", ":2: a line must have 3 columns as the first has"),
-    ("tsv", "docs.tsv", "1\t\tcats\n2\t\t ", ":2: a document must not be empty"),
-    ("tsv", "docs.tsv", "1\t\tcats\n1\t\tdogs", ":2: a doc_id may occur once, found '1' in"),
+    ("beir", "qrels/dev.tsv", "v1\t2\t1\nv1\t2\t0", ":2: duplicate judgment"),
+    ("beir", "qrels/dev.tsv", "v1\t2\t1\nv1\t7\t0", ":2: unknown document"),
+    ("beir", "qrels/dev.tsv", "v7\t2\t1", ":1: unknown query 'v7'"),
+    ("beir_parquet", "queries.parquet", "no parquet", " is no complete parquet file: "),
+    ("hugging_face", "corpus/data-00000-of-00002.arrow", "x", " is no complete Arrow stream: "),
+    ("tsv", "docs.tsv", "1\t\tcats\n2\tdogs", ":2: a line must have 3 columns, as the first"),
+    ("tsv", "docs.tsv", "1\t\tcats\n2\t\t ", ":2: document '2' is empty"),
+    ("tsv", "docs.tsv", "1\t\tcats\n1\t\tdogs", ":2: doc_id '1' is a duplicate of"),
     (
         "pyserini",
         "docs/docs01.jsonl",
         '{"id": "1", "contents": "x"}',
-        ":1: a doc_id may occur once",
+        ":1: doc_id '1' is a duplicate",
     ),
 ]
 
@@ -304,10 +304,13 @@ def test_a_bad_row_of_a_table_is_named_by_its_number(home):
     ("broken", "message"),
     [
         (lambda home: (home / "queries.jsonl").unlink(), r"lacks queries\.jsonl beside corpus"),
-        (lambda home: (home / "corpus").mkdir(), r"may have one corpus, found corpus.jsonl and c"),
+        (
+            lambda home: (home / "corpus").mkdir(),
+            r"may have only one corpus, found corpus.jsonl and c",
+        ),
         (
             lambda home: write_json(home / "corpus.tsv", []),
-            r"may have one corpus, found corpus.jsonl and corpus.tsv",
+            r"may have only one corpus, found corpus.jsonl and corpus.tsv",
         ),
         (
             lambda home: [path.unlink() for path in (home / "qrels").iterdir()],
@@ -315,7 +318,7 @@ def test_a_bad_row_of_a_table_is_named_by_its_number(home):
         ),
     ],
 )
-def test_a_beir_folder_that_is_not_whole_is_refused(broken, message, home):
+def test_an_incomplete_beir_folder_is_refused(broken, message, home):
     beir(home)
     broken(home)
     with pytest.raises(BadInput, match=message):
@@ -325,9 +328,9 @@ def test_a_beir_folder_that_is_not_whole_is_refused(broken, message, home):
 def test_a_folder_of_other_files_is_no_table(home):
     pyserini(home)
     write(home / "docs" / "README.md", "hello")
-    load_folder(home)  # what is no table is left alone
+    load_folder(home)  # other files are ignored
     write(home / "docs" / "more.tsv", "4\tx")
-    with pytest.raises(BadInput, match=r"docs must hold files of one kind .*docs00"):
+    with pytest.raises(BadInput, match=r"docs must have files of one kind .*docs00"):
         load_folder(home)
 
 
@@ -355,13 +358,13 @@ def test_judgments_of_four_columns_are_trec_evals_whatever_their_name(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["id", "id=", "=doc_id", "id=docid", "id=doc_id,id=text"])
-def test_fields_that_say_nothing_are_refused(text):
+def test_invalid_fields_are_refused(text):
     with pytest.raises(BadInput, match="--fields"):
         parse_fields(text)
 
 
 def test_fields_need_a_folder():
-    with pytest.raises(BadInput, match="--fields names columns of a folder's files"):
+    with pytest.raises(BadInput, match="--fields is for the files of a folder"):
         load_collection("python-docs|fields(id=doc_id)")
     with pytest.raises(BadInput, match="needs --collection"):
         parse(["--fields", "id=doc_id"], prog="x", description="")

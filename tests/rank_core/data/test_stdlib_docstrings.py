@@ -91,5 +91,5 @@ def test_a_collector_that_dies_is_reported_with_its_output(monkeypatch, tmp_path
     script = tmp_path / "dies.py"
     script.write_text("raise SystemExit('no such luck')")
     monkeypatch.setattr(stdlib_docstrings, "__file__", str(script))
-    with pytest.raises(RuntimeError, match="ended with 1: no such luck"):
+    with pytest.raises(RuntimeError, match="failed with code 1: no such luck"):
         collect_pairs()

@@ -42,7 +42,7 @@ def test_a_run_is_ordered_by_score_whatever_its_ranks_say(tmp_path):
     [
         ({"a": 3, "b": 1, "c": 2}, ["b", "c", "a"]),
         ({"a": 1, "b": 0, "c": -1}, ["c", "b", "a"]),
-        ({"c": 5, "b": 5, "a": 5}, ["a", "b", "c"]),  # ranks that say nothing: by doc_id
+        ({"c": 5, "b": 5, "a": 5}, ["a", "b", "c"]),  # equal ranks: by doc_id
         ({"c": 2, "b": 7, "a": 7}, ["c", "a", "b"]),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         lambda path: write_queries(path, {"q\t1": "text"}),
     ],
 )
-def test_a_name_that_would_break_the_columns_is_not_written(tmp_path, write):
+def test_an_id_that_would_break_the_columns_is_not_written(tmp_path, write):
     with pytest.raises(BadInput, match="one word without white space"):
         write(tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
@@ -140,17 +140,22 @@ BAD_LINES = [
     (read_run, "q1 Q0 d2 2 high t\n", 1, "a score must be a number, found 'high'"),
     (read_run, "q1 Q0 d2 2 nan t\n", 1, "a score must be finite, found 'nan'"),
     (read_run, "q1 Q0 d2 2 -inf t\n", 1, "a score must be finite, found '-inf'"),
-    (read_run, GOOD_RUN + GOOD_RUN, 2, "found 'd1' a second time for query 'q1'"),
+    (read_run, GOOD_RUN + GOOD_RUN, 2, "document 'd1' is ranked twice for query 'q1'"),
     (read_qrels, "q1 d1 1\n", 1, "4 columns), found 3"),
     (read_qrels, GOOD_QRELS + "q1 0 d2 1.5\n", 2, "a whole number, found '1.5'"),
     (read_qrels, GOOD_QRELS + "q1 0 d2 1_0\n", 2, "a whole number, found '1_0'"),
-    (read_qrels, GOOD_QRELS + "q1 0 d1 0\n", 2, "found 'd1' a second time for query 'q1'"),
+    (
+        read_qrels,
+        GOOD_QRELS + "q1 0 d1 0\n",
+        2,
+        "duplicate judgment of document 'd1' for query 'q1'",
+    ),
     (read_queries, "q1 what is it\n", 1, "2 columns), found 1: 'q1 what is it'"),
     (read_queries, "q1\twhat\tis\n", 1, "2 columns), found 3"),
     (read_queries, "q1\twhat\nq 2\twhy\n", 2, "without white space, found 'q 2'"),
     (read_queries, "q1\twhat\n\twhy\n", 2, "without white space, found ''"),
-    (read_queries, "q1\twhat\nq2\t \n", 2, "must not be empty, found query 'q2'"),
-    (read_queries, "q1\twhat\nq1\twhy\n", 2, "may occur once, found 'q1' a second time"),
+    (read_queries, "q1\twhat\nq2\t \n", 2, "query 'q2' is empty"),
+    (read_queries, "q1\twhat\nq1\twhy\n", 2, "duplicate query_id 'q1'"),
 ]
 
 
@@ -168,7 +173,7 @@ def test_a_malformed_line_is_named_with_the_rule_and_what_was_found(
 def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
     path = tmp_path / "queries.tsv"
     path.write_bytes(b"q1\tfine\nq2\tcaf\xe9\n")
-    with pytest.raises(BadInput, match=re.escape(f"{path}:2: text must be UTF-8, found byte 0xe9")):
+    with pytest.raises(BadInput, match=re.escape(f"{path}:2: text must be UTF-8; byte 0xe9")):
         read_queries(path)
 
 
@@ -177,18 +182,18 @@ def test_a_damaged_gzip_file_is_refused(tmp_path, damage):
     path = tmp_path / "x.run.gz"
     write_run(path, {"q": {f"d{number}": 1.0 for number in range(50)}}, tag="t")
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(BadInput, match=r"x\.run\.gz must be one whole gzip file"):
+    with pytest.raises(BadInput, match=r"x\.run\.gz is no complete gzip file"):
         read_run(path)
 
 
 def test_an_absent_file_and_a_folder_are_refused_by_name(tmp_path):
     with pytest.raises(BadInput, match=r"absent\.run does not exist"):
         read_run(tmp_path / "absent.run")
-    with pytest.raises(BadInput, match="must be a file, found a folder"):
+    with pytest.raises(BadInput, match="is a folder, not a file"):
         read_run(tmp_path)
 
 
-def test_windows_line_ends_and_byte_order_marks_are_understood(tmp_path):
+def test_windows_line_ends_and_byte_order_marks_are_accepted(tmp_path):
     path = Path(tmp_path / "queries.tsv")
     path.write_bytes(b"\xef\xbb\xbfq1\twhat\r\n\r\nq2\twhy\r\n")
     assert read_queries(path) == {"q1": "what", "q2": "why"}

@@ -94,7 +94,7 @@ def test_the_longest_window_is_accepted_and_one_more_token_is_not(backbone_folde
         ({"model.name": "firstp", "chunking.stride": 60, "chunking.max_chunks": 2}, "no effect"),
         (
             {"model.name": "parade-transformer", "chunking.window": 2, "chunking.stride": 1},
-            r"reads at most 509 chunks of a document, got up to 1430",
+            r"reads at most 509 chunks per document, got up to 1430",
         ),
     ],
 )
@@ -152,19 +152,19 @@ def test_the_content_hash_follows_the_contents_and_not_the_place(backbone, tmp_p
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("/no/such/folder", r"a backbone is `tiny`, a folder or a Hugging Face id; no folder /no"),
+        ("/no/such/folder", r"no folder /no/such/folder; a backbone is `tiny`, a folder or a H"),
         ("./missing", "no folder ./missing"),
         ("a b/c d", "a Hugging Face id"),
         ("nobody/no-such-model", "hf download nobody/no-such-model --local-dir DIR"),
     ],
 )
-def test_a_backbone_that_is_nowhere_is_refused_with_a_remedy(name, remedy):
+def test_a_missing_backbone_is_refused_with_a_remedy(name, remedy):
     with pytest.raises(BadInput, match=remedy):
         resolve_backbone(name)
 
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"must hold a Hugging Face checkpoint .*config.json"):
+    with pytest.raises(BadInput, match=r"is no Hugging Face checkpoint .*config.json"):
         resolve_backbone(str(tmp_path))
 
 
@@ -192,7 +192,7 @@ def test_a_checkpoint_that_lacks_weights_is_refused(backbone_folder, tmp_path):
     weights = load_file(folder / "model.safetensors")
     del weights["encoder.layer.1.output.dense.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(BadInput, match=r"lacks 1, the first is encoder.layer.1.output.dense.weig"):
+    with pytest.raises(BadInput, match=r"lacks 1 weights .* encoder.layer.1.output.dense.weig"):
         load_encoder(resolve_backbone(str(folder)), 0.0)
 
 
@@ -218,7 +218,7 @@ def test_a_padding_token_that_does_not_fit_the_positions_is_refused(roberta_fold
     shutil.copytree(roberta_folder, folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": 3}))
-    with pytest.raises(BadInput, match=r"must have the same; .*: config 3, tokenizer 1"):
+    with pytest.raises(BadInput, match=r"padding token \(3 and 1\)"):
         resolve_backbone(str(folder))
 
 
@@ -229,9 +229,7 @@ def test_a_config_is_the_same_after_many_loads(backbone):
     assert _config(backbone.name, backbone.folder).to_dict() == before
 
 
-def test_a_load_says_nothing_of_weights_that_ranking_does_not_use(
-    backbone_folder, tmp_path, caplog
-):
+def test_loading_does_not_report_unused_weights(backbone_folder, tmp_path, caplog):
     folder = tmp_path / "pooled"
     shutil.copytree(backbone_folder, folder)
     BertModel.from_pretrained(backbone_folder).save_pretrained(folder)

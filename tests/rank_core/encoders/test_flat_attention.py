@@ -1,4 +1,4 @@
-"""Attention over flat rows: the reference by hand, and what the kernel of a GPU is given."""
+"""Attention over flat rows: the reference by hand, and the arguments of the GPU's kernel."""
 
 import pytest
 import torch
@@ -68,7 +68,7 @@ def test_one_query_a_row_and_fewer_keys_than_heads():
 
 
 class Calls(TorchDispatchMode):
-    """Records what the kernels of flash attention are given."""
+    """Records the arguments of flash attention."""
 
     def __init__(self):
         super().__init__()
@@ -114,7 +114,7 @@ def test_the_kernel_gets_dropout_reach_and_scale_and_its_gradient_is_recorded():
         ({"is_causal": True, "sliding_window": 8}, Reach(True, 7, 0)),
     ],
 )
-def test_what_transformers_says_of_windows_and_causes(extra, reach, monkeypatch):
+def test_windows_and_causality_follow_transformers(extra, reach, monkeypatch):
     module = nn.Module()
     module.is_causal = False
     own, told = ends(), []

@@ -84,7 +84,7 @@ def test_a_narrower_embedding_and_another_activation_are_the_encoders_own():
     assert_close(*both_ways(encoder), atol=1e-5, rtol=1e-5)
 
 
-def test_activations_that_are_computed_twice_give_the_same_gradients():
+def test_recomputed_activations_give_the_same_gradients():
     encoder = whole_encoder("bert", 16).train()
     gradients = []
     for twice in (False, True):
@@ -98,7 +98,7 @@ def test_activations_that_are_computed_twice_give_the_same_gradients():
         assert_close(other, one, atol=1e-5, rtol=1e-5)
 
 
-def test_dropout_drops_in_training_alone():
+def test_dropout_acts_only_in_training():
     encoder = whole_encoder("bert", 16, attention_probs_dropout_prob=0.5)
     _, plain_CLH = both_ways(encoder)
     encoder.train()
@@ -138,7 +138,7 @@ def test_weights_are_copied_once_for_all_batches_of_a_pass(backbone, monkeypatch
     assert len(times) == 1 + 1 + 2  # a copy that gradients pass belongs to its batch
 
 
-def test_kept_weights_serve_what_they_were_copied_for_alone(backbone):
+def test_cached_weights_are_used_only_for_their_purpose(backbone):
     model, pairs, chunks = ranker(backbone)
     inputs = pairs.layout(chunks)
     with torch.no_grad(), kept_weights(model.encoder, torch.bfloat16):
@@ -151,7 +151,7 @@ def test_kept_weights_serve_what_they_were_copied_for_alone(backbone):
     assert torch.equal(exact_CH, model.encode(inputs))
 
 
-def test_an_optimizer_step_copies_weights_anew(backbone):
+def test_weights_are_copied_again_after_an_optimizer_step(backbone):
     model, pairs, chunks = ranker(backbone)
     before_CH = scored(model, pairs, chunks)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -164,7 +164,7 @@ def test_an_optimizer_step_copies_weights_anew(backbone):
     assert_close(now_CH, scored(model, pairs, chunks), atol=1e-5, rtol=1e-4)
 
 
-def test_nothing_is_kept_after_a_fault(backbone):
+def test_nothing_is_cached_after_an_error(backbone):
     model, *_ = ranker(backbone)
     with pytest.raises(KeyError), torch.no_grad(), kept_weights(model.encoder, None):
         assert len(model.encoder.weights) == 2
@@ -172,7 +172,7 @@ def test_nothing_is_kept_after_a_fault(backbone):
     assert not hasattr(model.encoder, "weights")
 
 
-def test_products_of_16_bits_are_near(backbone):
+def test_products_in_16_bits_are_close(backbone):
     model, pairs, chunks = ranker(backbone)
     exact_CH, near_CH = (scored(model, pairs, chunks, t) for t in (None, torch.bfloat16))
     assert near_CH.dtype == torch.float32
@@ -234,7 +234,7 @@ def test_what_follows_attention_is_one_graph_for_any_number_of_tokens(monkeypatc
     assert len(graphs.graphs) == 1
 
 
-def test_a_compiler_that_fails_is_told_of_and_not_used(caplog, monkeypatch):
+def test_a_failing_compiler_is_reported_once_and_not_used(caplog, monkeypatch):
     def fails(*_):
         raise NotImplementedError("no compiler here\nand no second line")
 

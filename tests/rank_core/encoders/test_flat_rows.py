@@ -6,7 +6,7 @@ import torch
 from rank_core.encoders.flat_rows import flat_rows
 
 
-def test_rows_lie_end_to_end_without_padding() -> None:
+def test_rows_are_concatenated_without_padding() -> None:
     rows = flat_rows(np.array([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]]))
     assert rows.place_T.tolist() == [0, 1, 2, 4, 8, 9, 10, 11]
     assert rows.position_T.tolist() == [0, 1, 2, 0, 0, 1, 2, 3]
@@ -15,14 +15,14 @@ def test_rows_lie_end_to_end_without_padding() -> None:
     assert rows.lengths == (3, 1, 4) and rows.max_length == 4
 
 
-def test_padding_within_a_row_is_left_out_and_takes_a_position_where_asked() -> None:
+def test_padding_within_a_row_is_excluded_and_takes_a_position_if_asked() -> None:
     mask_CL = np.array([[1, 0, 1, 1, 0]])
     assert flat_rows(mask_CL).position_T.tolist() == [0, 1, 2]
     assert flat_rows(mask_CL, count_padding=True).position_T.tolist() == [0, 2, 3]
     assert flat_rows(mask_CL).place_T.tolist() == [0, 2, 3]
 
 
-def test_tokens_gathered_and_laid_out_again_are_the_batch() -> None:
+def test_flattened_and_padded_again_tokens_are_the_batch() -> None:
     mask_CL = np.array([[1, 1, 0], [1, 1, 1]])
     ids_CL = torch.tensor([[5, 6, 0], [7, 8, 9]])
     rows = flat_rows(mask_CL)

@@ -180,7 +180,7 @@ def test_lengths_up_to_39_are_kept_and_longer_ones_rounded_down():
     ]
 
 
-def test_every_length_code_goes_round_and_the_largest_integer_has_the_last():
+def test_every_length_code_is_its_own_inverse_up_to_the_largest_integer():
     lengths = [byte_to_length(code) for code in range(256)]
     assert [length_to_byte(length) for length in lengths] == list(range(256))
     assert lengths == sorted(lengths)
@@ -255,7 +255,7 @@ def test_an_index_searched_with_other_settings_equals_one_made_for_them():
     assert list(index.run(queries, depth=1)["q"]) == list(first["q"])[:1]
 
 
-def test_settings_that_cannot_be_are_refused():
+def test_invalid_settings_are_refused():
     with pytest.raises(BadInput, match="k1 >= 0 and 0 <= b <= 1 must hold, got k1=-1"):
         Bm25Settings(k1=-1)
     with pytest.raises(BadInput, match=r"b=1\.5"):

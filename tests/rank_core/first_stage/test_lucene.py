@@ -154,7 +154,7 @@ def test_the_index_is_built_once_per_content(tmp_path):
 @pytest.mark.long
 def test_a_query_with_too_many_terms_is_refused_by_name():
     long = " ".join(f"w{number}" for number in range(1100))
-    with pytest.raises(BadInput, match=r"at most 1024 different terms in a query, .* 'long'"):
+    with pytest.raises(BadInput, match=r"'long' has more than 1024 different terms"):
         LuceneIndex({"a": "apple"}).run({"long": long})
 
 

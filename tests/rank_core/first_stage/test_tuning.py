@@ -1,4 +1,4 @@
-"""Tuning of the first stage: what is tried, what wins, what is recorded."""
+"""Tuning of the first stage: grid, best point, record."""
 
 import json
 
@@ -54,7 +54,7 @@ def test_the_depth_limits_what_is_measured():
     assert values == [0.0, 1.0]
 
 
-def test_the_grids_start_with_what_they_must_beat_and_hold_no_point_twice():
+def test_the_grids_start_with_their_baseline_and_have_no_duplicates():
     assert BM25_GRID[0] == Bm25Settings() and len(set(BM25_GRID)) == 16
     around = rm3_grid(Bm25Settings(1.2, 0.75))
     assert around[0] == Bm25Settings(1.2, 0.75) and len(set(around)) == 13
@@ -79,11 +79,11 @@ def test_the_whole_grid_on_a_collection_where_long_documents_are_noise():
 
 def test_what_cannot_be_tuned_is_refused():
     index = Bm25Index(DOCUMENTS)
-    with pytest.raises(BadInput, match="at least one point"):
+    with pytest.raises(BadInput, match="no points"):
         tune_bm25(index, QUERIES, QRELS, "RR", ())
-    with pytest.raises(BadInput, match="a point once"):
+    with pytest.raises(BadInput, match="duplicate point"):
         tune_bm25(index, QUERIES, QRELS, "RR", (PLAIN, PLAIN))
-    with pytest.raises(BadInput, match="at least one judged query"):
+    with pytest.raises(BadInput, match="needs judged queries"):
         tune_bm25(index, {"other": "apple"}, QRELS)
     with pytest.raises(BadInput, match="nDCG@ten"):
         tune_bm25(index, QUERIES, QRELS, "nDCG@ten")

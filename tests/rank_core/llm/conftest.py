@@ -1,4 +1,4 @@
-"""What the tests of chat models share: a server on the loopback, a clock, a key."""
+"""Fixtures of the tests of chat models: a loopback server, a clock, a key."""
 
 import pytest
 
@@ -14,12 +14,12 @@ def server():
 
 @pytest.fixture
 def clock():
-    """A clock that only sleeping moves."""
+    """A clock that advances only by sleeping."""
     return Clock()
 
 
 @pytest.fixture
 def key(monkeypatch):
-    """A key in the environment, which nobody may see."""
+    """A key in the environment, which must not be shown."""
     monkeypatch.setenv(VARIABLE, PLANTED_KEY)
     return PLANTED_KEY

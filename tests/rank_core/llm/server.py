@@ -41,7 +41,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Fault:
-    """What the server does instead of answering. Status 0: the connection is dropped."""
+    """A fault in place of an answer. Status 0: the connection is closed."""
 
     status: int = 0
     text: str = ""
@@ -49,7 +49,7 @@ class Fault:
     stated_length: int | None = None  # a longer one than the text cuts the reply off
 
 
-STALL = Fault(status=-1)  # takes the request and says nothing
+STALL = Fault(status=-1)  # accepts the request without a reply
 
 
 def by_number(query: str, passages: list[str]) -> str:
@@ -61,7 +61,7 @@ def by_number(query: str, passages: list[str]) -> str:
 
 @dataclass
 class ChatServer:
-    """The server's behaviour, and what it was asked."""
+    """The server's behaviour, and its requests."""
 
     url: str = ""
     key: str = ""  # required of every request where it is not empty
@@ -73,7 +73,7 @@ class ChatServer:
     stop_stalling: threading.Event = field(default_factory=threading.Event)
 
     def refusal(self, protocol: str, headers: dict[str, str], body: dict[str, Any]) -> str:
-        """Why a request breaks the protocol; empty where it does not."""
+        """The protocol error of a request; empty if there is none."""
         turns = [message["role"] for message in body["messages"]]
         chat = turns[1:] if protocol == "openai" and turns[0] == "system" else turns
         if any(turn != ("user", "assistant")[i % 2] for i, turn in enumerate(chat)):
@@ -85,7 +85,7 @@ class ChatServer:
         return ""
 
     def answer(self, protocol: str, body: dict[str, Any]) -> dict[str, Any]:
-        """A whole answer to a chat, in the words of the protocol."""
+        """A complete answer to a chat, in the protocol's format."""
         users = [m["content"] for m in body["messages"] if m["role"] == "user"]
         query = re.search(r"query: (.*)", users[0])
         numbered = [re.fullmatch(r"\[(\d+)\] (.*)", text, re.DOTALL) for text in users[1:-1]]
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing: the tests read what was asked."""
+        """Logs nothing: the tests read the requests."""
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def test_a_local_server_needs_no_key(server, clock, protocol):
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
-def test_the_version_may_stand_in_the_address_or_not(server, clock, suffix):
+def test_the_version_may_be_part_of_the_url(server, clock, suffix):
     config = ChatModel("openai", server.url + suffix, "small")
     assert ChatClient(config, clock=clock, sleep=clock.sleep).ask(CHAT).text
 
@@ -53,7 +53,7 @@ def test_no_output_limit_is_sent_where_none_is_set(server, clock):
     assert [body.get("max_tokens") for body in server.bodies] == [None, 50]
 
 
-def test_an_answer_without_token_counts_is_told_apart(server, clock):
+def test_an_answer_without_token_counts_is_unmetered(server, clock):
     server.metered = False
     answer = client(server, clock, input_price=1.0).ask(CHAT)
     assert (answer.metered, answer.input_tokens, answer.cost) == (False, 0, 0.0)
@@ -65,7 +65,7 @@ def test_an_answer_in_parts_is_joined(server, clock):
     assert client(server, clock).ask(CHAT).text == "[1] > [2]"
 
 
-def test_a_busy_server_is_asked_again_after_the_time_it_names(server, clock):
+def test_a_busy_server_is_retried_after_its_retry_after_time(server, clock):
     server.faults.append(Fault(429, headers={"Retry-After": "7"}))
     answer = client(server, clock).ask(CHAT)
     assert (answer.text, answer.retries) == ("[2] > [3] > [1]", 1)
@@ -74,7 +74,7 @@ def test_a_busy_server_is_asked_again_after_the_time_it_names(server, clock):
     assert answer.seconds == wait
 
 
-def test_a_time_of_day_is_waited_for(server, clock):
+def test_a_retry_after_date_is_honoured(server, clock):
     at = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
     server.faults.append(Fault(503, headers={"Retry-After": at}))
     client(server, clock).ask(CHAT)
@@ -82,13 +82,13 @@ def test_a_time_of_day_is_waited_for(server, clock):
 
 
 @pytest.mark.parametrize("header", ["soon", "-5", "nan", ""])
-def test_a_wait_that_cannot_be_read_falls_back_to_our_own(server, clock, header):
+def test_an_invalid_retry_after_falls_back_to_backoff(server, clock, header):
     server.faults.append(Fault(429, headers={"Retry-After": header}))
     client(server, clock).ask(CHAT)
     assert 0.5 <= clock.sleeps[0] <= 1
 
 
-def test_a_server_that_wants_an_hour_is_not_waited_for(server, clock):
+def test_a_retry_after_of_an_hour_is_refused(server, clock):
     server.faults.append(Fault(429, headers={"Retry-After": str(LONGEST_RETRY_AFTER + 1)}))
     with pytest.raises(NoAnswer, match="asked to wait 901 s"):
         client(server, clock).ask(CHAT)
@@ -114,12 +114,12 @@ def test_a_passing_failure_is_retried(server, clock, fault):
     assert (answer.text, answer.retries) == ("[2] > [3] > [1]", 1)
 
 
-def test_a_server_that_says_nothing_is_given_up_on_and_asked_again(server, clock):
+def test_a_silent_server_times_out_and_is_retried(server, clock):
     server.faults.append(STALL)
     assert client(server, clock, timeout=1.0).ask(CHAT).retries == 1
 
 
-def test_waits_double_with_jitter_until_the_last_try(server, clock):
+def test_backoff_doubles_with_jitter_until_the_last_try(server, clock):
     server.faults.extend([Fault(500, '{"error": "warming up"}')] * 9)
     with pytest.raises(NoAnswer, match=r"status 500 .*warming up; tried 4 times"):
         client(server, clock, max_retries=3).ask(CHAT)
@@ -129,7 +129,7 @@ def test_waits_double_with_jitter_until_the_last_try(server, clock):
         assert longest / 2 <= wait <= longest
 
 
-def test_a_server_that_is_not_there_is_named(clock):
+def test_a_missing_server_is_named(clock):
     with chat_server() as stopped:
         pass
     with pytest.raises(NoAnswer, match=rf"no reply from {stopped.url}/v1"):
@@ -141,28 +141,30 @@ REFUSED = {
     "plain detail": (Fault(422, '{"detail": "no such field"}'), "status 422.*no such field"),
     "redirect": (Fault(302, "", {"Location": "http://127.0.0.1:9/"}), "status 302"),
     "no credit": (Fault(429, '{"error": {"code": "insufficient_quota"}}'), "insufficient_quota"),
-    "a web page": (Fault(200, "<html>Welcome</html>"), "speak the openai protocol.*Welcome"),
+    "a web page": (Fault(200, "<html>Welcome</html>"), "the openai protocol.*Welcome"),
     "an error as 200": (Fault(200, '{"error": {"message": "no model"}}'), "no model"),
-    "a number": (Fault(200, "3"), "speak the openai protocol"),
-    "no choice": (Fault(200, '{"choices": []}'), "speak the openai protocol"),
+    "a number": (Fault(200, "3"), "the openai protocol"),
+    "no choice": (Fault(200, '{"choices": []}'), "the openai protocol"),
 }
 
 
 @pytest.mark.parametrize(("fault", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_refused_request_is_told_once_in_the_servers_words(server, clock, fault, message):
+def test_a_rejected_request_is_reported_once_with_the_servers_message(
+    server, clock, fault, message
+):
     server.faults.append(fault)
     with pytest.raises(BadInput, match=message):
         client(server, clock).ask(CHAT)
     assert len(server.bodies) == 1
 
 
-def test_a_wrong_path_is_told_with_the_address(server, clock):
+def test_a_wrong_path_is_reported_with_the_url(server, clock):
     config = ChatModel("openai", server.url + "/api", "small")
     with pytest.raises(BadInput, match=r"status 404 from .*/api/chat/completions"):
         ChatClient(config, clock=clock, sleep=clock.sleep).ask(CHAT)
 
 
-def test_requests_keep_the_pace_they_are_given(server, clock):
+def test_requests_are_rate_limited(server, clock):
     server.faults.append(Fault(500))
     chat = client(server, clock, requests_per_minute=6)
     for i in range(3):
@@ -171,12 +173,12 @@ def test_requests_keep_the_pace_they_are_given(server, clock):
     assert clock.now == pytest.approx(30)
 
 
-def test_without_a_limit_nothing_is_waited_for(server, clock):
+def test_without_a_rate_limit_there_is_no_waiting(server, clock):
     client(server, clock).ask(CHAT)
     assert clock.sleeps == []
 
 
-def test_an_answer_is_kept_for_the_same_request_only(server, clock, tmp_path):
+def test_an_answer_is_cached_for_the_same_request_only(server, clock, tmp_path):
     cache = AnswerCache(tmp_path)
     first = client(server, clock, cache=cache, input_price=1e6).ask(CHAT)
     again = client(server, clock, cache=cache, input_price=2e6).ask(CHAT)
@@ -188,7 +190,7 @@ def test_an_answer_is_kept_for_the_same_request_only(server, clock, tmp_path):
     assert len(server.bodies) == 4
 
 
-def test_a_failure_is_not_kept(server, clock, tmp_path):
+def test_a_failure_is_not_cached(server, clock, tmp_path):
     cache = AnswerCache(tmp_path)
     server.faults.extend([Fault(400), Fault(200, "<html>")])
     for _ in range(2):
@@ -214,7 +216,7 @@ def test_a_failure_is_not_kept(server, clock, tmp_path):
         ({"protocol": "anthropic", "max_output_tokens": 0}, "max_output_tokens >= 1"),
     ],
 )
-def test_settings_that_break_a_law_are_refused(change, message):
+def test_settings_that_break_a_rule_are_refused(change, message):
     settings = {"protocol": "openai", "base_url": "http://localhost:8000", "model": "small"}
     with pytest.raises(BadInput, match=message) as error:
         ChatModel(**(settings | change))

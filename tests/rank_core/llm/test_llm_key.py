@@ -1,4 +1,4 @@
-"""Where a key may be seen: in the request that carries it, and nowhere else."""
+"""API keys occur in requests and nowhere else."""
 
 import logging
 import pickle
@@ -15,7 +15,7 @@ from tests.rank_core.llm.server import PLANTED_KEY, PROTOCOLS, VARIABLE, Fault, 
 CHAT = ranking_chat("query", ["worth 1", "worth 3", "worth 2"])
 
 
-def test_the_key_has_no_part_in_the_cache(server, clock, key, tmp_path, monkeypatch):
+def test_the_cache_does_not_depend_on_the_key(server, clock, key, tmp_path, monkeypatch):
     cache = AnswerCache(tmp_path)
     client(server, clock, cache=cache, key_variable=VARIABLE).ask(CHAT)
     monkeypatch.setenv(VARIABLE, "another-key-altogether")
@@ -38,7 +38,7 @@ def test_the_key_is_nowhere_but_in_the_request(server, clock, key, protocol, tmp
     ledger = Ledger(tmp_path / "ledger.jsonl")
     order = rank_list("q", ["a", "b"], chat=chat, ledger=ledger)
     assert order == [1, 0]
-    assert planted(str(server.headers[-1]))  # it did travel
+    assert planted(str(server.headers[-1]))  # it was sent
     assert ledger.totals.retries == 3
     assert "waiting" in caplog.text
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -54,7 +54,7 @@ def test_the_key_is_nowhere_but_in_the_request(server, clock, key, protocol, tmp
     "fault",
     [None, Fault(400, PLANTED_KEY), Fault(200, PLANTED_KEY), Fault(500, PLANTED_KEY), Fault()],
 )
-def test_no_error_shows_the_key_and_not_even_its_chain_does(server, clock, key, protocol, fault):
+def test_no_error_or_its_chain_shows_the_key(server, clock, key, protocol, fault):
     server.key = "the-right-one"
     server.faults.extend([fault] if fault else [])
     chat = client(server, clock, protocol, key_variable=VARIABLE, max_retries=0)
@@ -68,13 +68,13 @@ def test_no_error_shows_the_key_and_not_even_its_chain_does(server, clock, key, 
         assert "Incorrect API key provided: [key]" in str(error.value)
 
 
-def test_a_key_that_the_server_stars_out_is_not_shown_either(server, clock):
+def test_a_partly_masked_key_is_not_shown_either(server, clock):
     server.faults.append(Fault(401, '{"error": {"message": "wrong: sk-proj-ab***yz."}}'))
     with pytest.raises(BadInput, match=r"wrong: \[key\]"):
         client(server, clock).ask(CHAT)
 
 
-def test_a_short_key_is_no_secret_and_leaves_answers_alone(server, clock, monkeypatch):
+def test_a_short_key_is_no_secret_and_does_not_change_answers(server, clock, monkeypatch):
     monkeypatch.setenv(VARIABLE, "1")
     assert client(server, clock, key_variable=VARIABLE).ask(CHAT).text == "[2] > [3] > [1]"
 
@@ -86,9 +86,7 @@ def test_a_line_break_after_the_key_does_no_harm(server, clock, key, monkeypatch
 
 
 @pytest.mark.parametrize("value", [None, "", " \n", f"{PLANTED_KEY}\nx", f"{PLANTED_KEY} é"])
-def test_a_key_that_cannot_be_sent_is_told_at_once_by_its_variable(
-    server, clock, monkeypatch, value
-):
+def test_an_invalid_key_is_refused_with_its_variable(server, clock, monkeypatch, value):
     monkeypatch.delenv(VARIABLE, raising=False)
     if value is not None:
         monkeypatch.setenv(VARIABLE, value)

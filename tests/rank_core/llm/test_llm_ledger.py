@@ -11,7 +11,7 @@ KEPT = Answer("[1] > [2]", input_tokens=50, output_tokens=3, cost=0.125, cached=
 DIGEST = "ab" * 32
 
 
-def test_what_was_spent_and_what_was_spared_are_kept_apart():
+def test_spent_and_saved_costs_are_separate():
     ledger = Ledger()
     ledger.record(BOUGHT, repaired=False)
     ledger.record(KEPT, repaired=True)
@@ -44,7 +44,7 @@ def test_a_resumed_ledger_starts_from_what_was_spent_before(tmp_path):
 
 
 @pytest.mark.parametrize("whole_lines", [0, 1])
-def test_a_line_that_a_killed_writer_left_half_is_dropped(tmp_path, whole_lines):
+def test_an_incomplete_last_line_is_dropped(tmp_path, whole_lines):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
     for _ in range(whole_lines + 1):
@@ -71,7 +71,7 @@ def test_the_ledger_does_not_repeat_the_text_of_an_answer(tmp_path):
     assert "[2] > [1]" not in path.read_text()
 
 
-def test_a_kept_answer_comes_back_as_cached(tmp_path):
+def test_a_cached_answer_is_marked_as_cached(tmp_path):
     cache = AnswerCache(tmp_path)
     assert cache.get(DIGEST) is None
     cache.put(DIGEST, BOUGHT)
@@ -84,7 +84,7 @@ def test_a_kept_answer_comes_back_as_cached(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"text": "a"}', "\x00"])
-def test_a_damaged_file_is_asked_for_again_and_replaced(tmp_path, caplog, content):
+def test_a_damaged_file_is_requested_again_and_replaced(tmp_path, caplog, content):
     cache = AnswerCache(tmp_path)
     cache.put(DIGEST, BOUGHT)
     [path] = [path for path in tmp_path.rglob("*") if path.is_file()]

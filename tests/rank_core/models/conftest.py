@@ -1,4 +1,4 @@
-"""What the tests of models share whose documents are one row: settings, a model, its scores.
+"""Fixtures of the tests of models whose documents are one row: settings, a model, its scores.
 
 A module names its model in `MODEL` and its chunking in `CHUNKING`.
 """

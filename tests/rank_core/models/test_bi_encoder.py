@@ -1,4 +1,4 @@
-"""The bi-encoder: cosines by hand, prefixes, stretched positions, training."""
+"""The bi-encoder: cosines by hand, prefixes, extended positions, training."""
 
 import numpy as np
 import pytest
@@ -61,13 +61,13 @@ def test_a_score_is_the_cosine_of_two_rows_that_were_read_apart(backbone):
 
 
 def test_a_pair_whose_cosines_differ_by_the_temperature_differs_by_a_margin_of_one(backbone):
-    # Pairwise margins are 1: what a cosine of at most 1 could hardly reach, a hundredth must.
+    # Pairwise margins are 1: hardly possible for cosines, but a hundredth of it is.
     with torch.inference_mode():
         high, low = built(backbone).score(torch.tensor([[0.93], [0.92]]))
     assert (high - low).item() == pytest.approx(1.0, rel=1e-4)
 
 
-def test_of_several_chunks_the_best_one_counts(backbone):
+def test_the_best_chunk_decides_the_score(backbone):
     model = built(backbone)
     each = scores(model, backbone, [[TEXT], [OTHER]])
     assert_close(scores(model, backbone, [[TEXT, OTHER]])[0], each.max(), atol=1e-6, rtol=0)

@@ -113,7 +113,7 @@ def test_tf_idf_of_blocks_is_what_the_formula_gives(words, frequencies):
 
 
 @pytest.mark.parametrize(("score", "expected"), [(bm25, 10 / 1.9), (tf_idf, 10.0)])
-def test_a_word_of_no_document_weighs_ten(score, expected, words, frequencies):
+def test_an_unseen_word_has_idf_ten(score, expected, words, frequencies):
     # One word in each of two blocks of one word: the length norm is 0.9, so BM25 is 10 / 1.9.
     got = score(words("xyzzy"), blocks(words, "xyzzy", "delta"), frequencies)
     np.testing.assert_allclose(got, [expected, 0], rtol=1e-12)

@@ -75,7 +75,7 @@ def test_a_zero_vector_is_similar_to_nothing():
     assert_close(cosines(query, text), torch.tensor([[[0.96, -1.0], [0.0, 0.0]]]))
 
 
-def test_kernels_count_what_is_near_them_and_no_padding():
+def test_kernels_count_near_similarities_without_padding():
     kernels = GaussianKernels([0.5, 0.9, 1.0], [0.1, 0.1, 0.001], trainable=True)
     similarity = torch.tensor([[[1.0, 0.5, 0.9]]])
     # The third token is padding, though its similarity is a kernel's own.
@@ -88,7 +88,7 @@ def test_kernels_count_what_is_near_them_and_no_padding():
     assert_close(count, torch.tensor([[expected]]))
 
 
-def test_kernels_that_have_become_points_still_have_derivatives():
+def test_kernels_of_width_zero_have_derivatives():
     kernels = GaussianKernels([0.5, 1.0], [0.0, 1e-30], trainable=True)
     similarity = torch.tensor([[[0.5, 0.2]]], requires_grad=True)
     kernels(similarity, torch.tensor([[True, True]])).sum().backward()
@@ -148,7 +148,7 @@ def test_rounding_beyond_one_and_minus_one_leaves_no_bin():
     assert histogram(similarity, mask, 11).tolist() == [[[1] + [0] * 9 + [1]]]
 
 
-def test_drmm_adds_its_network_over_real_query_tokens_only(backbone):
+def test_drmm_sums_over_real_query_tokens_only(backbone):
     model = built("cedr-drmm", backbone)
     with torch.no_grad():
         for parameter in (*model.hidden_layer.parameters(), *model.head.parameters()):
@@ -205,7 +205,7 @@ def test_there_may_be_fewer_places_than_matches():
     assert found.place_BQk.tolist() == [[[0, 0]]]
 
 
-def test_pacrr_hands_its_network_matches_per_query_token_and_cls(backbone):
+def test_pacrrs_network_reads_matches_per_query_token_and_cls(backbone):
     model = built("cedr-pacrr", backbone)
     seen = []
     model.hidden_layers.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))

@@ -81,7 +81,7 @@ def test_query_tokens_are_shuffled_in_training_with_dropout_only(config, backbon
     assert_close(rows[rows[:, -1].argsort()], plain[:3][plain[:3, -1].argsort()])
 
 
-def test_words_that_come_back_do_not_make_a_score_depend_on_the_batch(model, batch_of):
+def test_repeated_words_do_not_make_scores_depend_on_the_batch(model, batch_of):
     text = [10, 20, 21, 22, 23, 24, 10, 25, 26, 27, 11, 28, 29, 10, 30, 31] * 4
     with torch.inference_mode():
         [alone] = model(batch_of([10, 11, 12], text))

@@ -1,4 +1,4 @@
-"""DeepRank: where it reads, what it reads there, and how it adds that up."""
+"""DeepRank: contexts, their relevance, and the sum over query tokens."""
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ def test_a_document_without_any_match_scores_the_same_as_an_empty_one(model, sco
 
 def test_only_what_is_at_most_15_tokens_from_a_match_is_read(model, score):
     with torch.inference_mode():
-        model.encoder.weight[90] *= 100  # whoever reads it cannot overlook it
+        model.encoder.weight[90] *= 100  # with an effect on any model that reads it
     text = [20] * 100
     text[50] = 10
     [before] = score([10, 11], text)

@@ -90,14 +90,14 @@ def test_the_best_three_scores_are_weighted_from_the_best_on(system):
 def test_a_chunk_score_of_exactly_zero_counts_as_a_score(system):
     model, _ = system()
     mask_BP = torch.ones(1, 4, dtype=torch.bool)
-    # 0 is the best of the four: 0 - 1 - 2. Taken for missing it would leave -1 - 2 - 3.
+    # 0 is the best of the four: 0 - 1 - 2. If it counted as missing: -1 - 2 - 3.
     score_BP = torch.tensor([[-1.0, -2.0, 0.0, -3.0]])
     assert model.of_chunks(score_BP, mask_BP).item() == -3.0
     passages, _ = system("passages")
     assert passages.of_chunks(score_BP, mask_BP).item() == 0.0
 
 
-def test_an_encoder_that_scores_every_chunk_zero_is_no_empty_document(system):
+def test_chunk_scores_of_zero_are_not_missing_chunks(system):
     for stage in STAGES:
         model, pairs = system(stage)
         with torch.no_grad():
@@ -196,7 +196,7 @@ def by_loops(student, teacher, num):
     return total
 
 
-def test_the_selection_loss_is_a_sum_over_documents_that_padding_is_no_part_of():
+def test_the_selection_loss_sums_over_documents_without_padding():
     rng = np.random.default_rng(4)
     student, teacher = (torch.tensor(rng.normal(size=(3, 6))) for _ in range(2))
     counts = [6, 4, 1]
@@ -209,7 +209,7 @@ def test_the_selection_loss_is_a_sum_over_documents_that_padding_is_no_part_of()
     assert by_loops([1.0], [2.0], 3) == 0
 
 
-def test_the_encoder_reads_what_the_student_chose(system):
+def test_the_encoder_reads_the_students_choice(system):
     model, pairs = system("student", k=2)
     batch = batch_of(pairs, ["d100", "d1", "d45"])
     chosen = model.chosen(batch)
@@ -234,7 +234,7 @@ def test_a_student_that_may_choose_all_chunks_changes_no_score(system):
     assert_close(scores(model, pairs, doc_ids), expected, atol=1e-5, rtol=0)
 
 
-def test_the_students_loss_adds_up_until_it_is_taken_and_teaches_the_student_only(system):
+def test_the_students_loss_accumulates_and_trains_only_the_student(system):
     model, pairs = system("student", dropout=0.5)
     some, others = batch_of(pairs, ["d100", "d45"]), batch_of(pairs, ["d200"])
     scores(model, pairs, ["d100"])

@@ -1,4 +1,4 @@
-"""Systems without weights: a trial of them is their run, measured."""
+"""Systems without trained weights: a trial evaluates their run."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_first_stage_is_measured_in_the_order_of_its_ranks():
     assert set(first_stage_means([collection], "test", measures).values()) == {1.0}
 
 
-def test_a_random_order_is_the_seeds_own_and_near_chance(small_trial, tmp_path):
+def test_a_random_order_depends_on_the_seed_and_scores_near_chance(small_trial, tmp_path):
     runs = []
     for number, seed in enumerate((1, 1, 2)):
         config = small_trial.override({"model.name": "random", "seed": seed})
@@ -50,7 +50,7 @@ def test_a_random_order_is_the_seeds_own_and_near_chance(small_trial, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bm25", "random"])
-def test_only_so_many_candidates_as_the_depth_says_are_ranked(name, small_trial, tmp_path):
+def test_only_candidates_up_to_the_depth_are_ranked(name, small_trial, tmp_path):
     finish(small_trial.override({"model.name": name, "evaluation.depth": 2}), tmp_path)
     assert {len(docs) for docs in read_run(tmp_path / "test.run.gz").values()} == {2}
 

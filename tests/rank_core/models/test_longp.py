@@ -1,4 +1,4 @@
-"""LongP and what it is for: whole documents, BigBird row by row, Longformer's global tokens."""
+"""LongP and its encoders: whole documents, BigBird row by row, Longformer's global tokens."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_big_bird_stays_block_sparse_after_a_short_batch(bird):
     assert torch.equal(output(bird, long), before)
 
 
-def test_big_bird_is_block_sparse_again_whoever_turned_it_to_full_attention(bird):
+def test_big_bird_is_block_sparse_again_after_full_attention(bird):
     long = rows(60)
     before = output(bird, long)
     bird.set_attention_type("original_full")
@@ -118,7 +118,7 @@ def test_big_bird_evaluates_with_the_random_blocks_it_was_trained_with(bird):
     assert (output(bird, batch) - evaluated).abs().max() > 1e-3
 
 
-def test_a_row_of_big_bird_does_not_see_how_far_the_batch_is_padded(bird, bird_folder):
+def test_a_row_of_big_bird_does_not_depend_on_the_batchs_padding(bird, bird_folder):
     alone, beside = rows(60), rows(60, 117)
     beside["input_ids"][0, :60] = alone["input_ids"][0]
     expected = output(bird, alone)[0]
@@ -137,7 +137,7 @@ def test_big_bird_leaves_numpys_random_stream_alone(bird):
     assert np.array_equal(np.random.random(3), expected)
 
 
-def test_big_bird_gives_all_layers_where_they_are_wanted(bird):
+def test_big_bird_returns_all_layers_if_asked(bird):
     batch = rows(60, 7)
     with torch.inference_mode():
         states = bird(**batch, output_hidden_states=True).hidden_states
@@ -145,7 +145,7 @@ def test_big_bird_gives_all_layers_where_they_are_wanted(bird):
     assert torch.equal(states[-1], output(bird, batch))
 
 
-def test_longformer_looks_from_and_at_cls_query_and_first_sep_everywhere(backbone, tmp_path):
+def test_longformer_has_global_attention_on_cls_query_and_first_sep(backbone, tmp_path):
     config = LongformerConfig(**SIZES | {"attention_window": [4, 4], "type_vocab_size": 1})
     folder = folder_of(config, LongformerModel, backbone, tmp_path)
     encoder = load_encoder(resolve_backbone(str(folder)), 0.0).eval()

@@ -1,4 +1,4 @@
-"""MORES+: what the query sees, and where its blocks come from."""
+"""MORES+: what the query attends to, and the initial weights of its blocks."""
 
 from itertools import permutations
 
@@ -69,7 +69,7 @@ def test_a_block_starts_as_a_layer_of_bert():
     x, mask = torch.randn(3, 5, 16), torch.ones(3, 5, dtype=torch.bool)
     with torch.no_grad():
         assert_close(block.to_document(x, x, mask), layer.attention(x)[0], atol=1e-5, rtol=0)
-        # Without what it finds in the document: normalising twice is normalising once.
+        # Without attention to the document: normalising twice is normalising once.
         block.to_document.output.weight.zero_()
         block.to_document.output.bias.zero_()
         output = layer(x)
@@ -77,7 +77,7 @@ def test_a_block_starts_as_a_layer_of_bert():
         assert_close(block(x, mask, x, mask), output, atol=1e-4, rtol=0)
 
 
-def test_the_blocks_take_the_place_of_upper_layers(model):
+def test_the_blocks_replace_upper_layers(model):
     assert len(model.encoder.encoder.layer) == 2 and len(model.aggregator) == 1
     upper = model.encoder.encoder.layer[1].attention.self.query.weight
     assert torch.equal(model.aggregator[0].to_document.query.weight, upper)

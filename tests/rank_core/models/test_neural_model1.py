@@ -61,7 +61,7 @@ def test_a_better_translation_of_any_token_raises_the_score():
     assert_close(translation.grad, expected)
 
 
-def test_a_network_that_knows_nothing_gives_each_query_token_the_same(model, batch_of):
+def test_a_constant_network_gives_all_query_tokens_the_same_value(model, batch_of):
     with torch.inference_mode():
         for layer in (model.of_query, model.of_text, model.of_both):
             layer.weight.zero_()

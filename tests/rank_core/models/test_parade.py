@@ -15,7 +15,7 @@ HIDDEN = 32
 
 @pytest.fixture
 def build(backbone):
-    """A model over an encoder that is never run."""
+    """A model with an encoder that is never called."""
 
     def build(name, **settings):
         with torch.random.fork_rng():
@@ -92,7 +92,7 @@ def merge(model, left, right):
     return torch.relu(model.pair.weight @ torch.cat([left, right]) + model.pair.bias)
 
 
-def test_the_cnn_merges_pairs_and_lifts_an_odd_one(build, x_BPH):
+def test_the_cnn_merges_pairs_and_passes_up_an_odd_one(build, x_BPH):
     model = build("parade-cnn")
     a, b, c, d, e = x_BPH[0]
 
@@ -107,7 +107,7 @@ def test_the_cnn_merges_pairs_and_lifts_an_odd_one(build, x_BPH):
         assert_close(score_B[0], head(model, expected), atol=1e-5, rtol=0)
 
 
-def test_the_cnn_reads_nothing_of_absent_chunks(build, x_BPH):
+def test_the_cnn_does_not_read_padding(build, x_BPH):
     model, mask_BP = build("parade-cnn"), masks(3, 5)
     changed = x_BPH.masked_fill(~mask_BP[:, :, None], 7.0)
     assert torch.equal(model.aggregate(x_BPH, mask_BP), model.aggregate(changed, mask_BP))
@@ -130,7 +130,7 @@ SMALL_WORDS = 30_522 * 384
 
 
 def published(name):
-    """What the papers' code has: 110M to 148M parameters."""
+    """Parameters in the papers' code: 110M to 148M."""
     return {
         "firstp": 109_483_009,
         "avg-cls": 109_483_009,
@@ -191,7 +191,7 @@ def over_mini_lm(kind, layers):
         "parade-late-interaction 6 2",
     ],
 )
-def test_a_model_has_the_published_parameters_but_for_those_nothing_reads(name, backbone):
+def test_a_model_has_the_published_parameters_except_unused_ones(name, backbone):
     model_name, *rest = name.split()
     kind, quirks = model_class(model_name), tuple(word for word in rest if not word.isdigit())
     layers = [int(word) for word in rest if word.isdigit()]

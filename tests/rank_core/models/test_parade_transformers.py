@@ -1,4 +1,4 @@
-"""PARADE's transformers: what they read where, second encoders, and late interaction."""
+"""PARADE's transformers: sequences and positions, second encoders, and late interaction."""
 
 import copy
 import shutil
@@ -99,7 +99,7 @@ def test_a_sequence_has_no_gaps_and_closes_every_part():
     assert segment_BT.tolist() == [[0, 0, 0, 0, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1, 1, 0]]
 
 
-def test_what_is_absent_is_not_read():
+def test_padding_is_not_read():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         body = random_body(16, 2, 4, 0.0).eval()
@@ -113,7 +113,7 @@ def test_what_is_absent_is_not_read():
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
-def test_the_score_is_read_where_c_was_written(pair, name):
+def test_the_score_is_read_at_cs_position(pair, name):
     model, reader = pair(name)
     before = scores(model, reader, *DOCUMENTS)
     noise = torch.randn(32, generator=torch.Generator().manual_seed(1))
@@ -123,13 +123,13 @@ def test_the_score_is_read_where_c_was_written(pair, name):
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
-def test_every_chunk_and_its_place_matter(pair, backbone, name):
+def test_every_chunk_and_its_position_matter(pair, backbone, name):
     model, reader = pair(name)
     texts = [tokens(50 + i, 20) for i in range(4)]
     documents = [texts, texts[::-1]]
     documents += [[*texts[:j], tokens(99, 20), *texts[j + 1 :]] for j in range(4)]
     with torch.inference_mode():
-        score_B = model(reader.collate([rows(name, QUERY, some) for some in documents]))
+        score_B = model(reader.collate([rows(name, QUERY, chunks) for chunks in documents]))
     assert (score_B[1:] - score_B[0]).abs().min() > 1e-4
 
 
@@ -191,7 +191,7 @@ def test_an_interaction_encoder_learns_at_the_aggregators_rate_or_at_its_own(pai
                 assert ids == interaction and group["lr"] == expected
 
 
-def test_a_rate_of_an_interaction_is_refused_where_there_is_none(config, backbone):
+def test_an_interaction_rate_is_refused_without_an_interaction_encoder(config, backbone):
     trial = config("parade-attn").override({"training.interaction_learning_rate": 1e-4})
     with pytest.raises(BadInput, match="interaction_learning_rate has no effect with model parade"):
         check_model(trial, backbone)
@@ -207,7 +207,7 @@ def test_dropout_of_a_trial_reaches_its_second_encoder_and_no_other_trial(folder
     assert shared.to_dict() == before
 
 
-def test_c_and_sep_are_new_and_of_the_size_that_the_papers_give(pair):
+def test_c_and_sep_are_new_with_the_papers_initial_size(pair):
     model, _ = pair("parade-transformer-pretrained")
     # 64 draws of N(0, 1) / sqrt(32): their mean square is 1/32, give or take .18 of it.
     assert model.special_2H.square().mean().item() == pytest.approx(1 / 32, rel=0.6)
@@ -230,7 +230,7 @@ def test_sequences_must_fit_the_second_encoder(config, backbone, folders):
             if num_chunks == most:
                 check_model(trial, backbone)
                 continue
-            with pytest.raises(BadInput, match=r"has 40 places, and the .* may take 41"):
+            with pytest.raises(BadInput, match=r"has 40 positions, but .* need 41"):
                 check_model(trial, backbone)
     for window in (22, 23):  # [C, SEP, 8 + 3, SEP, 22 + 3, SEP]
         chunking = Chunking(window, window, max_document_tokens=60, max_query_tokens=8)
@@ -238,7 +238,9 @@ def test_sequences_must_fit_the_second_encoder(config, backbone, folders):
         if window == 22:
             check_model(trial, backbone)
             continue
-        with pytest.raises(BadInput, match=r"model\.interaction=.* has 40 places, and query and"):
+        with pytest.raises(
+            BadInput, match=r"model\.interaction=.* has 40 positions, but query and"
+        ):
             check_model(trial, backbone)
 
 
@@ -307,5 +309,5 @@ def test_own_special_vectors_are_the_interactions_cls_and_sep(pair, config, fold
     tokenizer = backbones.load_tokenizer(Path(folders["electra"]))
     expected = words[[tokenizer.cls_token_id, tokenizer.sep_token_id]]
     assert_close(model.interaction_special_2H.detach(), expected.detach())
-    with pytest.raises(BadInput, match=r"own-special must go with .* model\.interaction"):
+    with pytest.raises(BadInput, match=r"own-special needs .* model\.interaction"):
         check_model(config("parade-late-interaction", **quirk), backbone)

@@ -1,4 +1,4 @@
-"""Scores per chunk, pooled: closed forms, readers of their own, and padding that competes."""
+"""Pooled chunk scores: closed forms, special readers, and unmasked padding."""
 
 import numpy as np
 import pytest
@@ -94,7 +94,7 @@ def test_only_the_k_best_chunks_learn(model):
     assert model_class("kmax-avgp").chunks_that_learn == 0, "an instance's number is its own"
 
 
-def test_a_mean_of_fewer_than_no_chunks_is_refused(config, backbone):
+def test_a_negative_k_is_refused(config, backbone):
     with pytest.raises(BadInput, match=r"model\.k >= 0 must hold, got model\.k=-1"):
         check_model(config("kmax-avgp", k=-1), backbone)
 
@@ -128,7 +128,7 @@ def test_equal_chunks_never_exceed_the_window(backbone):
             assert max(end - start for start, end in spans) <= window
 
 
-def test_equal_chunks_heed_the_limits_of_chunking(reader):
+def test_equal_chunks_respect_the_limits_of_chunking(reader):
     limited = Chunking(window=20, stride=20, max_document_tokens=50, max_chunks=2)
     # 50 of 55 tokens are three chunks of 17, 17 and 16, of which the first two stay.
     document = DOCUMENTS["d55"].tolist()
@@ -206,7 +206,7 @@ def test_padding_adds_to_a_sum_only_where_the_quirk_asks_for_it(model, reader):
 
 
 @pytest.mark.parametrize("name", ["maxp", "sump", "parade-max", "parade-transformer"])
-def test_padding_that_competes_changes_scores_but_not_those_of_neighbours(model, reader, name):
+def test_unmasked_padding_changes_only_its_own_documents_score(model, reader, name):
     own = model(name, quirks=("unmasked-chunks",))
     pairs = reader(name, quirks=("unmasked-chunks",))
     together, alone = score(own, pairs, "d13", "d55"), score(own, pairs, "d13")
@@ -215,7 +215,7 @@ def test_padding_that_competes_changes_scores_but_not_those_of_neighbours(model,
     assert torch.isfinite(score(own, pairs, "d0", "d1")).all()
 
 
-def test_quirks_are_refused_where_they_mean_nothing(config, backbone):
+def test_quirks_without_effect_are_refused(config, backbone):
     with pytest.raises(BadInput, match="unknown quirk of model maxp 'unmasked-chunk'; did you"):
         check_model(config("maxp", quirks=("unmasked-chunk",)), backbone)
     with pytest.raises(BadInput, match="unknown quirk of model firstp 'unmasked-chunks'"):

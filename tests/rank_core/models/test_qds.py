@@ -1,4 +1,4 @@
-"""QDS-Transformer: sentences marked, patterns of attention, and what they let through."""
+"""QDS-Transformer: marked sentences, attention patterns and their reach."""
 
 from dataclasses import replace
 
@@ -125,7 +125,7 @@ def test_the_score_is_two_tanh_layers_and_the_head_over_cls_under_the_mask(patte
 
 
 @every_pattern
-def test_what_is_out_of_reach_matters_only_through_global_tokens(pattern, system):
+def test_distant_tokens_matter_only_through_global_ones(pattern, system):
     model, pairs = system(pattern)
     # 131 tokens without a period: two layers of 64 tokens carry place 128 to [CLS], not 129.
     text = np.concatenate([[2], tokens(3, 121)]).astype(np.int32)

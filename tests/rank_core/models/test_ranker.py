@@ -1,4 +1,4 @@
-"""Chunk vectors by document: their places, their gradients, and a cost that no document adds to."""
+"""Chunk vectors grouped by document: order, gradients, and a constant number of operations."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,7 +16,7 @@ class Operations(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_chunks_stand_in_their_order_and_pass_their_gradients():
+def test_padding_keeps_the_order_and_gradients_of_chunks():
     x_CH = torch.arange(12.0).view(6, 2).requires_grad_()
     x_BPH, mask_BP = pad_chunks(x_CH, (2, 1, 3))
     assert mask_BP.tolist() == [[True, True, False], [True, False, False], [True, True, True]]

@@ -44,7 +44,7 @@ def test_the_score_is_the_weighted_sum_of_logarithms_of_soft_counts(model, score
     assert score([10, 10], [10]).tolist() == pytest.approx([two], rel=1e-5)
 
 
-def test_counts_of_nothing_are_cut_off_where_the_paper_cuts_them(model, score):
+def test_empty_counts_are_clamped_as_in_the_paper(model, score):
     # An empty document: log(1e-10) for each kernel and each of the 3 query tokens.
     expected = 3 * log(1e-10) * model.head.weight.sum().item()
     assert score([10, 11, 12], []).tolist() == pytest.approx([expected], rel=1e-5)
@@ -93,7 +93,7 @@ def test_heads_divide_the_word_vectors(size, heads):
     assert Contextualiser(size, 0.0).num_heads == heads
 
 
-def test_a_layer_is_torchs_own(model):
+def test_a_layer_equals_torchs(model):
     layer = model.context.layers[0]
     whole = torch.nn.TransformerEncoderLayer(32, 8, 300, dropout=0.0, batch_first=True)
     whole.load_state_dict(layer.state_dict())
@@ -124,7 +124,7 @@ def test_a_document_is_one_row_of_any_length_whatever_positions_the_backbone_has
         check_model(config.override({"chunking.stride": 100}), backbone)
 
 
-def test_the_pretrained_layers_are_no_part_of_it(backbone):
+def test_the_pretrained_layers_are_not_part_of_the_model(backbone):
     with torch.device("meta"):
         encoder = AutoModel.from_config(BertConfig(), add_pooling_layer=False)
         model = model_class("tk")(encoder, backbone, Model("tk"))

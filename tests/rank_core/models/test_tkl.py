@@ -99,7 +99,7 @@ def test_a_token_sees_its_piece_and_5_tokens_around_it(model):
 
 
 @pytest.mark.parametrize("length", [1, 39, 40, 41, 80])
-def test_pieces_give_back_every_token(model, length):
+def test_pieces_cover_every_token(model, length):
     text = torch.randn(2, length, 32)
     with torch.inference_mode():
         assert model.in_pieces(text, mask_of(length, 1)).shape == (2, length, 32)
@@ -128,7 +128,7 @@ def test_neither_the_batch_nor_its_padding_moves_a_score(score):
     assert_close(together, alone, atol=1e-4, rtol=0)
 
 
-def test_no_place_of_a_document_is_out_of_reach(model, score):
+def test_every_position_of_a_document_affects_the_score(model, score):
     # Similar words alone are good: the one match makes the best window, wherever it stands.
     with torch.inference_mode():
         model.context.mixing.fill_(1.0)

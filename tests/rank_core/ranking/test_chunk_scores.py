@@ -95,7 +95,7 @@ def test_probabilities_equal_scoring_again_as_well(small, tmp_path):
     assert_equals_scoring_again(config, tmp_path / "kept", tmp_path / "again")
 
 
-def test_kept_chunk_scores_are_no_part_of_the_numbers(kept, small, tmp_path):
+def test_keeping_chunk_scores_changes_no_number(kept, small, tmp_path):
     _, folder, result = kept
     plain = finish(small, tmp_path)
     numbers = ("cell", "status", "best_step", "dev", "test", "encoder_tokens", "ties")
@@ -154,9 +154,9 @@ def test_k_stays_the_trials_own_until_another_aggregation_is_named(kept):
     assert derived_config(of_five, {"model.name": "maxp"}).model.k == 0
 
 
-def test_what_was_not_read_cannot_be_derived(kept, small, tmp_path):
+def test_only_kept_chunks_can_be_derived(kept, small, tmp_path):
     config, folder, _ = kept
-    with pytest.raises(BadInput, match="multiple .* 10, got 25"):
+    with pytest.raises(BadInput, match=r"multiple .* 10, got 25"):
         derived_config(config, {"chunking.stride": 25})
     cut = small.override({"chunking.max_chunks": 2, **KEEP})
     finish(cut, tmp_path / "cut")
@@ -178,7 +178,7 @@ def test_what_was_not_read_cannot_be_derived(kept, small, tmp_path):
     ],
     ids=str,
 )
-def test_a_model_that_pools_no_scores_of_its_chunks_keeps_none(small, settings, tmp_path):
+def test_only_models_that_pool_chunk_scores_keep_them(small, settings, tmp_path):
     with pytest.raises(BadInput, match=f"keep_chunk_scores.*got {settings['model.name']}"):
         next(run_trial(small.override(KEEP | settings), tmp_path))
     assert not tmp_path.exists() or not list(tmp_path.iterdir())

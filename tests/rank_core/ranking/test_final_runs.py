@@ -57,7 +57,7 @@ def test_dev_chooses_the_first_best_point_of_the_grid(relevant, weights):
     assert tune_interpolation(BEST, CANDIDATES, qrels, "RR@10", step=0.5) == weights
 
 
-def test_weights_need_a_judgment_to_be_chosen_by():
+def test_weights_need_judgments_to_be_tuned_on():
     with pytest.raises(BadInput, match="none of the 1 queries has a relevant document"):
         tune_interpolation(BEST, CANDIDATES, {"q": {"a": 0}}, "RR@10")
     with pytest.raises(BadInput, match="0 < step <= 1 must hold"):
@@ -89,7 +89,7 @@ def test_best_sentences_are_those_of_each_candidate_within_the_depth(backbone):
     assert best["q"]["d0"][1:] == (0.0, 0.0)
 
 
-def test_a_trial_of_birch_is_measured_by_the_interpolation_that_dev_chose(small_trial, tmp_path):
+def test_birch_is_tested_with_the_interpolation_tuned_on_dev(small_trial, tmp_path):
     config = small_trial.override({"model.name": "birch", "chunking.stride": 40})
     *_, result = run_trial(config, tmp_path)
     weights = json.loads((tmp_path / "interpolation.json").read_text())
@@ -126,6 +126,6 @@ def test_each_fold_chooses_weights_of_its_own(small_trial, tmp_path):
     assert result.status == "done" and len(read_run(tmp_path / "test.run.gz")) == 24
 
 
-def test_only_models_with_a_last_step_are_more_than_their_scores():
+def test_only_models_with_a_final_step_depend_on_more_than_scores():
     told = {name for name in MODELS if not ranks_by_score_alone(model_class(name))}
     assert told == {"birch"}

@@ -44,7 +44,7 @@ def test_closed_forms():
     assert by_rank["a"] == pytest.approx(0.1 / 61 + 0.9 / 63)
 
 
-def test_equal_scores_of_a_query_say_nothing_and_a_tie_goes_by_doc_id():
+def test_equal_scores_have_no_weight_and_ties_go_by_doc_id():
     first = {"q": {"b": 1.0, "a": 1.0}, "other": {"a": 2.0, "b": 1.0}}
     run = {"q": {"b": 2.0, "a": 1.0}, "other": {"b": 0.7, "a": 0.6}}
     assert list(mixture(run, first).at(0.1)["q"]) == ["b", "a"]

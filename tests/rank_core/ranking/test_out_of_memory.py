@@ -1,4 +1,5 @@
-"""A GPU that is too small, made up on a CPU: the same numbers as with smaller batches at once."""
+"""A simulated GPU with too little memory: the same numbers as with smaller batches from the
+start."""
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def parts(small_trial):
 
 
 def limit_memory(model, holds):
-    """Lets the encoder fail as a GPU does that keeps activations until the backward pass."""
+    """Makes the encoder fail like a GPU that keeps activations until the backward pass."""
     held = [0]
     encode = model.encoder.forward
 
@@ -76,14 +77,12 @@ def trained(model, scorer, queries, training):
     ],
     ids=["sump", "with dropout", "idcm"],
 )
-def test_a_step_that_does_not_fit_is_redone_as_if_the_budget_had_been_smaller(
-    parts, settings, caplog
-):
+def test_a_step_that_does_not_fit_is_repeated_with_a_smaller_budget(parts, settings, caplog):
     settings = settings | {"training.max_steps": 1, "training.batch_size": 8}
     small = parts(settings, holds=HOLDS)
     curve, work, weights, tokens = trained(*small)
     assert 1 <= small[0].failures <= 4 and tokens < HOLDS
-    assert f"out of GPU memory: at most {tokens} tokens a pass" in caplog.text
+    assert f"reducing passes to {tokens} tokens" in caplog.text
     expected = trained(*parts(settings | {"training.micro_batch_tokens": tokens}))
     assert (curve, work, tokens) == (expected[0], expected[1], expected[3])
     for name, weight in expected[2].items():
@@ -101,7 +100,7 @@ def test_without_dropout_the_curve_is_that_of_a_large_gpu(parts):
     )
 
 
-def test_a_row_that_does_not_fit_is_computed_twice_instead_of_kept(parts):
+def test_a_row_that_does_not_fit_enables_checkpointing(parts):
     small = parts({"model.name": "sump", "training.max_steps": 1}, holds=200)
     found = trained(*small)
     assert is_checkpointing(small[0])
@@ -111,8 +110,8 @@ def test_a_row_that_does_not_fit_is_computed_twice_instead_of_kept(parts):
     assert found[:2] == expected[:2]
 
 
-def test_a_row_that_never_fits_ends_the_trial_with_what_to_do(parts):
-    with pytest.raises(OutOfMemory, match=r"one row of the loss, 2 documents with \d+ encoder to"):
+def test_a_row_that_never_fits_ends_the_trial_with_a_remedy(parts):
+    with pytest.raises(OutOfMemory, match=r"a single group \(2 documents, \d+ encoder tokens\)"):
         trained(*parts({"model.name": "sump"}, holds=30))
 
 
@@ -145,7 +144,7 @@ def test_scoring_batches_shrink_until_they_fit(parts, name):
     assert work["padded_tokens"] <= large_work["padded_tokens"]
 
 
-def test_a_chunk_that_does_not_fit_ends_scoring_with_what_to_do(parts):
+def test_a_chunk_that_does_not_fit_ends_scoring_with_a_remedy(parts):
     model, scorer, *_ = parts({"model.name": "sump"}, holds=20)
     with pytest.raises(OutOfMemory, match=r"longest chunk while scoring \(5\d encoder"):
         reranked(model, scorer)
@@ -165,7 +164,7 @@ def test_what_fits_is_computed_once():
 @pytest.mark.parametrize(
     ("device", "asked", "tokens"), [("cpu", 0, 4096), ("cuda", 0, 65_536), ("cuda", 900, 900)]
 )
-def test_a_scoring_batch_suits_the_device(parts, monkeypatch, device, asked, tokens):
+def test_the_scoring_batch_depends_on_the_device(parts, monkeypatch, device, asked, tokens):
     model, scorer, *_ = parts({"evaluation.batch_tokens": asked})
     monkeypatch.setattr(type(model), "device", torch.device(device))
     assert Scorer(scorer.config, scorer.inputs, model, None).batch_tokens == tokens

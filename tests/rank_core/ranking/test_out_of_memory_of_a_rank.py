@@ -30,7 +30,7 @@ print(json.dumps([losses[False], losses[True], failures]))
 
 
 @pytest.mark.slow
-def test_one_rank_makes_do_with_less_and_nobody_hangs(small_trial, tmp_path):
+def test_one_rank_may_use_smaller_batches_without_a_deadlock(small_trial, tmp_path):
     config = small_trial.override(
         {
             "model.dropout": 0.0,

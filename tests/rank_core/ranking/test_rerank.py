@@ -1,4 +1,4 @@
-"""Reranking against a plain loop over one pair at a time, and the order it promises."""
+"""Reranking against a loop over single pairs, and the order of ties."""
 
 from itertools import pairwise
 

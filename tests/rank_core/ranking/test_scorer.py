@@ -1,4 +1,4 @@
-"""Which queries are evaluated, and by whom."""
+"""Evaluated queries, and their division among workers."""
 
 import random
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Settings: changed only by `override`, refused with the law, told apart by the fingerprint."""
+"""Settings: changed only by `override`, checked, distinguished by the fingerprint."""
 
 import dataclasses
 import re
@@ -127,8 +127,8 @@ def test_a_setting_that_changes_no_number_keeps_the_cell(name):
     assert fingerprint(TrialConfig().override({name: OTHER[name]})) == fingerprint(TrialConfig())
 
 
-def test_what_fits_a_device_names_no_cell():
-    """So that one GPU goes on where a larger one stopped."""
+def test_settings_of_device_memory_are_not_part_of_the_cell():
+    """So that a trial can resume on a smaller GPU."""
     settings = {"evaluation.batch_tokens": 65_536, "training.micro_batch_tokens": 16_384}
     assert fingerprint(TrialConfig().override(settings)) == fingerprint(TrialConfig())
 
@@ -155,7 +155,7 @@ def test_files_that_training_reads_count_by_content():
             }
             for content in ("1", "2")
         ]
-        assert [len(some) for some in names] == [1, 1] and names[0] != names[1]
+        assert [len(cells) for cells in names] == [1, 1] and names[0] != names[1]
         streams = {
             config.training_hash(backbone_hash="b", contents={name: "1"})
             for config in (here, there)
@@ -192,7 +192,7 @@ def test_only_a_model_that_scores_passages_is_trained_on_passages():
         check_training(training, "parade-transformer", one_chunk_is_firstp=False)
 
 
-def test_what_is_read_of_a_document_is_a_share_of_its_chunks():
+def test_training_reads_a_fraction_of_a_documents_chunks():
     assert Training().share_read(5) == Training(chunk_dropout=0.5).share_read(1) == 1
     assert Training(chunk_dropout=0.75).share_read(5) == pytest.approx((1 + 0.25 * 4) / 5)
     assert Training(unit="passage").share_read(11) == pytest.approx(2 / 11)
@@ -211,7 +211,7 @@ def test_equal_settings_name_the_same_cell_however_they_were_written(same):
     assert fingerprint(same) == fingerprint(TrialConfig())
 
 
-def test_random_streams_move_with_what_shapes_the_model_and_nothing_else():
+def test_random_streams_depend_only_on_settings_of_the_trained_model():
     def streams(config: TrialConfig) -> str:
         return config.training_hash(backbone_hash="b")
 
@@ -344,12 +344,12 @@ def test_an_unknown_setting_is_refused_with_the_nearest_known_one(name, near):
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_a_bad_value_is_refused_with_the_law_and_the_value(settings, law):
+def test_an_invalid_value_is_refused_with_the_rule_and_the_value(settings, law):
     with pytest.raises(BadInput, match=law):
         TrialConfig().override(settings)
 
 
-def test_a_setting_built_directly_obeys_the_same_laws():
+def test_settings_built_directly_are_checked_as_well():
     with pytest.raises(BadInput, match=r"0 < chunking.stride <= chunking.window"):
         Chunking(window=10, stride=20)
     with pytest.raises(BadInput, match=r"model.dropout < 1"):

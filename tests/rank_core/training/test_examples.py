@@ -1,5 +1,4 @@
-"""Training pairs: who is drawn, what of a document is read, and that a draw depends on its own
-seed, epoch and names alone."""
+"""Training pairs: sampling, the parts of documents that are read, and independence of draws."""
 
 import tracemalloc
 from collections import Counter
@@ -135,7 +134,7 @@ def test_an_epoch_is_every_query_once_in_an_order_of_its_own():
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
-def test_pairs_belong_to_their_query_and_every_document_has_its_turn():
+def test_pairs_belong_to_their_query_and_every_document_occurs():
     rows = drawn(many(2), 2000)
     for query, positive, negative in rows:
         assert positive.startswith(f"q{query}+") and negative.startswith(f"q{query}-")
@@ -156,7 +155,7 @@ def test_a_draw_does_not_depend_on_what_was_drawn_before():
     assert other_order == whole
 
 
-def test_each_seed_moves_its_own_stream_only():
+def test_each_seed_affects_only_its_own_stream():
     base = drawn(many(), 60)
     assert drawn(many(), 60) == base
     other_negatives = drawn(many(), 60, negatives_seed=3)
@@ -181,7 +180,7 @@ def usable(**settings):
     return {query.query_id: query for query in queries}
 
 
-def test_the_first_candidate_may_stand_for_a_judgment():
+def test_the_first_candidate_may_serve_as_the_relevant_document():
     by_rank = usable(labels="first-stage")
     assert set(by_rank) == {"both", "graded", "no-negative", "only-zero"}
     assert tuple(by_rank["graded"].positives) == ("b",) and by_rank["graded"].grades == [1]
@@ -189,14 +188,14 @@ def test_the_first_candidate_may_stand_for_a_judgment():
     assert tuple(by_rank["only-zero"].positives) == ("a",), "nor that it was judged not relevant"
 
 
-def test_candidates_at_the_top_may_be_no_negatives():
+def test_top_candidates_may_be_excluded_from_the_negatives():
     below = usable(labels="first-stage", negatives_below=2)
     assert negatives_of(below["both"]) == (("c", "d"),) and tuple(below["both"].positives) == ("a",)
     assert set(below) == {"both", "graded"}, "two candidates leave nothing below rank 2"
     assert negatives_of(usable(negatives_below=1, depth=3)["both"]) == (("b", "c"),)
 
 
-def test_training_may_look_deeper_or_less_deep_than_the_evaluation():
+def test_training_may_have_another_depth_than_evaluation():
     deep = training_queries(SPLIT, TOKENS, 2, Training(depth=4))
     assert {query.query_id: negatives_of(query) for query in deep}["both"] == (("b", "c", "d"),)
 
@@ -261,7 +260,7 @@ def starts(row):
     return [[int(chunk.text[0]) for chunk in document] for document in row.documents]
 
 
-def test_a_document_is_read_as_a_whole_unless_said(backbone):
+def test_documents_are_read_as_a_whole_by_default(backbone):
     [row] = reader(backbone).rows(group())
     assert starts(row) == [list(range(0, 100, 10)), list(range(0, 70, 10))]
     assert row.tokens == 100 + 70 + 17 * (3 + 3)
@@ -274,7 +273,7 @@ def test_every_passage_may_be_a_row_of_its_own(backbone):
     assert all(row.group == group() for row in rows)
 
 
-def test_the_first_passage_is_always_kept_and_the_others_by_a_draw(backbone):
+def test_the_first_passage_is_always_kept_and_others_are_sampled(backbone):
     none = reader(backbone, unit="passage", passage_keep=0.0)
     assert [starts(row) for row in none.rows(group())] == [[[0], [0]]]
     some = reader(backbone, unit="passage", passage_keep=0.3)
@@ -310,7 +309,7 @@ def test_a_draw_depends_on_seed_pass_query_and_document_alone(backbone, settings
         assert swapped == [expected[0][::-1]], "each document has a draw of its own"
 
 
-def test_chunks_after_the_first_may_be_left_out(backbone):
+def test_chunks_after_the_first_may_be_dropped(backbone):
     one = reader(backbone, chunk_dropout=0.75)
     lengths = []
     for passes in range(50):
@@ -343,7 +342,7 @@ def test_the_draw_of_a_group_does_not_depend_on_the_batch_order(backbone):
 
 def test_a_list_of_another_collection_is_refused_by_name(tmp_path):
     write_run(tmp_path / "other.run", {"both": {"elsewhere": 1.0}}, "t")
-    with pytest.raises(BadInput, match="'elsewhere' of query 'both' is none of them"):
+    with pytest.raises(BadInput, match="'elsewhere' of query 'both' is not in the collection"):
         usable(negatives_from=(str(tmp_path / "other.run"),))
 
 

@@ -175,7 +175,7 @@ def test_a_score_of_any_size_gives_a_finite_loss(name):
 
 
 @every_loss
-def test_a_loss_that_is_no_number_stays_none(name):
+def test_a_nan_loss_stays_nan(name):
     targets = Targets(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
     assert value(name, torch.tensor([[torch.nan, 0.0]]), targets).isnan()
 
@@ -185,10 +185,10 @@ def test_a_group_adds_up_its_negatives():
     assert pairwise_margin(score_NG, Training()) == (0.5 + 2.0) + (0 + 0.5)
 
 
-def test_a_loss_that_lacks_what_it_needs_says_so():
+def test_a_loss_without_its_targets_is_refused():
     with pytest.raises(BadInput, match=r"margin-mse needs training\.teacher"):
         value("margin-mse", HAND_NG)
-    with pytest.raises(BadInput, match="lambda needs the grades"):
+    with pytest.raises(BadInput, match="lambda needs relevance grades"):
         value("lambda", HAND_NG)
 
 

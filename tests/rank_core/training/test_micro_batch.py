@@ -1,4 +1,4 @@
-"""How many tokens fit, from made-up measurements; and what checkpointing must not change."""
+"""The tokens that fit, from made-up measurements; and gradients under checkpointing."""
 
 import json
 
@@ -37,7 +37,7 @@ from rank_core.training.micro_batch import (
         (Peak(10, 1000), Peak(20, 2000), -50, 1),
     ],
 )
-def test_the_line_through_two_peaks_says_what_fits(small, large, free, tokens):
+def test_tokens_that_fit_follow_from_two_peaks(small, large, free, tokens):
     assert tokens_that_fit(small, large, free) == tokens
 
 
@@ -56,7 +56,7 @@ def parts(backbone):
 
 
 @pytest.mark.parametrize("stage", ["passages", "student"])
-def test_what_a_stage_learns_beside_the_ranking_is_measured_too(backbone, monkeypatch, stage):
+def test_auxiliary_losses_are_measured_too(backbone, monkeypatch, stage):
     words = {"model.name": "idcm", "model.stage": stage, "model.backbone": str(backbone.folder)}
     model = build_model(TrialConfig().override(words), backbone, init_seed=1)
     for counter in ("reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
@@ -67,7 +67,7 @@ def test_what_a_stage_learns_beside_the_ranking_is_measured_too(backbone, monkey
     assert all(p.grad is not None for _, p in model.trainable())
 
 
-def test_a_cpu_has_one_number(parts):
+def test_a_cpu_has_a_constant_budget(parts):
     assert micro_batch_tokens(*parts, None) == ON_CPU == 8192
 
 
@@ -94,7 +94,7 @@ def made_up_gpu(monkeypatch):
     return build
 
 
-def test_the_same_gpu_with_other_memory_is_measured_anew(parts, made_up_gpu, monkeypatch):
+def test_the_same_gpu_with_other_memory_is_measured_again(parts, made_up_gpu, monkeypatch):
     model, pairs = parts
     monkeypatch.setattr(
         micro_batch, "_peak", lambda model, pairs, autocast, chunks: Peak(chunks, 100 * chunks)
@@ -106,7 +106,7 @@ def test_the_same_gpu_with_other_memory_is_measured_anew(parts, made_up_gpu, mon
     assert 1 < tokens[0] < tokens[1]
 
 
-def test_a_failed_measurement_is_not_kept(parts, made_up_gpu, monkeypatch):
+def test_a_failed_measurement_is_not_cached(parts, made_up_gpu, monkeypatch):
     model, pairs = parts
     made_up_gpu(41_000_000)
 
@@ -121,7 +121,7 @@ def test_a_failed_measurement_is_not_kept(parts, made_up_gpu, monkeypatch):
     assert _tokens_on_gpu(model, pairs, None, checkpointing=False) > 1
 
 
-def test_what_only_the_first_pass_takes_is_not_counted(parts, monkeypatch):
+def test_memory_of_only_the_first_pass_is_not_counted(parts, monkeypatch):
     model, pairs = parts
     workspace = iter([1_000_000, 0, 0])  # loaded in the first pass of a process
 

@@ -170,14 +170,14 @@ def test_every_role_has_its_own_peak_rate(model):
     assert rates == pytest.approx(expected), "a share of the peak, not of the last rate"
 
 
-def test_the_backbone_may_start_at_its_whole_rate(model):
+def test_the_backbone_may_skip_the_warm_up(model):
     training = Training(backbone_learning_rate=1e-5, head_learning_rate=1e-3, warmup_backbone=False)
     optimizer = build_optimizer(model, training)
     set_learning_rates(optimizer, training, Timetable(10, 1, 10), 0)  # warm-up: 2 steps
     assert [group["lr"] for group in optimizer.param_groups] == [1e-5, 0.5e-3, 0.5e-4]
 
 
-def test_frozen_parameters_are_left_out(model):
+def test_frozen_parameters_are_excluded(model):
     model.encoder.requires_grad_(False)
     groups = build_optimizer(model, Training()).param_groups
     assert [len(group["params"]) for group in groups] == [2, 1]  # head, attention
@@ -194,7 +194,7 @@ def test_precision_follows_the_device():
 
 
 @pytest.mark.parametrize(("real", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
-def test_auto_takes_bf16_only_where_the_gpu_computes_it(monkeypatch, real, dtype):
+def test_auto_uses_bf16_only_if_the_gpu_supports_it(monkeypatch, real, dtype):
     # As torch answers on a T4: yes with emulation, no without.
     monkeypatch.setattr(
         torch.cuda,
@@ -221,7 +221,7 @@ def test_the_moments_are_there_before_the_first_step_and_are_what_it_would_make(
             assert made[moment].stride() == expected[moment].stride()
 
 
-def test_no_room_for_the_moments_is_said_before_the_first_step(model, monkeypatch):
+def test_missing_memory_for_the_moments_is_reported_before_the_first_step(model, monkeypatch):
     def full(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory (made up)")
 

@@ -23,7 +23,7 @@ STREAMS = Streams(init=1, order=2, negatives=3, dropout=4)
 
 @pytest.fixture(scope="module")
 def start(small_trial):
-    """Builds what training starts from: `start(settings)` -> (model, pairs, queries, training)."""
+    """`start(settings)` -> (model, pairs, queries, training) before training."""
 
     def build(settings=None):
         config = small_trial.override(settings or {})
@@ -147,13 +147,13 @@ def test_sixteen_micro_batches_of_one_pair_equal_one_batch_of_sixteen(start, nam
     ends = []
     for size in (10**6, 1):
         model, *others = start(settings | {"training.micro_batch_tokens": size})
-        # Some gradients cancel to nothing but rounding, which Adam blows up to a full step; in
+        # Some gradients cancel up to rounding, which Adam enlarges to a full step; in
         # double precision it is too small for that.
         ends.append(trained((model.double(), *others)))
     (whole, curve), (split, split_curve) = ends
     assert len(curve) == 2
     assert losses(split_curve) == pytest.approx(losses(curve), abs=1e-6)
-    norms = [[point.gradient_norm for point in some] for some in (curve, split_curve)]
+    norms = [[point.gradient_norm for point in points] for points in (curve, split_curve)]
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)
     untrained = dict(start(settings)[0].named_parameters())
     moved = 0.0
@@ -163,7 +163,7 @@ def test_sixteen_micro_batches_of_one_pair_equal_one_batch_of_sixteen(start, nam
     assert moved > 1e-4
 
 
-def test_the_curve_tells_rate_and_norm_before_clipping(start):
+def test_the_curve_has_rate_and_norm_before_clipping(start):
     settings = {"training.num_epochs": 5, "training.warmup": 0.4, "model.dropout": 0.0}
     _, free = trained(start(settings | {"training.gradient_clip": 0.0}))
     _, clipped = trained(start(settings | {"training.gradient_clip": 1e-3}))
@@ -184,7 +184,7 @@ def test_clipping_limits_the_step(start):
     assert (clipped - before).abs().max() < 1e-4
 
 
-def test_a_loss_that_is_no_number_ends_the_trial_with_its_step(start):
+def test_a_nan_loss_ends_the_trial_with_its_step(start):
     settings = {
         "training.num_epochs": 4,
         "training.backbone_learning_rate": 1e30,
@@ -287,7 +287,7 @@ def test_firstp_learns_from_all_passages_and_scores_by_the_first(start):
 @pytest.mark.parametrize(
     "settings", [{"training.unit": "passage"}, {"training.chunk_dropout": 0.9}]
 )
-def test_what_is_left_out_is_not_read(start, settings):
+def test_dropped_chunks_are_not_read(start, settings):
     tokens = []
     for some in ({}, settings):
         work = Work()
@@ -329,7 +329,7 @@ def steps(start, settings):
     return sizes
 
 
-def test_an_optimiser_that_starts_anew_forgets_its_moments(start):
+def test_a_reset_optimizer_has_no_moments(start):
     # Adam's first step is one learning rate long whatever the gradient, for every weight.
     rate = 1e-2
     settings = {"training.num_epochs": 3, "training.epoch_decay": 0.5}

@@ -1,4 +1,4 @@
-"""Folds: who is trained on and tested, what is refused, and a whole trial over them."""
+"""Folds: trained and tested queries, errors, and a whole trial over them."""
 
 import json
 from collections import Counter
@@ -65,7 +65,7 @@ def tiny(name="c", queries=(), documents=None, splits=("train", "test")):
 
 
 @pytest.mark.parametrize("num_folds", [3, 5, 11])
-def test_every_query_is_tested_once_chosen_by_once_and_else_trained_on(whole, num_folds):
+def test_every_query_is_tested_once_validated_once_and_otherwise_trained_on(whole, num_folds):
     folds = [members(fold) for fold in deal(whole, num_folds)]
     everything = set().union(*members(whole).values())
     for fold in folds:
@@ -93,7 +93,7 @@ def test_a_query_of_a_fold_keeps_text_judgments_and_candidates(whole):
                 assert split.candidates[query_id] == source.candidates[query_id]
 
 
-def test_the_ids_alone_say_which_queries_go_together():
+def test_folds_depend_only_on_query_ids():
     queries = [(f"q{n}", f"text {n}") for n in range(10)]
     first = [members(fold) for fold in deal(tiny("c", queries, splits=SPLITS), FOLDS)]
     # Other texts, another order, other splits, another name: the same folds.
@@ -120,14 +120,14 @@ def test_each_fold_has_a_content_hash_of_its_own(whole):
 def test_a_query_of_two_splits_and_too_few_queries_are_refused():
     collection = tiny(queries=[("a", "x"), ("b", "y")])
     twice = replace(collection, splits={**collection.splits, "dev": collection.splits["train"]})
-    with pytest.raises(BadInput, match="a query may be in one split, found 'a' in dev"):
+    with pytest.raises(BadInput, match="query 'a' of split dev is in another split"):
         deal(twice, FOLDS)
-    with pytest.raises(BadInput, match="at most the judged queries of c, 2, got 3"):
+    with pytest.raises(BadInput, match="folds=3 exceeds the 2 judged queries of c"):
         deal(collection, FOLDS)
 
 
 @pytest.mark.parametrize("folds", [-1, 1, 2])
-def test_fewer_than_three_folds_leave_nothing_to_train_on(small_trial, folds):
+def test_fewer_than_three_folds_are_refused(small_trial, folds):
     with pytest.raises(BadInput, match=r"evaluation.folds must be 0 .* or at least 3"):
         small_trial.override({"evaluation.folds": folds})
 
@@ -167,11 +167,9 @@ def test_a_transform_of_training_data_reaches_no_tested_query(config):
         assert 0 < kept < before
 
 
-def test_what_one_model_leaves_or_has_learnt_from_tested_queries_is_refused(
-    config, small_trial, tmp_path
-):
+def test_files_of_a_single_model_or_of_tested_queries_are_refused(config, small_trial, tmp_path):
     for name, value in KEEPING.items():
-        with pytest.raises(BadInput, match=rf"^{name} keeps what one model learnt"):
+        with pytest.raises(BadInput, match=rf"^{name} needs a single model"):
             check_folds(config.override({name: value}))
     check_folds(config.override({"training.keep_weights": "best"}))  # which keeps nothing
     for collection, refused in ((config.collection, True), ("python-docs", False)):

@@ -1,4 +1,4 @@
-"""The preparation of trials: what it has made is made by nobody else."""
+"""The preparation of trials: nothing prepared is built again."""
 
 import pytest
 
@@ -19,13 +19,13 @@ def new_machine(tmp_path, monkeypatch):
 
 
 def forget():
-    """What a process keeps in memory of its inputs."""
+    """The inputs that a process caches in memory."""
     for cached in (inputs.load_inputs, inputs._query_tokens, folder._load):
         cached.cache_clear()
 
 
 def builds(monkeypatch):
-    """The kinds of what is built from here on."""
+    """The kinds of cache entries built from now on."""
     kinds, locked = [], cache._locked
 
     def noted(path, kind):
@@ -40,7 +40,7 @@ class _FirstStepError(Exception):
     pass
 
 
-def test_a_prepared_trial_comes_to_its_first_step_and_builds_nothing(
+def test_a_prepared_trial_reaches_its_first_step_without_building(
     small_trial, tmp_path, monkeypatch
 ):
     built = builds(monkeypatch)

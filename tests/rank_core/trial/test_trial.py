@@ -1,4 +1,4 @@
-"""A whole trial: its files, its checkpoint, and numbers that depend on its settings alone."""
+"""A whole trial: its files, its checkpoint, and numbers that depend only on its settings."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def finish(config, folder):
 
 
 def numbers(folder):
-    """All that a trial found, without what the clock and the memory say."""
+    """A trial's result without times and memory."""
     result = json.loads((folder / "result.json").read_text())
     return {name: value for name, value in result.items() if name not in MEASURED}
 
@@ -105,7 +105,7 @@ def test_a_trial_is_chosen_and_measured_by_err_whatever_the_ids_of_its_queries(
         assert means["ERR@1"] == pytest.approx(sum(expected.values()) / 8, abs=1e-5)
 
 
-def test_the_table_is_what_the_runs_are_worth(done, collection_folder):
+def test_the_table_follows_from_the_runs(done, collection_folder):
     folder, _, result = done
     table = pd.read_parquet(folder / "per_query.parquet")
     assert list(table.columns) == ["cell", "seed", "split", "query_id", "measure", "value"]
@@ -187,7 +187,7 @@ def test_a_seed_changes_the_numbers_and_keeps_the_cell(small_trial, tmp_path):
     assert scores(tmp_path / "1") != scores(tmp_path / "2")
 
 
-def test_a_backbone_at_another_place_gives_the_same_trial(small_trial, backbone_folder, tmp_path):
+def test_a_backbone_in_another_folder_gives_the_same_trial(small_trial, backbone_folder, tmp_path):
     copied = shutil.copytree(backbone_folder, tmp_path / "copied")
     finish(small_trial, tmp_path / "here")
     finish(small_trial.override({"model.backbone": str(copied)}), tmp_path / "there")
@@ -211,11 +211,11 @@ def test_without_dropout_the_size_of_a_micro_batch_changes_no_number(small_trial
     assert scores(tmp_path / "1") == pytest.approx(scores(tmp_path / "10000"), abs=1e-3)
 
 
-def test_evaluating_less_does_not_move_the_training(small_trial, done, tmp_path):
+def test_evaluating_less_does_not_change_training(small_trial, done, tmp_path):
     less = {"training.num_epochs": 3, "evaluation.max_test_queries": 2, "evaluation.depth": 3}
     config = small_trial.override(less | {"evaluation.depth": 6})
     progress, _ = finish(config, tmp_path)
-    losses = [[p.loss for news in some for p in news.curve] for some in (progress, done[1])]
+    losses = [[p.loss for news in reports for p in news.curve] for reports in (progress, done[1])]
     assert losses[0] == losses[1]
     collection = load_collection(config.collection)
     evaluated = evaluated_queries(collection, "test", config.evaluation)
@@ -223,7 +223,7 @@ def test_evaluating_less_does_not_move_the_training(small_trial, done, tmp_path)
 
 
 @pytest.mark.parametrize("max_steps", [1, 4])
-def test_a_trial_that_leaves_the_numbers_fails_loudly(small_trial, tmp_path, max_steps):
+def test_a_trial_that_diverges_fails(small_trial, tmp_path, max_steps):
     # With one step the loss was still a number; the weights after it are not.
     wild = {
         "training.backbone_learning_rate": 1e30,
@@ -243,9 +243,7 @@ def test_a_trial_that_is_stopped_leaves_no_result(small_trial, tmp_path):
     assert not (tmp_path / "result.json").exists()
 
 
-def test_a_model_that_tells_no_candidates_apart_is_called_collapsed(
-    small_trial, collection_folder, tmp_path
-):
+def test_a_model_with_constant_scores_is_collapsed(small_trial, collection_folder, tmp_path):
     folder = shutil.copytree(collection_folder, tmp_path / "alike")
     records = [json.loads(line) for line in (folder / "docs.jsonl").read_text().splitlines()]
     lines = [json.dumps(record | {"text": "amber birch"}) for record in records]
@@ -254,7 +252,7 @@ def test_a_model_that_tells_no_candidates_apart_is_called_collapsed(
     assert result.status == "collapsed"
 
 
-def test_settings_that_do_not_fit_are_refused_before_training(small_trial, tmp_path):
+def test_incompatible_settings_are_refused_before_training(small_trial, tmp_path):
     with pytest.raises(BadInput, match=r"chunking.window <= 96 must hold"):
         next(run_trial(small_trial.override({"chunking.window": 200}), tmp_path))
 

@@ -1,4 +1,4 @@
-"""A trial that leaves its weights, and one that continues from them."""
+"""A trial that keeps its weights, and one that starts from them."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def first(small_trial, tmp_path_factory):
     return folder, finish(config, folder)
 
 
-def test_kept_weights_are_no_part_of_the_numbers(first, small_trial, tmp_path):
+def test_keeping_weights_changes_no_number(first, small_trial, tmp_path):
     folder, kept = first
     settings = {"training.num_epochs": 2, "training.keep_weights": "none"}
     plain = finish(small_trial.override(settings), tmp_path)
@@ -52,7 +52,7 @@ def test_kept_weights_are_no_part_of_the_numbers(first, small_trial, tmp_path):
     assert "head.weight" in load_file(folder / WEIGHTS)
 
 
-def test_a_trial_starts_where_another_ended(first, small_trial, tmp_path):
+def test_a_trial_starts_from_another_trials_weights(first, small_trial, tmp_path):
     folder, result = first
     config = small_trial.override(ALMOST_NOTHING | {"training.init_from": str(folder)})
     finish(config, tmp_path / "chained")
@@ -94,7 +94,7 @@ def test_the_order_of_the_training_candidates_may_be_left_for_later_trials(
         assert finish(next_one, tmp_path / "next").cell not in {r.cell for r in results}
 
 
-def test_another_model_may_continue(first, small_trial, tmp_path):
+def test_another_model_may_start_from_the_weights(first, small_trial, tmp_path):
     config = small_trial.override({"model.name": "parade-attn", "training.max_steps": 1})
     chained = config.override({"training.init_from": str(first[0] / WEIGHTS)})
     finish(config, tmp_path / "alone")
@@ -103,7 +103,7 @@ def test_another_model_may_continue(first, small_trial, tmp_path):
     assert runs[0] != runs[1]
 
 
-def test_a_cell_is_named_by_what_the_weights_are_and_not_by_where(first, small_trial, tmp_path):
+def test_a_cell_is_named_by_the_contents_of_weights_not_their_path(first, small_trial, tmp_path):
     folder, _ = first
     copied = shutil.copytree(folder, tmp_path / "copied")
     places = (folder, copied, folder / WEIGHTS)
@@ -129,7 +129,7 @@ def a_cell(first, tmp_path):
     return tmp_path / "runs" / "maxp-abc"
 
 
-def test_each_trial_goes_on_from_the_one_with_its_own_seed(a_cell, small_trial, tmp_path):
+def test_each_trial_starts_from_the_one_with_its_own_seed(a_cell, small_trial, tmp_path):
     config = small_trial.override(ALMOST_NOTHING | {"training.init_from": str(a_cell)})
     for seed in (1, 12):
         own = config.override({"seed": seed, "training.keep_weights": "all"})
@@ -137,11 +137,11 @@ def test_each_trial_goes_on_from_the_one_with_its_own_seed(a_cell, small_trial, 
         theirs = load_file(a_cell.with_name(f"maxp-abc-seed{seed}") / WEIGHTS)
         for name, weight in load_file(tmp_path / f"{seed}" / WEIGHTS).items():
             assert torch.allclose(weight, theirs[name], atol=1e-5), name
-    with pytest.raises(BadInput, match=r"has none with seed 2, only with 1, 12"):
+    with pytest.raises(BadInput, match=r"has no trial with seed 2, only with 1, 12"):
         finish(config.override({"seed": 2}), tmp_path / "2")
 
 
-def test_a_chain_is_named_by_the_cell_it_goes_on_from(a_cell, small_trial, tmp_path):
+def test_a_chain_is_named_by_the_cell_it_starts_from(a_cell, small_trial, tmp_path):
     config = small_trial.override({"training.init_from": str(a_cell)})
     shutil.copytree(a_cell.parent, tmp_path / "moved")
     moved = config.override({"training.init_from": str(tmp_path / "moved" / "maxp-abc")})
@@ -152,7 +152,7 @@ def test_a_chain_is_named_by_the_cell_it_goes_on_from(a_cell, small_trial, tmp_p
 def test_a_folder_that_is_no_trial_of_the_cell_is_refused(a_cell, small_trial, tmp_path):
     config = small_trial.override({"training.init_from": str(a_cell)})
     shutil.copytree(f"{a_cell}-seed1", f"{a_cell}-seed3")
-    with pytest.raises(BadInput, match=r"maxp-abc-seed3 is none by its result\.json"):
+    with pytest.raises(BadInput, match=r"maxp-abc-seed3 is no finished trial"):
         cell(config)
 
 
@@ -179,7 +179,7 @@ def test_candidate_lists_count_by_content_and_in_order(small_trial, collection_f
     ],
 )
 def test_a_file_that_is_not_there_is_refused_before_training(small_trial, tmp_path, settings):
-    with pytest.raises(BadInput, match=r"training\.\w+ must .*away"):
+    with pytest.raises(BadInput, match=r"training\.\w+.*away"):
         next(run_trial(small_trial.override(settings), tmp_path))
 
 
@@ -188,5 +188,5 @@ def test_weights_of_another_encoder_are_refused_before_training(first, small_tri
     name = next(name for name in weights if name.startswith("encoder."))
     save_weights(tmp_path, weights | {name: weights[name][:-1]})
     config = small_trial.override({"training.init_from": str(tmp_path)})
-    with pytest.raises(BadInput, match=rf"same encoder; {name} has shape"):
+    with pytest.raises(BadInput, match=rf"another encoder; {name} has shape"):
         next(run_trial(config, tmp_path))

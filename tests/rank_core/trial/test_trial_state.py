@@ -1,4 +1,4 @@
-"""A trial that is interrupted ends as if nothing had been: bit for bit, at any step, elsewhere."""
+"""An interrupted trial ends as if undisturbed: bit for bit, at any step, in another process."""
 
 import json
 import random
@@ -59,7 +59,7 @@ def config(small_trial):
 
 @pytest.fixture(scope="module")
 def undisturbed(config, tmp_path_factory):
-    """What the trial of `config` finds."""
+    """The result of the trial of `config`."""
     folder = tmp_path_factory.mktemp("trials") / "undisturbed"
     finished(config, folder)
     return outcome(folder)
@@ -74,7 +74,7 @@ def left_over(config, tmp_path_factory):
 
 
 def outcome(folder):
-    """All that a trial found, without what the clock and the memory say."""
+    """A trial's result without times and memory."""
     result = json.loads((folder / "result.json").read_text())
     found = {name: value for name, value in result.items() if name not in MEASURED}
     return found | {
@@ -93,7 +93,7 @@ def points(progress):
 
 
 def killed_after(config, folder, checkpoints, num_news):
-    """What a trial says before it dies; the folder is lost with its process."""
+    """The progress of a trial before it dies; its folder is lost."""
     trial = run_trial(config, folder, checkpoints=checkpoints)
     said = list(islice(trial, num_news))
     trial.close()
@@ -132,7 +132,7 @@ def test_a_trial_killed_anywhere_ends_like_an_undisturbed_one(config, settings, 
 
 @pytest.mark.parametrize(
     "every, last",
-    [(2, 4), (5, 0), *(pytest.param(*some, marks=pytest.mark.slow) for some in ((1, 3), (4, 4)))],
+    [(2, 4), (5, 0), *(pytest.param(*place, marks=pytest.mark.slow) for place in ((1, 3), (4, 4)))],
 )
 def test_only_what_followed_the_last_checkpoint_is_computed_again(
     config, undisturbed, tmp_path, computed, every, last
@@ -147,7 +147,7 @@ def test_only_what_followed_the_last_checkpoint_is_computed_again(
 
 
 @pytest.mark.slow
-def test_a_trial_starts_from_another_ones_weights_and_goes_on_without_them_moving(config, tmp_path):
+def test_a_resumed_trial_does_not_need_its_initial_weights(config, tmp_path):
     first = config.override({"training.keep_weights": "all", "seed": 5})
     finished(first, tmp_path / "first")
     second = config.override({"training.init_from": str(tmp_path / "first")})
@@ -201,7 +201,7 @@ def test_the_checkpoint_before_is_used_where_the_last_one_is_broken(
 @pytest.mark.parametrize(
     "change", ["another seed", "another library", "another form", "no checkpoint is whole"]
 )
-def test_what_is_not_of_this_trial_or_broken_is_left_alone(
+def test_broken_checkpoints_and_those_of_other_trials_are_ignored(
     config, left_over, tmp_path, computed, monkeypatch, change
 ):
     folder = shutil.copytree(left_over, tmp_path / "c")

@@ -151,10 +151,10 @@ def test_a_chain_needs_a_trial_of_every_seed(plan_of, tmp_path):
         (folder / "result.json").write_text(json.dumps({"cell": "maxp-abc", "seed": seed}))
     words = ("--init-from", str(tmp_path / "maxp-abc"))
     assert plan_of(*words, "--seeds", "2,1").seeds == (2, 1)
-    with pytest.raises(BadInput, match=r"a trial with each seed; .* has none with seed 3, only w"):
+    with pytest.raises(BadInput, match="has no trial with seed 3, only w"):
         plan_of(*words, "--num-seeds", "3")
     (tmp_path / "maxp-abc-seed2" / "weights.safetensors").unlink()
-    with pytest.raises(BadInput, match=r"must be the folder of a finished trial that has kept"):
+    with pytest.raises(BadInput, match="there is no file"):
         plan_of(*words, "--num-seeds", "2")
 
 

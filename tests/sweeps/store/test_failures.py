@@ -14,7 +14,7 @@ from sweeps.store.failures import (
     "reason, kind",
     [
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB", "device memory"),
-        ("OutOfMemory: the GPU must hold one row of the loss", "device memory"),
+        ("OutOfMemory: the GPU memory cannot hold a single group", "device memory"),
         ("AcceleratorError: CUDA error: an illegal memory access", "device"),
         ("AcceleratorError: CUDA error: out of memory", "device memory"),
         ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling", "device memory"),

@@ -67,7 +67,7 @@ def test_msmarco_v2_is_zero_shot_and_keeps_ranked_and_relevant_documents_only(wr
     assert list(collection.documents) == [f"msmarco_doc_00_{n}" for n in (0, 1, 2, 3, 4, 17)]
     assert collection.documents["msmarco_doc_00_17"] == "T17 H b"
     assert list(collection.splits) == ["test"]
-    with pytest.raises(BadInput, match="msmarco-doc-v2-dl21 has no train split, it has test"):
+    with pytest.raises(BadInput, match="msmarco-doc-v2-dl21 has no train split, only test"):
         collection.splits["train"]
     pooled = load_collection("msmarco-doc-v2-dl21-23").splits["test"]
     assert list(pooled.queries) == ["dl21/7", "dl22/7", "dl23/7"]
@@ -125,14 +125,18 @@ def test_a_fold_file_of_capreolus_chooses_the_queries(written, tmp_path):
         "dev": ["303"],
         "test": ["304", "305"],
     }
-    for chosen, message in (("s2", "'304' in train and test"), ("s3", "train_qids"), ("s4", "s1")):
+    for chosen, message in (
+        ("s2", "'304' is in train and test"),
+        ("s3", "train_qids"),
+        ("s4", "s1"),
+    ):
         with pytest.raises(BadInput, match=message):
             load_collection(f"robust04-title@{path}#{chosen}")
 
 
 def test_a_collection_with_splits_of_its_own_has_no_folds(written):
     written("msmarco_documents")
-    with pytest.raises(BadInput, match="msmarco-doc has splits of its own and no folds"):
+    with pytest.raises(BadInput, match="msmarco-doc has its own splits and no folds"):
         load_collection("msmarco-doc/fold2")
     written("robust04")
     with pytest.raises(BadInput, match=r"unknown fold 'fold6'.*fold1, fold2"):
@@ -152,7 +156,7 @@ def test_beir_is_read_from_its_zip_and_ranked_by_bm25(written):
     assert list(collection.splits) == ["train", "dev", "test"]
 
 
-def test_an_ir_datasets_id_brings_its_sister_splits(written):
+def test_an_ir_datasets_id_includes_its_sibling_splits(written):
     written("beir", "nfcorpus", ("train", "dev", "test"))
     named = load_collection("beir-nfcorpus")
     for name in ("ir:beir/nfcorpus/test", "beir/nfcorpus", "beir/nfcorpus/train"):
@@ -174,7 +178,7 @@ def test_a_trial_trains_and_tests_on_a_collection_by_name(written, small_trial, 
     assert run["dl20/1108100"].keys() == {f"D{n}" for n in range(10)}
 
 
-def test_gov2_wants_a_run_and_keeps_what_it_ranks(written, ir_home):
+def test_gov2_needs_a_run_and_keeps_its_documents(written, ir_home):
     written("gov2")
     with pytest.raises(BadInput, match=r"put a TREC run for its pool queries at .*runs/gov2-title"):
         load_collection("gov2-title")
@@ -196,18 +200,18 @@ def test_gov2_wants_a_run_and_keeps_what_it_ranks(written, ir_home):
     assert all(j["GX000-01-0000009"] == 1 for j in collection.splits["test"].qrels.values())
 
 
-def test_an_id_of_crawled_pages_wants_a_run_as_well(written):
+def test_an_id_of_crawled_pages_needs_a_run_as_well(written):
     written("gov2")
     with pytest.raises(BadInput, match=r"for its test queries at .*runs/ir_gov2_trec-tb-2004/test"):
         load_collection("gov2/trec-tb-2004")
 
 
-def test_a_run_that_ranks_what_is_not_there_is_refused(written, ir_home):
+def test_a_run_with_unknown_documents_is_refused(written, ir_home):
     written("gov2")
     folder = ir_home / "runs" / "gov2-mq2007"
     folder.mkdir(parents=True)
     (folder / "pool.run").write_text("1 Q0 GX000-00-0000001 1 2 x\n1 Q0 GX999-00-1 2 1 x\n")
-    with pytest.raises(BadInput, match="must be documents of the collection, 1 are not: GX999"):
+    with pytest.raises(BadInput, match="1 documents are not in the collection, such as GX999"):
         load_collection("gov2-mq2007")
     (folder / "pool.run").write_text("1 Q0 GX000-00-0000001 1 2 x\n")
     collection = load_collection("gov2-mq2007")

@@ -1,4 +1,5 @@
-"""Debiasing: no word is lost, every place is equally likely, and only training sees the copies."""
+"""Debiasing: no word is lost, all positions are equally likely, and only training reads the
+copies."""
 
 import dataclasses
 from itertools import pairwise
@@ -41,7 +42,7 @@ class Drawn:
         (4, Drawn(1, [3, 1], [2, 0, 1]), "five one  two\nthree four"),
     ],
 )
-def test_parts_change_places_with_the_white_space_after_their_words(parts, drawn, text):
+def test_parts_are_swapped_with_the_white_space_after_their_words(parts, drawn, text):
     assert reorder(TEXT, parts, drawn) == text
 
 
@@ -64,7 +65,7 @@ def test_no_word_is_lost_or_added(parts):
         assert sorted(reorder(text, parts, rng).split()) == sorted(text.split())
 
 
-def test_neighbours_stay_together_but_for_the_cuts():
+def test_neighbouring_words_stay_together_except_at_cuts():
     words = [f"w{i}" for i in range(100)]
     for parts in (2, 5):
         order = [
@@ -93,7 +94,7 @@ def test_training_reads_copies_and_the_measured_splits_the_documents_as_they_are
     assert changed > 9
     for name in ("dev", "test"):
         assert made.splits[name] is passages.splits[name]
-    # Copies exist of what training reads, 18 passages, and of nothing else.
+    # Only the 18 passages that training reads have copies.
     assert len(made.documents) == 300 + 18
     assert f"p299{SUFFIX}" not in made.documents
 
@@ -122,6 +123,6 @@ def test_debiasing_twice_copies_the_copies(passages):
 
 def test_a_collection_without_training_can_only_be_reordered_as_a_whole(passages):
     tested = Collection("t", "0", passages.documents, {"test": passages.splits["test"]})
-    with pytest.raises(BadInput, match="needs a train split, t has test; splits=all reorders"):
+    with pytest.raises(BadInput, match="needs a train split, t has only test; splits=all reorders"):
         Debias()(tested)
     assert Debias(splits="all")(tested).splits is tested.splits

@@ -1,4 +1,4 @@
-"""The spelling of transformed collections: what it means, and what a wrong one is told."""
+"""Expressions of transformed collections: their meaning, and errors."""
 
 import dataclasses
 import re
@@ -62,12 +62,12 @@ def test_an_expression_is_a_base_and_its_transforms_in_order(text, base, steps):
         ("x|debias(parts=2.5)", "parts of debias must be a whole number, got '2.5'"),
         ("x|deep(rate=half)", "rate of deep must be a number, got 'half'"),
         ("x|deep(rate=0.1,hide=maybe)", "hide of deep must be true or false, got 'maybe'"),
-        ("x|deep", "deep must be given rate: deep(rate=...)"),
+        ("x|deep", "deep needs rate: deep(rate=...)"),
         ("x|debias(seed=1", "must be BASE|NAME"),
-        ("x|", "found '' in 'x|'"),
-        ("|debias", "found no BASE"),
-        ("x|debias(seed)", "must be written SETTING=VALUE, found 'seed'"),
-        ("x|debias(seed=1,seed=2)", "found seed twice"),
+        ("x|", "'' in 'x|'"),
+        ("|debias", "has no BASE"),
+        ("x|debias(seed)", "must be SETTING=VALUE, got 'seed'"),
+        ("x|debias(seed=1,seed=2)", "seed is given twice"),
         ("x|debias(parts=1)", "parts >= 2 must hold for debias, got parts=1"),
         ("x|debias(splits=dev)", "unknown splits of debias 'dev'"),
         ("x|deep(rate=0)", "0 < rate <= 1 must hold for deep, got rate=0.0"),
@@ -92,7 +92,7 @@ def test_every_transform_is_registered_under_its_own_name():
 
 
 @every_transform
-def test_a_transform_spells_itself_so_that_it_can_be_read_again(name):
+def test_a_transforms_expression_can_be_parsed_again(name):
     transform = make_transform(name, EXAMPLES[name])
     _, [step] = parse_collection_expression(f"x|{spelled(transform)}")
     assert make_transform(*step) == transform
@@ -115,7 +115,7 @@ def test_every_setting_the_version_and_the_source_change_the_content_hash(name, 
     newer = type(name, (type(transform),), changes)
     hashes.append(derived_hash(passages, newer(**dataclasses.asdict(transform))))
     assert len(set(hashes)) == len(hashes)
-    assert all(len(one) == 16 for one in hashes)
+    assert all(len(digits) == 16 for digits in hashes)
 
 
 @every_transform

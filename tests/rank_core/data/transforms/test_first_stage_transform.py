@@ -59,7 +59,7 @@ def test_every_split_is_ranked_anew_with_the_settings(collection, b, order):
     assert all(made.splits[s].qrels == collection.splits[s].qrels for s in made.splits)
 
 
-def test_tuning_looks_at_dev_alone_and_its_choice_serves_all_splits(collection):
+def test_tuning_uses_dev_only_and_applies_to_all_splits(collection):
     made = FirstStage(tune="RR")(collection)
     [tuning] = FirstStage(tune="RR").tuning(collection)
     values = [point["value"] for point in tuning["table"]]
@@ -73,7 +73,7 @@ def test_tuning_looks_at_dev_alone_and_its_choice_serves_all_splits(collection):
     assert orders(FirstStage(tune="RR")(moved))["test"] == ["a_long", "b_short"]
 
 
-def test_a_split_keeps_as_many_candidates_as_it_is_told(collection):
+def test_a_split_keeps_its_number_of_candidates(collection):
     given = FirstStage(by="given", train_depth=3, dev_depth=1, depth=3, test_depth=2)(collection)
     assert {name: len(order) for name, order in orders(given).items()} == {
         "train": 3, "dev": 1, "test": 2,
@@ -94,7 +94,7 @@ def test_all_settings_and_the_source_name_the_result(collection):
         FirstStage(by="rm3", original_weight=0.9), FirstStage(depth=7), FirstStage(train_depth=7),
         FirstStage(dev_depth=7), FirstStage(test_depth=7),
     ]  # fmt: skip
-    hashes = {derived_hash(collection, one) for one in variants}
+    hashes = {derived_hash(collection, variant) for variant in variants}
     assert len(hashes) == len(variants)
     assert FirstStage()(collection).content_hash != collection.content_hash
 
@@ -129,12 +129,12 @@ def test_bad_settings_are_refused_before_anything_is_loaded(settings, message):
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_what_would_undo_an_earlier_transform_or_cannot_be_tuned_is_refused(collection):
-    with pytest.raises(BadInput, match="must stand before deep"):
+def test_undoing_a_transform_and_tuning_without_dev_are_refused(collection):
+    with pytest.raises(BadInput, match="must come before deep"):
         FirstStage()(Deep(rate=0.5)(collection))
     assert FirstStage(by="given", dev_depth=1)(Deep(rate=0.5)(collection))
     only_test = Collection("t", "h", collection.documents, {"test": collection.splits["test"]})
-    with pytest.raises(BadInput, match="chooses settings on dev, t has test"):
+    with pytest.raises(BadInput, match="needs a dev split, t has only test"):
         FirstStage(tune="RR")(only_test)
 
 
@@ -158,7 +158,7 @@ def test_rm3_expands_the_query_and_is_tuned_on_top_of_the_best_bm25(collection):
     plain, expanded = (orders(FirstStage(by=by)(collection))["test"] for by in ("bm25", "rm3"))
     assert "c" not in plain and "c" in expanded
     tuning = FirstStage(by="rm3", tune="RR").tuning(collection)
-    assert [len(one["table"]) for one in tuning] == [len(BM25_GRID), 13]
+    assert [len(part["table"]) for part in tuning] == [len(BM25_GRID), 13]
     assert tuning[1]["table"][0]["settings"] == tuning[0]["best"]
 
 

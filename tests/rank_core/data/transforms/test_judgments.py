@@ -1,4 +1,4 @@
-"""Deep and shallow sampling: laws over random judgments, and a hand-computed case."""
+"""Deep and shallow sampling: properties on random judgments, and a hand-computed case."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_exactly_the_rate_of_all_judgments_is_kept(kind, rate, judged):
 
 
 @every_rate
-def test_deep_keeps_whole_queries_about_as_many_as_the_rate_says(rate, judged):
+def test_deep_keeps_a_fraction_of_the_queries_as_a_whole(rate, judged):
     for seed in range(5):
         counts = random_counts(seed)
         kept = qrels(Deep(rate=rate, seed=seed)(judged(counts)))
@@ -128,5 +128,5 @@ def test_judgments_of_queries_that_do_not_exist_do_not_count(kind, judged):
 def test_a_collection_without_training_has_nothing_to_sample(kind, judged):
     source = judged([4])
     del source.splits["train"]
-    with pytest.raises(BadInput, match="has no train split, it has test"):
+    with pytest.raises(BadInput, match="has no train split, only test"):
         kind(rate=0.5)(source)

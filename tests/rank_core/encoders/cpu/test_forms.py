@@ -1,4 +1,4 @@
-"""Forms of computation: chosen by a clear margin, measured once per machine, noted, and obeyed."""
+"""Forms of computation: chosen by a clear margin, measured once per machine, recorded and used."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +25,13 @@ BF16 = pytest.mark.skipif(
 
 @pytest.fixture
 def take(monkeypatch):
-    """Makes this machine one that takes the given forms."""
+    """Makes this machine choose the given forms."""
     return lambda taken: monkeypatch.setattr(forms, "_forms", lambda _: USUAL | taken)
 
 
 @pytest.fixture
 def unmeasured(monkeypatch, tmp_path):
-    """A machine that has measured nothing yet."""
+    """A machine without measurements."""
     monkeypatch.delenv("RANKSWEEP_FAST_PATHS")
     monkeypatch.setenv("RANKSWEEP_CACHE", str(tmp_path))
     forms._forms.cache_clear()
@@ -51,7 +51,7 @@ def test_only_a_clear_margin_moves_a_machine_from_the_usual_form():
     assert chosen(seconds(5.0)) == OTHERS
 
 
-def test_what_was_measured_is_remembered_for_all_processes(unmeasured, monkeypatch):
+def test_measurements_are_cached_for_all_processes(unmeasured, monkeypatch):
     monkeypatch.setattr(forms, "measure", lambda: seconds(5.0))
     assert form("packed gelu fp32") == "apart"
     forms._forms.cache_clear()  # as in another process
@@ -61,7 +61,7 @@ def test_what_was_measured_is_remembered_for_all_processes(unmeasured, monkeypat
     assert json.loads(file.read_text())["seconds"] == seconds(5.0)
 
 
-def test_trials_that_start_at_once_agree(unmeasured, monkeypatch):
+def test_trials_that_start_together_choose_alike(unmeasured, monkeypatch):
     answers = iter([seconds(1.0), *[seconds(5.0)] * 9])
     monkeypatch.setattr(forms, "measure", lambda: next(answers))
     with ThreadPoolExecutor(4) as pool:
@@ -69,7 +69,7 @@ def test_trials_that_start_at_once_agree(unmeasured, monkeypatch):
     assert found == [USUAL] * 4
 
 
-def test_another_processor_measures_for_itself(unmeasured, monkeypatch):
+def test_another_processor_is_measured_again(unmeasured, monkeypatch):
     monkeypatch.setattr(forms, "measure", lambda: seconds(5.0))
     form("precision auto")
     forms._forms.cache_clear()
@@ -79,13 +79,13 @@ def test_another_processor_measures_for_itself(unmeasured, monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["usual", "off"])
-def test_the_switch_spares_the_measurement(unmeasured, monkeypatch, value):
+def test_the_switch_avoids_the_measurement(unmeasured, monkeypatch, value):
     monkeypatch.setenv("RANKSWEEP_FAST_PATHS", value)
     monkeypatch.setattr(forms, "measure", lambda: pytest.fail("measured"))
     assert {name: form(name) for name in CHOICES} == USUAL
 
 
-def test_a_measurement_leaves_its_surroundings_as_they_are():
+def test_a_measurement_has_no_side_effects():
     torch.manual_seed(5)
     torch.set_num_threads(2)
     try:

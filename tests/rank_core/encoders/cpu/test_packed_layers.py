@@ -1,5 +1,5 @@
-"""The shortened last layer and packed layers against the layers as they are: vectors, gradients,
-masks, and never a stale weight."""
+"""The shortened last layer and packed layers against unchanged layers: vectors, gradients, masks,
+and no stale weights."""
 
 import copy
 
@@ -39,7 +39,9 @@ def whole_encoder(model_type: str, hidden_size: int, **settings: object) -> torc
 def encoder(model_type: str = "bert", **settings: object) -> torch.nn.Module:
     """An encoder with the shortened last layer and larger weights."""
     model = whole_encoder(model_type, 32, **settings)
-    with torch.no_grad():  # of a trained size: at its initial 0.02 a layer hardly looks around
+    with (
+        torch.no_grad()
+    ):  # as large as after training: with the initial 0.02 a layer hardly attends to other tokens
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape) * 0.1)
     only_cls(model)
@@ -90,7 +92,7 @@ def test_the_shortened_layer_gives_cls_and_its_gradients_of_the_whole_one(model_
     assert compared > 40
 
 
-def test_an_encoder_of_another_kind_is_left_alone():
+def test_encoders_of_other_kinds_are_not_changed():
     config = AutoConfig.for_model("distilbert", dim=16, n_heads=2, n_layers=1, hidden_dim=32)
     model = AutoModel.from_config(config)
     only_cls(model)
@@ -186,7 +188,7 @@ def test_nothing_packed_is_kept_even_after_a_fault():
 
 
 @pytest.mark.parametrize("why", ["gradients", "dropout", "float64", "float16"])
-def test_where_it_would_be_another_function_nothing_is_packed(why):
+def test_nothing_is_packed_if_the_function_would_change(why):
     model = encoder()
     if why == "dropout":
         model.train()
@@ -197,7 +199,7 @@ def test_where_it_would_be_another_function_nothing_is_packed(why):
             assert model.encoder.packed is None
 
 
-def test_a_mask_of_another_kind_goes_to_the_layers_as_they_are():
+def test_other_kinds_of_masks_use_the_unchanged_layers():
     model, inputs = encoder(), batch((12, 12))
     seen = torch.ones(2, 1, 12, 12, dtype=torch.bool).tril()
     seen[:, :, 0, :8] = True

@@ -110,7 +110,7 @@ def test_a_window_that_the_backbone_cannot_read_is_an_error(doctor):
         (["chunking.window=5", "chunking.window=6"], "given once"),
         (["--tracking-uri", "mlruns"], "the tracking URI must be one of the known forms"),
         (["--storage", "nosuch://bucket"], "a folder or a URI such as s3://"),
-        (["evaluation.measures=NDGC"], "spelled as ir_measures"),
+        (["evaluation.measures=NDGC"], "spelled as in ir_measures"),
         (["evaluation.measures=nDCG@10,ERR_IA@10"], "'ERR_IA@10' cannot be computed"),
     ],
 )

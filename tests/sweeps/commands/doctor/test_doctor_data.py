@@ -236,5 +236,5 @@ def test_spans_that_do_not_fit_the_documents_are_refused_with_their_line(inputs_
     rows = gzip.decompress(path.read_bytes()).decode().splitlines()
     bad = json.loads(rows[1]) | {"end": 10**9}
     path.write_bytes(gzip.compress("\n".join([rows[0], json.dumps(bad)]).encode()))
-    with pytest.raises(BadInput, match=r"spans\.jsonl\.gz:2: a line must place a relevant passage"):
+    with pytest.raises(BadInput, match=r"spans\.jsonl\.gz:2: no valid position"):
         relevant_passages(path, inputs)
