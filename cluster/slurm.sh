@@ -1,31 +1,30 @@
 #!/usr/bin/env bash
-# A sweep as one Slurm job: Ray's head on the first node, a worker on each other one, then the sweep
-# that its arguments name. From the root of this repository, which all nodes must see:
+# A sweep as one Slurm job: Ray's head runs on the first node, a worker on each other node, then the
+# sweep in the arguments. From the root of this repository, which all nodes must see:
 #
 #   sbatch cluster/slurm.sh sweeps/window_stride.py --num-seeds 5 --storage "$SCRATCH/rank" \
 #       --backbone bert-base-uncased
 #   sbatch --nodes=4 --gpus-per-node=4 cluster/slurm.sh sweeps/window_stride.py --num-workers 4 \
-#       --storage "$SCRATCH/rank"                      each trial on 4 GPUs, 4 trials side by side
+#       --storage "$SCRATCH/rank"                      each trial on 4 GPUs, 4 trials at a time
 #   sbatch --nodes=1 --gpus-per-node=4 --cpus-per-task=32 --mem=128G cluster/slurm.sh \
-#       sweeps/window_stride.py --storage "$SCRATCH/rank"          four trials side by side on a node
+#       sweeps/window_stride.py --storage "$SCRATCH/rank"          four trials at a time on a node
 #   sbatch --nodes=1 --gpus-per-node=0 cluster/slurm.sh -m sweeps prepare \
-#       --collection msmarco-doc --backbone bert-base-uncased      what trials map, made ahead
-#   .venv/bin/python -m sweeps status "$SCRATCH"/rank/window_stride/COLLECTION   how far it is
+#       --collection msmarco-doc --backbone bert-base-uncased      the inputs, in advance
+#   .venv/bin/ranksweep status "$SCRATCH"/rank/window_stride/COLLECTION          its progress
 #
-# Give it again after an interruption: a sweep goes on from the trials that are done. Two minutes
-# before its time is up the job interrupts the sweep and puts itself into the queue again.
+# Repeat it after an interruption: a sweep resumes from its finished trials. Two minutes before its
+# time limit the job interrupts the sweep and requeues itself.
 #
-# A home folder is small: set these before sbatch, which hands them on (sizes: docs/cluster.md). A
-# folder that all nodes share is made once; one on a node's own disk is made by every node.
+# Home folders are small: set these before sbatch, which passes them on (sizes: docs/cluster.md). A
+# shared cache is prepared once, one on a node's own disk by every node.
 #   export RANKSWEEP_CACHE=$SCRATCH/ranksweep IR_DATASETS_HOME=$SCRATCH/ir_datasets HF_HOME=$SCRATCH/hf
 #
-# All nodes run one virtual environment, .venv beside this script's folder, made here if it is not
-# there. Where compute nodes have no network, make it on the login node first:
+# All nodes use the virtual environment .venv beside this script's folder, made here if it does not
+# exist. Where compute nodes have no network, make it on the login node first:
 #   python3.11 -m venv .venv && .venv/bin/pip install -c cluster/constraints.txt -e '.[sweep]'
 #
-# Run for real so far: never under Slurm, never on two machines. With stand-ins for srun and scontrol
-# that start two Ray nodes on one machine, tests run this script, interrupt it and look for what is
-# left; a sweep with two workers per trial has run through it so, by hand.
+# Not yet run under Slurm or on two machines. Tests run and interrupt this script with stand-ins for
+# srun and scontrol that start two Ray nodes on one machine, and check that no process remains.
 
 #SBATCH --job-name=ranksweep
 #SBATCH --nodes=2
@@ -51,9 +50,9 @@ if ! test -x "$python"; then
     "$python" -m pip install --quiet --constraint cluster/constraints.txt --editable ".[sweep]"
 fi
 cpus=${SLURM_CPUS_PER_TASK:-1}
-export SRUN_CPUS_PER_TASK=$cpus # srun does not take it over from sbatch
+export SRUN_CPUS_PER_TASK=$cpus # srun does not inherit it from sbatch
 
-# A folder that is not the same on all nodes would show as versions that differ.
+# Nodes that do not share the folder would show different versions.
 versions='
 import hashlib, sys
 from importlib.metadata import distributions
@@ -67,8 +66,8 @@ if test "$(wc -l <<< "$seen")" != 1; then
 fi
 echo "$seen"
 
-# The batch script runs on the first node. Ports follow the job's number, because other jobs of
-# other people may run Ray on the same machines; they are kept out by a token of this job alone.
+# The batch script runs on the first node. Ports follow the job's number, because other users may run
+# Ray on the same machines; a token of this job keeps them out.
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 port=$((20000 + SLURM_JOB_ID % 20000))
 address=$("$python" -c 'import ray; print(ray.util.get_node_ip_address())'):$port
@@ -78,8 +77,8 @@ ray=("$python" -m ray.scripts.scripts start --block "--num-cpus=$cpus"
     "--num-gpus=${SLURM_GPUS_ON_NODE:-0}" --object-store-memory=200000000
     "--temp-dir=/tmp/ray-$SLURM_JOB_ID")
 
-# Never `ray stop`: it ends every Ray of this user on a machine, also that of another job. Each
-# process is ended by its own id, and srun hands the signal on to its node.
+# Not `ray stop`, which would end the Ray of the user's other jobs on a machine. Each process is ended
+# by its id, and srun passes the signal on.
 pids=()
 cleanup() {
     trap - EXIT
@@ -94,7 +93,7 @@ on_node() {
     pids=("$!" "${pids[@]}") # the head, started first, ends last
 }
 
-# The dashboard must be on: Ray Train asks it which resources dead trials held.
+# The dashboard must be on: Ray Train asks it for the resources of dead trials.
 on_node "${nodes[0]}" "${ray[@]}" --head "--port=$port" "--dashboard-port=$((port + 20000))" \
     --include-dashboard=true
 for node in "${nodes[@]:1}"; do
@@ -119,7 +118,7 @@ while (alive := sum(node["Alive"] for node in ray.nodes())) < wanted:
 print(f"{alive} nodes joined")'
 "$python" -c "$joined" "${#nodes[@]}"
 
-# A group of its own, because bash makes background commands deaf to the interruption.
+# A process group of its own, because bash has background commands ignore interrupts.
 set -m
 "$python" "$@" &
 driver=$!

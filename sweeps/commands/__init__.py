@@ -1,1 +1,1 @@
-"""The commands of `python -m sweeps`."""
+"""The commands of `ranksweep`."""

@@ -1,4 +1,4 @@
-"""`ranksweep cluster-files`: the files of a cluster, from an installed package."""
+"""`ranksweep cluster-files`: the files of clusters, from an installed package."""
 
 import os
 import shutil
@@ -15,14 +15,14 @@ IGNORED = shutil.ignore_patterns("__pycache__", ".*")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write a folder from which a cluster is started: the files of Ray's cluster launcher, Slurm
-    and Kubernetes, the versions that all nodes install, and the code that they run. The header of
-    each file in DIR/cluster says how."""
+    """Write a folder to start a cluster from: the files for Ray's cluster launcher, Slurm and
+    Kubernetes, the versions that all nodes install, and the code that they run. The header of each
+    file in DIR/cluster explains its use."""
     parser = Parser("ranksweep cluster-files", main.__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
     folder: Path = parser.parse_args(argv).folder.absolute()
     if folder.exists():
-        raise BadInput(f"{folder} exists already; name a new folder, or remove it")
+        raise BadInput(f"{folder} exists; remove it or give another folder")
     check_writable("DIR", folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
@@ -35,5 +35,5 @@ def main(argv: Sequence[str]) -> int:
         shutil.rmtree(unfinished, ignore_errors=True)
     names = ", ".join(sorted(path.name for path in (folder / "cluster").iterdir()))
     print(f"{folder / 'cluster'}: {names}")
-    print(f"Next: cd {folder}, then what the header of the file says", file=sys.stderr)
+    print(f"Next: cd {folder}, then follow the header of your file", file=sys.stderr)
     return 0

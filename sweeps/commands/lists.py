@@ -1,5 +1,5 @@
-"""`ranksweep settings`, `collections`, `sweeps` and `measures`: what can be named, a line
-each, or as JSON; `settings --markdown` is docs/settings.md."""
+"""`ranksweep settings`, `collections`, `sweeps` and `measures`: lists, or JSON; `settings
+--markdown` prints docs/settings.md."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ from sweeps.plan.command_line import Parser
 from sweeps.plan.terminal import wrapped
 
 KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
-EMBEDDED = "embedded: made on this machine, nothing is downloaded"
+EMBEDDED = "embedded: built on this machine without a download"
 SECTIONS = {
     "": "Of a trial as a whole",
     "model": "The ranker",
@@ -32,19 +32,19 @@ Row = dict[str, Any]
 
 
 def settings(argv: Sequence[str]) -> int:
-    """Every setting with type, default and description, and what Hugging Face calls it."""
+    """List settings with type, default, description and Hugging Face name."""
     parser = _parser("settings", settings.__doc__)
-    parser.add_argument("--markdown", action="store_true", help="the text of docs/settings.md")
+    parser.add_argument("--markdown", action="store_true", help="print docs/settings.md")
     given = parser.parse_args(argv)
     if given.markdown:
         print(settings_page(), end="")
         return 0
-    rows = [_setting_row(one) for one in declared_settings()]
+    rows = [_setting_row(setting) for setting in declared_settings()]
     return _show(given, rows, lambda row: f"{row['type']}, {_default(row)}. {_text(row)}")
 
 
 def collections(argv: Sequence[str]) -> int:
-    """Every collection that has a name, and where it comes from."""
+    """List the named collections with their sources."""
     given = _parser("collections", collections.__doc__).parse_args(argv)
     rows = [{"name": name, "text": _origin(name)} for name in COLLECTIONS]
     rows += [{"name": name, "text": path} for name, path in announced("collection").items()]
@@ -59,7 +59,7 @@ def collections(argv: Sequence[str]) -> int:
 
 
 def sweep_files(argv: Sequence[str]) -> int:
-    """Every sweep and its question."""
+    """List sweeps with their questions."""
     given = _parser("sweeps", sweep_files.__doc__).parse_args(argv)
     files = sorted(Path(__file__).parents[1].glob("[!_]*.py"))
     rows = [{"name": path.stem, "text": _first_line(path)} for path in files]
@@ -67,23 +67,23 @@ def sweep_files(argv: Sequence[str]) -> int:
 
 
 def measures(argv: Sequence[str]) -> int:
-    """Every measure of ir_measures, the settings it takes, and how it is written."""
+    """List the measures of ir_measures with their parameters."""
     given = _parser("measures", measures.__doc__).parse_args(argv)
     import ir_measures
 
-    found = {measure.NAME: measure for measure in ir_measures.measures.registry.values()}
+    registry = {measure.NAME: measure for measure in ir_measures.measures.registry.values()}
     rows = [
         {
             "name": name,
             "takes": [*measure.SUPPORTED_PARAMS],
-            "needs": [one for one, law in measure.SUPPORTED_PARAMS.items() if law.required],
+            "needs": [param for param, law in measure.SUPPORTED_PARAMS.items() if law.required],
             "text": re.split(r"(?<=\.) | \.\. ", " ".join((measure.__doc__ or "").split()))[0],
         }
-        for name, measure in found.items()
+        for name, measure in registry.items()
     ]
     code = _show(given, rows, _measure_text)
     if not given.json:
-        print("cutoff stands behind @, the others in brackets: nDCG@10, AP(rel=2)@100")
+        print("a cutoff follows @, other parameters are in brackets: nDCG@10, AP(rel=2)@100")
     return code
 
 
@@ -113,15 +113,16 @@ def settings_page() -> str:
     return "\n".join([*lines, ""])
 
 
-def _setting_row(one: Setting) -> Row:
-    default = list(one.default) if isinstance(one.default, tuple) else one.default
-    kind = KINDS.get(one.kind, "list of texts")
+def _setting_row(setting: Setting) -> Row:
+    default = setting.default
+    default = list(default) if isinstance(default, tuple) else default
+    kind = KINDS.get(setting.kind, "list of texts")
     return {
-        "name": one.name,
+        "name": setting.name,
         "type": kind,
         "default": default,
-        "text": one.text,
-        "hugging_face": list(one.aliases),
+        "text": setting.text,
+        "hugging_face": list(setting.aliases),
     }
 
 
@@ -157,16 +158,16 @@ def _first_line(path: Path) -> str:
 
 def _parser(name: str, doc: str | None) -> Parser:
     parser = Parser(f"ranksweep {name}", doc)
-    parser.add_argument("word", nargs="?", default="", help="only lines with this in them")
-    parser.add_argument("--json", action="store_true", help="JSON instead of lines")
+    parser.add_argument("word", nargs="?", default="", help="a word that lines must contain")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _show(given: Any, rows: list[Row], text: Any) -> int:
-    """Prints the rows with the given word in them; exit code 0."""
+    """Prints the rows that contain the given word; returns exit code 0."""
     shown = [row for row in rows if given.word.lower() in str([*row.values()]).lower()]
     if not shown:
-        raise BadInput(f"none of the {len(rows)} has {given.word!r} in its line")
+        raise BadInput(f"none of the {len(rows)} lines contains {given.word!r}")
     if given.json:
         print(json.dumps(shown, indent=1))
         return 0

@@ -1,4 +1,4 @@
-"""The commands of `python -m sweeps` that concern MLflow."""
+"""`ranksweep ui` and `ranksweep sync`: a sweep in MLflow."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,12 @@ from sweeps.tracking.uri import default_tracking_uri
 
 
 def ui(argv: Sequence[str]) -> int:
-    """Serves the sweep's MLflow experiment on loopback and prints the links to its views. Of a URI
-    that was tracked in a database of the driver's machine, it makes one here first."""
+    """Serve the sweep's MLflow experiment on loopback and print the links to its views. The
+    database of a remote sweep whose own is on the driver's machine is rebuilt here first."""
     parser = _parser("ui", ui.__doc__)
-    parser.add_argument("--port", type=int, default=0, help="default: a free one")
+    parser.add_argument(
+        "--port", metavar="N", type=int, default=0, help="port (default: a free one)"
+    )
     arguments = parser.parse_args(argv)
     with opened(arguments.sweep) as store:
         uri, experiment = _target(store, arguments.tracking_uri)
@@ -29,7 +31,7 @@ def ui(argv: Sequence[str]) -> int:
 
 
 def sync(argv: Sequence[str]) -> int:
-    """Sends what MLflow has not taken yet; sending twice changes nothing."""
+    """Send MLflow the events that it has not received; sending twice changes nothing."""
     arguments = _parser("sync", sync.__doc__).parse_args(argv)
     with opened(arguments.sweep, trials=True) as store:
         uri, experiment = _target(store, arguments.tracking_uri)
@@ -42,8 +44,8 @@ def sync(argv: Sequence[str]) -> int:
 
 def _parser(command: str, description: str | None) -> Parser:
     parser = Parser(f"ranksweep {command}", description)
-    parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
-    parser.add_argument("--tracking-uri", help="default: the one the sweep was run with")
+    parser.add_argument("sweep", metavar="DIR", help="a sweep's folder or URI")
+    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow (default: the sweep's)")
     return parser
 
 
@@ -55,7 +57,7 @@ def _target(store: Store, given: str | None) -> tuple[str, str]:
     uri = given or sweep.tracking_uri or default_tracking_uri(store)
     if REDACTED in uri:
         raise BadInput(
-            f"the tracking URI must be complete, and a sweep's folder keeps none of its secrets, "
-            f"got {uri} from {store.uri}/{FILE}; pass --tracking-uri"
+            f"the tracking URI {uri} of {store.uri}/{FILE} lacks its secrets, which are not "
+            "stored; give --tracking-uri"
         )
     return uri, sweep.experiment

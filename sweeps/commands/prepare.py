@@ -1,4 +1,4 @@
-"""`ranksweep prepare`: the inputs of a sweep, made ahead of it on every node."""
+"""`ranksweep prepare`: the inputs of a sweep, prepared in advance on every node."""
 
 import time
 from collections.abc import Sequence
@@ -11,15 +11,20 @@ from sweeps.plan.terminal import say
 
 
 def main(argv: Sequence[str]) -> int:
-    """Make the collection, its tokens and the rows of its training data, once, ahead of a sweep: on
-    every node of the Ray cluster, or on this machine. What is there already is not made again, and
-    what was killed resumes. A sweep does the same by itself before it takes a GPU."""
+    """Prepare a sweep's inputs (documents, tokens, candidates, training rows) in advance, on every
+    node of the Ray cluster or on this machine. Finished parts are kept, and a killed preparation
+    resumes. A sweep prepares its inputs itself before it reserves a GPU."""
     parser = Parser("ranksweep prepare", main.__doc__)
     add = parser.add_argument
-    add("--collection", metavar="NAME|DIR", help="default python-docs")
-    add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")
-    add("--backbone", metavar="ID|DIR", help="default tiny")
-    add("settings", nargs="*", metavar="section.setting=value", help="such as training.depth=50")
+    add("--collection", metavar="NAME|DIR", help="collection (default: python-docs)")
+    add("--fields", metavar="THEIRS=OURS,...", help="field names of a folder: id=doc_id,body=text")
+    add("--backbone", metavar="ID|DIR", help="encoder (default: tiny)")
+    add(
+        "settings",
+        nargs="*",
+        metavar="section.setting=value",
+        help="settings, such as training.depth=50",
+    )
     config = config_of(parser.parse_intermixed_args(list(argv)))
     start = time.monotonic()
     prepare_machines(config)

@@ -27,14 +27,14 @@ Parts = Mapping[str, Sequence[str]]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Divide judged queries into train, dev and test, or into folds, and write a collection of them
-    that a sweep takes. A query goes where the SHA-256 of its text and the salt says: the same on
-    every machine, and whatever other queries there are. Files may be of any kind that docs/data.md
-    names, or ir:ID for an ir_datasets id. Documents are linked, not copied."""
+    """Divide judged queries into train, dev and test, or into folds, and write them as a
+    collection. The SHA-256 of a query's text and the salt decides its split: the same on every
+    machine, with whatever other queries. Files are of any kind in docs/data.md, or ir:ID for an
+    ir_datasets id. Documents are linked, not copied."""
     given = _parser().parse_args(argv)
     folder: Path = given.to.absolute()
     if folder.exists():
-        raise BadInput(f"--to must be a new folder, {folder} exists; remove it or name another")
+        raise BadInput(f"--to must be a new folder, {folder} exists; remove it or give another")
     check_writable("--to", folder)
     fields = parse_fields(given.fields) if given.fields else {}
     qrels, queries = _judged(given.qrels, given.queries, fields)
@@ -43,9 +43,7 @@ def main(argv: Sequence[str]) -> int:
     if kept and (both := qrels.keys() & kept[0].keys()):
         raise BadInput(f"--test judges query {min(both)!r}, which --qrels judges as well")
     if given.folds and (given.test or given.shares):
-        raise BadInput(
-            "--folds divides all queries alike; it goes with neither --test nor --shares"
-        )
+        raise BadInput("--folds divides all queries alike; do not give --test or --shares")
     folds = _parts(given, queries, kept[1] if kept else None)
     all_qrels, all_queries = qrels | (kept[0] if kept else {}), queries | (kept[1] if kept else {})
     with _new_folder(folder) as unfinished:
@@ -69,25 +67,25 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("ranksweep split", main.__doc__)
     add = parser.add_argument
-    add("--qrels", required=True, metavar="FILE|ir:ID", help="the judgments that are divided")
-    add("--queries", required=True, metavar="FILE|ir:ID", help="their queries")
-    add("--docs", required=True, metavar="FILE|DIR|ir:ID", help="the documents")
-    add("--to", required=True, type=Path, metavar="DIR", help="a new folder")
+    add("--qrels", required=True, metavar="FILE|ir:ID", help="judgments to divide")
+    add("--queries", required=True, metavar="FILE|ir:ID", help="queries of the judgments")
+    add("--docs", required=True, metavar="FILE|DIR|ir:ID", help="documents")
+    add("--to", required=True, type=Path, metavar="DIR", help="new folder")
     add(
         "--shares",
         metavar="A,B,C",
-        help=f"of train, dev and test (default {SHARES}; with --test 90,10)",
+        help=f"shares of train, dev and test (default: {SHARES}; with --test 90,10)",
     )
-    add("--test", metavar="FILE|ir:ID", help="judgments that are the test split, whole")
+    add("--test", metavar="FILE|ir:ID", help="judgments of the test split")
     add(
         "--folds",
         type=int,
         metavar="N",
-        help="folds instead: DIR/fold1 .. foldN, a collection each",
+        help="number of folds, each a collection: DIR/fold1 .. foldN",
     )
-    add("--salt", default=SALT, help="another one is another division (default %(default)s)")
-    add("--run", metavar="FILE|ir:ID", help="a first stage for all queries (default: BM25)")
-    add("--fields", metavar="THEIRS=OURS,...", help="names of fields: id=doc_id,body=text")
+    add("--salt", default=SALT, help="salt of the hash (default: %(default)s)")
+    add("--run", metavar="FILE|ir:ID", help="first stage for all queries (default: BM25)")
+    add("--fields", metavar="THEIRS=OURS,...", help="field names: id=doc_id,body=text")
     return parser
 
 
@@ -109,8 +107,8 @@ def _parts(
     """{folder: its splits}; "." where there are no folds."""
     options = vars(given)
     if options["folds"] is not None:
-        found = fold_parts(queries, options["folds"], options["salt"])
-        return {f"fold{n}": parts for n, parts in enumerate(found, start=1)}
+        folds = fold_parts(queries, options["folds"], options["salt"])
+        return {f"fold{n}": parts for n, parts in enumerate(folds, start=1)}
     names = ("train", "dev") if test is not None else ("train", "dev", "test")
     text = options["shares"] or ("90,10" if test is not None else SHARES)
     try:
@@ -127,7 +125,7 @@ def _parts(
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder` that takes its name when the block ends, and is gone if it fails."""
+    """A temporary folder that becomes `folder` when the block ends, and is removed if it fails."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
     try:
@@ -150,7 +148,7 @@ def _write_splits(
 
 
 def _write_runs(run: str, homes: Sequence[Path], folds: Sequence[Parts]) -> None:
-    """The lists of each query in the run file of each split that it is in, one list in memory."""
+    """Writes the ranking of each query to the run files of its splits, one in memory at a time."""
     with ExitStack() as stack:
         files: dict[str, list[gzip.GzipFile]] = {}
         for home, parts in zip(homes, folds, strict=True):
@@ -171,7 +169,7 @@ def _write_runs(run: str, homes: Sequence[Path], folds: Sequence[Parts]) -> None
 
 
 def _place_documents(docs: str, homes: Sequence[Path], fields: Fields) -> None:
-    """Links to the documents in each collection; those of an ir_datasets id are written once."""
+    """Links the documents into each collection; those of an ir_datasets id are written once."""
     source = source_of(docs, "docs")
     if source is not None:
         path = homes[0] / "docs.jsonl"

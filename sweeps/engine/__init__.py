@@ -1,5 +1,6 @@
-"""What both engines share, without Ray: a trial's task and its progress; and the local engine."""
+"""The parts that both engines share, without Ray (the task of a trial, its progress), and the local
+engine."""
 
 
 class EngineLost(RuntimeError):
-    """What runs the trials has ended, and cannot be started again; nothing finished is lost."""
+    """The engine has broken down and cannot restart; no finished trial is lost."""

@@ -1,5 +1,5 @@
-"""The local engine: trials in this process, one after the other, without Ray. A breakpoint in a
-model is hit, and an error has a plain traceback."""
+"""The local engine: trials run one at a time in this process, without Ray, so that breakpoints work
+and errors have plain tracebacks."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from sweeps.engine.progress import Monitor
 from sweeps.engine.trial_task import End, TrialTask, attempt, trial_task
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
-from sweeps.plan.terminal import say
+from sweeps.plan.terminal import numbered, say
 from sweeps.search.feed import Feed
 from sweeps.store.failures import Failure, Failures
 from sweeps.store.trial_status import TrialStatus
@@ -21,11 +21,10 @@ from sweeps.store.trial_store import Store
 
 
 def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) -> None:
-    """Runs what the feed hands out until it is over; raises `BadInput` for what this machine
-    cannot run. An error of a trial ends the sweep only if it breaks the GPU for this process: then
-    `EngineLost` is raised."""
+    """Runs the feed's trials until it is over. Raises `BadInput` for what this machine cannot run,
+    and `EngineLost` where a trial's error breaks the GPU for this process."""
     _check(options)
-    say(f"{len(feed.ahead)} trials, one after the other in this process")
+    say(f"{numbered(len(feed.ahead), 'trial')}, one at a time in this process")
     failures = Failures()
     with _settings_of_torch_restored():
         while trial := feed.next():
@@ -39,7 +38,7 @@ def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) 
 def _attempt(
     trial: Trial, task: TrialTask, feed: Feed, monitor: Monitor, failures: Failures
 ) -> bool:
-    """One attempt; whether another one follows."""
+    """Runs an attempt; True if another one follows."""
     monitor.started(trial)
     with closing(attempt(task)) as reports:
         for report in reports:
@@ -62,14 +61,14 @@ def _end(trial: Trial, end: End, monitor: Monitor, failures: Failures) -> bool:
     monitor.failed(trial, failure, again=again, traceback=end.traceback)
     if broken:
         raise EngineLost(
-            f"the GPU broke in {trial.name} and computes no more for this process ({end.reason}); "
-            "without --engine local each trial that breaks it gets a new process"
+            f"the GPU failed in {trial.name} and is lost for this process ({end.reason}); "
+            "without --engine local each attempt has a process of its own"
         )
     return again
 
 
 def _check(options: Options) -> None:
-    """Refuses what this machine does not have: the numbers are those of a slot of Ray's."""
+    """Refuses a trial that needs more than this machine has."""
     cpus, gpus, wanted = os.cpu_count() or 1, torch.cuda.device_count(), options.gpus_per_worker
     if options.cpus_per_worker > cpus or (wanted or 0) > gpus:
         raise BadInput(
@@ -78,14 +77,14 @@ def _check(options: Options) -> None:
         )
     if wanted == 0 and gpus:
         raise BadInput(
-            "--engine local computes on the GPU that this process sees, got --gpus-per-worker 0; "
+            "--engine local computes on the GPU of this process, got --gpus-per-worker 0; "
             "CUDA_VISIBLE_DEVICES= before the command hides it"
         )
 
 
 @contextmanager
 def _settings_of_torch_restored() -> Iterator[None]:
-    """A trial sets the threads of its process, which here is the driver's."""
+    """Restores torch's threads and determinism, which trials set for their process."""
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     try:
         yield

@@ -25,9 +25,9 @@ from sweeps.store.trial_table import TrialTable
 
 HEARTBEAT_SECONDS = 30.0
 DRAW_SECONDS = 0.5  # at least, between two drawings of the table
-ENOUGH_TO_TELL = 0.1  # share of the work after which the time left is told
+ENOUGH_TO_TELL = 0.1  # share of the work after which the time left is shown
 TITLE, SHORTEST_TITLE = 28, 20  # columns of a trial's name
-MOST_RUNNING = 8  # trials that a line names
+MOST_RUNNING = 8  # trials named in a line
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Monitor:
 
     def __post_init__(self) -> None:
         self.trials: dict[str, Trial] = {}  # by name, those that were launched
-        self.running: dict[str, str] = {}  # trial name: what it is doing
+        self.running: dict[str, str] = {}  # trial name: its state
         self.ended: dict[str, TrialStatus] = {}  # by trial name
         self.time_left = TimeLeft()
         self.last_line = self.last_news = time.monotonic()
@@ -58,7 +58,7 @@ class Monitor:
         self._draw()
 
     def started(self, trial: Trial) -> None:
-        """A trial begins, or begins again."""
+        """A trial starts, perhaps again."""
         self.launched(trial)
         attempt = self.table.started(trial)
         self.running[trial.name] = step_text(None, None)
@@ -74,7 +74,7 @@ class Monitor:
         self.heartbeat()
 
     def failed(self, trial: Trial, failure: Failure, *, again: bool, traceback: str = "") -> None:
-        """An attempt ended without a result; the trial with it, unless it is tried `again`."""
+        """An attempt ended without a result, and the trial with it unless it runs `again`."""
         failure = replace(failure, reason=redact_text(failure.reason))
         self._over(trial)
         if not again:
@@ -86,7 +86,7 @@ class Monitor:
             self._say_lost(trial, "FAILED:", failure.reason, traceback)
 
     def stopped(self, trial: Trial) -> None:
-        """The feed has ended a trial early."""
+        """The feed stopped a trial early."""
         doing = self._over(trial)
         self.ended[trial.name] = TrialStatus.STOPPED
         reason = f"stopped early, {doing}"
@@ -104,14 +104,15 @@ class Monitor:
             self.live.close()
 
     def interrupted(self) -> None:
-        """The driver stops early, at whatever line it is: what the table has as running counts as
-        not run, but for a trial whose end has been heard: a result is in the store by then."""
+        """The driver stops early, perhaps within any line: running trials count as not run, except
+        those that have reported their end and have a result in the store."""
         for name, trial in self.trials.items():
             if self.table.status(trial) is TrialStatus.RUNNING and name not in self.ended:
                 self.table.lost(trial, TrialStatus.PLANNED, "interrupted")
+        self.running.clear()
 
     def finished(self, trial: Trial, end: End) -> None:
-        """A trial has come to its end, or to its rung."""
+        """A trial has reached its end or its rung."""
         result = end.result
         seconds = result.train_seconds + result.eval_seconds if result else None
         self._over(trial, seconds)
@@ -138,7 +139,7 @@ class Monitor:
         self._say(f"{word} {reason.splitlines()[0]}", trial, in_table=in_table)
 
     def _over(self, trial: Trial, seconds: float | None = None) -> str:
-        """An attempt has ended; what it was doing."""
+        """Forgets an attempt that has ended; returns its last state."""
         self.time_left.ended(trial, seconds)
         return self.running.pop(trial.name, "")
 
@@ -225,7 +226,7 @@ class Monitor:
         )
 
     def _remaining(self) -> str:
-        """The time left; empty before there is anything to go by."""
+        """The estimated time left; empty before there is one."""
         cost = {name: trial.cell.cost * trial.share for name, trial in self.trials.items()}
         done = sum(cost[name] for name in self.ended)
         waiting = {name: self.trials[name] for name in self.trials.keys() - self.ended}

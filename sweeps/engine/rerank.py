@@ -1,5 +1,5 @@
-"""A run that an exported model reranks, in shards of queries. Each shard is a file of its own,
-whole or not there, so that what was killed resumes; the last step puts them together."""
+"""The reranking of a run with an exported model, in shards of queries. Each shard is a file,
+written atomically, so that a killed job resumes; the last step merges them."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ JOB = "job.json"
 
 @dataclass(frozen=True)
 class RerankJob:
-    """What is reranked, all paths absolute: each process of it reads the same files."""
+    """A reranking job. All paths are absolute: its processes read the same files."""
 
     folder: str  # of the exported model
     collection: str
@@ -42,7 +42,7 @@ class RerankJob:
 
     @property
     def parts(self) -> Path:
-        """The folder of the shards, until they are put together."""
+        """The folder of the shards until they are merged."""
         return Path(f"{self.out}.parts")
 
     def part(self, number: int) -> Path:
@@ -51,19 +51,19 @@ class RerankJob:
 
 
 def open_job(job: RerankJob) -> int:
-    """Checks a job and makes, or takes up, its folder; the number of its shards.
+    """Checks a job and makes or reopens its folder; returns the number of its shards.
 
-    Raises `BadInput` where the run is there already, names what the collection lacks, or the folder
-    is another job's.
+    Raises `BadInput` where the output exists, the run has ids that the collection lacks, or the
+    folder is another job's.
     """
     require_model(Path(job.folder))
     for cached in (_reranker, _run, _texts):  # files of an earlier job may have changed
         cached.cache_clear()
     if Path(job.out).exists():
-        raise BadInput(f"--out must be a new file, and {job.out} is there")
+        raise BadInput(f"--out must be a new file, {job.out} exists")
     run, (queries, documents) = _run(job.run), _texts(job.collection, job.queries)
     if not run:
-        raise BadInput(f"--run must rank documents of some query, and {job.run} has no line")
+        raise BadInput(f"--run must rank documents, {job.run} is empty")
     for query_id, ranked in run.items():
         _require("query", query_id, queries, "--queries FILE gives others their texts")
         for doc_id in ranked:
@@ -75,7 +75,7 @@ def open_job(job: RerankJob) -> int:
         if other := sorted(name for name in facts if before.get(name, facts[name]) != facts[name]):
             raise BadInput(
                 f"{job.parts} holds the shards of another command, which differs in "
-                f"{', '.join(other)}; remove it, or take another --out"
+                f"{', '.join(other)}; remove it or give another --out"
             )
     job.parts.mkdir(parents=True, exist_ok=True)
     write_json(job.parts / JOB, facts)
@@ -83,7 +83,7 @@ def open_job(job: RerankJob) -> int:
 
 
 def missing_shards(job: RerankJob, number: int) -> list[int]:
-    """The shards that are not there yet."""
+    """The shards without a file."""
     return [shard for shard in range(number) if not job.part(shard).exists()]
 
 
@@ -100,14 +100,14 @@ def rerank_shard(job: RerankJob, shard: int) -> None:
 
 
 def rerank_here(job: RerankJob, shards: list[int]) -> Iterator[int]:
-    """Reranks shards in this process, one after the other; yields each as it is done."""
+    """Reranks shards one at a time in this process; yields each when it is done."""
     for shard in shards:
         rerank_shard(job, shard)
         yield shard
 
 
 def put_together(job: RerankJob, number: int) -> None:
-    """Writes the whole run, whole or not at all, and removes the shards."""
+    """Writes the merged run atomically and removes the shards."""
     whole: Run = {}
     for shard in range(number):
         whole |= read_run(job.part(shard))
@@ -117,7 +117,7 @@ def put_together(job: RerankJob, number: int) -> None:
 
 
 def _facts(job: RerankJob) -> dict[str, object]:
-    """What two commands must share for their shards to be of one run."""
+    """The facts that commands must share for their shards to be of one run."""
     content = load_collection(job.collection).content_hash
     return {
         name: value for name, value in asdict(job).items() if name in ("depth", "shard_queries")
@@ -143,7 +143,7 @@ def _require(kind: str, name: str, known: Mapping[str, str], remedy: str) -> Non
 
 @lru_cache(maxsize=1)
 def _reranker(folder: str) -> Reranker:
-    """Loaded once in a process."""
+    """The model, loaded once in a process."""
     return Reranker.load(folder)
 
 
@@ -154,7 +154,7 @@ def _run(path: str) -> Run:
 
 @lru_cache(maxsize=1)
 def _texts(collection_name: str, queries: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Queries, of all splits if no file has them, and documents."""
+    """The texts of queries (of all splits, or of a file) and of documents."""
     collection = load_collection(collection_name)
     if queries:
         return named_queries(queries), collection.documents

@@ -1,6 +1,6 @@
-"""The time a sweep still takes, from the time that its trials took to compute.
+"""The estimate of a sweep's remaining time from the computing times of its trials.
 
-Counts from a trial's first step: what a process needs to start is no measure of what is to come.
+Times count from a trial's first step, because the start of a process predicts nothing.
 """
 
 import heapq
@@ -14,50 +14,49 @@ from statistics import fmean, median
 from rank_core.trial.trial import Progress
 from sweeps.plan.plan import Trial
 
-ENOUGH_STEPS = 0.2  # share of a trial's steps after which its pace says how long it will take
+ENOUGH_STEPS = 0.2  # share of a trial's steps after which its pace is projected
 
 
 @dataclass
 class _Course:
-    """A running trial, by the driver's clock."""
+    """The times of a running trial, by the driver's clock."""
 
     trial: Trial
     started: float
-    warm: bool  # its process has computed another trial before
-    first: float | None = None  # when its first step was done
+    warm: bool  # its process has run another trial
+    first: float | None = None  # the end of its first step
     first_step: int = 0
-    last: float = 0.0  # when it reported last
+    last: float = 0.0  # its last report
     share: float = 0.0  # of all steps, from the first one to the last report
 
     def projected(self) -> float | None:
-        """Seconds from its first step to its end, if it goes on as so far."""
+        """Seconds from its first step to its end, at its pace so far."""
         if self.first is None or self.share < ENOUGH_STEPS:
             return None
         return (self.last - self.first) / self.share
 
 
 class TimeLeft:
-    """Follows the running trials of one sweep. A configuration that has finished takes with
-    another seed what it took; any other one as much per unit of cost as the one known whose cost is
-    nearest."""
+    """The running trials of a sweep. The prediction for a configuration is its time with another
+    seed, or else the time per cost of the known configuration with the nearest cost."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._running: dict[str, _Course] = {}
-        self._slots = 1  # trials side by side
+        self._slots = 1  # trials that run at a time
         self._ended = False  # whether any trial has
         self._paces: dict[float, list[float]] = defaultdict(list)  # cost: seconds per unit of it
         self._own: dict[str, list[float]] = defaultdict(list)  # the same by cell
         self._gaps: list[float] = []  # between two trials of a process
-        self._beyond: list[float] = []  # seconds that a trial took per second that it projected
+        self._beyond: list[float] = []  # seconds of a trial per projected second
 
     def started(self, trial: Trial) -> None:
-        """A trial begins, or waits for a process to begin in."""
+        """A trial starts, or waits for a process."""
         self._running[trial.name] = _Course(trial, self._clock(), warm=self._ended)
         self._slots = len(self._running)
 
     def news(self, trial: Trial, news: Progress) -> None:
-        """A trial reports how far it is."""
+        """A trial reports its progress."""
         course, now = self._running.get(trial.name), self._clock()
         if course is None:
             return
@@ -69,7 +68,7 @@ class TimeLeft:
         course.share = (news.step - course.first_step) / max(1, news.num_steps)
 
     def ended(self, trial: Trial, seconds: float | None = None) -> None:
-        """A trial has ended, or an attempt of it; one with a result has computed for so long."""
+        """An attempt of a trial has ended; one with a result has computed for `seconds`."""
         course = self._running.pop(trial.name, None)
         if course is None or seconds is None:
             return
@@ -83,8 +82,7 @@ class TimeLeft:
             self._beyond.append(seconds / projected)
 
     def estimate(self, waiting: Sequence[Trial]) -> float | None:
-        """Seconds until the running trials and those that wait for a slot have ended; None where
-        there is nothing to go by."""
+        """Seconds until the running and the waiting trials have ended; None if no time is known."""
         beyond = median(self._beyond or [1.0])
         projected = {
             name: seconds * beyond
@@ -110,7 +108,7 @@ class TimeLeft:
         return max(free)
 
     def _seconds(self, trial: Trial, paces: dict[float, float]) -> float:
-        """What a trial takes from its first step to its end."""
+        """The predicted seconds of a trial from its first step to its end."""
         own = self._own.get(trial.cell.cell)
         if own:
             return fmean(own) * _cost(trial)
@@ -118,12 +116,12 @@ class TimeLeft:
         return paces[nearest] * _cost(trial)
 
     def _spent(self, course: _Course) -> float:
-        """How long it has computed."""
+        """The seconds that it has computed."""
         if course.first is not None:
             return self._clock() - course.first
         return self._clock() - course.started if course.warm else 0.0
 
 
 def _cost(trial: Trial) -> float:
-    """In encoder tokens; a system that reads none has its own pace."""
+    """The cost in encoder tokens; at least 1, for systems that read none."""
     return max(trial.cell.cost, 1.0) * trial.share

@@ -1,4 +1,4 @@
-"""A trial as every engine computes it: what its process is given, what it reports, what it leaves.
+"""A trial as every engine runs it: its task, its reports, its files.
 
 Imports neither ray, mlflow nor optuna.
 """
@@ -39,7 +39,7 @@ GIBIBYTE = 2**30
 
 @dataclass(frozen=True)
 class TrialTask:
-    """What the process of a trial is given; of several workers, each."""
+    """The task of a trial, given to each of its processes."""
 
     name: str
     config: TrialConfig
@@ -48,16 +48,16 @@ class TrialTask:
     sweep: str
     threads: int
     cadence: Cadence  # of its checkpoints
-    gpu_share: float = 1.0  # of the memory of its GPU, if it has one
+    gpu_share: float = 1.0  # of the memory of its GPU, if any
 
 
 @dataclass(frozen=True)
 class End:
-    """The last report of an attempt. A `stopped` trial pauses at a rung; of one that `failed` the
-    kind tells whether it is tried again."""
+    """The last report of an attempt. A `stopped` trial pauses at a rung; whether a `failed` one
+    runs again depends on its kind."""
 
     status: TrialStatus
-    result: TrialResult | None = None  # of one that is done or collapsed, else None
+    result: TrialResult | None = None  # of a done or collapsed trial
     reason: str = ""
     kind: Kind = "error"
     traceback: str = ""
@@ -68,7 +68,7 @@ Report = Progress | End
 
 
 def trial_task(trial: Trial, store: Store, options: Options) -> TrialTask:
-    """The task of a trial of this command."""
+    """The task of a trial under a command's options."""
     quota = int(options.checkpoint_gib * GIBIBYTE)
     return TrialTask(
         name=trial.name,
@@ -83,21 +83,21 @@ def trial_task(trial: Trial, store: Store, options: Options) -> TrialTask:
 
 
 def attempt(task: TrialTask) -> Generator[Report]:
-    """Computes a trial in this process; yields its progress, and its `End` last.
+    """Runs a trial in this process; yields its progress, and last its `End`.
 
-    A trial that cannot succeed (bad settings, a diverging loss, a bug) ends with a reason instead
-    of an exception, so that nothing tries it again. Only a dying process is tried again.
+    A trial that cannot succeed (bad settings, a diverging loss, a bug) ends with a reason, not an
+    exception, so that it does not run again; only a process that dies does.
     """
     try:
         yield from compute(task)
-    except BdbQuit:  # whoever leaves the debugger ends the command, not this trial alone
+    except BdbQuit:  # leaving the debugger ends the command
         raise KeyboardInterrupt from None
     except Exception as error:
         yield end_of(error)
 
 
 def end_of(error: Exception) -> End:
-    """The last report of a process that an error ended."""
+    """The last report of a process that ends with an error."""
     if isinstance(error, Diverged):
         return End(TrialStatus.DIVERGED, reason=str(error))
     if isinstance(error, BadInput):
@@ -105,13 +105,13 @@ def end_of(error: Exception) -> End:
     reason = f"{type(error).__name__}: {error}"
     kind = kind_of_reason(reason)
     if kind == "device":
-        reason = reason.partition("\n")[0]  # general advice follows; the traceback has it
+        reason = reason.partition("\n")[0]  # the rest is general advice
     text = "".join(traceback.format_exception(error))
     return End(TrialStatus.FAILED, reason=reason, kind=kind, traceback=text)
 
 
 def compute(task: TrialTask) -> Iterator[Report]:
-    """The same in a process that may be one of several workers, where errors are raised."""
+    """Runs a trial in this process, one of several workers perhaps; raises its errors."""
     # Ray and `ray submit` set the thread count of a process by rules of their own.
     torch.set_num_threads(max(1, task.threads))
     begin_on_device(task.gpu_share)
@@ -137,7 +137,7 @@ def compute(task: TrialTask) -> Iterator[Report]:
                     publish_or_keep(store, workdir, task.name)
                     if checkpoints:
                         checkpoints.clear()
-                # Store addresses are content: by now the trial is safe, whoever dies next.
+                # By now the trial is safe in the store, whatever dies next.
                 yield End(TrialStatus(news.status), news)
                 continue
             history.append(json.dumps(asdict(news)))
@@ -157,7 +157,7 @@ def compute(task: TrialTask) -> Iterator[Report]:
 
 
 def _check_own_code(task: TrialTask) -> None:
-    """Refuses a model or collection from outside that is not the one the trial is named by."""
+    """Refuses the user's own code or data that is not what the trial is named by."""
     own = own_paths(task.config)
     if not own:
         return
@@ -178,7 +178,7 @@ def _checkpoints(task: TrialTask, store: Store, pause: int | None) -> Checkpoint
 
 
 def _pause(task: TrialTask) -> int | None:
-    """The step after which the trial rests; None where it runs to its end."""
+    """The step after which the trial pauses; None: never."""
     if not task.epochs:
         return None
     inputs = load_inputs(task.config.collection, task.config.model.backbone)

@@ -1,4 +1,4 @@
-"""The attempts of a sweep's trials: what runs, and what comes again."""
+"""The attempts of a sweep's trials: which run, and which run again."""
 
 import time
 from collections import deque
@@ -16,18 +16,18 @@ from sweeps.search.feed import Feed
 from sweeps.store.failures import LIMITS, Failure, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 
-LOOK_SECONDS = 2.0  # between two looks at the nodes
-TELL_SECONDS = 60.0  # between two lines of a wait for a node
-WAIT_SECONDS = 1800.0  # without a node, in which an autoscaler or a person brings one
+CHECK_SECONDS = 2.0  # between checks of the nodes
+TELL_SECONDS = 60.0  # between messages about a wait for a node
+WAIT_SECONDS = 1800.0  # for a node that an autoscaler or a person adds
 
 NOT_THE_PROCESS = (
-    f"{LIMITS['device'] + 1} times, in a fresh process each: the trial's settings, or the GPU, are "
-    "at fault; CUDA_LAUNCH_BLOCKING=1 and --engine local show the line"
+    f"{LIMITS['device'] + 1} times, each in a new process: the cause is the trial's settings or "
+    "the GPU; CUDA_LAUNCH_BLOCKING=1 with --engine local shows the line"
 )
 
 
 class NoNode(RuntimeError):
-    """No living node can run a trial, and none has come."""
+    """No living node can run a trial, and none has joined."""
 
 
 @dataclass
@@ -36,12 +36,12 @@ class _Attempt:
 
     trial: Trial
     actor: str = ""  # Ray's id of its process, once it has one
-    stopped: bool = False  # the feed gave it up
-    settled: bool = False  # it has told its end
+    stopped: bool = False  # the feed stopped it
+    settled: bool = False  # it has reported its end
 
 
 class Attempts:
-    """What the runner knows by Tune's ids of the attempts."""
+    """The running attempts by Tune's ids, and the trials that run again."""
 
     def __init__(self, feed: Feed, monitor: Monitor, resources: Resources) -> None:
         self.feed, self.monitor, self.slots = feed, monitor, resources.slots
@@ -49,17 +49,16 @@ class Attempts:
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
         self._again: deque[Trial] = deque()
-        self._looked = self._told = 0.0
+        self._checked = self._told = 0.0
         self._without_node: float | None = None  # since when
 
     @property
     def over(self) -> bool:
-        """Nothing runs and nothing will."""
+        """True if nothing runs and nothing will."""
         return self.feed.over and not self.live and not self._again
 
     def next(self, tune_id: str) -> Trial | None:
-        """The trial that Tune shall start now, if there is a slot for it; one that comes again
-        goes before new ones."""
+        """The trial that Tune starts next, if a slot is free; those that run again come first."""
         if len(self.live) >= self.slots:
             return None
         trial = self._again.popleft() if self._again else self.feed.next()
@@ -68,14 +67,14 @@ class Attempts:
             self.monitor.launched(trial)
         return trial
 
-    def look(self) -> None:
-        """Speaks where nothing reports. Raises `NoNode` where no living node can run a trial: at
-        once on this machine alone; on a cluster after `WAIT_SECONDS`, and tells the wait."""
+    def check(self) -> None:
+        """Checks the nodes. Raises `NoNode` where no living node can run a trial: on this machine
+        at once, on a cluster after `WAIT_SECONDS` with messages about the wait."""
         self.monitor.heartbeat()
         now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._checked < CHECK_SECONDS:
             return
-        self._looked = now
+        self._checked = now
         if can_run(self.needs):
             self._without_node = None
             return
@@ -89,27 +88,27 @@ class Attempts:
         if now - self._told >= TELL_SECONDS:
             self._told = now
             self.monitor.tell(
-                f"no node of the cluster can run a trial: waiting for one for {duration(waited)}, "
-                f"until {duration(WAIT_SECONDS)}"
+                f"waiting for a node that can run a trial: {duration(waited)} of "
+                f"{duration(WAIT_SECONDS)}"
             )
 
     def started(self, tune_id: str, actor: str) -> None:
-        """Its process is there."""
+        """Its process has started."""
         attempt = self.live[tune_id]
         attempt.actor = actor
         self.monitor.started(attempt.trial)
 
     def stops(self, tune_id: str, report: Report | None) -> bool:
-        """Whether the feed gives the trial up after this report."""
+        """True if the feed stops the trial after this report."""
         attempt = self.live[tune_id]
         if isinstance(report, Progress):
             attempt.stopped = self.feed.stop(attempt.trial, report)
         return attempt.stopped
 
     def reported(self, tune_id: str, report: Report) -> None:
-        """News of a trial, or its end as its own process tells it."""
+        """The progress of a trial, or its end as reported by its process."""
         attempt = self.live[tune_id]
-        if attempt.settled:  # a group of workers that broke as it was sent home
+        if attempt.settled:  # a group of workers that failed while it was stopped
             return
         if isinstance(report, Progress):
             self.monitor.news(attempt.trial, report)
@@ -122,7 +121,7 @@ class Attempts:
                 self._fewer_slots()
 
     def completed(self, tune_id: str) -> None:
-        """Its process has come to its end, or was ended early."""
+        """Its process has ended or was stopped."""
         attempt = self.live.pop(tune_id)
         if attempt.stopped:
             self.monitor.stopped(attempt.trial)
@@ -131,7 +130,7 @@ class Attempts:
         self._tell_end(attempt.trial)
 
     def failed(self, tune_id: str, error: Exception | None) -> None:
-        """Its process or its node is gone."""
+        """Its process or node is lost."""
         attempt = self.live[tune_id]
         if not attempt.actor:  # it died before it began
             self.started(tune_id, getattr(error, "actor_id", None) or "")
@@ -141,13 +140,13 @@ class Attempts:
         self._tell_end(attempt.trial)
 
     def unlaunched(self, tune_id: str) -> None:
-        """The process that should have taken it could not: nobody's fault, and no attempt."""
+        """Its process could not start it, which counts as no attempt."""
         self._again.append(self.live.pop(tune_id).trial)
 
     def interrupt(self, error: Exception) -> None:
-        """Tune itself has ended by an error: what ran is run again, and what the error took down
-        is counted. Ray's memory monitor ends Tune this way, and does not say whose process it took:
-        that is the one that is dead."""
+        """Tune itself has failed: running trials run again, and those whose process the error
+        killed count an attempt. Ray's memory monitor ends Tune this way without naming the killed
+        process: it is the dead one."""
         memory = kind_of_error(error) == "host memory"
         for tune_id in list(self.live):
             attempt = self.live.pop(tune_id)
@@ -185,5 +184,5 @@ class Attempts:
 
 
 def _death(error: Exception | None) -> End:
-    """The end of an attempt whose process cannot tell it any more."""
+    """The end of an attempt whose process is dead."""
     return End(TrialStatus.FAILED, reason=first_line(error), kind=kind_of_error(error))

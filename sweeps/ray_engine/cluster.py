@@ -1,5 +1,5 @@
-"""The Ray cluster a sweep runs on: its nodes, what a trial takes of them, and the refusal of what
-cannot run."""
+"""The Ray cluster of a sweep: its nodes, the resources of a trial, and the refusal of what cannot
+run."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ DRIVER_CPU = 0.01  # of a Tune trial that only drives a Ray Train group
 
 @dataclass(frozen=True)
 class Resources:
-    """What one trial takes, and how many run side by side."""
+    """The resources of a trial, and the number of trials that run at a time."""
 
     num_workers: int
     cpus: float  # of a worker
@@ -36,10 +36,10 @@ class Resources:
 
 
 def connect(num_workers: int, code: Sequence[str] = ()) -> None:
-    """Joins the cluster this command was submitted to, or starts Ray on this machine alone; every
-    worker gets a copy of the `code`, files and folders that are no part of the package."""
+    """Joins the cluster of this command, or starts Ray on this machine; every worker gets a copy of
+    the `code`, files and folders outside the package."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # At its default of 2 s every trial of several workers would end seven seconds late.
+    # With the default of 2 s, trials of several workers end seven seconds late.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
@@ -54,7 +54,7 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
     ray.init(
         address="local",
         object_store_memory=OBJECT_STORE_BYTES,
-        # Ray Train asks the dashboard which placement groups to free; other trials need none.
+        # Only Ray Train needs the dashboard: it asks which placement groups to free.
         include_dashboard=num_workers > 1,
         runtime_env=env or None,
         **quiet,
@@ -62,18 +62,18 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
 
 
 def disconnect() -> None:
-    """Leaves the cluster; ends a Ray that this command has started."""
+    """Leaves the cluster, or ends the Ray that this command started."""
     ray.shutdown()
 
 
 def trial_resources(options: Options) -> Resources:
-    """What a trial takes; raises `BadInput` for what this cluster could never schedule."""
+    """The resources of a trial. Raises `BadInput` for those that the cluster can never provide."""
     cpus, gpus = capacity("CPU"), capacity("GPU")
     gpus_per_worker = options.gpus_per_worker
     if gpus_per_worker is None:
         gpus_per_worker = 1.0 if gpus else 0.0
     n = options.num_workers
-    # A driver's sliver of a core must fit beside workers that would take every core.
+    # The Tune trial of a group needs a little of a core beside its workers.
     cpus_per_worker = options.cpus_per_worker - (0.1 if n > 1 else 0.0)
     fits = [cpus / (n * cpus_per_worker + (DRIVER_CPU if n > 1 else 0.0))]
     if gpus_per_worker:
@@ -95,10 +95,8 @@ def trial_resources(options: Options) -> Resources:
 
 
 def capacity(resource: str) -> float:
-    """What the cluster has now, or, where that is more, what its autoscaler may start for us.
-
-    An autoscaled cluster may have no worker at all before a trial asks for one.
-    """
+    """The amount that the cluster has, or may have by its autoscaler if that is more: an autoscaled
+    cluster may have no worker before a trial asks for one."""
     path = BOOTSTRAP.expanduser()
     config = json.loads(path.read_text()) if path.exists() else {}
     head = config.get("head_node_type")
@@ -118,7 +116,7 @@ def check_nodes(store: Store) -> None:
 
 
 def check_shared(folder: Path, rule: str) -> None:
-    """Refuses a folder that some node does not share with the driver; `rule` is what it breaks."""
+    """Refuses a folder that some node does not share with the driver; `rule` begins the message."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     if len(nodes) < 2:
         return
@@ -143,7 +141,7 @@ def check_shared(folder: Path, rule: str) -> None:
 
 
 def _answer(answer: Any) -> bool:
-    """What a node said. One that says nothing is dying, and its trials will go to others."""
+    """The answer of a node; true for one that is dying, whose trials will go to others."""
     try:
         return bool(ray.get(answer, timeout=60))
     except ray.exceptions.RayError:
@@ -156,7 +154,7 @@ def _sees(path: str) -> bool:
 
 
 def slots_of_cluster(options: Options) -> int:
-    """How many trials run side by side on the cluster."""
+    """The number of trials that run at a time on the cluster."""
     connect(options.num_workers, options.code)
     try:
         return trial_resources(options).slots
@@ -165,7 +163,7 @@ def slots_of_cluster(options: Options) -> int:
 
 
 def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
-    """What a trial takes on the cluster, and what `work` gives on one of its slots."""
+    """The resources of a trial, and the result of `work` on one slot of the cluster."""
     connect(options.num_workers, options.code)
     try:
         resources = trial_resources(options)
@@ -175,8 +173,8 @@ def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
         return resources, ray.get(task.remote())
     except ray.exceptions.WorkerCrashedError:
         raise BadInput(
-            "a trial must fit a node's memory; a task that measured one was killed. "
-            "Lower the sizes, or raise --cpus-per-worker so that fewer run side by side"
+            "a trial does not fit into a node's memory: the task that measured it was killed. "
+            "Lower the sizes, or raise --cpus-per-worker so that fewer run at a time"
         ) from None
     finally:
         disconnect()
@@ -188,7 +186,7 @@ def hosts() -> dict[str, str]:
 
 
 def can_run(needs: Mapping[str, float]) -> bool:
-    """Whether a living node has what a worker needs, free or not."""
+    """True if a living node has the resources of a worker, free or not."""
     return any(
         all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
         for node in ray.nodes()
@@ -197,8 +195,8 @@ def can_run(needs: Mapping[str, float]) -> bool:
 
 
 def node_of(actor_id: str) -> tuple[str, bool]:
-    """(Ray's id of the node an actor is or was on, whether it lives); '' where none is known."""
-    # The public way to ask needs the dashboard.
+    """(Ray's id of an actor's node or "", whether the actor lives)."""
+    # The public API needs the dashboard.
     from ray._private.state import actors
 
     actor = actors(actor_id) if actor_id else {}

@@ -1,4 +1,4 @@
-"""The inputs of a sweep on every node of the cluster, made before a trial takes a GPU."""
+"""The preparation of a sweep's inputs on every node, before a trial reserves a GPU."""
 
 import queue
 import sys
@@ -20,7 +20,7 @@ from sweeps.ray_engine.cluster import connect, disconnect
 
 
 def prepare_cluster(config: TrialConfig) -> None:
-    """Prepares a configuration on every node of this command's cluster."""
+    """Prepares a configuration's inputs on every node of the cluster."""
     try:
         connect(num_workers=1, code=travelling(own_paths(config)))
         prepare_nodes([config])
@@ -29,54 +29,54 @@ def prepare_cluster(config: TrialConfig) -> None:
 
 
 def prepare_nodes(configs: Sequence[TrialConfig]) -> None:
-    """Prepares the configurations on every node of the connected cluster at once, a task each, and
-    prints what they tell. Nodes with a shared cache folder make everything once.
+    """Prepares the configurations on all nodes of the connected cluster, a task for each node, and
+    prints their messages. Nodes with a shared cache folder prepare everything once.
 
-    Raises `BadInput` for what a node cannot read. A node that dies is no error: its trials go to
+    Raises `BadInput` for what a node cannot read. A node that dies is no error: its trials run on
     others.
     """
     nodes = [node for node in ray.nodes() if node["Alive"]]
     # Seeds share their inputs.
-    settings = [one.settings() for one in dict.fromkeys(replace(c, seed=0) for c in configs)]
+    settings = [config.settings() for config in dict.fromkeys(replace(c, seed=0) for c in configs)]
     if len(nodes) < 2:
-        for one in settings:
-            prepare(TrialConfig().override(one))
+        for values in settings:
+            prepare(TrialConfig().override(values))
         return
-    say(f"inputs      prepared on {numbered(len(nodes), 'node')}")
-    told: dict[Any, str] = {
+    say(f"preparing   inputs on {numbered(len(nodes), 'node')}")
+    tasks: dict[Any, str] = {
         _on(node["NodeID"]).remote(settings): node["NodeManagerHostname"] for node in nodes
     }
-    while told:
-        # A task's lines, which Ray types as a reference of one value.
-        ready: list[Any] = ray.wait(list(told), num_returns=1)[0]
+    while tasks:
+        # A task's lines; Ray types them as a reference to one value.
+        ready: list[Any] = ray.wait(list(tasks), num_returns=1)[0]
         for lines in ready:
             try:
-                say(f"{told[lines]}: {ray.get(next(lines))}")
+                say(f"{tasks[lines]}: {ray.get(next(lines))}")
             except StopIteration:
-                del told[lines]
+                del tasks[lines]
             except ray.exceptions.RayTaskError as error:
                 if isinstance(error.cause, BadInput):
-                    raise BadInput(f"{told[lines]}: {error.cause}") from None
+                    raise BadInput(f"{tasks[lines]}: {error.cause}") from None
                 raise
             except ray.exceptions.RayError:
-                say(f"{told.pop(lines)}: gone while it prepared its inputs")
+                say(f"{tasks.pop(lines)}: lost while it prepared its inputs")
 
 
 def _on(node_id: str) -> Any:
     where = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    return _told.options(scheduling_strategy=where)
+    return _prepared.options(scheduling_strategy=where)
 
 
 @ray.remote(num_cpus=0, max_retries=0, num_returns="streaming")
-def _told(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Prepares configurations; yields the lines that they tell."""
+def _prepared(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Prepares configurations; yields their messages."""
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            for one in settings:
-                prepare(TrialConfig().override(one))
+            for values in settings:
+                prepare(TrialConfig().override(values))
         except BaseException as error:
             failures.append(error)
         finally:
@@ -93,7 +93,7 @@ def _told(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 class _Lines:
-    """Standard error of a task: whole lines into a queue."""
+    """A standard error that puts whole lines into a queue."""
 
     def __init__(self, lines: "queue.SimpleQueue[str | None]") -> None:
         self._lines, self._rest = lines, ""
@@ -105,7 +105,7 @@ class _Lines:
         return len(text)
 
     def flush(self) -> None:
-        """Lines are sent as they end."""
+        """Nothing: lines are sent when they end."""
 
     def isatty(self) -> bool:
         return False

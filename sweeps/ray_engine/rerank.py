@@ -1,4 +1,4 @@
-"""Shards of a run that an exported model reranks, as tasks of the cluster."""
+"""The reranking of a run's shards as tasks of the cluster."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,9 +21,9 @@ RETRIES = 3  # of a shard whose process or node dies
 def rerank_on_cluster(
     job: RerankJob, shards: Sequence[int], cpus: int, gpus: float | None
 ) -> Iterator[int]:
-    """Reranks shards side by side; yields each as it is done.
+    """Reranks shards in parallel; yields each when it is done.
 
-    Raises `BadInput` where a node does not see the job's files or has not what a task needs.
+    Raises `BadInput` where a node does not see the job's files or a task needs too much.
     """
     try:
         config = replace(read_settings(job.folder), collection=job.collection)
@@ -60,6 +60,6 @@ def _get(done: Any) -> None:
         raise
     except ray.exceptions.RayError as error:
         raise BadInput(
-            f"a shard was lost {RETRIES + 1} times ({first_line(error)}); the same command goes on "
-            "with what is missing"
+            f"a shard was lost {RETRIES + 1} times ({first_line(error)}); the same command "
+            "resumes with the missing ones"
         ) from None

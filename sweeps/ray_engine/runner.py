@@ -1,4 +1,4 @@
-"""The Ray engine: Ray Tune runs what a feed hands out, and tells what becomes of it."""
+"""The Ray engine: Ray Tune runs the trials of a feed and reports their ends."""
 
 import gc
 import os
@@ -33,14 +33,15 @@ from sweeps.search.feed import Feed
 from sweeps.store.failures import first_line
 from sweeps.store.trial_store import Store
 
-BREAKDOWNS = 5  # of Tune itself, one after the other without a trial that ended in between
+BREAKDOWNS = 5  # of Tune in a row, without a trial that ended in between
 RESTARTS = 1  # of Ray on this machine, likewise
 
 
 def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) -> None:
-    """Runs what the feed hands out until it is over, on the cluster of this command or on this
-    machine; raises `BadInput` for what cannot run there."""
+    """Runs the feed's trials until it is over, on the cluster or on this machine. Raises `BadInput`
+    for what cannot run there."""
     try:
+        monitor.tell("joining the Ray cluster" if cluster_address() else "starting Ray")
         connect(options.num_workers, options.code)
         resources = trial_resources(options)
         check_nodes(store)
@@ -54,11 +55,11 @@ def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) 
 def run_on_slots(
     feed: Feed, store: Store, options: Options, resources: Resources, monitor: Monitor
 ) -> None:
-    """Runs as many trials side by side as there are slots of the connected cluster.
+    """Runs as many trials at a time as the connected cluster has slots.
 
-    An error of one trial's process never ends the sweep. What ends Tune itself (Ray's memory
-    monitor does) ends only this one Tuner: the next one goes on with what is not finished, on a
-    new Ray where this machine's has died. Raises `EngineLost` where that does not help.
+    An error in a trial's process never ends the sweep. An error of Tune itself (such as one by
+    Ray's memory monitor) ends only the current Tuner; the next one resumes, on a new Ray if this
+    machine's has died. Raises `EngineLost` where that fails.
     """
     attempts = Attempts(feed, monitor, resources)
     in_vain, ended = 0, 0
@@ -69,7 +70,7 @@ def run_on_slots(
         attempts.interrupt(error)
         in_vain = in_vain + 1 if len(monitor.ended) == ended else 1
         ended = len(monitor.ended)
-        gc.collect()  # ends the processes that the broken Tuner still held
+        gc.collect()  # ends the processes of the failed Tuner
         if isinstance(error, NoNode):
             _start_again(error, in_vain, options, monitor)
         elif in_vain > BREAKDOWNS:
@@ -77,12 +78,12 @@ def run_on_slots(
 
 
 def _start_again(error: NoNode, in_vain: int, options: Options, monitor: Monitor) -> None:
-    """A new Ray in place of this machine's dead one, once until another trial has ended."""
+    """Restarts Ray on this machine, `RESTARTS` times until another trial has ended."""
     if cluster_address() or in_vain > RESTARTS:
         again = "" if cluster_address() else " again, and no trial has ended in between"
         raise EngineLost(f"{error}{again}")
-    monitor.tell(f"{error}: it is started again, and the sweep goes on")
-    disconnect()  # which also ends the processes that Ray has left behind
+    monitor.tell(f"{error}: restarting it, then the sweep resumes")
+    disconnect()  # which also ends the processes that Ray has left
     try:
         connect(options.num_workers, options.code)
     except Exception as failure:  # Ray has no class for it
@@ -92,11 +93,11 @@ def _start_again(error: NoNode, in_vain: int, options: Options, monitor: Monitor
 def _run(
     attempts: Attempts, store: Store, options: Options, resources: Resources
 ) -> Exception | None:
-    """One Tuner, to its end; what it broke down by, if it did."""
+    """Runs a Tuner to its end; returns the error that ended it, if any."""
     scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
-    # Tune would start the processes of a searcher's trials one after the other.
+    # By default Tune starts the processes of a searcher's trials one by one.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(attempts.slots)
-    # Tune would take up the trial of a preempted node itself, and tell nobody.
+    # By default Tune restarts the trial of a preempted node silently.
     os.environ["RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"] = "1"
     run = run_in_tune if resources.num_workers == 1 else run_in_train
     search = _Search(attempts, store, options, resources)
@@ -121,7 +122,7 @@ def _run(
 
 
 def _cause(error: BaseException) -> Exception:
-    """What Ray wrapped, without the frames that hold the Tuner and its processes."""
+    """The original error, without the frames that hold the Tuner and its processes."""
     while error.__cause__ is not None:
         error = error.__cause__
     if not isinstance(error, Exception):
@@ -130,7 +131,7 @@ def _cause(error: BaseException) -> Exception:
 
 
 def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
-    """What Tune reserves for a trial."""
+    """The resources that Tune reserves for a trial."""
     placed: PlacedTask = config["placed"]
     bundle = {"CPU": placed.resources.cpus, "GPU": placed.resources.gpus}
     if placed.resources.num_workers > 1:
@@ -139,7 +140,7 @@ def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
 
 
 def _error(trial: TuneTrial) -> Exception | None:
-    """What ended a trial. Tune's own `get_error` looks where its files are copied only later."""
+    """The error that ended a trial. Tune's own `get_error` reads where files are copied later."""
     path = trial.pickled_error_file
     if path is None or not Path(path).exists():
         return None
@@ -148,7 +149,7 @@ def _error(trial: TuneTrial) -> Exception | None:
 
 
 class _Adapter:
-    """Tune pickles what it is given; nothing of ours is ever unpickled."""
+    """An object for Tune, which pickles it but never unpickles it."""
 
     def __init__(self, attempts: Attempts) -> None:
         self.attempts = attempts
@@ -158,7 +159,7 @@ class _Adapter:
 
 
 class _Search(_Adapter, Searcher):
-    """Asks for Tune's next trial."""
+    """Gives Tune its next trial."""
 
     def __init__(
         self, attempts: Attempts, store: Store, options: Options, resources: Resources
@@ -175,14 +176,14 @@ class _Search(_Adapter, Searcher):
         return Searcher.FINISHED if self.attempts.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """The callback tells more."""
+        """Nothing: the callback gets more."""
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
-        """Tune's own state is scrap: the trial store is what a later command goes on from."""
+        """Nothing: a later command resumes from the trial store, not from Tune's state."""
 
 
 class _Stop(_Adapter, Stopper):
-    """Ends the trials that the feed gives up."""
+    """Stops the trials that the feed stops."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return self.attempts.stops(trial_id, result.get("report"))
@@ -192,7 +193,7 @@ class _Stop(_Adapter, Stopper):
 
 
 class _Bridge(_Adapter, Callback):
-    """Passes Tune's events on."""
+    """Forwards Tune's events to the attempts."""
 
     def on_trial_start(self, iteration: int, trials: Any, trial: TuneTrial, **info: Any) -> None:
         actor = trial.temporary_state.ray_actor
@@ -211,8 +212,8 @@ class _Bridge(_Adapter, Callback):
         self.attempts.failed(trial.trial_id, _error(trial))
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
-        # A process that could not be reused for the next trial ends that trial without a call.
+        # A process that cannot be reused ends its next trial without another event.
         for trial in trials:
             if trial.status == TuneTrial.ERROR and trial.trial_id in self.attempts.live:
                 self.attempts.unlaunched(trial.trial_id)
-        self.attempts.look()
+        self.attempts.check()

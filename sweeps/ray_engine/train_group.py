@@ -1,4 +1,4 @@
-"""The training and validation of a trial on a group of Ray Train's workers, with a stopwatch."""
+"""The timing of a trial's training and validation on a group of Ray Train's workers."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +23,7 @@ from sweeps.report.speedup import Timing
 
 @dataclass(frozen=True)
 class Timed:
-    """What rank 0 of a group found."""
+    """The measurements of a group, from its rank 0."""
 
     timing: Timing
     precision: str  # of matrix products: float32, bfloat16 or float16
@@ -31,29 +31,29 @@ class Timed:
 
 
 class GroupFailed(RuntimeError):
-    """A worker ended by an error, or the group never came about; the message says which."""
+    """A worker failed, or the group never formed; the message tells which."""
 
 
 def timed(config: TrialConfig, resources: Resources) -> Timed:
-    """Trains and validates on as many workers as `resources` says; every epoch after the first is
-    a repeat. Raises `GroupFailed` where a worker fails."""
+    """Trains and validates on `resources.num_workers` workers; every epoch after the first is a
+    repeat. Raises `GroupFailed` where a worker fails."""
     work = {"config": config, "resources": resources}
     try:
-        found: Timed = run_group(_worker, work, resources, f"scaling-{resources.num_workers}")
+        timings: Timed = run_group(_worker, work, resources, f"scaling-{resources.num_workers}")
     except train.TrainingFailedError as error:
         raise GroupFailed(_reason(error)) from error
-    return found
+    return timings
 
 
 def _reason(error: Exception) -> str:
-    """The error of the lowest rank that has one, in a line; else that of the whole group."""
+    """The error of the lowest failed rank in a line; else that of the group."""
     for rank, failure in sorted(getattr(error, "worker_failures", {}).items()):
         return f"rank {rank}: {(str(failure).strip() or repr(failure)).splitlines()[-1]}"
     return str(error).strip().splitlines()[-1]
 
 
 def _worker(work: dict[str, Any]) -> Timed:
-    """One worker's part: the trial's own loop, stopped before it would score test."""
+    """Runs the trial's loop in a worker, up to the scoring of test."""
     config: TrialConfig = work["config"]
     resources: Resources = work["resources"]
     if resources.gpus:
@@ -73,7 +73,7 @@ def _worker(work: dict[str, Any]) -> Timed:
             break
     assert model.best.run is not None
     documents = sum(len(scores) for scores in model.best.run.values())
-    # The first epoch pays for tokenization, memory and kernels: it is where the clock starts.
+    # The first epoch includes tokenization, allocation and kernel builds: timing starts after it.
     repeats = list(pairwise(marks))
     timing = Timing(
         num_workers=train.get_context().get_world_size(),

@@ -1,11 +1,9 @@
-"""A trial in Ray's processes, and what ended those that an error ended.
+"""The execution of a trial in Ray's processes, and the causes of failures.
 
-One worker: a plain Tune function, its process reused by the next trial. Several: the same trial in
-every worker of a Ray Train group. A worker that fails must not report it and go: Ray Train's
-reports wait for all workers, and the others wait for this one in a sum of gradients. It raises,
-which ends the whole group at once. What only groups need is imported late: it takes half a second
-of every process.
-"""
+With one worker a trial is a Tune function, whose process the next trial reuses; with several it
+runs in every worker of a Ray Train group. A worker that fails must raise, which ends the group at
+once: a report would wait for all workers, and they wait for this one in a sum of gradients. Imports
+for groups alone are late, because they take half a second of every process."""
 
 import os
 import re
@@ -31,7 +29,7 @@ _CONNECTION = re.compile(r"gloo|[Cc]onnection (closed|reset)|Broken pipe|Process
 
 @dataclass(frozen=True)
 class PlacedTask:
-    """A trial, and what it takes of the cluster."""
+    """A trial with its resources."""
 
     task: TrialTask
     resources: Resources
@@ -44,7 +42,7 @@ def run_in_tune(config: dict[str, Any]) -> None:
     for report in attempt(placed.task):
         tune.report({"report": report})  # returns when the driver has it
         if isinstance(report, End) and report.kind == "device":
-            os._exit(1)  # no GPU computes for this process any more; Ray starts another one
+            os._exit(1)  # this process has lost its GPU; Ray starts another one
 
 
 def run_in_train(config: dict[str, Any]) -> None:
@@ -67,8 +65,8 @@ def run_group(
     name: str,
     callbacks: Sequence[Any] = (),
 ) -> Any:
-    """Runs `worker` in every process of a Ray Train group; what rank 0 returns. Raises Ray Train's
-    errors where a worker fails."""
+    """Runs `worker` in every process of a Ray Train group; returns the result of rank 0. Raises Ray
+    Train's errors where a worker fails."""
     from ray.train.torch import TorchConfig, TorchTrainer
 
     scratch = tempfile.mkdtemp(prefix="ranksweep-train-")
@@ -76,7 +74,7 @@ def run_group(
     trainer = TorchTrainer(
         worker,
         train_loop_config=config,
-        # What the workers tell each other is on the host, and does not wait for their GPUs.
+        # Messages between workers are on the host and do not wait for GPUs.
         torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if resources.gpus else "gloo"),
         scaling_config=train.ScalingConfig(
             num_workers=resources.num_workers,
@@ -100,7 +98,7 @@ def run_group(
 
 
 def _train_worker(config: dict[str, Any]) -> None:
-    """One worker's part of a trial; an error of one ends them all."""
+    """Runs a trial in one worker; its error ends the group."""
     from ray.train.torch import get_device
 
     placed: PlacedTask = config["placed"]
@@ -115,7 +113,7 @@ def _train_worker(config: dict[str, Any]) -> None:
 
 
 class WorkerFailed(Exception):
-    """Carries a worker's last report to whoever drives the group."""
+    """Carries a worker's last report to the driver of the group."""
 
     def __init__(self, end: End) -> None:
         super().__init__(end)
@@ -123,17 +121,17 @@ class WorkerFailed(Exception):
 
 
 def end_of_group(error: Exception) -> End:
-    """The last report of a trial whose group ended by an error, with the rank of the worker that
-    began it. A death comes first: it breaks the connections of the others, who tell of that."""
+    """The last report of a trial whose group failed, with the rank of the worker that failed first.
+    A dead worker precedes others: its death breaks their connections, which they report."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
-    told = []
+    reports = []
     for rank, failure in sorted(failures.items()):
         if not isinstance(failure, WorkerFailed):
             return _death(failure, f" (rank {rank})")
-        told.append(replace(failure.end, reason=f"{failure.end.reason} (rank {rank})"))
-    if not told:  # the group never came about
+        reports.append(replace(failure.end, reason=f"{failure.end.reason} (rank {rank})"))
+    if not reports:  # the group never formed
         return _death(error, "")
-    return min(told, key=lambda end: bool(_CONNECTION.search(end.reason)))
+    return min(reports, key=lambda end: bool(_CONNECTION.search(end.reason)))
 
 
 def _death(error: Exception, rank: str) -> End:
@@ -148,15 +146,15 @@ def _death(error: Exception, rank: str) -> End:
 
 
 def kind_of_error(error: BaseException | None) -> Kind:
-    """The kind of what Ray raises when an attempt's process does not answer any more; None is
-    a death that left no word."""
+    """The kind of the error that Ray raises for an attempt whose process is lost; None is a death
+    without an error."""
     if isinstance(error, OutOfMemoryError):
         return "host memory"
     if isinstance(error, NodeDiedError | ActorUnavailableError):
         return "node lost"
     if isinstance(error, RayActorError):
-        # Ray has no class for it: the text is all that tells a node's death from a process's. The
-        # owner is the driver, which Ray takes for dead with the node that it runs on.
+        # Only the text distinguishes the death of a node from that of a process. The owner is the
+        # driver, which Ray declares dead with its node.
         lost = error.preempted or any(words in str(error) for words in LOST_NODE)
         return "node lost" if lost else "process died"
     return "process died" if error is None else "error"

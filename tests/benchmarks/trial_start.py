@@ -44,8 +44,8 @@ def start(collection: str, backbone: str) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:
             list(run_trial(config, Path(folder)))
     except _FirstStep:
-        pass
-    return {"seconds": time.perf_counter() - began, "mib": _private_mib() - before}
+        return {"seconds": time.perf_counter() - began, "mib": _private_mib() - before}
+    raise RuntimeError("the trial ended before a step of training: nothing was measured")
 
 
 def _config(collection: str, backbone: str) -> TrialConfig:

@@ -60,7 +60,7 @@ def test_a_sweep_survives_the_raylet_of_its_machine(
             time.sleep(moments.uniform(0, 4))
             left_behind |= trial_processes() & set(processes_below(sweep.process.pid))
             os.kill(raylet_below(processes_below, sweep.process.pid), signal.SIGKILL)
-            while sweep.text.count("it is started again") < kill:
+            while sweep.text.count("restarting it") < kill:
                 assert sweep.process.poll() is None, sweep.text
                 time.sleep(0.1)
         assert sweep.end() == 0, sweep.text

@@ -33,20 +33,19 @@ def test_every_file_of_the_folder_is_tested_here():
 
 
 @every_file
-def test_rays_launcher_accepts_the_file(path):
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    validate_config(prepare_config(read(path)))
-
-
-@every_file
-def test_rays_launcher_refuses_a_misspelt_key(path):
+def test_rays_launcher_accepts_the_file_and_would_refuse_a_misspelt_key(path):
     import jsonschema
     from ray.autoscaler._private.util import prepare_config, validate_config
 
-    config = prepare_config(read(path) | {"setup_comands": []})
-    with pytest.raises(jsonschema.ValidationError):
-        validate_config(config)
+    def refusal(config):
+        try:
+            validate_config(prepare_config(config))
+        except jsonschema.ValidationError as error:
+            return error.message
+        return None
+
+    assert refusal(read(path)) is None
+    assert "setup_comands" in refusal(read(path) | {"setup_comands": []})
 
 
 @every_file

@@ -149,7 +149,7 @@ def test_own_code_travels_to_the_nodes_that_do_not_have_it(cluster: Cluster, bac
     submit = ("ray", "submit", CONFIG, "docs/examples/own_sweep.py", "--", *words.split())
     output = cluster.run(*submit, timeout=400)
     output += cluster.on_head(f"python -m sweeps run own_sweep.toml {words}")
-    assert output.count("prepared on 2 nodes") == 2 and "SmoothMaxP 24/12" in output
+    assert output.count("inputs on 2 nodes") == 2 and "SmoothMaxP 24/12" in output
     for name in ("smooth_chunks", "smooth_windows"):
         assert _statuses(cluster.shared / "own" / name / "notes") == {"done"}
     assert (cluster.head.disk / "own_model.py").exists()

@@ -46,7 +46,7 @@ def test_both_engines_leave_the_same_table_and_report(smoke, ray_smoke):
             (sweep.folder / "report" / name).read_text() for sweep in (smoke, ray_smoke)
         )
         assert ours == theirs
-    assert " slot" in ray_smoke.text and "one after the other in this process" in smoke.text
+    assert " slot" in ray_smoke.text and "one at a time in this process" in smoke.text
     page = ray_smoke.folder / "report" / "index.html"
     assert page.stat().st_size > 1000 and str(page) in ray_smoke.text
 

@@ -2,10 +2,13 @@
 
 import shutil
 import subprocess
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from packaging.requirements import Requirement
 
 from tests.benchmarks.workload import data_sheet_rate, matrix_rate
 
@@ -18,9 +21,14 @@ LEAST_SHARE = 0.5
 def test_versions(device, fake, figures):
     """torch and transformers are installed
 
-    The versions that ranksweep's tests hold for stand in pyproject.toml."""
+    Install the versions of pyproject.toml, which ranksweep's tests hold for."""
     figures |= {"torch": torch.__version__, "transformers": transformers.__version__}
     figures["device"] = str(device) if fake or device.type == "cpu" else _name(device)
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    wanted = map(Requirement, project["optional-dependencies"]["sweep"])
+    allowed = {package.name: package.specifier for package in wanted}
+    assert torch.__version__ in allowed["torch"]
+    assert transformers.__version__ in allowed["transformers"]
 
 
 def _name(device):

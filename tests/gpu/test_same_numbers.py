@@ -28,8 +28,8 @@ def number_types(device):
     return [torch.bfloat16, torch.float16] if real else [torch.float16]
 
 
-def worst(differences, figures, limit):
-    """Tells the largest difference; refuses those above the limit."""
+def assert_within(limit, differences, figures):
+    """Reports the largest difference; fails for those above the limit, and for none at all."""
     name = max(differences, key=differences.get)
     figures |= {"models": len(differences), "largest difference": f"{differences[name]:.1e}"}
     figures["in"] = name
@@ -47,7 +47,7 @@ def test_scores_in_fp32(with_values, standard, figures):
     for name in MODELS:
         on_cpu, there = (parts(name, standard, place) for place in (CPU, with_values))
         differences[name] = difference(there.scores(), on_cpu.scores_of_definition())
-    worst(differences, figures, FP32)
+    assert_within(FP32, differences, figures)
 
 
 @torch.inference_mode()
@@ -63,7 +63,7 @@ def test_scores_in_16_bits(with_values, standard, figures):
         exact = parts(name, standard, CPU).scores_of_definition()
         for number in number_types(with_values):
             differences[f"{name} {str(number)[6:]}"] = difference(there.scores(number), exact)
-    worst(differences, figures, FP16_OR_BF16)
+    assert_within(FP16_OR_BF16, differences, figures)
 
 
 @torch.inference_mode()
@@ -78,7 +78,7 @@ def test_fast_path(with_values, standard, figures):
         for number in number_types(with_values):
             expected = there.scores_of_definition(number)
             differences[f"{name} {str(number)[6:]}"] = difference(there.scores(number), expected)
-    worst(differences, figures, 2 * FP16_OR_BF16)  # both are rounded
+    assert_within(2 * FP16_OR_BF16, differences, figures)  # both are rounded
 
 
 def test_gradients(with_values, standard, figures):
@@ -97,7 +97,7 @@ def test_gradients(with_values, standard, figures):
             norms.append(torch.cat(grads))
             there.model.zero_grad(set_to_none=True)
         differences[name] = difference(norms[1], norms[0])
-    worst(differences, figures, FP32)
+    assert_within(FP32, differences, figures)
 
 
 @torch.inference_mode()
@@ -125,7 +125,7 @@ def test_loss_curve(with_values, standard, figures):
         curves = [curve(name, standard, device) for device in (CPU, with_values)]
         differences[name] = difference(*map(torch.tensor, curves[::-1]))
         assert len(set(curves[0])) > NUM_STEPS / 2, "a loss that stands still shows nothing"
-    worst(differences, figures, CURVE)
+    assert_within(CURVE, differences, figures)
 
 
 def curve(name, backbone, device):

@@ -185,7 +185,7 @@ def test_finished_shards_are_kept_and_the_same_command_goes_on(job, monkeypatch,
     calls.append(-1)
     assert main(words) == 0
     assert calls == [-1, -1, 1, 2] and "1 shard of 3 are done already" in capsys.readouterr().out
-    assert f"--out must be a new file, and {out} is there" in refused(*words)
+    assert f"--out must be a new file, {out} exists" in refused(*words)
 
 
 def test_what_cannot_be_reranked_is_refused(job, exported, refused, tmp_path):
@@ -196,7 +196,7 @@ def test_what_cannot_be_reranked_is_refused(job, exported, refused, tmp_path):
     write_run(run, {"test-0": {"d?": 1.0}}, tag="x")
     assert "every document of --run must have a text, 'd?' has none" in refused(*words)
     run.write_text("")
-    assert "has no line" in refused(*words)
+    assert "is empty" in refused(*words)
     words[1] = str(tmp_path)
     assert "an exported model is a folder with ranker.json" in refused(*words)
     assert not out.exists()

@@ -11,7 +11,7 @@ from sweeps.engine.trial_task import End
 from sweeps.plan.options import parse
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine import runner
-from sweeps.ray_engine.attempts import LOOK_SECONDS, TELL_SECONDS, WAIT_SECONDS, NoNode
+from sweeps.ray_engine.attempts import CHECK_SECONDS, TELL_SECONDS, WAIT_SECONDS, NoNode
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.ray_engine.attempts import SLOTS, attempts, begin
 
@@ -37,7 +37,7 @@ def lines(attempts):
 def test_a_dead_ray_of_this_machine_is_noticed_at_once(attempts, clock, monkeypatch):
     monkeypatch.setattr(module, "cluster_address", lambda: None)
     with pytest.raises(NoNode, match="Ray has died on this machine"):
-        attempts.look()
+        attempts.check()
 
 
 def test_a_cluster_without_nodes_is_waited_for_and_every_minute_says_so(
@@ -48,19 +48,20 @@ def test_a_cluster_without_nodes_is_waited_for_and_every_minute_says_so(
     start = clock[0]
     with pytest.raises(NoNode, match="for 30 min no node"):
         while clock[0] <= start + WAIT_SECONDS:
-            attempts.look()
-            clock[0] += LOOK_SECONDS
+            attempts.check()
+            clock[0] += CHECK_SECONDS
     assert len(lines(attempts)) == WAIT_SECONDS / TELL_SECONDS - 1
-    assert "waiting for one for 1 min, until 30 min" in lines(attempts)[0]
+    assert "waiting for a node that can run a trial: 1 min of 30 min" in lines(attempts)[0]
 
 
 def test_a_node_that_comes_back_ends_the_wait(attempts, clock, monkeypatch):
     monkeypatch.setattr(module, "cluster_address", lambda: "auto")
     for able in (False, True, False):
         monkeypatch.setattr(module, "can_run", lambda needs, able=able: able)
-        attempts.look()
-        clock[0] += WAIT_SECONDS - LOOK_SECONDS
-    attempts.look()
+        attempts.check()
+        clock[0] += WAIT_SECONDS - CHECK_SECONDS
+    attempts.check()  # no NoNode: the second wait counts from its own start
+    assert "29 min 58 s of 30 min" in lines(attempts)[-1]
 
 
 def test_a_sweep_whose_trials_report_nothing_still_speaks(attempts, clock, monkeypatch):
@@ -70,11 +71,11 @@ def test_a_sweep_whose_trials_report_nothing_still_speaks(attempts, clock, monke
     before = len(lines(attempts))
     for _ in range(50):
         clock[0] += 2
-        attempts.look()
+        attempts.check()
     told = lines(attempts)[before:]
     assert len(told) == 3
-    assert "starting" in told[-1] and "waits for a process" in told[-1]
-    assert "no news for 1 min 30 s" in told[-1]
+    assert "starting" in told[-1] and "waiting for a process" in told[-1]
+    assert "no reports for 1 min 30 s" in told[-1]
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def broken(attempts, monkeypatch):
 
 def test_ray_is_started_again_and_that_is_said(broken, attempts):
     assert broken(1) == 1
-    assert "Ray has died on this machine: it is started again" in lines(attempts)[-1]
+    assert "Ray has died on this machine: restarting it" in lines(attempts)[-1]
 
 
 def test_ray_is_started_again_as_long_as_trials_end(broken, attempts):

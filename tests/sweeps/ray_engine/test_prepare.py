@@ -32,6 +32,6 @@ def test_every_node_makes_its_inputs_before_a_trial_and_says_so(two_nodes, small
     for cache in two_nodes:
         for kind in ("documents-2", "collections", "tokens", "training"):
             assert [path for path in (cache / kind).iterdir() if path.is_dir()], (cache, kind)
-    assert "inputs      prepared on 2 nodes" in capsys.readouterr().out
+    assert "preparing   inputs on 2 nodes" in capsys.readouterr().out
     with pytest.raises(BadInput, match="does not exist"):
         prepare_nodes([small_trial.override({"collection": "/nowhere"})])
