@@ -1,5 +1,5 @@
-"""The questions a user can run, one a file; the rooms below them answer. `load` and `compare`, for
-notebooks, are loaded on first use."""
+"""The sweeps, a file for each question; the rooms below run them. `load` and `compare`, for
+notebooks, are imported on first use."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 from sweeps.plan.command_line import end_at_interrupts
 
 # Batches of ever new shapes fragment a GPU's memory; PyTorch reads this when it first takes some.
-if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name, and the stronger one
+if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name, which takes precedence
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 _program = Path(sys.argv[0])

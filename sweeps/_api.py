@@ -28,11 +28,11 @@ from sweeps.report.terminal import table_text
 from sweeps.store.opened_sweep import opened
 from sweeps.store.scores import TEXTS
 
-_TESTED = tuple(one.name for one in fields(Comparison) if one.name not in ("measure", "system"))
+_TESTED = tuple(f.name for f in fields(Comparison) if f.name not in ("measure", "system"))
 
 
 class TestedTable:
-    """The table of a sweep or a comparison: a notebook draws it, `print` writes it."""
+    """The table of a sweep or a comparison, for notebooks and `print`."""
 
     def __init__(self, analysis: Analysis, text: str) -> None:
         self._analysis, self._text = analysis, text
@@ -74,8 +74,8 @@ class LoadedSweep:
     """A sweep with at least one finished trial.
 
     `trials` has a row for each trial, `per_query` the value of each used trial, query and measure
-    on the reported split, and of the primary measure on dev. Both call systems what the table does;
-    a change of them changes nothing else.
+    on the reported split, and of the primary measure on dev. Both name systems as the table does;
+    changing them changes nothing else.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -84,11 +84,11 @@ class LoadedSweep:
         self.name, self.question, self.folder = sweep.name, sweep.question, sweep.folder
         self.trials = _labelled(sweep.trials, analysis)
         dev = [] if sweep.split == "dev" else [sweep.dev_scores]
-        derived = [one.scores for one in sweep.interpolated]
+        derived = [system.scores for system in sweep.interpolated]
         tables = [sweep.scores, *derived, sweep.first_stage_scores, *dev]
         texts = dict.fromkeys(TEXTS, str)
         self.per_query = _labelled(
-            pd.concat([one.astype(texts) for one in tables if len(one)]), analysis
+            pd.concat([values.astype(texts) for values in tables if len(values)]), analysis
         )
 
     def table(self) -> TestedTable:
@@ -96,8 +96,7 @@ class LoadedSweep:
         return TestedTable(self._analysis, table_text(self._analysis))
 
     def plot(self, name: str) -> Figure:
-        """A figure of the report by the name of its file (forest, strip, ...). A notebook shows it,
-        `savefig` writes it."""
+        """A figure of the report by the name of its file (forest, strip, ...)."""
         if name not in self._figures:
             raise unknown("plot of this sweep", name, self._figures)
         return self._figures[name]
@@ -105,7 +104,7 @@ class LoadedSweep:
     @cached_property
     def _figures(self) -> dict[str, Figure]:
         drawn = figures(self._analysis, assess(self._analysis))
-        return {one.drawing.name: one.drawing.figure for one in drawn}
+        return {figure.drawing.name: figure.drawing.figure for figure in drawn}
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
@@ -131,29 +130,28 @@ def compare(
     baseline: str | Sequence[str] = (),
     **options: Any,
 ) -> TestedTable:
-    """The tested table of anybody's systems: {name: its runs or per-query values}, several of them
-    are its seeds; each is what `ranksweep compare` takes, or a data frame (of a run query_id,
-    doc_id, score, or qid, docno, score; of values query_id, measure, value). `qrels` are the
-    judgments that runs need: a file, a data frame or a dictionary.
-    `baseline` is the first system unless it is named. `options` are those of `compare_runs` in
-    `sweeps.commands.compare.runs`: `measures`, `correction`, `deterministic`, ... Raises
-    `BadInput`."""
+    """The tested table of any systems: {name: its runs or per-query values}, several for seeds.
+    Each is a source of `ranksweep compare` or a data frame (a run: query_id, doc_id, score, or qid,
+    docno, score; values: query_id, measure, value). `qrels` are the judgments that runs need: a
+    file, a data frame or a dictionary. `baseline` is the first system unless it is named. `options`
+    are those of `compare_runs` in `sweeps.commands.compare.runs`: `measures`, `correction`,
+    `deterministic`, ... Raises `BadInput`."""
     runs: dict[str, Any] = {
         name: (source,) if isinstance(source, Source) else tuple(source)
         for name, source in systems.items()
     }
-    found = compare_runs(
+    compared = compare_runs(
         runs,
         qrels,
         baselines=(baseline,) if isinstance(baseline, str) else tuple(baseline),
         **options,
     )
-    return TestedTable(found.analysis, comparison_text(found))
+    return TestedTable(compared.analysis, comparison_text(compared))
 
 
 def _labelled(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
-    """A copy with what tables call each cell in front."""
-    found = table.reset_index(drop=True)
-    labels = {cell: analysis.sweep.label(cell) for cell in found["cell"].unique()}
-    found.insert(0, "system", found["cell"].map(labels))
-    return found
+    """A copy whose first column is the label of each cell."""
+    labelled = table.reset_index(drop=True)
+    labels = {cell: analysis.sweep.label(cell) for cell in labelled["cell"].unique()}
+    labelled.insert(0, "system", labelled["cell"].map(labels))
+    return labelled

@@ -1,10 +1,10 @@
-"""How should the scores of a document's passages be put together?
+"""How should the scores of a document's passages be aggregated?
 
-Paper: Zhang, Yates & Lin 2021, Table 1 (FirstP, MaxP, SumP, AvgP; passages trained on their own
-with the document's label, put together at inference only).
+Paper: Zhang, Yates & Lin 2021, Table 1 (FirstP, MaxP, SumP, AvgP; passages are trained
+independently with the document's label and aggregated at inference only).
 Cells: MaxP, SumP, AvgP and the mean of the three best passages; FirstP is the baseline. All train
-on passages (`training.unit=passage`); SumP and AvgP once add up logits, as the paper's code does,
-once probabilities, as its text says. `training.unit=document` trains the aggregation itself.
+on passages (`training.unit=passage`); SumP and AvgP sum logits, as the paper's code does, or
+probabilities, as its text says. `training.unit=document` trains the aggregation itself.
 Size: 7 cells x 3 seeds.
 Expected: MaxP first; SumP and AvgP behind it where documents are long and one passage is relevant.
 """

@@ -3,9 +3,9 @@
 Paper: Boytsov et al. 2022, Table 7, and the later Table 6 (PARADE-Attn over 1 to 6 chunks of 477
 tokens; gains end at 3 to 4).
 Cells: 1 to 6 chunks of the model's window, disjoint; the baseline reads the first chunk only.
-Size: 6 cells x 3 seeds; cost grows with the chunks that documents have.
-Expected: a large step where the first chunk does not hold the relevant text, then nothing that
-could not be the luck of a seed.
+Size: 6 cells x 3 seeds; cost grows with the number of chunks.
+Expected: a large gain where the relevant text is not in the first chunk, then differences within
+seed variance.
 """
 
 import sys
@@ -20,7 +20,7 @@ COUNTS = (1, 2, 3, 4, 5, 6)
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
-    """So many windows that a document of the paper's length, or of ours, is read to its end."""
+    """1 to 6 windows, which together cover a document of the paper's length."""
     longest = min(backbone.max_window(base.chunking.max_query_tokens), PAPER_WINDOW)
     window = longest if longest == PAPER_WINDOW else longest // 2
     cut = {

@@ -2,11 +2,11 @@
 
 Paper: Boytsov et al. 2022, Figure 3, and Li et al., Tables 8-9 and Figure 10 (latency per document
 against effectiveness).
-Cells: models from the cheapest to the dearest, chunked ones with disjoint and with half-overlapping
-windows; FirstP is the baseline.
+Cells: models from the cheapest to the most expensive, chunked ones with disjoint and with
+half-overlapping windows; FirstP is the baseline.
 Size: 8 cells x 3 seeds.
 Expected: a Pareto front of FirstP, selected blocks and disjoint windows; overlap costs twice the
-tokens for differences within the luck of a seed.
+tokens for differences within seed variance.
 """
 
 import sys

@@ -1,15 +1,15 @@
-"""Do rerankers find relevant text far from a document's start, before and after training on such?
+"""Do rerankers find relevant text far from a document's start, zero-shot and fine-tuned?
 
 Paper: Boytsov et al. 2025, Table 4 (FarRelevant: models trained on MS MARCO, zero-shot and then
 fine-tuned; FirstP stays at chance, chunked models do not).
-Cells: FirstP, MaxP, PARADE-Attn and PARADE-Transformer, as they come (zero-shot) and fine-tuned;
-a random order of the candidates, which is chance; the baseline is BM25, the first stage. The
+Cells: FirstP, MaxP, PARADE-Attn and PARADE-Transformer, zero-shot and fine-tuned; a random order of
+the candidates (chance); the baseline is BM25, the first stage. The
 embedded collection is built this way; make one from any passage collection with
 `--collection 'NAME|far-relevant'`, for example of `python-docs-passages`.
-Size: 10 cells; those whose runs no seed can change run once, the others with 3 seeds.
+Size: 10 cells; deterministic ones run once, the others with 3 seeds.
 Expected: FirstP at chance before and after; chunked models above BM25 once fine-tuned. Of the
 embedded backbones only `--backbone tiny-words training.backbone_learning_rate=1e-4` reaches that,
-by less than 279 test queries can tell from luck.
+not significantly over 279 test queries.
 """
 
 import sys
@@ -25,7 +25,7 @@ MODELS = ("firstp", "maxp", "parade-attn", "parade-transformer")
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
-    """Every model without and with training, beside what needs none."""
+    """Every model without and with training, and the systems that need none."""
     tuned = base.training.num_epochs or 1
     points = [
         {"model.name": name, "training.num_epochs": epochs}

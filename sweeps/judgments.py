@@ -1,12 +1,10 @@
-"""With a given number of judgments: many queries judged a little, or few queries judged deeply?
+"""For a given number of judgments: many queries with few each, or few queries with many?
 
 Paper: Zhang, Yates & Lin 2021, section 3.3 and Figure 1 (training sets sampled at rates .1 to 1).
-Cells: all training judgments (the baseline), and exactly the same share of them kept query by query
-(deep) or spread over all queries (shallow).
-Size: 7 cells x 3 seeds; on collections with one judgment a query shallow sampling cannot be done
-and is left out: 4 cells.
-Expected: a loss that grows as judgments go; shallow above deep at the same number of judgments.
-"""
+Cells: all training judgments (the baseline), and the same share of them, kept for whole queries
+(deep) or spread over all queries (shallow). Size: 7 cells x 3 seeds; on collections with one
+judgment per query shallow sampling is impossible: 4 cells. Expected: a loss that grows with fewer
+judgments; shallow above deep for the same number."""
 
 import sys
 

@@ -1,13 +1,11 @@
-"""Is it enough to read the few blocks of a document that matter, and who should choose them?
+"""Is it enough to read a few key blocks of a document, and how should they be selected?
 
-Paper: Li, Popa, Chagnon, Cinar & Gaussier (KeyB), Tables 4-7: blocks chosen by TF-IDF, BM25 or the
-ranker itself against a truncated document and PARADE.
-Cells: `keyb` under each way to choose; FirstP, which reads the beginning, is the baseline, and MaxP
-reads everything.
-Size: 7 cells x 3 seeds; learned selection reads every block once more.
-Expected: any informed choice far above the first window where relevant text starts late; BM25 close
-to learned selection at a tenth of its cost; random blocks in between.
-"""
+Paper: Li, Popa, Chagnon, Cinar & Gaussier (KeyB), Tables 4-7: blocks selected by TF-IDF, BM25 or
+the ranker itself, compared with a truncated document and PARADE. Cells: `keyb` with each selector,
+MaxP, which reads everything; the baseline is FirstP, which reads the start. Size: 7 cells x 3
+seeds; learned selection reads every block once more. Expected: any informed selection far above the
+first window where relevant text starts late; BM25 close to learned selection at a tenth of its
+cost; random blocks in between."""
 
 import sys
 
@@ -27,7 +25,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
 
 
 def label(config: TrialConfig) -> str:
-    """`KeyB BM25`-like names; windows for those that have them."""
+    """`KeyB bm25`; model and windows for cells without a selector."""
     if config.model.selector:
         return f"KeyB {config.model.selector}"
     return model_and_windows(config)

@@ -6,7 +6,7 @@ fits as the baseline; seeds are nested in cells.
 Size: 7 pairs x 3 seeds and the baseline; a pair costs about as much as its encoder tokens per
 document (`--dry-run` prints them). With the embedded backbone: 4 pairs, a few minutes on two cores.
 Expected: chunked models far above FirstP where relevant text starts late; among the pairs small
-differences, most of them within the luck of a seed.
+differences, most of them within seed variance.
 """
 
 import sys
