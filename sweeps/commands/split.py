@@ -58,9 +58,8 @@ def main(argv: Sequence[str]) -> int:
     for name, parts in folds.items():
         sizes = ", ".join(f"{split} {len(ids)}" for split, ids in parts.items())
         more = f" --fields {given.fields}" if given.fields else ""
-        say(
-            f"{folder / name}: {sizes} queries; ranksweep doctor --collection {folder / name}{more}"
-        )
+        check = f"ranksweep doctor --collection {folder / name}{more}"
+        say(f"{folder / name}: {sizes} queries\n    {check}")
     return 0
 
 

@@ -79,8 +79,8 @@ def test_a_password_that_the_folder_does_not_keep_must_be_given_again(command, t
     described = {"tracking_uri": "postgresql://[redacted]@db/mlflow", "experiment": "rank/x"}
     (tmp_path / "sweep.json").write_text(json.dumps(DESCRIBED | described))
     assert main([command, str(tmp_path)]) == 2
-    assert "keeps none of its secrets" in (message := capsys.readouterr().err)
-    assert message.endswith("pass --tracking-uri\n")
+    assert "lacks its secrets" in (message := capsys.readouterr().err)
+    assert message.endswith("give --tracking-uri\n")
 
 
 @pytest.mark.parametrize("command", OF_A_SWEEP)

@@ -11,7 +11,7 @@ def test_inputs_are_made_and_found_again(backbone_folder, collection_folder, cap
     words = ["--collection", str(collection_folder), "--backbone", str(backbone_folder)]
     for _ in range(2):
         assert main([*words, "training.depth=5"]) == 0
-        assert capsys.readouterr().out.startswith(f"prepared    {collection_folder} for ")
+        assert capsys.readouterr().out.startswith(f"prepared    {collection_folder} for")
 
 
 def test_what_does_not_exist_is_refused_by_name(monkeypatch):

@@ -96,7 +96,7 @@ def test_no_trial_follows_in_a_process_whose_gpu_broke(run, monkeypatch):
         attempts.append(task.name)
         yield end_of(RuntimeError("CUDA error: device-side assert triggered\nCompile with DSA"))
 
-    with pytest.raises(EngineLost, match=r"computes no more for this process \(RuntimeError: CUDA"):
+    with pytest.raises(EngineLost, match=r"is lost for this process \(RuntimeError: CUDA"):
         run(attempt)
     assert len(attempts) == 1
 
