@@ -10,8 +10,8 @@ WIDTH = 80
 
 
 def say(text: str) -> None:
-    """Prints text at once: a single line wrapped, several lines as they are."""
-    print(text if "\n" in text else wrapped(text), flush=True)
+    """Prints text at once; a line is wrapped on a terminal only, so that a log has it whole."""
+    print(wrapped(text) if sys.stdout.isatty() and "\n" not in text else text, flush=True)
 
 
 def print_error(text: str) -> None:

@@ -167,7 +167,7 @@ def test_more_seeds_add_only_what_is_missing_and_other_cells_join(copy, run_loca
     before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
     more = run_local(copy, "--smoke-test", "--num-seeds", "3", "--tracking-uri", "none")
     assert "3 cells x 3 seeds = 9, 6 of them done" in more.text
-    assert "3 trials, one after the other" in more.text and "[3/3]" in more.text
+    assert "3 trials, one at a time" in more.text and "[3/3]" in more.text
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(trial_folders(folder)) == 9
     # Another plan in the same folder: its report is about its own cells, nothing is lost.
