@@ -78,7 +78,7 @@ def sweep(machine, backbone_folder, collection_folder, tmp_path_factory):
         )
     try:
         deadline = time.monotonic() + SECONDS
-        while "one after the other" not in log.read_text():
+        while "one at a time" not in log.read_text():
             assert first.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         machine("second")
