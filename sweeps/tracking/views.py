@@ -94,7 +94,7 @@ def layout_of(
 
 def view_tags(layout: Layout) -> dict[str, str]:
     """The experiment tag that holds the view of a sweep's trials, a line per configuration."""
-    return _tags(_state(layout) | _grouped(layout))
+    return _tags(_state(layout, ATTRIBUTES) | _grouped(layout))
 
 
 def summary_view_tags(layout: Layout) -> dict[str, str]:
@@ -127,10 +127,10 @@ def _width(column: str) -> int:
     return 40 + 8 * len(column.partition("`")[2])
 
 
-def _state(layout: Layout) -> dict[str, Any]:
+def _state(layout: Layout, attributes: Iterable[str] = ()) -> dict[str, Any]:
     columns = [_column("metrics", name) for name in layout.metrics]
     columns += [_column("params", name) for name in layout.params]
-    columns += [_column("attributes", name) for name in ATTRIBUTES]
+    columns += [_column("attributes", name) for name in attributes]
     return {
         "selectedColumns": columns,
         "columnOrder": [_RUN_NAME, *columns],

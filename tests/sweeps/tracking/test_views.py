@@ -82,6 +82,7 @@ def test_columns_learn_what_was_swept_and_ask_for_a_view_only_when_it_changes():
 def test_the_summary_view_is_not_grouped():
     [tag] = summary_view_tags(Layout(("agg/p_5_mean",), ("window",))).values()
     assert "groupBy" not in _state(tag)
+    assert "attributes.`Dataset`" not in _state(tag)["selectedColumns"]
 
 
 def test_the_link_opens_the_view_and_not_the_page_for_agents():
