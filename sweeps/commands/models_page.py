@@ -2,10 +2,10 @@
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 from rank_core.models import MODELS, model_class
-from rank_core.models.list_rankers import ListRanker
 from rank_core.models.ranker import Ranker
 from sweeps.plan.profiles import PROFILES, Profile
 
@@ -98,16 +98,27 @@ def _table(names: list[str]) -> str:
 
 
 def _texts(names: list[str]) -> Iterator[str]:
-    """The descriptions of models; before them, once, those of the modules that they are in."""
+    """The descriptions of models; before them, once, those of the modules that they are in, each
+    with the family that has most of its models."""
+    families: dict[str, Counter[str]] = {}
+    for name in MODELS:
+        families.setdefault(_modules(name)[0], Counter())[model_class(name).family] += 1
     seen: set[str] = set()
     for name in names:
-        kind = model_class(name)
-        for module in dict.fromkeys(base.__module__ for base in kind.__mro__):
-            own = module.startswith("rank_core.models.") and module not in seen
-            if own and module != Ranker.__module__ and not issubclass(kind, ListRanker):
+        family = model_class(name).family
+        for module in _modules(name):
+            home = families[module].most_common(1)[0][0] if module in families else family
+            if home == family and module not in seen:
                 seen.add(module)
                 yield inspect.cleandoc(sys.modules[module].__doc__ or "")
-        yield f"**{name}**: {inspect.getdoc(kind)}"
+        yield f"**{name}**: {inspect.getdoc(model_class(name))}"
+
+
+def _modules(name: str) -> list[str]:
+    """The modules of a model and of the rankers that it builds on, its own first."""
+    modules = dict.fromkeys(base.__module__ for base in model_class(name).__mro__)
+    models = [one for one in modules if one.startswith("rank_core.models.")]
+    return [one for one in models if one != Ranker.__module__]
 
 
 def _differences(name: str, profile: Profile) -> str:
