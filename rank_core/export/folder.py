@@ -15,7 +15,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ from rank_core.models.key_blocks.blocks import BlockReader
 from rank_core.models.ranker import Ranker
 from rank_core.own_code import is_reference, source_hash, write_source
 from rank_core.ranking.final_runs import Interpolation
+from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 
 FILE, REST, FREQUENCIES, CARD = (
@@ -55,7 +56,7 @@ FILE, REST, FREQUENCIES, CARD = (
     *("frequencies.safetensors", "README.md"),
 )
 CODE = "code"
-FORMAT = 1  # raised when an older program could not read the folder
+PLAIN, FORMAT = 1, 2  # formats: of a model alone, and of one interpolated with the first stage
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class ExportedModel:
     config: TrialConfig
     backbone: Backbone
     frequencies: DocumentFrequencies | None = None
-    interpolation: Interpolation | None = None
+    interpolation: Interpolation | None = None  # of Birch
+    first_stage: FirstStageMix | None = None  # of a system "+BM25"
     about: Mapping[str, Any] = field(default_factory=dict)  # where it comes from
 
 
@@ -76,11 +78,13 @@ def write_model(
     weights: Path,
     *,
     interpolation: Mapping[str, float] | None = None,
+    first_stage: FirstStageMix | None = None,
     about: Mapping[str, Any] | None = None,
     card: str = "",
 ) -> None:
     """Writes the model of a finished trial, whole or not at all: its settings, its
-    `weights.safetensors`, and what it noted of an interpolation with the first stage.
+    `weights.safetensors`, the `interpolation` that Birch noted, and the weight of the `first_stage`
+    where the system is interpolated with it.
 
     Raises `BadInput` where the folder is there and not empty, or the weights are another model's.
     """
@@ -98,7 +102,7 @@ def write_model(
         if (frequencies := _frequencies(config, backbone)) is not None:
             arrays = {k: np.ascontiguousarray(v) for k, v in frequencies._asdict().items()}
             save_arrays(arrays, unfinished / FREQUENCIES)
-        if is_cross_encoder(config, backbone):
+        if is_cross_encoder(config, backbone) and not first_stage:
             write_cross_encoder(unfinished, config, backbone, model)
         else:
             load_tokenizer(backbone.folder).save_pretrained(unfinished)
@@ -107,9 +111,10 @@ def write_model(
             write_source(own, unfinished / CODE)
         (unfinished / CARD).write_text(card, encoding="utf-8")
         content = {
-            "format": FORMAT,
+            "format": FORMAT if first_stage else PLAIN,
             "settings": settings | {"model.backbone": "."},
             "interpolation": dict(interpolation) if interpolation else None,
+            **({"first_stage": asdict(first_stage)} if first_stage else {}),
             "about": dict(about or {}),
             **({"code": source_hash(own)} if own else {}),
         }
@@ -127,13 +132,14 @@ def read_model(folder: Path | str) -> ExportedModel:
     backbone = resolve_backbone(str(folder))
     model = build_model(config, backbone, init_seed=0)
     _load_rest(model, folder / REST)
-    interpolation = content.get("interpolation")
+    interpolation, first_stage = content.get("interpolation"), content.get("first_stage")
     return ExportedModel(
         model.eval(),
         config,
         backbone,
         frequencies=_read_frequencies(folder / FREQUENCIES),
         interpolation=Interpolation(**interpolation) if interpolation else None,
+        first_stage=FirstStageMix(**first_stage) if first_stage else None,
         about=content.get("about", {}),
     )
 

@@ -3,7 +3,7 @@ trial it comes from."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from rank_core.ranking.scorer import BATCH_TOKENS, require_finite
 from rank_core.records import Run
 from rank_core.training.optimizer import autocast_type
 
+T = TypeVar("T")
 DOCUMENTS_AT_ONCE = 1024  # that are tokenised together, and in memory
 
 
@@ -55,28 +56,41 @@ class Reranker:
         chosen = trial_device() if device is None else torch.device(device)
         return cls(read_model(folder), chosen, precision)
 
+    @property
+    def needs_first_stage(self) -> bool:
+        """True where the scores of a first stage are part of the system's own: Birch, "+BM25"."""
+        return bool(self._exported.interpolation or self._exported.first_stage)
+
     def rank(
-        self, query: str, documents: Sequence[str] | Mapping[str, str], *, top: int | None = None
+        self,
+        query: str,
+        documents: Sequence[str] | Mapping[str, str],
+        *,
+        first_stage: Sequence[float] | Mapping[str, float] | None = None,
+        top: int | None = None,
     ) -> list[Ranked]:
         """The documents by falling score, the first `top` of them if that is given. Documents are
-        {doc_id: text}, or texts, which are known by their places in the list.
+        {doc_id: text}, or texts, which are known by their places in the list; `first_stage` has
+        their scores in the same form, for a system that `needs_first_stage`.
 
-        Raises `BadInput` for a model that also needs the scores of a first stage.
+        Raises `BadInput` where such a system has no scores: the model alone is another system.
         """
         if isinstance(documents, str) or not isinstance(query, str):
             raise BadInput("rank takes one query and several documents: a list or {doc_id: text}")
-        if self._exported.interpolation:
+        if self.needs_first_stage and first_stage is None:
             raise BadInput(
-                f"{self.config.model.name} adds the score of the first stage to its own; call "
-                "rerank, whose run has that score"
+                "this system adds the first stage's score to the model's: give "
+                "first_stage=[...], a score for each document, or call rerank with a run"
             )
         named = isinstance(documents, Mapping)
-        texts: Mapping[str, str] = (
-            documents
-            if isinstance(documents, Mapping)
-            else {str(place): text for place, text in enumerate(documents)}
-        )
-        run: Run = {"": dict.fromkeys(texts, 0.0)}
+        texts = _by_id(documents)
+        scores = _by_id(dict.fromkeys(texts, 0.0) if first_stage is None else first_stage)
+        if texts.keys() != scores.keys():
+            raise BadInput(
+                f"first_stage must have a score for each of the {len(texts)} documents, got "
+                f"{len(scores)}"
+            )
+        run: Run = {"": dict(sorted(scores.items(), key=lambda one: -one[1]))}
         [ranked] = self.rerank(run, {"": query}, texts, depth=max(1, len(texts))).values()
         ids: list[str | int] = [*ranked] if named else [int(place) for place in ranked]
         return [Ranked(*one) for one in zip(ids, ranked.values(), strict=True)][:top]
@@ -90,7 +104,8 @@ class Reranker:
         depth: int | None = None,
     ) -> Run:
         """{query_id: {doc_id: score}} with the first `depth` candidates of each query of `run` in
-        the model's order; by default as many as the trial ranked. Ties are broken by doc_id.
+        the model's order; by default as many as the trial ranked. Ties are broken by doc_id. A
+        system interpolated with the first stage takes its scores from `run`.
 
         `queries` and `documents` are texts by id; they may hold more than the run names.
         """
@@ -104,7 +119,9 @@ class Reranker:
                 )
         reranked: Run = {}
         for some in _blocks(run, depth):
-            reranked |= self._rerank(some, queries, documents, depth)
+            scored = self._rerank(some, queries, documents, depth)
+            mix = self._exported.first_stage
+            reranked |= mix(scored, some) if mix else scored
         return reranked
 
     def _rerank(
@@ -135,6 +152,11 @@ class Reranker:
         tokens = KnownFrequencies(zip(texts, arrays, strict=True))
         tokens.frequencies = self._exported.frequencies
         return type(self._model).reader(self.config, self.backbone, tokens)  # type: ignore[arg-type]
+
+
+def _by_id(given: Sequence[T] | Mapping[str, T]) -> Mapping[str, T]:
+    """The same by id; that of an entry of a list is its place."""
+    return given if isinstance(given, Mapping) else {str(i): one for i, one in enumerate(given)}
 
 
 def _blocks(run: Run, depth: int) -> Iterator[Run]:

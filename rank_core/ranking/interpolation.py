@@ -102,6 +102,19 @@ class Mixture:
         return mixed
 
 
+@dataclass(frozen=True)
+class FirstStageMix:
+    """The weight that a trial chose for its model beside the first stage."""
+
+    alpha: float
+    normalise: str = DEFAULT
+    first_stage: str = ""  # its name, such as BM25
+
+    def __call__(self, run: Run, first_stage: Run) -> Run:
+        """The interpolated run; raises as `mixture` does."""
+        return mixture(run, first_stage, self.normalise).at(self.alpha)
+
+
 def mixture(run: Run, first_stage: Run, normalise: str = DEFAULT) -> Mixture:
     """The normalised scores of every query of `run`. Raises `BadInput` for a document that the
     first stage lacks, and if all scores of the first stage are equal but needed."""

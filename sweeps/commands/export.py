@@ -7,7 +7,7 @@ import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from rank_core.errors import BadInput, unknown
 from rank_core.export.cross_encoder import is_cross_encoder
 from rank_core.export.folder import require_new, write_model
 from rank_core.models import model_class
+from rank_core.ranking.interpolation import DEFAULT, FirstStageMix
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.command_line import Parser, check_writable
 from sweeps.plan.secrets import redact_text
 from sweeps.plan.terminal import say
 from sweeps.report.analysis import Analysis, analyse
+from sweeps.report.interpolation import Inputs, trial_table, why_not, with_interpolated
 from sweeps.report.load import Sweep, load_sweep
 from sweeps.report.model_card import CardFacts, model_card
 from sweeps.report.search import left_after
@@ -32,18 +34,20 @@ from sweeps.store.trial_store import Store, is_trained
 from sweeps.tracking.registered_model import Registered, register_model
 from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
 
-INTERPOLATION = "interpolation.json"  # what Birch chose on dev
+INTERPOLATION = "interpolation.json"  # the weights that Birch chose on dev
 WINNER = "winner"
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The trial whose model is exported; `why` it is this one, for people."""
+    """The trial whose model is exported."""
 
     cell: str
     seed: int
-    dev: float
-    why: str
+    dev: float  # mean of the primary measure
+    why: str  # the reason for this trial, in words
+    mix: FirstStageMix | None = None  # of a system "+BM25"
+    test: Mapping[str, float] = field(default_factory=dict)  # means of such a system
 
     @property
     def name(self) -> str:
@@ -53,27 +57,32 @@ class Chosen:
 
 def main(argv: Sequence[str]) -> int:
     """Write the model of a finished sweep into a new folder: encoder and tokenizer as Hugging Face
-    saves them, head, aggregator, settings, a model card with the tested table. Of a confirmation
-    the winner is the one that it confirms, of any other sweep the best configuration on dev; of a
-    configuration the best seed on dev that has kept its weights is taken.
+    saves them, head, aggregator, settings, and a model card with the tested table. The winner is
+    the best configuration on dev; of a confirmation, the confirmed one. The seed is the best on dev
+    that has kept its weights. --cell "LABEL +BM25" adds the weight of the first stage.
 
-    With --register the model is logged in MLflow and registered; that of a confirmation whose gain
-    is above 0 becomes its champion. `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank`
-    rank with the folder."""
+    --register logs the model in MLflow and registers it; a confirmed winner whose gain is above 0
+    becomes the champion. `rank_core.Reranker.load(FOLDER)` and `ranksweep rerank` rank with the
+    folder."""
     given = _parser().parse_args(argv)
     if given.to is None and not given.register:
         raise BadInput("an export needs --to FOLDER, --register NAME, or both")
     if given.to is not None:
         require_new(given.to)
         check_writable("--to", given.to)
-    command = shlex.join(["python", "-m", "sweeps", "export", *argv])
+    command = shlex.join(["ranksweep", "export", *argv])
     with opened(given.sweep) as store:
         uri = given.tracking_uri or default_tracking_uri(store)
         if given.register:
             check_tracking_uri(uri)
             check_database(uri)
-        analysis = analyse(load_sweep(store.folder))
+        analysis = _analysis(store, given.cell)
         chosen = _chosen(store, analysis.sweep, given.cell, given.seed)
+        if chosen.mix and given.register:
+            raise BadInput(
+                f"--register takes a model alone: a registered model gets no scores of the first "
+                f"stage; use --to FOLDER, or --cell without +{analysis.sweep.first_stage_name}"
+            )
         kept = tempfile.TemporaryDirectory() if given.to is None else nullcontext(given.to.parent)
         with kept as parent:
             folder = Path(parent) / (given.to.name if given.to else "model")
@@ -90,21 +99,35 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("sweep", metavar="DIR", help="the folder or URI of one sweep")
     add = parser.add_argument
     add("--to", type=Path, metavar="FOLDER", help="a new folder")
-    add("--cell", default=WINNER, metavar="LABEL", help="winner (default), a label, or a cell")
-    add("--seed", type=int, metavar="N", help="of the configuration; default: the best on dev")
+    add("--cell", default=WINNER, metavar="LABEL", help="winner (default), or a label of the table")
+    add("--seed", type=int, metavar="N", help="default: the best on dev")
     add("--register", metavar="NAME", help="log the model in MLflow and register it by this name")
     add("--tracking-uri", metavar="URI", help="MLflow; default: beside the sweep")
     return parser
 
 
+def _analysis(store: Store, cell: str) -> Analysis:
+    """The tested table, with rows "+BM25" as in the report where one of them is exported, or with
+    all of them if its own is not there."""
+    sweep = load_sweep(store.folder)
+    if not cell.endswith(f" +{sweep.first_stage_name}"):
+        return analyse(sweep)
+    reported = with_interpolated(sweep, "best")
+    if cell.startswith(WINNER) or cell in [one.label for one in reported.interpolated]:
+        return analyse(reported)
+    store.pull(store.finished())
+    return analyse(with_interpolated(sweep, "all"))
+
+
 def _chosen(store: Store, sweep: Sweep, cell: str, seed: int | None) -> Chosen:
-    """The trial to export; raises `BadInput` where there is none, with what to run."""
+    """The trial to export. Raises `BadInput` with the command to run where there is none."""
+    model = cell.removesuffix(f" +{sweep.first_stage_name}")
     dev = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
     values: dict[str, dict[int, float]] = {}
     for (name, number), value in dev.items():
         values.setdefault(str(name), {})[int(number)] = float(value)
     trained = {name: seeds for name, seeds in values.items() if _is_trained(store, name, seeds)}
-    name = _cell(sweep, cell, values, trained)
+    name = _cell(sweep, model, values, trained)
     here = store.with_weights()
     kept = {n: v for n, v in trained[name].items() if f"{name}-seed{n}" in here}
     if not kept or (seed is not None and seed not in kept):
@@ -112,7 +135,22 @@ def _chosen(store: Store, sweep: Sweep, cell: str, seed: int | None) -> Chosen:
     best = max(kept, key=lambda number: (kept[number], -number)) if seed is None else seed
     best_of_all = max(trained[name].values()) == kept[best]
     others = "the best of its seeds on dev" if best_of_all else "the best on dev with weights"
-    return Chosen(name, best, kept[best], "as it was asked for" if seed is not None else others)
+    chosen = Chosen(name, best, kept[best], "as requested" if seed is not None else others)
+    return chosen if model == cell else _interpolated(sweep, chosen)
+
+
+def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
+    """The same trial with the weight of the first stage that its dev queries chose."""
+    found = next(one for one in sweep.cells if one.cell == chosen.cell)
+    if reason := why_not(found):
+        raise BadInput(f"{sweep.label(chosen.cell)} is not interpolated: it {reason}")
+    inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
+    table = trial_table(chosen.name, inputs)
+    means = table.groupby(["split", "measure"], observed=True)["value"].mean()
+    mix = FirstStageMix(float(table["alpha"].iloc[0]), DEFAULT, sweep.first_stage_name)
+    dev = float(means["dev", sweep.primary])
+    test = {name: float(means["test", name]) for name in sweep.measures}
+    return replace(chosen, dev=dev, mix=mix, test=test)
 
 
 def _cell(
@@ -151,7 +189,7 @@ def _config(store: Store, name: str) -> TrialConfig:
 
 
 def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) -> BadInput:
-    """What to run where a model has kept no weights."""
+    """The error where a model has kept no weights, with the command that keeps them."""
     wanted = "best" if seed is None else "all"
     command = re.sub(r" training\.keep_weights=\S+", "", sweep.command) or "its sweep"
     found = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
@@ -165,7 +203,7 @@ def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) 
 def _write(
     store: Store, analysis: Analysis, chosen: Chosen, folder: Path, command: str
 ) -> dict[str, Any]:
-    """Writes the folder; returns what it says of where the model comes from."""
+    """Writes the folder; returns the origin of the model that it states."""
     sweep, config = analysis.sweep, _config(store, chosen.name)
     weights = store.pull_file(f"runs/{chosen.name}/{WEIGHTS}")
     if damaged := store.damage(chosen.name):
@@ -174,8 +212,9 @@ def _write(
         )
     run = store.folder / "runs" / chosen.name
     facts = read_result(run).facts
+    label = sweep.label(chosen.cell)
     about = {
-        "label": sweep.label(chosen.cell),
+        "label": f"{label} +{chosen.mix.first_stage}" if chosen.mix else label,
         "sweep": sweep.name,
         "trial": chosen.name,
         "cell": chosen.cell,
@@ -183,7 +222,7 @@ def _write(
         "chosen": chosen.why,
         "primary": sweep.primary,
         "dev": chosen.dev,
-        "test": facts["test"],
+        "test": dict(chosen.test) or facts["test"],
         "confirms": dict(sweep.confirms or {}),
         "collection": {k: sweep.collection[k] for k in ("name", "content_hash")},
         "backbone": dict(sweep.backbone),
@@ -191,13 +230,15 @@ def _write(
         "command": sweep.command,
     }
     backbone = resolve_backbone(config.model.backbone)
-    card = CardFacts(config, about, is_cross_encoder(config, backbone), command)
+    plain = is_cross_encoder(config, backbone) and chosen.mix is None
+    card = CardFacts(config, about, plain, command, chosen.mix)
     noted = run / INTERPOLATION
     write_model(
         folder,
         config,
         weights,
         interpolation=json.loads(noted.read_text()) if noted.exists() else None,
+        first_stage=chosen.mix,
         about=about,
         card=model_card(analysis, card),
     )
@@ -213,7 +254,7 @@ def _register(
     name: str,
     uri: str,
 ) -> str:
-    """Registers the model; what became of it, for people."""
+    """Registers the model; returns the line that says so."""
     sweep = analysis.sweep
     gain = next((c.delta for c in analysis.primary if c.system == chosen.cell), None)
     confirmed = (sweep.confirms or {}).get("cell") == chosen.cell
@@ -234,7 +275,7 @@ def _register(
     if not sweep.confirms:
         return f"{text}; export the confirmation (--confirm) to make a champion"
     if not confirmed:
-        return f"{text}; it is not the confirmed winner, so no champion"
+        return f"{text}; no champion, because it is not the confirmed winner"
     if gain is None or gain <= 0:
-        return f"{text}; its gain was not confirmed ({gain or 0:+.3f}), so it is no champion"
+        return f"{text}; no champion, because its gain was not confirmed ({gain or 0:+.3f})"
     return f"{text}, alias champion: models:/{name}@champion"

@@ -1,6 +1,7 @@
 """`ranksweep rerank FOLDER`: a first stage's run in the order of an exported model."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,19 +14,27 @@ from sweeps.plan.options import ENGINES, named_collection
 
 
 def main(argv: Sequence[str]) -> int:
-    """Rerank a run by an exported model, on this machine's GPU or CPU, or on the Ray cluster that
-    the command runs in. Shards of queries are kept as they are done, in FILE.parts beside --out,
-    and the same command goes on from there."""
+    """Rerank a run with an exported model, on this machine's GPU or CPU, or on the Ray cluster that
+    the command runs in. Finished shards of queries are kept in OUT.parts, and the same command
+    resumes from them."""
     parser = Parser("ranksweep rerank", main.__doc__)
     parser.add_argument("folder", metavar="FOLDER", help="an exported model")
     add = parser.add_argument
-    add("--collection", required=True, metavar="NAME|DIR", help="where the texts are")
-    add("--fields", metavar="THEIRS=OURS,...", help="of a folder's files: id=doc_id,body=text")
+    add("--collection", required=True, metavar="NAME|DIR", help="the source of the texts")
+    add("--fields", metavar="THEIRS=OURS,...", help="columns: id=doc_id,body=text")
     add("--run", required=True, metavar="FILE|ir:ID", help="the first stage's run")
-    add("--out", required=True, type=Path, metavar="FILE", help="the reranked run, a new file")
+    add("--out", required=True, metavar="FILE", help="the reranked run, a new file")
     add("--queries", metavar="FILE|ir:ID", help="their texts; default: the collection's")
-    add("--depth", type=int, default=0, metavar="N", help="candidates of a query (the trial's)")
-    add("--shard-queries", type=int, default=50, metavar="N", help="of one shard (default 50)")
+    add(
+        "--depth",
+        type=int,
+        default=0,
+        metavar="N",
+        help="candidates of a query (default: the trial's)",
+    )
+    add(
+        "--shard-queries", type=int, default=50, metavar="N", help="queries of a shard (default 50)"
+    )
     add("--engine", default="", metavar="NAME", help="ray or local; default: ray within a cluster")
     add("--cpus-per-worker", type=int, default=1, metavar="N", help="threads (default 1)")
     add("--gpus-per-worker", type=float, metavar="X", help="default 1 where there are GPUs, else 0")
@@ -37,7 +46,10 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput(f"--depth >= 0 must hold, got {given.depth}")
     if given.engine not in ("", *ENGINES):
         raise unknown("engine", given.engine, ENGINES)
-    check_writable("the folder of --out", given.out.parent)
+    for flag, name in (("run", given.run), ("out", given.out), ("queries", given.queries)):
+        if re.match(r"\w+:/", name or ""):
+            raise BadInput(f"--{flag} must be a file on this machine, got {name}; copy it first")
+    check_writable("the folder of --out", Path(given.out).parent)
     job = RerankJob(
         folder=os.path.abspath(given.folder),
         collection=str(named_collection(given.collection, given.fields)),

@@ -1,10 +1,11 @@
-"""The README.md of an exported model: what it is, how it was tested, and how it was made."""
+"""The README.md of an exported model: its use, its test, and its origin."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rank_core.models import model_class
+from rank_core.ranking.interpolation import FirstStageMix
 from rank_core.settings.config import TrialConfig
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
@@ -17,9 +18,10 @@ class CardFacts:
     """The facts of a card beside its sweep's table."""
 
     config: TrialConfig
-    about: Mapping[str, Any]  # what `ranker.json` says of where the model comes from
+    about: Mapping[str, Any]  # the model's origin, as in `ranker.json`
     is_cross_encoder: bool
     export_command: str
+    first_stage: FirstStageMix | None = None  # of a system "+BM25"
 
 
 def model_card(analysis: Analysis, facts: CardFacts) -> str:
@@ -58,15 +60,25 @@ def _what_it_is(facts: CardFacts) -> str:
     return (
         f"{kind.label} ({kind.paper}) over {facts.about['backbone']['name']}. It reranks documents "
         f"for a query. Of a query it reads {cut.max_query_tokens} tokens; of a document the first "
-        f"{cut.max_document_tokens}, in chunks of {cut.window} tokens{windows}{most}, as the model "
-        "cuts them."
+        f"{cut.max_document_tokens}, in chunks of {cut.window} tokens{windows}{most}."
+        f"{_mixed(facts.first_stage)}"
+    )
+
+
+def _mixed(mix: FirstStageMix | None) -> str:
+    if mix is None:
+        return ""
+    weights = f"{mix.alpha:g} x model + {1 - mix.alpha:g} x {mix.first_stage}"
+    return (
+        f" Its score is {weights}, both {mix.normalise} normalised within a query; the weight was "
+        f"chosen on dev. It needs the scores of {mix.first_stage}."
     )
 
 
 def _use(facts: CardFacts) -> str:
     call = "reranker.rank(query, [text_1, text_2])   # [Ranked(doc_id=1, score=...), ...]"
-    if facts.config.model.name == "birch":
-        call = "reranker.rerank(run, queries, documents)   # it also needs the first stage's scores"
+    if facts.config.model.name == "birch" or facts.first_stage:
+        call = "reranker.rerank(run, queries, documents)   # run has the first stage's scores"
     lines = ["```python", "import rank_core", "", 'reranker = rank_core.Reranker.load("FOLDER")']
     text = "\n".join([*lines, call, "```"])
     if facts.is_cross_encoder:

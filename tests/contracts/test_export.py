@@ -9,7 +9,8 @@ import torch
 from rank_core.checkpoints.weights import WEIGHTS, save_weights
 from rank_core.chunking.inputs import load_inputs
 from rank_core.encoders.backbone_types import TYPES
-from rank_core.export.folder import FREQUENCIES, read_model, write_model
+from rank_core.errors import BadInput
+from rank_core.export.folder import FILE, FREQUENCIES, read_model, write_model
 from rank_core.export.reranker import Reranker
 from rank_core.models import MODELS as SYSTEMS
 from rank_core.models import check_model, model_class
@@ -17,6 +18,7 @@ from rank_core.models.build import build_model
 from rank_core.models.key_blocks.block_scores import BLOCK_SCORES
 from rank_core.models.ranker import Ranker
 from rank_core.ranking.final_runs import final_runs
+from rank_core.ranking.interpolation import NORMALISATIONS, FirstStageMix, mixture
 from rank_core.ranking.scorer import Scorer
 from rank_core.settings.config import TrialConfig
 from sweeps.plan.experiment import suited
@@ -46,7 +48,7 @@ def config_of(name, backbone, collection, **more):
     return config
 
 
-def exported(config, tmp_path):
+def exported(config, tmp_path, first_stage=None):
     """(the run of the trial's own path on test, the folder of the same weights)."""
     inputs = load_inputs(config.collection, config.model.backbone)
     model = build_model(config, inputs.backbone, init_seed=1)
@@ -60,7 +62,8 @@ def exported(config, tmp_path):
     scorer = Scorer(config, inputs, model.eval(), None)
     final = final_runs(scorer, scorer.run("dev"))
     interpolation = final.notes.get("interpolation.json")
-    write_model(tmp_path / "m", config, tmp_path / WEIGHTS, interpolation=interpolation)
+    notes = {"interpolation": interpolation, "first_stage": first_stage}
+    write_model(tmp_path / "m", config, tmp_path / WEIGHTS, **notes)
     return final.runs["test"], tmp_path / "m"
 
 
@@ -121,3 +124,44 @@ def test_the_folder_of_every_encoder_ranks_as_the_trial_did(
     backbone = make_backbone(kind, tmp_path / "backbone")
     config = config_of(name, backbone, collection_folder)
     assert_reproduced(config, tmp_path)
+
+
+@pytest.mark.parametrize("normalise", NORMALISATIONS)
+@pytest.mark.parametrize(("name", "alpha"), [("maxp", 0.3), ("firstp", 0.0), ("birch", 1.0)])
+def test_a_system_interpolated_with_the_first_stage_ranks_as_it_was_derived(
+    name, alpha, normalise, backbone, collection_folder, tmp_path
+):
+    """From the run that is given: with other scores of the first stage it is another system."""
+    mix = FirstStageMix(alpha, normalise, "BM25")
+    config = config_of(name, backbone, collection_folder)
+    of_model, folder = exported(config, tmp_path, mix)
+    split = load_inputs(config.collection, config.model.backbone).collection.splits["test"]
+    expected = mixture(of_model, split.candidates, normalise).at(alpha)
+    found = reranked(config, folder)
+    for query_id, scores in expected.items():
+        assert found[query_id] == pytest.approx(scores, abs=1e-5)
+    assert (found == of_model) == (alpha == 1)
+    assert not (folder / "modules.json").exists(), "a CrossEncoder has no first stage"
+
+
+def test_rank_takes_scores_of_the_first_stage_or_says_that_it_needs_them(
+    backbone, collection_folder, tmp_path
+):
+    config = config_of("maxp", backbone, collection_folder)
+    _, folder = exported(config, tmp_path, FirstStageMix(0.3, "min-max", "BM25"))
+    reranker = Reranker.load(folder)
+    texts, scores = {"a": "one text", "b": "another", "c": "third words"}, [1.0, 3.0, 2.0]
+    by_id = dict(zip(texts, scores, strict=True))
+    assert reranker.needs_first_stage
+    [expected] = reranker.rerank({"q": dict(sorted(by_id.items(), key=lambda one: -one[1]))},
+                                 {"q": "a query"}, texts).values()  # fmt: skip
+    assert reranker.rank("a query", texts, first_stage=by_id) == list(expected.items())
+    by_place = reranker.rank("a query", [*texts.values()], first_stage=scores)
+    assert [("abc"[place], score) for place, score in by_place] == list(expected.items())
+    with pytest.raises(BadInput, match="adds the first stage's score"):
+        reranker.rank("a query", texts)
+    with pytest.raises(BadInput, match="each of the 3 documents, got 2"):
+        reranker.rank("a query", texts, first_stage={"a": 1.0, "b": 2.0})
+    (folder / FILE).write_text((folder / FILE).read_text().replace('"format": 2', '"format": 3'))
+    with pytest.raises(BadInput, match="up to 2, got 3"):
+        Reranker.load(folder)

@@ -63,6 +63,11 @@ class Manifest:
         """Puts it into a bundle's folder."""
         write_json(folder / MANIFEST, asdict(self))
 
+    def other_versions(self) -> dict[str, str]:
+        """{library: version} of those that are not the installed ones."""
+        here = installed()
+        return {k: v for k, v in self.made_with.items() if k in here and here[k] != v}
+
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of an unpacked bundle; raises `BadInput` where there is none of this format."""

@@ -54,7 +54,7 @@ def close(stated: float, own: float) -> bool:
 
 
 def differences(file: str, stated: bytes, own: bytes, *, figures: bool) -> Iterator[Difference]:
-    """Every difference between two versions of `file`; without `figures` those of a page's text."""
+    """Every difference between two versions of `file`; without `figures`, those of its text."""
     if stated == own:
         return
     kind = Path(file).suffix
@@ -140,9 +140,9 @@ def _cell_differences(
     headings = (_cells(file, line) for line in above or lines)
     heading = next((one for one in headings if len(one) == len(own)), own)
     rounded = not file.endswith(".csv")
-    row = own[0] if rounded else ", ".join(text for text in own if text and not _float(text))
+    row = own[0] if rounded else ", ".join(text for text in own if text and not _number(text))
     for column, (left, right) in enumerate(zip(stated, own, strict=True)):
-        numbers = _float(left), _float(right)
+        numbers = _number(left), _number(right)
         if left != right and (rounded or None in numbers or not close(*numbers)):  # type: ignore[arg-type]
             yield Difference(file, f"line {number + 1}, {row}, {heading[column]}", left, right)
 
@@ -154,11 +154,16 @@ def _cells(file: str, line: str) -> list[str]:
     return [_words(part) for part in re.split(_BREAKS[kind], line)] if kind in _BREAKS else [line]
 
 
-def _float(text: str) -> float | None:
+def _number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
         return None
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number."""
+    return _number(text) is not None
 
 
 def _words(text: str) -> str:

@@ -24,7 +24,6 @@ from sweeps.commands.bundle.contents import (
     SPLITS,
     SWEEP,
     Manifest,
-    installed,
     put_qrels,
     read_judgments,
     read_manifest,
@@ -38,6 +37,7 @@ from sweeps.commands.bundle.differences import (
     Difference,
     close,
     differences,
+    is_number,
 )
 from sweeps.plan.command_line import Parser
 from sweeps.plan.terminal import numbered, say
@@ -122,7 +122,8 @@ def verify(bundle: Path, qrels: Sequence[str] = ()) -> Verdict:
 
 def _verify(folder: Path, manifest: Manifest, qrels: Sequence[str], verdict: Verdict) -> None:
     """Each layer against the one below it, the report against values that were recomputed."""
-    verdict.add("README, CITATION.cff and RO-Crate metadata", _description(folder, manifest))
+    if "ranksweep" not in manifest.other_versions():
+        verdict.add("README, CITATION.cff and RO-Crate metadata", _description(folder, manifest))
     place = folder / SWEEP
     sweep = read_sweep_file(place)
     if strange := [one.cell for one in sweep.cells if not PLAIN.fullmatch(one.cell)]:
@@ -292,25 +293,29 @@ def _derived(stated: Path, place: Path) -> Iterator[Difference]:
 def _compare_report(
     folder: Path, made: Mapping[str, bytes], manifest: Manifest, verdict: Verdict
 ) -> None:
-    """Every file of a report. Figures depend on the program that draws them, the words of pages on
-    ours."""
-    now = installed()
-    figures = now["matplotlib"] == manifest.made_with.get("matplotlib")
-    others = [f"{name} {manifest.made_with.get(name)}, here {version}" for name, version in
-              now.items() if manifest.made_with.get(name) != version]  # fmt: skip
-    if not figures:
-        verdict.unchecked.append("figures: another matplotlib draws here")
+    """Every file of a report that the installed versions can write as its own did."""
+    others = manifest.other_versions()
     stated = {name: folder / name for name in files_of(folder)}
+    names = {*stated, *made}
+    if "matplotlib" in others:
+        verdict.unchecked.append(f"figures: drawn by matplotlib {others['matplotlib']}")
+        names = {name for name in names if not name.endswith(FIGURES)}
+    if "ranksweep" in others:
+        words = f"pages, md and tex: written by ranksweep {others['ranksweep']}, whose words differ"
+        verdict.unchecked.append(words)
+        names = {name for name in names if name.endswith((".json", ".csv"))}
     found: list[Difference] = []
-    for name in sorted({*stated, *made}):
+    for name in sorted(names):
         file = f"{SWEEP}/report/{name}"
-        if not figures and name.endswith(FIGURES):
-            continue
-        if name not in stated or name not in made:
-            words = ("a file", "no file") if name in stated else ("no file", "a file")
-            found.append(Difference(file, "", *words))
-            continue
-        found += differences(file, stated[name].read_bytes(), made[name], figures=figures)
-    verdict.add(f"{len(made)} files of the report: every number, from these values", found)
+        if name in stated and name in made:
+            content = stated[name].read_bytes()
+            found += differences(file, content, made[name], figures="matplotlib" not in others)
+        else:
+            there = ("a file", "no file") if name in stated else ("no file", "a file")
+            found.append(Difference(file, "", *there))
+    if "ranksweep" in others:
+        found = [one for one in found if is_number(one.stated) and is_number(one.own)]
+    verdict.add(f"{len(names)} files of the report, from these values", found)
     if found and others:
-        verdict.unchecked.append(f"the report was made with {'; '.join(others)}")
+        listed = ", ".join(f"{name} {version}" for name, version in others.items())
+        verdict.unchecked.append(f"whether {listed} would give these numbers, which wrote them")

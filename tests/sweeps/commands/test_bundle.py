@@ -207,6 +207,19 @@ def test_a_changed_judgment_changes_values_of_every_trial(bundle: Path, tmp_path
                for seed in SEEDS)  # fmt: skip
 
 
+def test_of_another_version_the_numbers_are_compared_and_not_the_words(
+    bundle: Path, tmp_path: Path
+) -> None:
+    other = replaced("bundle.json", r'"ranksweep": "[^"]*"', '"ranksweep": "99.0"')
+    words = replaced(f"{REPORT}results.json", '"question": "Which', '"question": "Which one')
+    page = replaced(f"{REPORT}index.html", "Which", "Which one")
+    verdict = changed(bundle, tmp_path / "a", other, words, page)
+    assert not verdict.wrong and "ranksweep 99.0" in " ".join(verdict.unchecked)
+    number = replaced(f"{REPORT}results.json", r'"delta": [-\d.e]+', '"delta": 0.777')
+    verdict = changed(bundle, tmp_path / "b", other, words, page, number)
+    assert [one.stated for one in verdict.wrong] == ["0.777"]
+
+
 def test_what_the_checksums_alone_know_is_found(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

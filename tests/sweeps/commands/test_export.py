@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from rank_core.data.load import load_collection
-from rank_core.data.trec import read_run, write_run
+from rank_core.data.trec import read_qrels, read_run, write_run
+from rank_core.evaluate import mean_values, per_query
 from rank_core.export.reranker import Reranker
+from rank_core.ranking.interpolation import mixture
 from sweeps.__main__ import main
 from sweeps.engine import rerank as shards
 from tests.e2e.conftest import run_local
@@ -66,7 +68,7 @@ def test_the_winner_on_dev_is_exported_with_its_card(finished, exported):
     card = (exported / "README.md").read_text()
     for words in (about["collection"]["content_hash"], about["trial"], about["sweep"], "nDCG@10"):
         assert words in card
-    assert "| FirstP" in card and "sweeps export" in card and "Reranker.load" in card
+    assert "| FirstP" in card and "ranksweep export" in card and "Reranker.load" in card
     assert sorted(path.name for path in exported.parent.iterdir()) == ["model"]
 
 
@@ -121,6 +123,32 @@ def test_a_cell_and_a_seed_can_be_named(finished, refused, tmp_path, capsys):
     assert "training.keep_weights=all" in text
     text = refused("export", finished.folder, "--cell", "MaxP 1/1", "--to", tmp_path / "c")
     assert "unknown cell 'MaxP 1/1'" in text and all(label in text for label in labels)
+
+
+def test_a_row_with_the_first_stage_is_exported_as_it_was_derived(
+    finished, collection_folder, refused, tmp_path, capsys
+):
+    name = json.loads((finished.folder / "sweep.json").read_text())["collection"]["first_stage"]
+    folder = tmp_path / "m"
+    words = ("export", str(finished.folder), "--cell", f"winner +{name}")
+    assert main([*words, "--to", str(folder)]) == 0
+    run = read_run(of_trial(finished, folder) / "test.run.gz")
+    first = read_run(finished.folder / "first_stage" / "test.run.gz")
+    content = json.loads((folder / "ranker.json").read_text())
+    mix, about = content["first_stage"], content["about"]
+    expected = mixture(run, first, mix["normalise"]).at(mix["alpha"])
+    collection = load_collection(str(collection_folder))
+    queries = collection.splits["test"].queries
+    found = Reranker.load(folder).rerank(first, queries, collection.documents)
+    for query_id, scores in expected.items():
+        assert found[query_id] == pytest.approx(scores, abs=1e-5)
+    card = (folder / "README.md").read_text()
+    assert about["label"].endswith(f" +{name}") and f"| {about['label']} |" in card
+    qrels = read_qrels(finished.folder / "qrels" / "test.qrels")
+    means = mean_values(per_query(qrels, expected, list(about["test"])))
+    assert about["test"] == pytest.approx(means)
+    capsys.readouterr()
+    assert "--register takes a model alone" in refused(*words, "--register", "name")
 
 
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(
@@ -200,6 +228,9 @@ def test_what_cannot_be_reranked_is_refused(job, exported, refused, tmp_path):
     words[1] = str(tmp_path)
     assert "an exported model is a folder with ranker.json" in refused(*words)
     assert not out.exists()
+    for flag in ("--run", "--out"):
+        other = [*words, flag, "s3://bucket/x.run"]
+        assert f"{flag} must be a file on this machine, got s3://bucket/x.run" in refused(*other)
 
 
 @pytest.mark.ray
