@@ -1,4 +1,4 @@
-"""An exported model as a transformer of PyTerrier, which a pipeline reranks with:
+"""An exported model as a transformer of PyTerrier:
 
     bm25 >> pt.text.get_text(index) >> ranksweep.pt.Reranker("FOLDER")
 
@@ -14,14 +14,14 @@ import rank_core
 
 
 class Reranker(pt.Transformer):
-    """Scores the documents of each query anew, from columns qid, query, docno and the text."""
+    """Rescores the documents of each query, from the columns qid, query, docno and text."""
 
     def __init__(self, folder: str | Path, *, text_field: str = "text", device: str = "") -> None:
         self.reranker = rank_core.Reranker.load(folder, device=device or None)
         self.text_field = text_field
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """The same rows by falling score, with their columns `score` and `rank`."""
+        """The same rows by falling score, with the columns `score` and `rank`."""
         pt.validate.result_frame(inp, extra_columns=["query", self.text_field])
         qids, docnos = inp["qid"].astype(str), inp["docno"].astype(str)
         first_stage = inp["score"] if "score" in inp.columns else [0.0] * len(inp)

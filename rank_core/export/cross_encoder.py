@@ -1,9 +1,10 @@
 """The files by which sentence-transformers (5.4 and later) loads an exported model as its
 `CrossEncoder`: a transformer, the pooling of a row, and the head as a linear layer.
 
-A model is one where its score is the head's of one row [CLS] query [SEP] text [SEP] and the encoder
-is of transformers as it is. The two agree on what both read; a `CrossEncoder` cuts a row to so many
-tokens in all, so that beside a shorter query it reads a few more of a long document.
+That holds for models whose score is the head's of one row [CLS] query [SEP] text [SEP], over an
+encoder of transformers without changes. Both give the same score for the same tokens. A
+`CrossEncoder` limits the whole row: beside a shorter query it reads a few more tokens of a long
+document.
 
 https://sbert.net/docs/cross_encoder/usage/custom_models.html
 """
@@ -32,8 +33,8 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 
 
 def is_cross_encoder(config: TrialConfig, backbone: Backbone) -> bool:
-    """Whether the model is a cross-encoder of one row as sentence-transformers knows it. Longformer
-    and BigBird attend here in ways of their own, and ALiBi encoders are not of transformers."""
+    """True for a cross-encoder of one row as sentence-transformers defines it. Longformer and
+    BigBird have their own attention here, and ALiBi encoders are not of transformers."""
     plain = TYPES[backbone.kind].loader == "AutoModel"
     return config.model.name in ONE_ROW and not config.model.quirks and plain
 
@@ -58,7 +59,7 @@ def write_cross_encoder(
         "transformer_task": "feature-extraction",
         "modality_config": {"text": text},
         "module_output_name": "token_embeddings",
-        # Else it would be drawn, and warned of, and not used.
+        # Otherwise it would be initialised, with a warning, and never used.
         "model_kwargs": {"add_pooling_layer": False} if TYPES[backbone.kind].pooler else {},
     }
     write_json(folder / "sentence_bert_config.json", transformer)
@@ -82,8 +83,8 @@ def write_cross_encoder(
 
 
 def _tokenizer(config: TrialConfig, backbone: Backbone) -> Any:
-    """The backbone's tokenizer, which lays out pairs as our rows are: others double the mark
-    between query and text, or have none."""
+    """The backbone's tokenizer with our layout of pairs: other layouts double the separator between
+    query and text, or have none."""
     names = ["input_ids", *["token_type_ids"] * (backbone.num_segments > 1), "attention_mask"]
     tokenizer: Any = AutoTokenizer.from_pretrained(backbone.folder, model_input_names=names)
     first, end = tokenizer.convert_ids_to_tokens([backbone.cls_id, backbone.sep_id])

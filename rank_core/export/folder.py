@@ -1,10 +1,10 @@
 """The folder of an exported model.
 
     config.json, model.safetensors, tokenizer*   the encoder, as Hugging Face saves it
-    ranker.safetensors                           head, aggregator and all else that is trained
-    ranker.json                                  every setting, and where the model comes from
-    aggregator/, interaction/, selector_backbone/   encoders beside the first, if it has some
-    frequencies.safetensors                      of words in the collection, if blocks are chosen so
+    ranker.safetensors                           head, aggregator and all other trained weights
+    ranker.json                                  every setting, and the model's origin
+    aggregator/, interaction/, selector_backbone/   further encoders, if any
+    frequencies.safetensors                      document frequencies of words, if blocks need them
     code/                                        the source of a model from outside the package
     README.md                                    the model card
 
@@ -61,7 +61,7 @@ PLAIN, FORMAT = 1, 2  # formats: of a model alone, and of one interpolated with 
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """What a folder holds: a ranker in evaluation mode on the CPU, and all that it ranks by."""
+    """The content of a folder: a ranker in evaluation mode on the CPU, and its other inputs."""
 
     model: Ranker
     config: TrialConfig
@@ -69,7 +69,7 @@ class ExportedModel:
     frequencies: DocumentFrequencies | None = None
     interpolation: Interpolation | None = None  # of Birch
     first_stage: FirstStageMix | None = None  # of a system "+BM25"
-    about: Mapping[str, Any] = field(default_factory=dict)  # where it comes from
+    about: Mapping[str, Any] = field(default_factory=dict)  # its origin
 
 
 def write_model(
@@ -125,8 +125,8 @@ def write_model(
 
 
 def read_model(folder: Path | str) -> ExportedModel:
-    """The model in a folder; raises `BadInput` where it is none, was written by a later version, or
-    is a class of somebody's own that this process cannot import."""
+    """The model in a folder. Raises `BadInput` if there is none, if a later version wrote it, or if
+    this process cannot import its class."""
     folder = Path(folder).absolute()
     config, content = _read_settings(folder)
     backbone = resolve_backbone(str(folder))
@@ -169,8 +169,8 @@ def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
 
 
 def _check_code(name: str, code: str, folder: Path) -> None:
-    """Refuses a class from outside that is absent, or not the one that was trained. Code that came
-    with a folder is never run unasked."""
+    """Raises `BadInput` if a class from outside is absent, or differs from the trained one. Code in
+    the folder never runs by itself."""
     advice = f"the source that it was trained with is in {folder}: read it, then put that folder "
     advice += "first on PYTHONPATH"
     try:
@@ -178,11 +178,11 @@ def _check_code(name: str, code: str, folder: Path) -> None:
     except BadInput as error:
         raise BadInput(f"{error}; {advice}") from None
     if source_hash(name) != code:
-        raise BadInput(f"model {name} is another one here than was trained; {advice}")
+        raise BadInput(f"model {name} differs here from the trained one; {advice}")
 
 
 def require_model(folder: Path) -> None:
-    """Refuses a folder that is no exported model."""
+    """Raises `BadInput` for a folder without an exported model."""
     if not (folder / FILE).is_file():
         raise BadInput(
             f"an exported model is a folder with {FILE}, as `ranksweep export` writes it; "
@@ -191,15 +191,15 @@ def require_model(folder: Path) -> None:
 
 
 def require_new(folder: Path) -> None:
-    """Refuses a folder that holds something."""
+    """Raises `BadInput` for a folder that is not empty."""
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if folder.exists():
-        raise BadInput(f"--to must be a new or an empty folder, and {folder} holds something")
+        raise BadInput(f"--to must be a new or an empty folder; {folder} is not empty")
 
 
 def trained_model(config: TrialConfig, backbone: Backbone, weights: Path) -> Ranker:
-    """The ranker of a trial with the weights that it kept; every one must be there."""
+    """The ranker of a trial with its kept weights, which must be complete."""
     model = build_model(config, backbone, init_seed=0)
     _load(model, load_file(weights), weights, expected=set(model.state_dict()))
     return model
@@ -224,7 +224,7 @@ def _load(model: Ranker, weights: Mapping[str, Tensor], path: Path, *, expected:
 
 
 def _write_encoder(encoder: nn.Module, backbone: Backbone, folder: Path) -> None:
-    """The encoder as a checkpoint of the kind that it was read from."""
+    """Writes the encoder as a checkpoint of its own kind."""
     if isinstance(encoder, nn.Embedding):  # of a model that reads the word table alone
         whole = load_encoder(backbone, 0.0)
         with torch.no_grad():
@@ -239,8 +239,8 @@ def _write_encoder(encoder: nn.Module, backbone: Backbone, folder: Path) -> None
 
 
 def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]:
-    """Copies the files of encoders beside the first; {setting: its folder here}. Their trained
-    weights are with all others."""
+    """Copies the files of further encoders; returns {setting: its folder here}. Their trained
+    weights are in `ranker.safetensors`."""
     places = {}
     for name in FURTHER_ENCODERS:
         if not (encoder := getattr(config.model, name)):
@@ -254,7 +254,7 @@ def _write_further_encoders(config: TrialConfig, folder: Path) -> dict[str, str]
 
 
 def _frequencies(config: TrialConfig, backbone: Backbone) -> DocumentFrequencies | None:
-    """The word statistics of the collection, of a model that chooses blocks by them."""
+    """The collection's document frequencies, for a model that chooses blocks by them."""
     kind = model_class(config.model.name)
     assert issubclass(kind, Ranker)
     reader = kind.reader(config, backbone, {})  # type: ignore[arg-type]

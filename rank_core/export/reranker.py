@@ -1,5 +1,5 @@
-"""An exported model that ranks documents: texts in, ranked lists out, by the path that scored the
-trial it comes from."""
+"""An exported model that ranks documents: texts in, ranked lists out, with the same computation as
+in its trial."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,18 +24,18 @@ from rank_core.records import Run
 from rank_core.training.optimizer import autocast_type
 
 T = TypeVar("T")
-DOCUMENTS_AT_ONCE = 1024  # that are tokenised together, and in memory
+DOCUMENTS_AT_ONCE = 1024  # tokenised together and kept in memory
 
 
 class Ranked(NamedTuple):
-    """A document of a ranked list; its id, or its place in the list that was given."""
+    """A document of a ranked list: its id, or its place in the given list, and its score."""
 
     doc_id: str | int
     score: float
 
 
 class Reranker:
-    """A ranker with its tokenizer and its cut of documents. `about` says where it comes from."""
+    """A ranker with its tokenizer and chunking. `about` holds its origin."""
 
     def __init__(self, exported: ExportedModel, device: torch.device, precision: str) -> None:
         self.config, self.backbone, self.about = exported.config, exported.backbone, exported.about
@@ -48,10 +48,10 @@ class Reranker:
     def load(
         cls, folder: Path | str, *, device: str | torch.device | None = None, precision: str = ""
     ) -> "Reranker":
-        """The reranker in an exported folder, on a GPU if there is one, in the number type that it
-        was trained in (fp32, bf16 or fp16 where `precision` names one).
+        """The reranker in an exported folder, on a GPU if there is one, in the precision of its
+        training unless `precision` is fp32, bf16 or fp16.
 
-        Raises `BadInput` where the folder is no exported model.
+        Raises `BadInput` if the folder is no exported model.
         """
         chosen = trial_device() if device is None else torch.device(device)
         return cls(read_model(folder), chosen, precision)
@@ -146,7 +146,7 @@ class Reranker:
         return require_finite(rerank(self._model, pairs, **given))
 
     def _pairs(self, texts: Mapping[str, str]) -> PairEncoder:
-        """What reads these documents as the model does."""
+        """The encoder of pairs of these queries and documents."""
         ids = tokenize(self._tokenizer, list(texts.values())) if texts else []
         arrays: list[NDArray[np.int32]] = [np.asarray(one, np.int32) for one in ids]
         tokens = KnownFrequencies(zip(texts, arrays, strict=True))
@@ -160,7 +160,7 @@ def _by_id(given: Sequence[T] | Mapping[str, T]) -> Mapping[str, T]:
 
 
 def _blocks(run: Run, depth: int) -> Iterator[Run]:
-    """The queries of a run with their candidates, so many that their documents fit in memory."""
+    """Parts of a run whose documents fit in memory together."""
     some: Run = {}
     doc_ids: set[str] = set()
     for query_id, ranked in run.items():

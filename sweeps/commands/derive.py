@@ -1,6 +1,5 @@
-"""`ranksweep derive DIR`: finished trials interpolated with their first stage, and other
-aggregations, fewer chunks and coarser strides of those that kept their chunk scores. Trains nothing
-and loads no model."""
+"""`ranksweep derive DIR`: finished trials interpolated with the first stage, and other
+aggregations, fewer chunks and coarser strides of kept chunk scores. It loads no model."""
 
 import argparse
 import json
@@ -41,7 +40,7 @@ from sweeps.store.trial_status import USED
 
 
 class Asked(NamedTuple):
-    """What is to be derived from every trial; 0 stands for the trial's own."""
+    """A system to derive from every trial; 0 stands for the trial's own value."""
 
     name: str  # of the aggregation: an entry of `POOLING`
     k: int = 0
@@ -49,7 +48,7 @@ class Asked(NamedTuple):
     max_chunks: int = 0
 
     def settings(self) -> dict[str, object]:
-        """What differs from the trial's settings."""
+        """The settings that differ from the trial's."""
         numbers = {
             "model.k": self.k,
             "chunking.stride": self.stride,
@@ -60,7 +59,7 @@ class Asked(NamedTuple):
 
 @dataclass
 class _Cell:
-    """A trained cell and what is derived from its trials."""
+    """A trained cell and the systems derived from its trials."""
 
     cell: str
     seeds: tuple[int, ...]  # that kept their chunk scores, or all with a result
@@ -72,24 +71,24 @@ class _Cell:
 
     @property
     def labels(self) -> dict[str, str]:
-        """{name of what is derived: its label}."""
+        """{derived system: its label}."""
         own = {one.cell: one.label for one in (self.interpolated,) if one}
         return own | {self.key(one): derived_label(config) for one, config in self.configs.items()}
 
     @property
     def configs_by_name(self) -> dict[str, TrialConfig]:
-        """{name of what is derived from chunk scores: its settings}."""
+        """{system derived from chunk scores: its settings}."""
         return {self.key(one): config for one, config in self.configs.items()}
 
-    def key(self, one: Asked) -> str:
+    def key(self, asked: Asked) -> str:
         """The derived system's name beside those of cells."""
-        return f"{self.cell} {' '.join(map(str, one))}"
+        return f"{self.cell} {' '.join(map(str, asked))}"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Interpolate a sweep's finished trials with their first stage (alpha x model + (1 - alpha) x
-    first stage, alpha of each trial chosen on dev), aggregate kept chunk scores otherwise, print
-    the table and write derived.csv and derived.md into DIR/report or elsewhere; exit code 0."""
+    """Interpolate a sweep's finished trials with the first stage (alpha x model + (1 - alpha) x
+    first stage; alpha of each trial chosen on dev) and aggregate kept chunk scores in other ways.
+    Print the table and write derived.csv and derived.md into DIR/report or --out."""
     given = _parser().parse_args(argv)
     asked = _asked(given)
     with opened(given.sweep, trials=True) as store:
@@ -108,9 +107,9 @@ def main(argv: Sequence[str]) -> int:
 def derive(
     folder: Path, asked: Sequence[Asked], normalise: str = "", *, every: bool = False
 ) -> Derived:
-    """The trained cells with what is derived from each: what is `asked` of its chunk scores, and
-    its interpolation with the first stage, normalised by `normalise`. `every` stands for whatever
-    there are files for."""
+    """The trained cells and the systems derived from each: those `asked` for from its chunk scores,
+    and its interpolation with the first stage, normalised by `normalise`. `every` asks for all
+    systems for which there are files."""
     sweep = load_sweep(folder)
     qrels = read_qrels(folder / "qrels" / f"{sweep.split}.qrels")
     if every and (folder / FIRST_STAGE).is_dir():
@@ -165,7 +164,7 @@ def _derived_cell(
     found.tables.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
     for one in asked:
         if found.trained.model.name == "firstp":
-            found.reasons[one] = "a FirstP trial reads, and keeps, the first chunk only"
+            found.reasons[one] = "a FirstP trial reads and keeps only the first chunk"
             continue
         try:
             config = derived_config(found.trained, one.settings())
@@ -193,8 +192,8 @@ def _derived_cell(
 
 
 def _comparisons(sweep: Sweep, cells: Sequence[_Cell]) -> list[Comparison]:
-    """Every derived system against the trained cell it is of. Both have the same weights, so their
-    seeds are paired."""
+    """The comparisons of every derived system with its trained cell. Both have the same weights, so
+    their seeds are paired."""
     table = pd.concat([table for cell in cells for table in cell.tables])
     pairs = [(name, cell.cell) for cell in cells for name in cell.labels]
     names = [name for cell in cells for name in (cell.cell, *cell.labels)]
@@ -221,7 +220,7 @@ def _comparisons(sweep: Sweep, cells: Sequence[_Cell]) -> list[Comparison]:
 
 
 def _left_out(sweep: Sweep, cells: Sequence[_Cell]) -> list[str]:
-    """A sentence for each reason why a cell lacks something that others have."""
+    """A sentence for each reason why a cell lacks a derived system."""
     return [
         f"{sweep.label(cell.cell)}: {reason}."
         for cell in cells
@@ -241,17 +240,17 @@ def _used_seeds(sweep: Sweep) -> dict[str, tuple[int, ...]]:
 def _seeds_that_kept(
     sweep: Sweep, used: Mapping[str, tuple[int, ...]], *, needed: bool
 ) -> dict[str, tuple[int, ...]]:
-    """The same with the seeds that kept their chunk scores; refused where `needed` and none did."""
+    """The same with the seeds that kept their chunk scores; `BadInput` if `needed` and none did."""
     kept = {
         cell: tuple(s for s in seeds if (_folder(sweep, cell, s) / CHUNK_SCORES).is_file())
         for cell, seeds in used.items()
     }
     if needed and not any(kept.values()):
         raise BadInput(
-            "some trial of the sweep must have kept its chunk scores, none of the "
-            f"{sum(map(len, used.values()))} finished ones in {sweep.folder} has; run the sweep "
-            "into another --storage with evaluation.keep_chunk_scores=true (what has finished is "
-            "not run again)"
+            "some trial of the sweep must have kept its chunk scores; none of the "
+            f"{sum(map(len, used.values()))} finished trials in {sweep.folder} has. Run the sweep "
+            "in another --storage with evaluation.keep_chunk_scores=true (finished trials do not "
+            "run again)"
         )
     return {cell: seeds for cell, seeds in kept.items() if seeds}
 
@@ -266,20 +265,20 @@ def _config(sweep: Sweep, cell: str, seed: int) -> TrialConfig:
 
 
 def _explicit(config: TrialConfig) -> TrialConfig:
-    """The settings with k spelt out."""
+    """The settings with the default k filled in."""
     if config.model.name != "kmax-avgp":
         return config
     return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
 
 
 def _named(given: argparse.Namespace) -> bool:
-    """Whether flags name what is wanted; else it is all that there are files for."""
+    """True where flags name the systems; otherwise all are derived for which there are files."""
     return bool(given.normalise or given.aggregators or given.strides or given.max_chunks)
 
 
 def _asked(given: argparse.Namespace) -> list[Asked]:
-    """Every aggregation with every stride and number of chunks; FirstP, which heeds neither, once,
-    and with either only where it is named. All is checked before a file is opened."""
+    """Every aggregation with every stride and number of chunks. FirstP depends on neither: it is
+    derived once, beside them only where it is named. Flags are checked before a file is opened."""
     cut = bool(given.strides or given.max_chunks)
     if given.normalise and not (cut or given.aggregators):
         return []
@@ -310,16 +309,16 @@ def _parser() -> Parser:
         nargs="+",
         default=[],
         metavar="MODEL",
-        help=f"of {', '.join(POOLING)}; default: all that heed the other flags",
+        help=f"of {', '.join(POOLING)}; default: all that the other flags change",
     )
     add("--k", nargs="+", type=int, default=[KMaxAvgP.DEFAULT_K], help="of kmax-avgp")
     add(
         "--normalise",
         choices=NORMALISATIONS,
         default="",
-        help="interpolate with the first stage, scores normalised so within a query (default "
-        f"{DEFAULT}); without the flags below, that alone",
+        help="interpolate with the first stage; normalisation of scores within a query (default "
+        f"{DEFAULT}); without the other flags, only that",
     )
     add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")
-    add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's own")
+    add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's stride")
     return parser

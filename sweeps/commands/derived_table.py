@@ -1,4 +1,4 @@
-"""What was derived from chunk scores as text, markdown and CSV. Every derived row says so."""
+"""The derived systems as text, Markdown and CSV. Every derived row is marked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ class DerivedRow:
 
     @property
     def kind(self) -> str:
-        """`trained`, or the mark of what is not."""
+        """`trained`, or the mark of a derived row."""
         return MARK if self.derived else "trained"
 
 
 @dataclass(frozen=True)
 class Derived:
-    """All rows, each cell's trained one first, and why some cells lack some."""
+    """All rows, each trained cell before its derived systems, and the reasons for missing ones."""
 
     sweep: Sweep
     rows: tuple[DerivedRow, ...]
@@ -62,7 +62,7 @@ def derived_label(config: TrialConfig) -> str:
 
 
 def derived_text(found: Derived) -> str:
-    """The table of a terminal, and what its columns mean."""
+    """The terminal's table and its caption."""
     sweep = found.sweep
     others = [one for one in sweep.measures if one != sweep.primary][:1]
     rows = []
@@ -86,7 +86,7 @@ def derived_text(found: Derived) -> str:
 
 
 def caption(found: Derived) -> str:
-    """What the rows are, over which seeds, and the test."""
+    """The caption: rows, seeds and test."""
     sweep = found.sweep
     seeds = sorted({len(row.seeds) for row in found.rows})
     over = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
@@ -94,8 +94,8 @@ def caption(found: Derived) -> str:
         over = f"{seeds[0]} to {seeds[-1]} seeds"
     family = sum(row.derived for row in found.rows)
     mixed = [row.interpolated for row in found.rows if row.interpolated]
-    aggregated = "; others: its chunk scores aggregated otherwise; a model trained that way would "
-    aggregated += "have other weights"
+    aggregated = "; others: another aggregation of its chunk scores; a model trained with that "
+    aggregated += "aggregation would have other weights"
     if not any(row.derived and not row.interpolated for row in found.rows):
         aggregated = ""
     how = f". {interpolation_text(sweep, mixed)}" if mixed else ""

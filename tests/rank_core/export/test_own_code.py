@@ -39,7 +39,7 @@ def test_the_source_goes_along_and_another_one_is_refused(folder, monkeypatch):
     copied = (folder / "code" / "docs" / "examples" / "own_model.py").read_text()
     assert copied == Path(own_model.__file__).read_text()
     monkeypatch.setattr("rank_core.export.folder.source_hash", lambda name: "another")
-    with pytest.raises(BadInput, match=r"is another one here than was trained; the source .*/code"):
+    with pytest.raises(BadInput, match=r"differs here from the trained one; the source .*/code"):
         Reranker.load(folder)
 
 

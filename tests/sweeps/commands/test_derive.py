@@ -135,7 +135,7 @@ def test_trials_that_kept_nothing_are_left_out(
         (["--strides", "60"], "stride <= chunking.window must hold"),
         (["--max-chunks", "0"], "--max-chunks >= 1 must hold, got 0"),
         (["--k", "0"], "--k >= 1 must hold, got 0"),
-        (["without"], "none of the 4 finished ones in .* has; run the sweep into .*=true"),
+        (["without"], "none of the 4 finished trials in .*=true"),
     ],
 )
 def test_bad_input_is_one_message(
