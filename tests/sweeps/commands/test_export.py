@@ -229,7 +229,8 @@ def test_what_cannot_be_reranked_is_refused(job, exported, refused, tmp_path):
     assert "an exported model is a folder with ranker.json" in refused(*words)
     assert not out.exists()
     for flag in ("--run", "--out"):
-        other = [*words, flag, "s3://bucket/x.run"]
+        other = words.copy()
+        other[words.index(flag) + 1] = "s3://bucket/x.run"
         assert f"{flag} must be a file on this machine, got s3://bucket/x.run" in refused(*other)
 
 

@@ -95,5 +95,5 @@ def test_a_gain_that_was_not_confirmed_makes_no_champion(storage, client, monkey
     gains(monkeypatch, -0.1)
     confirmed = storage / "window_stride-confirm" / "woods"
     assert main(["export", str(confirmed), "--register", "another"]) == 0
-    assert "its gain was not confirmed (-0.100), so it is no champion" in capsys.readouterr().out
+    assert "no champion, because its gain was not confirmed (-0.100)" in capsys.readouterr().out
     assert client.get_registered_model("another").aliases == {}
