@@ -72,7 +72,7 @@ def test_a_candidate_list_without_any_relevant_document_is_an_error():
     lost = split(qrels={"q": {"a": 1}}, candidates={"q": ["b"]})
     found = list(candidates(collection(test=lost), Evaluation()))
     assert levels(found) == ["error", "note"]
-    assert "no reranker finds what the first stage has missed" in found[0].text
+    assert "a reranker cannot find documents" in found[0].text
 
 
 def test_queries_without_candidates_or_relevant_documents_are_named():
