@@ -134,23 +134,22 @@ def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
     nothing: dict[str, dict[str, str]] = {"queries": {}, "documents": {}}
     texts = nothing if analysis.sweep.third_party else read_texts(analysis.sweep.folder)
     shown = []
+    heading = ["document", "relevance", f"rank, {system}", f"rank, {baseline}"]
+    heading += ["begins"] if texts["documents"] else []
     for one in queries:
         values = f"{system} {number(one.system)}, {baseline} {number(one.baseline)}"
+        gain = f"{analysis.sweep.primary} {signed(one.system - one.baseline)}: {values}"
+        title = texts["queries"].get(one.query_id)
         lines = [
             (doc_id, MISSING if relevance is None else str(relevance), _ranks(own), _ranks(others),
-             texts["documents"].get(doc_id, ""))
+             *([texts["documents"].get(doc_id, "")] if texts["documents"] else []))
             for doc_id, (relevance, own, others) in one.documents.items()
         ]  # fmt: skip
         shown.append(
             {
-                "title": texts["queries"].get(one.query_id) or one.query_id,
-                "facts": f"query {one.query_id} · {analysis.sweep.primary} "
-                f"{signed(one.system - one.baseline)}: {values}",
-                "table": table(
-                    ("document", "relevance", f"rank, {system}", f"rank, {baseline}", "begins"),
-                    lines,
-                    "lrrrl",
-                ),
+                "title": title or one.query_id,
+                "facts": f"query {one.query_id} · {gain}" if title else gain,
+                "table": table(heading, lines, "lrrrl"[: len(heading)]),
             }
         )
     return render(
