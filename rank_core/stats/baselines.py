@@ -27,7 +27,7 @@ def compare_with(
 ) -> list[list[Comparison]]:
     """The comparisons of every slot, in the order of the slots and of the matrix.
 
-    A cell that is its own baseline is left out.
+    A cell that is its own baseline is excluded.
     """
     if not baselines:
         raise BadInput("at least one baseline must be given")
@@ -51,20 +51,20 @@ def compare_with(
 
 
 def baseline_of(cell: str, slot: Slot) -> str | None:
-    """What `cell` is compared with in this slot, if with anything."""
+    """The baseline of `cell` in this slot, or None."""
     baseline = slot if isinstance(slot, str) else slot.get(cell)
     return None if baseline == cell else baseline
 
 
 def of_system(
-    found: Sequence[Sequence[Comparison]], system: str
+    comparisons: Sequence[Sequence[Comparison]], system: str
 ) -> tuple[Comparison | None, tuple[Comparison, ...]]:
     """A system's comparison in the first slot, if it has one, and those in all later slots.
 
     They are `comparison` and `others` of a `ResultCell`, for comparisons of one measure.
     """
-    by_slot = [next((one for one in slot if one.system == system), None) for slot in found]
-    return by_slot[0], tuple(one for one in by_slot[1:] if one is not None)
+    first, *later = [next((c for c in slot if c.system == system), None) for slot in comparisons]
+    return first, tuple(comparison for comparison in later if comparison is not None)
 
 
 def by_slot(
@@ -75,22 +75,22 @@ def by_slot(
     Two slots may have the same baseline in this row: the first gets the first comparison.
     """
     left = list(comparisons)
-    found: list[Comparison | None] = []
+    of_slots: list[Comparison | None] = []
     for slot in slots:
         wanted = baseline_of(cell, slot)
-        one = next((one for one in left if one.baseline == wanted), None)
-        if one is not None:
-            left.remove(one)
-        found.append(one)
-    return tuple(found)
+        comparison = next((c for c in left if c.baseline == wanted), None)
+        if comparison is not None:
+            left.remove(comparison)
+        of_slots.append(comparison)
+    return tuple(of_slots)
 
 
 def letter(comparison: Comparison | None, slot: int, alpha: float) -> str:
     """`A`, `a` or nothing, with an arrow for a loss; a NaN p-value marks nothing.
 
-    The letter is that of the slot: upper case where the difference holds with queries and training
-    runs random, lower case where it holds with queries random only, or with fewer seeds than can
-    tell.
+    The letter is that of the slot: upper case where the difference is significant with queries and
+    training runs as random effects, lower case where it is with queries alone, or with too few
+    seeds.
     """
     if comparison is None:
         return ""

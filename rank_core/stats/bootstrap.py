@@ -85,6 +85,6 @@ def replicated_means(matrix: ScoreMatrix, cell: str, weights: CrossedWeights) ->
 
 
 def _resampled(n: int, num_replicates: int, rng: np.random.Generator) -> Floats:
-    """How often each of n is drawn in n draws, divided by n, (B, n)."""
+    """The share of n draws that each of n takes, (B, n)."""
     counts_BN: NDArray[np.int64] = rng.multinomial(n, np.full(n, 1 / n), size=num_replicates)
     return counts_BN / n

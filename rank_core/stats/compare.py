@@ -30,7 +30,7 @@ TIE = 1e-9
 class Comparison:
     """One system against the baseline on one measure; `significant` is the decision.
 
-    NaN stands where one seed cannot answer, unless its system is declared deterministic: the
+    NaN stands where there is one seed, unless its system is declared deterministic: the
     scopes `seeds` and `both` and the interval. `p_both_adjusted` corrects the larger one of
     `p_both` and `p_moderated`, which is NaN unless enough trained systems are compared.
     """
@@ -73,7 +73,7 @@ class Comparison:
         return 1 if math.isnan(self.p_both) else min(seeds, default=math.inf)
 
     def significant(self, alpha: float) -> bool:
-        """Whether queries and training runs both speak for a difference."""
+        """True if the difference is significant with queries and runs as random effects."""
         return self.fewest_seeds >= LEAST_SEEDS and self.p_both_adjusted < alpha
 
 
@@ -191,7 +191,7 @@ def _moderated(
 
 
 def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> float:
-    """How often the queries-only test finds two equal methods different: 2 Phi(-z sqrt(V_q/V)).
+    """The type-I error of the queries-only test of two equal methods: 2 Phi(-z sqrt(V_q/V)).
 
     V_q is the variance that test uses, V the variance of the difference of two trained methods.
     """
@@ -201,7 +201,7 @@ def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> fl
 def false_positive_interval(
     test: ScopeTest, *, alpha: float = 0.05, level: float = 0.95
 ) -> tuple[float, float]:
-    """What the predicted rate may be: that at both ends of the variance."""
+    """The predicted rate at both ends of the interval of the variance."""
     low, high = variance_interval(test, level)
     return _false_positive_rate(test, low, alpha), _false_positive_rate(test, high, alpha)
 

@@ -1,4 +1,4 @@
-"""How many seeds and queries a comparison needs, before it is run.
+"""The numbers of seeds and queries that a comparison needs, before it is run.
 
 V(S, Q) = sigma_D^2 / Q + 2 sigma_S^2 / S + 2 sigma_E^2 / (Q S). Paired seeds lower sigma_S by
 sqrt(1 - r), where r is the correlation of paired runs, and leave S - 1 degrees of freedom instead
@@ -37,7 +37,7 @@ class Variances:
     seed: float  # sigma_S, between training runs
     residual: float  # sigma_E, between training runs on one query
     paired: bool = False
-    """Whether seeds are paired: then `seed` and `residual` are those of the differences of paired
+    """True if seeds are paired: then `seed` and `residual` are those of the differences of paired
     runs over sqrt(2)."""
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Variances:
 
 @dataclass(frozen=True)
 class Goal:
-    """Which difference is to be found, how surely, in a family of how many comparisons."""
+    """The difference to be found, the power, and the number of comparisons that share alpha."""
 
     delta: float
     alpha: float = 0.05

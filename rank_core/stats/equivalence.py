@@ -13,7 +13,7 @@ def equivalence_p(test: ScopeTest, *, margin: float) -> float:
     """p of two one-sided tests (TOST, scope `both`): small values say that |delta| < margin.
 
     Below alpha exactly when the two-sided interval of level 1 - 2 alpha lies inside the margin; NaN
-    where one seed cannot tell.
+    for one seed.
     """
     if not margin > 0:
         raise BadInput(f"margin > 0 must hold, got margin={margin}")

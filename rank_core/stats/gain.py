@@ -32,7 +32,7 @@ _DIGITS = 12
 @dataclass(frozen=True)
 class GainInterval:
     """mean of the system / mean of the baseline - 1, alone or averaged over columns, and its
-    two-sided interval; NaN limits where one seed or too few hits cannot tell."""
+    two-sided interval; NaN limits for one seed or too few hits."""
 
     gain: float
     low: float
@@ -63,8 +63,8 @@ def gain_intervals(
     Left out is a system whose df is NaN (one seed on a side), and one whose baseline is not above
     0: no gain is defined there.
     """
-    found = average_gains([matrix], baseline=baseline, df=df, weights=[weights], level=level)
-    return {system: one for system, one in found.items() if not math.isnan(one.low)}
+    gains = average_gains([matrix], baseline=baseline, df=df, weights=[weights], level=level)
+    return {system: gain for system, gain in gains.items() if not math.isnan(gain.low)}
 
 
 def average_gains(
@@ -81,7 +81,7 @@ def average_gains(
     seed weights, those on the same queries their query weights too: the caller says which, by
     passing the same ones. `df` is the smallest of the columns, which is the safe side. Where it is
     NaN (one seed), or the baseline of a replicate not above 0, the gain has no interval. A system
-    whose baseline is not above 0 is left out.
+    whose baseline is not above 0 is excluded.
     """
     check_probability("level", level)
     if not columns or len(columns) != len(weights):

@@ -41,26 +41,26 @@ sigma^2 is the mean square of configuration x seed pooled over the live configur
 (a shared initialisation, a shared order) cancels as it does in the difference. Two seeds are the
 fewest. A configuration whose own runs scatter more than the pool (a collapse) has its own mean
 square, drawn towards the pool as if the pool were 4 seeds' worth; it is never taken as steadier.
-The queries are held fixed: race and grid choose on the same dev queries, whose luck they share.
+The queries are held fixed: race and grid choose on the same dev queries.
 
 Near-ties are what a race spends its runs on: among equals only the whole grid knows its winner.
-With an indifference `delta` > 0 a configuration leaves once the whole grid would hardly name it
-better than the leader *by more than delta*: delta is added to its gap, and the same argument holds
-with "the second bracket is at most delta". The winner is then within delta of the grid's.
+With an indifference `delta` > 0 a configuration is eliminated once the whole grid would hardly name
+it better than the leader *by more than delta*: delta is added to its gap, and the same argument
+holds with "the second bracket is at most delta". The winner is then within delta of the grid's.
 
 The levels of all looks
 -----------------------
 How much of the wrong-departure budget each look of a race may spend.
 
 A spending function (Lan and DeMets, 1983) gives the chance A(t) that, by the share t of the looks,
-the configuration the whole grid would name has left; A(1) = alpha. `look_levels` turns it into one
-nominal level per look: among equal configurations, drawn many times over, exactly that share loses
-the grid's winner. Equal configurations are the least favourable truth. For two of them that is a
-theorem: given how far the gap so far strays from the grid's, the verdict is wrong if the grid's gap
-lies in an interval around 0, where a normal gap is most often if its mean is 0 (Anderson, 1955).
-For more of them it is what `tests.benchmarks.racing` finds. The share spent at a look, taken as its
-level, would need no drawing (Dunnett and Bonferroni), but spends a tenth of the budget and costs
-more runs.
+the configuration the whole grid would name is eliminated; A(1) = alpha. `look_levels` turns it into
+one nominal level per look: among equal configurations, drawn many times over, exactly that share
+loses the grid's winner. Equal configurations are the least favourable truth. For two of them that
+is a theorem: given how far the gap so far strays from the grid's, the verdict is wrong if the
+grid's gap lies in an interval around 0, where a normal gap is most often if its mean is 0
+(Anderson, 1955). For more of them it is what `tests.benchmarks.racing` finds. The share spent at a
+look, taken as its level, would need no drawing (Dunnett and Bonferroni), but spends a tenth of the
+budget and costs more runs.
 """
 
 import math
@@ -80,13 +80,13 @@ from rank_core.stats.scopes import Floats
 Bools = NDArray[np.bool_]
 
 FIRST_LOOK = 2
-"""One seed per configuration says nothing about the luck of seeds."""
+"""One seed per configuration has no seed variance."""
 
 _ROUNDING = 64 * np.finfo(np.float64).eps
 """A standard deviation below this share of the largest mean is rounding."""
 
 _POOL_DF = 4
-"""How many degrees of freedom the pool counts beside those of one configuration's own runs."""
+"""Degrees of freedom of the pool beside those of a configuration's own runs."""
 
 _REACH = 1e4
 """The largest statistic told apart; with one degree of freedom its p is still 1e-4."""
@@ -94,7 +94,7 @@ _REACH = 1e4
 
 @dataclass(frozen=True)
 class Look:
-    """One look at B races of K configurations; what has left has p = NaN.
+    """One look at B races of K configurations; an eliminated one has p = NaN.
 
     `gap` is the leader's mean minus the configuration's, `se` its standard error about the gap of
     the whole grid, `df` the pool's degrees of freedom, `p` the chance of such a gap between equals.
@@ -205,16 +205,16 @@ _NUMBERS = 10_000_000
 """Runs drawn at most: fewer races where a race is large."""
 
 _HIGHEST = 0.5
-"""A level never grows beyond a coin's toss, however much budget is left at the last look."""
+"""The largest level of a look, however much budget is left at the last."""
 
 
 def pocock_like(share: float, alpha: float) -> float:
-    """Nearly the same level at every look: leaves early, where leaving saves most."""
+    """Nearly the same level at every look: eliminates early, which saves most."""
     return alpha * math.log(1 + (math.e - 1) * share)
 
 
 def obrien_fleming_like(share: float, alpha: float) -> float:
-    """Almost nothing at the first looks: only a rout ends early."""
+    """Almost nothing at the first looks: only large differences eliminate early."""
     if share <= 0:
         return 0.0
     return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / math.sqrt(share)))
@@ -243,10 +243,10 @@ def spent(num_seeds: int, *, alpha: float, spending: str) -> dict[int, float]:
 def look_levels(
     num_configurations: int, num_seeds: int, *, alpha: float, spending: str
 ) -> dict[int, float]:
-    """{seeds complete: nominal level}; a configuration leaves if its p is below the level.
+    """{seeds complete: nominal level}; a configuration is eliminated if its p is below the level.
 
     Drawn with a fixed stream, so that the same race has the same levels everywhere. Two standard
-    errors of the drawing are kept back from the budget (.0022 of .05), never spent by its luck.
+    errors of the drawing are kept back from the budget (.0022 of .05).
     """
     if num_configurations < 2:
         raise BadInput(f"a race needs 2 configurations or more, got {num_configurations}")
@@ -293,9 +293,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a look after `num_seeds` complete seeds of `planned_seeds` decided.
+    """The decision of an interim analysis after `num_seeds` of `planned_seeds` seeds.
 
-    Whoever has p < level leaves; `df` are the degrees of freedom of the pooled luck of seeds.
+    A configuration with p < level is eliminated; `df` are those of the pooled seed variance.
     """
 
     num_seeds: int
@@ -308,12 +308,12 @@ class Verdict:
     @property
     def stays(self) -> tuple[str, ...]:
         """The configurations that run another seed, in their order."""
-        return tuple(one.configuration for one in self.judged if not one.leaves)
+        return tuple(judged.configuration for judged in self.judged if not judged.leaves)
 
     @property
     def leaves(self) -> tuple[str, ...]:
         """The configurations that are out."""
-        return tuple(one.configuration for one in self.judged if one.leaves)
+        return tuple(judged.configuration for judged in self.judged if judged.leaves)
 
 
 @dataclass(frozen=True)
@@ -350,7 +350,7 @@ class Race:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to run: one configuration is left, or all seeds are."""
+        """True if nothing is left to run: one configuration is live, or all seeds are complete."""
         return not self.pending
 
     @property
@@ -377,7 +377,7 @@ def survivors(
     """Judge the live configurations, `scores[configuration]` being dev values (s, Q), s alike.
 
     `num_configurations` started the race and `num_seeds` are planned; there are looks after 2 to
-    num_seeds - 1 seeds. The leader never leaves; equal means are led by the one that comes first.
+    num_seeds - 1 seeds. The leader is never eliminated; of equal means the first leads.
     `delta` >= 0 is the difference of the measure that does not matter.
     """
     if not 0 <= delta < float("inf"):
@@ -419,7 +419,7 @@ def race_so_far(
     """Replay a race from `finished`: per trial its dev values, one per query, queries in one order.
 
     Only complete blocks are judged; a trial that finished ahead of its block, or after its
-    configuration left, waits without a say. Whoever `lost` a trial for good leaves at that block.
+    configuration left, waits and is not judged. One that `lost` a trial is eliminated there.
     """
     _check_trials(finished, configurations, seeds)
     spent(len(seeds), alpha=alpha, spending=spending)  # refuses a bad setting before the first look
@@ -535,7 +535,7 @@ def _stacked(scores: Mapping[str, Floats]) -> Floats:
 
 
 def _copied_seed(score_SQ: Floats) -> bool:
-    """Whether two seeds agree on every query without being constant, as collapsed runs are."""
+    """True if two seeds agree on every query without being constant, as collapsed runs are."""
     varied = score_SQ[np.ptp(score_SQ, axis=1) > 0]
     return len(np.unique(varied, axis=0)) < len(varied)
 

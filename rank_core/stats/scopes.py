@@ -148,7 +148,7 @@ def confidence_interval(
 
 def variance_interval(test: ScopeTest, level: float = 0.95) -> tuple[float, float]:
     """Both ends of the variance of the difference in scope `both`: that of the queries as it is,
-    that between seeds at the ends of its chi-square interval; NaN where one seed cannot tell."""
+    that between seeds at the ends of its chi-square interval; NaN for one seed."""
     if test.se_seeds == 0:
         return test.se_both**2, test.se_both**2
     tails = (1 + level) / 2, (1 - level) / 2

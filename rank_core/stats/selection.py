@@ -1,7 +1,7 @@
-"""What picking the best of many configurations does to its reported gain.
+"""Selection bias: the gain of the best of many configurations, and its correction.
 
-The winner was partly lucky: in its queries and in its seeds. Fresh seeds and held-out queries
-remove the luck; where neither is at hand, the estimate here takes most of it out.
+The winner's gain is biased upwards, by its queries and by its seeds. Fresh seeds and held-out
+queries remove the bias; without them the estimate here removes most of it.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from rank_core.stats.scopes import Floats
 
 @dataclass(frozen=True)
 class SelectedGain:
-    """The gain of the best cell over the baseline, as read off and with the luck taken out."""
+    """The gain of the best cell over the baseline, naive and with the selection bias removed."""
 
     winner: str
     naive: float
@@ -41,8 +41,8 @@ def selected_gain(
     """The best cell's gain, corrected by repeating the choice (BBC over queries x seeds).
 
     Every replicate chooses on drawn queries and drawn seeds and measures the choice on the queries
-    and seeds that were not drawn (Tsamardinos 2018, who leaves out rows only: that keeps the
-    luck of the seeds). Replicates without a left-out seed of the chosen cell or of the baseline
+    and seeds that were not drawn (Tsamardinos 2018, who resamples rows only: that keeps the
+    bias of the seeds). Replicates without a left-out seed of the chosen cell or of the baseline
     are dropped.
     """
     if baseline not in matrix.cells:

@@ -1,4 +1,4 @@
-"""How stable the ranking of systems is when they are trained and measured again."""
+"""The stability of the ranking of systems when they are trained and measured again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where the variance of a sweep comes from: seeds, queries, and what is left.
+"""The variance components of a sweep: seeds, queries and the residual.
 
 A score is mu_m + query + (query x system) + seed in system + residual. Every component is given as
 a standard deviation in units of the measure, with a chi-square interval: three seeds know their
@@ -19,7 +19,7 @@ from rank_core.stats.scopes import ScopeTest, paired_scope_test, scope_test, see
 
 @dataclass(frozen=True)
 class Component:
-    """A standard deviation and its interval; NaN where one seed cannot tell."""
+    """A standard deviation and its interval; NaN for one seed."""
 
     sd: float
     low: float
@@ -45,7 +45,7 @@ class SweepComponents:
 
 
 def chi_square_factors(df: float, level: float = 0.95) -> tuple[float, float]:
-    """What to multiply an estimated standard deviation with to get its interval."""
+    """The factors from an estimated standard deviation to the limits of its interval."""
     check_probability("level", level)
     low = math.sqrt(df / stats.chi2.ppf((1 + level) / 2, df))
     return low, math.sqrt(df / stats.chi2.ppf((1 - level) / 2, df))
@@ -104,7 +104,7 @@ def sweep_components(
 def homogeneity(matrix: ScoreMatrix) -> float:
     """Bartlett's p that all cells have the same variance of their seed means.
 
-    Cells with one seed are left out. A cell without any variance beside cells with some is not the
+    Cells with one seed are excluded. A cell without any variance beside cells with some is not the
     same (p = 0): it has collapsed or is deterministic.
     """
     seeded = [score_SQ for score_SQ in matrix.scores.values() if len(score_SQ) > 1]

@@ -64,7 +64,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class DesignPlan:
-    """What standard deviations say about a comparison; counts are infinite where out of reach."""
+    """The plan of a comparison; counts are infinite where out of reach."""
 
     goal: Goal
     variances: Variances
@@ -208,7 +208,7 @@ def _pilot(given: argparse.Namespace) -> tuple[Sweep, str]:
 
 
 def _is_sweep(source: str) -> bool:
-    """Whether a source is a whole sweep; what is nothing at all is refused as one that is not."""
+    """True if a source is the folder or URI of a whole sweep."""
     path = Path(source)
     if path.exists():
         return path.is_dir() and ((path / FILE).exists() or not any(path.glob("*.parquet")))
@@ -271,7 +271,7 @@ def plan(
     num_configurations: int | None = None,
     budget: float = math.inf,
 ) -> DesignPlan:
-    """Everything the plan prints; `available` are the judged queries that there are."""
+    """The whole plan; `available` is the number of judged queries."""
     if goal.power <= goal.alpha:
         raise BadInput(f"alpha < power must hold, got alpha={goal.alpha}, power={goal.power}")
     if num_queries < 2:
@@ -487,7 +487,7 @@ def _contours(
 
 
 def _origin(planned: DesignPlan) -> list[str]:
-    """Where the deviations come from, and what limits them."""
+    """The source of the standard deviations, and its limits."""
     sweep = planned.pilot
     if sweep is None or planned.components is None:
         return ["Standard deviations as given."]

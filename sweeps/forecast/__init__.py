@@ -1,1 +1,1 @@
-"""How long a plan will take, measured on this machine."""
+"""The time that a plan will take, measured on this machine."""

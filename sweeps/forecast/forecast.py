@@ -1,7 +1,7 @@
-"""How long a plan will take: measured rates on the device that will run it, times what its trials
-read.
+"""The time that a plan will take: rates measured on the device that will run it, times the tokens
+that its trials read.
 
-A batch is measured for each kind of trial, for a tenth of the time that is foretold at most: in
+A batch is measured for each kind of trial, for a tenth of the forecast time at most: in
 this process, on a GPU in one of its own, in a cluster by a task on one of its nodes. Trials side by
 side on cores share the memory's bandwidth, which no single batch shows; finished trials do.
 """
@@ -79,7 +79,7 @@ class TrialEstimate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How real trials compare with the estimate, in logs: mean and standard error."""
+    """The log ratio of real and estimated times of trials: mean and standard error."""
 
     log_ratio: float
     log_sd: float
@@ -111,7 +111,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class _Place:
-    """What a trial gets where it will run."""
+    """The resources of a trial where it will run."""
 
     slots: int
     cpus: float
@@ -119,7 +119,7 @@ class _Place:
 
 
 def forecast(plan: Plan, options: Options) -> Forecast:
-    """Measures for a tenth of the time that it foretells; raises `BadInput` where a trial would
+    """Measures for a tenth of the forecast time; raises `BadInput` where a trial would
     not fit the device."""
     age = time.process_time()
     start = time.perf_counter()
@@ -200,7 +200,7 @@ def _reads(cell: PlannedCell) -> tuple[Reads, Planned]:
 def _measure(
     cells: Sequence[PlannedCell], plan: Plan, options: Options
 ) -> tuple[_Place, list[Speed]]:
-    """What a trial gets, and the speeds of the first cells, of all where that is soon done."""
+    """The resources of a trial, and the speeds of the first cells, or of all if that is quick."""
     settings, threads = [cell.config.settings() for cell in cells], options.cpus_per_worker
     place = replace(_here(options), slots=1) if options.engine == "local" else _here(options)
     if not cells:
@@ -230,7 +230,7 @@ def _enough(reads: Reads, planned: Planned, whole: float, speed: Speed) -> float
 
 
 def slots_of(options: Options) -> int:
-    """How many trials run side by side on the cluster, or on this machine as Ray would see it."""
+    """The number of trials side by side on the cluster, or on this machine as Ray would see it."""
     if options.engine != "local" and cluster_address():
         from sweeps.ray_engine.cluster import slots_of_cluster
 
@@ -277,8 +277,8 @@ def trial_estimate(
 
 
 def calibrate(real: Sequence[tuple[TrialEstimate, float]]) -> Calibration:
-    """How far to trust estimates, given finished trials with their real seconds: to within `SPREAD`
-    without any; each is an observation beside one trial that took as long as estimated."""
+    """The calibration of estimates by finished trials and their real seconds; without any its
+    standard error is `SPREAD`, as if one trial had taken as long as estimated."""
     logs = [math.log(seconds / trial.seconds) for trial, seconds in real if seconds > 0]
     number = len(logs) + 1
     return Calibration(sum(logs) / number, SPREAD / math.sqrt(number), len(logs))

@@ -1,4 +1,4 @@
-"""What scoring and training cost on this device: a batch of real documents for each configuration.
+"""The cost of scoring and training on this device: a batch of documents for each configuration.
 
 Imports no ray, mlflow or optuna.
 """
@@ -63,7 +63,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured of one configuration."""
+    """The measured speed of one configuration."""
 
     scoring: Rate
     training: Rate  # of nothing without training
@@ -77,7 +77,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a trial reads, drawn at random."""
+    """A random draw of the inputs of a trial."""
 
     queries: dict[str, NDArray[np.int32]]  # token ids of the scored documents' queries
     scored: list[tuple[str, str]]  # (query_id, doc_id)
@@ -131,7 +131,7 @@ def draw(config: TrialConfig, inputs: Inputs) -> Sample:
 
 
 def planned_tokens(config: TrialConfig, inputs: Inputs, sample: Sample) -> Planned:
-    """What a configuration reads of a sample, in encoder tokens; no model is built for it."""
+    """The encoder tokens that a configuration reads of a sample; no model is built for it."""
     kind = model_class(config.model.name)
     assert issubclass(kind, Ranker)
     pairs = kind.reader(config, inputs.backbone, inputs.tokens)
@@ -278,7 +278,7 @@ def _query(group: TrainingGroup, number: int) -> TrainingQuery:
 
 
 def _evaluation_seconds(scorer: Scorer) -> float:
-    """What a validation takes beside the scoring."""
+    """The seconds of a validation beside the scoring."""
     before = time.perf_counter()
     candidates = scorer.inputs.collection.splits["dev"].candidates
     depth = scorer.config.evaluation.depth

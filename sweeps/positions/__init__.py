@@ -1,1 +1,1 @@
-"""Where in its documents a collection is relevant: matching, scores by position, plots, a page."""
+"""The positions of relevant text in documents: matching, scores by position, plots, a page."""

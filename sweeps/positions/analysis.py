@@ -50,7 +50,7 @@ ALL, RELEVANT = "all documents", "relevant documents"
 
 @dataclass(frozen=True)
 class Settings:
-    """How an analysis cuts and counts. Lengths in words at white space."""
+    """The settings of an analysis. Lengths in words at white space."""
 
     window: int = 50  # of a chunk
     num_bins: int = 10  # of relative positions
@@ -60,7 +60,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class PositionResult:
-    """What was found; empty parts were not asked for or not known."""
+    """The results of an analysis; empty parts were not asked for or not known."""
 
     lengths: Mapping[str, Histogram]
     summary: Mapping[str, float | int | str]

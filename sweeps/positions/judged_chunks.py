@@ -1,4 +1,4 @@
-"""Which chunks of a relevant document a chat model finds relevant.
+"""The chunks of a relevant document that a chat model judges relevant.
 
 Boytsov et al., "Positional bias in long-document ranking", appendix C.4: a model grades chunks of
 relevant documents one by one, and the first chunk with a high grade is where relevance begins. The
@@ -33,7 +33,7 @@ class JudgedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedSummary:
-    """What a set of judged chunks says."""
+    """A summary of judged chunks."""
 
     num_chunks: int
     malformed: int  # answers without a grade
@@ -107,7 +107,7 @@ def parse_grade(answer: str | None) -> int | None:
 
 
 def summarise(judged: Iterable[JudgedChunk]) -> JudgedSummary:
-    """Where relevance begins in each document, and how many answers were no grade."""
+    """The first relevant chunk of each document, and the number of answers without a grade."""
     sizes: dict[tuple[str, str], int] = {}
     first: dict[tuple[str, str], int] = {}
     malformed = 0

@@ -1,4 +1,4 @@
-"""Where a passage stands in a document that holds it, perhaps with changes.
+"""The position of a passage in a document that holds it, perhaps with changes.
 
 Boytsov et al. 2022, section 3.3.3: texts are compared as lower-case letters and digits; the longest
 common substring counts if it covers 80 % of the passage, otherwise the longest common subsequence

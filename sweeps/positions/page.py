@@ -27,7 +27,7 @@ PAGE = "index.html"
 
 
 class Described(NamedTuple):
-    """What was analysed."""
+    """The collection and pairs of an analysis."""
 
     collection: str
     content_hash: str
@@ -69,7 +69,7 @@ def write_analysis(
 
 
 def plots(result: PositionResult, settings: Settings) -> list[Plot]:
-    """The plots of everything that was found, most telling first."""
+    """The plots of all results, the most informative first."""
     shown: list[Plot] = []
     if any(position.found for position in result.positions):
         shown += _position_plots(result, settings)

@@ -20,7 +20,7 @@ class Passage(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a relevant passage stands; `word_start` is -1 if it was not found."""
+    """The position of a relevant passage; `word_start` is -1 if it was not found."""
 
     query_id: str
     doc_id: str
@@ -32,7 +32,7 @@ class Position(NamedTuple):
 
     @property
     def found(self) -> bool:
-        """Whether the passage is in the document."""
+        """True if the passage is in the document."""
         return self.word_start >= 0
 
     @property
@@ -127,7 +127,7 @@ def position_histogram(positions: Sequence[Position]) -> Histogram:
     The last interval is open where documents go on: 95 % of them end before it.
     """
     matched = [position for position in positions if position.found]
-    rooms = [max(1, one.document_words - one.num_words + 1) for one in matched]
+    rooms = [max(1, match.document_words - match.num_words + 1) for match in matched]
     longest = max(rooms, default=1)
     most = int(np.percentile(rooms, 95)) if rooms else 1
     width = width_for(most)

@@ -1,4 +1,4 @@
-"""How well each part of a document matches its query, by where the part stands.
+"""The match of each part of a document with its query, by the position of the part.
 
 Li et al., "The power of selecting key blocks with local pre-ranking for long document information
 retrieval", section 3.2: retrieval status values (RSV) of blocks by position, for BM25 and for
@@ -82,7 +82,7 @@ def word_chunks(text: str, window: int) -> list[Chunk]:
 
 def chunk_scores(pairs: Iterable[Pair], score: ChunkScorer, window: int) -> Iterator[ChunkScore]:
     """The RSV of every chunk. A document of one chunk, or whose chunks all score alike, says
-    nothing about position and is left out."""
+    nothing about position and is excluded."""
     for pair in pairs:
         chunks = word_chunks(pair.text, window)
         if len(chunks) < 2:
@@ -137,7 +137,7 @@ def rsv_curve(scores: Sequence[ChunkScore], num_bins: int) -> list[CurvePoint]:
 
 
 def _shares(scores: Sequence[ChunkScore], edges: np.ndarray) -> np.ndarray:
-    """How much of the document each chunk covers in each part: chunks x parts."""
+    """The share of the document that each chunk covers in each part, (chunks, parts)."""
     start_C1 = np.array([[score.start] for score in scores])
     end_C1 = np.array([[score.end] for score in scores])
     overlap = np.minimum(end_C1, edges[1:]) - np.maximum(start_C1, edges[:-1])
@@ -146,7 +146,7 @@ def _shares(scores: Sequence[ChunkScore], edges: np.ndarray) -> np.ndarray:
 
 
 def _best_places(scores: Sequence[ChunkScore], share_CN: np.ndarray) -> np.ndarray:
-    """What of the documents' best chunks lies in each part; equally good ones share a document."""
+    """The share of the documents' best chunks in each part; equally good ones share a document."""
     by_document: dict[tuple[str, str], np.ndarray] = {}
     for score, share_N in zip(scores, share_CN, strict=True):
         if score.scaled == 1:

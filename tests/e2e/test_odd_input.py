@@ -352,7 +352,7 @@ def _names(words: list[str]) -> tuple[str, ...]:
 
 
 COMMANDS = {
-    "design": ("--delta", "--alpha", "--power", "--family", "--cost-train", "--plot", "--baseline"),
+    "design": ("--delta", "--alpha", "--power", "--family", "--gpu-hours", "--out", "--baseline"),
     "derive": ("--k", "--strides", "--max-chunks", "--aggregators"),
     "sync": ("--tracking-uri",),
     "models": ("--profile",),

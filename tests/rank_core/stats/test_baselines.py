@@ -106,7 +106,7 @@ def test_the_caption_says_what_every_letter_stands_for():
     assert (
         "(a/A: bert_firstp; b/B: the system's own baseline (bert_firstp, electra_firstp))" in text
     )
-    assert "family of 2-3 comparisons per measure and baseline" in text
+    assert "2-3 comparisons per measure and baseline" in text
 
 
 def test_one_baseline_in_two_slots_keeps_two_comparisons():
