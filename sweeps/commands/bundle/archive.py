@@ -69,13 +69,15 @@ def unpack(path: Path, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     try:
         with ZipFile(path) as archive:
-            entries = archive.infolist()
+            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
             _check(path, entries, shutil.disk_usage(folder).free)
             for entry in entries:
                 target = folder / entry.filename
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(entry) as source, target.open("xb") as copy:
                     shutil.copyfileobj(source, copy, _PIECE)
+    except BadInput:
+        raise
     except (BadZipFile, zlib.error, EOFError, NotImplementedError, FileExistsError,
             NotADirectoryError, IsADirectoryError, UnicodeError, ValueError) as error:  # fmt: skip
         raise BadInput(f"{path} must be a zip file as `bundle` wrote it: {error}") from None

@@ -103,8 +103,8 @@ def verify(bundle: Path, qrels: Sequence[str] = ()) -> Verdict:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         unpack(bundle, folder)
-        manifest = read_manifest(folder)
         try:
+            manifest = read_manifest(folder)
             sums = [Difference(*one[:1], "SHA-256", *one[1:]) for one in wrong_sums(folder)]
             verdict.add(f"SHA-256 of {len(files_of(folder))} files", sums)
             _verify(folder, manifest, qrels, verdict)

@@ -228,7 +228,7 @@ def test_what_the_checksums_alone_know_is_found(
     (tmp_path / "a/more.txt").write_text("one file too many")
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for path in sorted((tmp_path / "a").rglob("*")):
-            archive.write(path, path.relative_to(tmp_path / "a")) if path.is_file() else None
+            archive.write(path, path.relative_to(tmp_path / "a"))  # folders as well, as zip -r
     assert main(["verify", str(tmp_path / "a.zip")]) == 3
     out = capsys.readouterr().out
     assert "more.txt: SHA-256: states none" in out and "report/table.tex" in out
@@ -322,6 +322,7 @@ def test_a_hostile_file_gets_one_message_and_writes_nothing(
     assert main(["verify", str(hostile(tmp_path, *entries))]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("error: ") and words in err
+    assert err.count("hostile.zip") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["hostile.zip"]
 
 
