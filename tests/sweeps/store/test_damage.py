@@ -188,7 +188,7 @@ def test_one_command_sets_aside_runs_again_and_restores_everything(folder, run_l
             for path, content in broken.items()
             if path.parts[0] == trial.name
         }
-    assert f"{len(damaged)} trials, one after the other" in again.text
+    assert f"{len(damaged)} trials, one at a time" in again.text
     assert "warning: " in again.text and "has no events.jsonl that can be read" in again.text
     after = contents(folder)
     whole = [path for path in before if path.parts[:2] == ("runs", trials[5].name)]
