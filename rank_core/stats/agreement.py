@@ -31,18 +31,18 @@ def ranks(
         for query_id in queries
     ]
     width = max((len(places[query_id]) for query_id in queries), default=0)
-    made = np.zeros((len(queries), width), dtype=np.int32)
+    rank_QV = np.zeros((len(queries), width), dtype=np.int32)
     for row, own in enumerate(columns):
-        made[row, own] = np.arange(1, len(own) + 1)
-    return made
+        rank_QV[row, own] = np.arange(1, len(own) + 1)
+    return rank_QV
 
 
-def rank_biased_overlap(one_QV: Ranks, other_QV: Ranks, p: float = PERSISTENCE) -> Floats:
+def rank_biased_overlap(left_QV: Ranks, right_QV: Ranks, p: float = PERSISTENCE) -> Floats:
     """(Q,) RBO_ext, from 0 to 1: rank-biased overlap extrapolated from lists without ties, which
     may be of unequal length (Webber, Moffat and Zobel 2010, eq. 32). NaN where both are empty.
     """
-    last_QV = _deeper_rank(one_QV, other_QV)
-    lengths = np.sort(np.stack([(r > 0).sum(axis=1) for r in (one_QV, other_QV)]), axis=0)
+    last_QV = _deeper_rank(left_QV, right_QV)
+    lengths = np.sort(np.stack([(r > 0).sum(axis=1) for r in (left_QV, right_QV)]), axis=0)
     short_Q1, long_Q1 = (length[:, None] for length in lengths)
     Q, D = len(last_QV), max(int(long_Q1.max(initial=0)), 1)
     depth_D = np.arange(1, D + 1)
@@ -54,7 +54,7 @@ def rank_biased_overlap(one_QV: Ranks, other_QV: Ranks, p: float = PERSISTENCE) 
         for n in (short_Q1, long_Q1)
     )
     short_Q, long_Q = short_Q1[:, 0], long_Q1[:, 0]
-    # Beyond its end the short list is taken to agree as it did so far.
+    # Beyond its end the short list is assumed to agree as it did up to there.
     beyond_QD = np.maximum(depth_D - short_Q1, 0) / np.maximum(short_Q1, 1)
     agreement_QD = (common_QD + at_short_Q[:, None] * beyond_QD) / depth_D
     weight_QD = np.where(depth_D <= long_Q1, (1 - p) * p ** (depth_D - 1.0), 0)
@@ -65,17 +65,17 @@ def rank_biased_overlap(one_QV: Ranks, other_QV: Ranks, p: float = PERSISTENCE) 
     return (agreement_QD * weight_QD).sum(axis=1) + at_end_Q * p**long_Q
 
 
-def top_overlap(one_QV: Ranks, other_QV: Ranks, k: int = 10) -> Floats:
-    """(Q,) the share of the first `k` documents, in whatever order, that two lists have in common;
+def top_overlap(left_QV: Ranks, right_QV: Ranks, k: int = 10) -> Floats:
+    """(Q,) the share of the first `k` documents, in any order, that two lists have in common;
     of fewer where both are shorter. NaN where both are empty."""
-    last_QV = _deeper_rank(one_QV, other_QV)
-    longest_Q = np.maximum((one_QV > 0).sum(axis=1), (other_QV > 0).sum(axis=1))
+    last_QV = _deeper_rank(left_QV, right_QV)
+    longest_Q = np.maximum((left_QV > 0).sum(axis=1), (right_QV > 0).sum(axis=1))
     with np.errstate(invalid="ignore"):
         return ((last_QV > 0) & (last_QV <= k)).sum(axis=1) / np.minimum(longest_Q, k)
 
 
-def _deeper_rank(one_QV: Ranks, other_QV: Ranks) -> Ranks:
+def _deeper_rank(left_QV: Ranks, right_QV: Ranks) -> Ranks:
     """(Q, V) the depth from which a document is in both lists; 0 if never."""
-    width = min(one_QV.shape[1], other_QV.shape[1])  # later columns are of one list alone
-    one_QV, other_QV = one_QV[:, :width], other_QV[:, :width]
-    return np.where((one_QV > 0) & (other_QV > 0), np.maximum(one_QV, other_QV), 0)
+    width = min(left_QV.shape[1], right_QV.shape[1])  # later columns are of one list alone
+    left_QV, right_QV = left_QV[:, :width], right_QV[:, :width]
+    return np.where((left_QV > 0) & (right_QV > 0), np.maximum(left_QV, right_QV), 0)

@@ -1,8 +1,8 @@
-"""Several baselines in one table: the same one for all rows, or for every row its own.
+"""Several baselines in one table: the same for all rows, or one for every row.
 
-A slot is what one letter of a results table stands for. A fixed slot names one cell; a slot by row
-maps a system to its own baseline, such as FirstP with the same backbone. The comparisons of a slot
-are what a reader can read off one letter, so they are one family of the correction.
+A slot is the baseline that a letter of a results table names. A fixed slot names one cell; a slot
+by row maps a system to its own baseline, such as FirstP with the same backbone. The comparisons of
+a slot share a letter, so they are one family of the correction.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -74,13 +74,13 @@ def by_slot(
 
     Two slots may have the same baseline in this row: the first gets the first comparison.
     """
-    left = list(comparisons)
+    remaining = list(comparisons)
     of_slots: list[Comparison | None] = []
     for slot in slots:
-        wanted = baseline_of(cell, slot)
-        comparison = next((c for c in left if c.baseline == wanted), None)
+        baseline = baseline_of(cell, slot)
+        comparison = next((c for c in remaining if c.baseline == baseline), None)
         if comparison is not None:
-            left.remove(comparison)
+            remaining.remove(comparison)
         of_slots.append(comparison)
     return tuple(of_slots)
 

@@ -30,8 +30,8 @@ TIE = 1e-9
 class Comparison:
     """One system against the baseline on one measure; `significant` is the decision.
 
-    NaN stands where there is one seed, unless its system is declared deterministic: the
-    scopes `seeds` and `both` and the interval. `p_both_adjusted` corrects the larger one of
+    With one seed the scopes `seeds` and `both` and the interval are NaN, unless its system is
+    declared deterministic. `p_both_adjusted` corrects the larger one of
     `p_both` and `p_moderated`, which is NaN unless enough trained systems are compared.
     """
 
@@ -67,7 +67,7 @@ class Comparison:
 
     @property
     def fewest_seeds(self) -> float:
-        """Seeds of its trained system of fewest; infinite where none is trained."""
+        """The smaller number of seeds of its trained systems; infinite if neither is trained."""
         # With a p-value, one run is that of a deterministic system.
         seeds = [S for S in (self.num_seeds_system, self.num_seeds_baseline) if S > 1]
         return 1 if math.isnan(self.p_both) else min(seeds, default=math.inf)
@@ -88,7 +88,7 @@ def compare(
 ) -> list[Comparison]:
     """Compare every other cell with the baseline; the family is all of these comparisons.
 
-    `deterministic` names cells whose one run is declared to be the only one there is (BM25).
+    `deterministic` names cells declared to have one possible run (BM25).
     """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
@@ -165,26 +165,26 @@ def _moderated(
         trained = [cell for cell in pair if cell not in deterministic]
         return [pair] if paired_seeds and len(trained) == 2 else [(cell,) for cell in trained]
 
-    found = {}
+    variances = {}
     for table in dict.fromkeys(table for pair in pairs for table in tables(pair)):
         scores = [matrix.scores[cell] for cell in table]
         if len(scores[0]) > 1:
             score_SQ = scores[0] - scores[1] if len(scores) > 1 else scores[0]
-            found[table] = *seed_variances(score_SQ), len(score_SQ)
-    if len(found) < LEAST_POOL:
+            variances[table] = *seed_variances(score_SQ), len(score_SQ)
+    if len(variances) < LEAST_POOL:
         return [math.nan] * len(pairs)
     prior = fitted_prior(
-        [S * V_s for V_s, _, S in found.values()], [S - 1 for *_, S in found.values()]
+        [S * V_s for V_s, _, S in variances.values()], [S - 1 for *_, S in variances.values()]
     )
     return [
         moderated_p(
             test.delta,
             test.variance_queries,
             len(matrix.query_ids),
-            [found[table] for table in tables(pair)],
+            [variances[table] for table in tables(pair)],
             prior,
         )
-        if all(table in found for table in tables(pair))
+        if all(table in variances for table in tables(pair))
         else math.nan
         for pair, test in zip(pairs, tests, strict=True)
     ]

@@ -3,9 +3,9 @@
 V(S, Q) = sigma_D^2 / Q + 2 sigma_S^2 / S + 2 sigma_E^2 / (Q S). Paired seeds lower sigma_S by
 sqrt(1 - r), where r is the correlation of paired runs, and leave S - 1 degrees of freedom instead
 of twice as many. The power is that of the test in
-scope `both`, averaged over the mean squares that it may find: with few seeds the closed form at
-their expectations promises too much. More seeds only shrink the last two parts: `floor`
-is the difference that no number of seeds can beat.
+scope `both`, averaged over the distribution of its mean squares: with few seeds the closed form at
+their expectations overstates it. More seeds only reduce the last two parts: `floor` is the limit of
+the detectable difference.
 """
 
 import math
@@ -24,7 +24,7 @@ from rank_core.stats.variance import sweep_components
 
 MOST_SEEDS = 10_000
 MOST_QUERIES = 10_000_000
-_SLACK = 0.02  # of power, which no money is spent on where the goal is out of reach
+_SLACK = 0.02  # of power: not worth its cost where the goal is out of reach
 # Of five mean squares, 1,024 times: evenly spread, so that power rises smoothly with the counts.
 _QUANTILES_5N = (stats.qmc.Sobol(5, scramble=False).random_base2(10).T * 1024 + 0.5) / 1024
 
@@ -139,12 +139,12 @@ def _plan(variances: Variances, *, num_seeds: int, num_queries: int, alpha: floa
     V_e = runs * variances.residual**2 / (Q * S)
     V_s = runs * variances.seed**2 / S + V_e
     V_q = variances.difference**2 / Q + sides * V_e
-    seen_N = _mean_squares(num_seeds, num_queries, sides)
+    square_N = _mean_squares(num_seeds, num_queries, sides)
     test = infer(
         delta=0.0,
-        variance_queries=V_q * seen_N[0],
-        variance_seeds=tuple(V_s * seen_N[1 : 1 + sides]),
-        variance_error=tuple(V_e * seen_N[1 + sides :]),
+        variance_queries=V_q * square_N[0],
+        variance_seeds=tuple(V_s * square_N[1 : 1 + sides]),
+        variance_error=tuple(V_e * square_N[1 + sides :]),
         num_seeds=(S,) * sides,
         num_queries=Q,
     )
@@ -165,19 +165,19 @@ def _mean_squares(num_seeds: int, num_queries: int, sides: int) -> Floats:
 
 @lru_cache(maxsize=64)
 def worst_familywise_error(num_seeds: float, family_size: int, alpha: float = 0.05) -> float:
-    """An upper estimate of the chance that Holm over a family finds any difference that is not
-    there, where every compared system scatters over its seeds and the baseline does not."""
+    """An upper estimate of Holm's familywise error rate where the seeds of every compared system
+    vary and those of the baseline do not."""
     if math.isinf(num_seeds):
         return alpha
     df, level = num_seeds - 1, alpha / family_size
-    seen_N = stats.chi2.ppf((np.arange(1000) + 0.5) / 1000, df) / df
+    square_N = stats.chi2.ppf((np.arange(1000) + 0.5) / 1000, df) / df
     sizes = []
     for share in np.linspace(0.35, 0.95, 7):  # of the seeds in the variance of a difference
-        found = infer(
-            delta=0.0, variance_queries=1 - share, variance_seeds=(share * seen_N,),
+        inference = infer(
+            delta=0.0, variance_queries=1 - share, variance_seeds=(share * square_N,),
             variance_error=(0.0,), num_seeds=(num_seeds,), num_queries=1000,
         )  # fmt: skip
-        critical_N = stats.t.isf(level / 2, found.welch.at_level(level)) * found.se_both
+        critical_N = stats.t.isf(level / 2, inference.welch.at_level(level)) * inference.se_both
         sizes.append(float(2 * stats.norm.sf(critical_N).mean()))
     return min(1.0, family_size * max(sizes))
 
@@ -216,7 +216,7 @@ def floor(
     power: float = 0.8,
     family_size: int = 1,
 ) -> float:
-    """The difference that stays invisible on Q queries however many seeds are trained."""
+    """The limit of the detectable difference on Q queries as the seeds increase."""
     z = float(stats.norm.isf(alpha / family_size / 2) + stats.norm.ppf(power))
     return z * variances.difference / math.sqrt(num_queries)
 
@@ -253,7 +253,7 @@ def best_design(
 ) -> Design | None:
     """The cheapest design within the budget that reaches the goal, whose family is all comparisons
     with the baseline. If none does, the cheapest whose power is within .02 of the best; None
-    if three seeds are too dear, or if no budget would suffice.
+    if the budget buys fewer than three seeds, or if no budget would suffice.
 
     `queries` are the numbers of test queries that may be used. A design costs
     configurations x seeds x (training_cost + queries x query_cost), in units of the budget.
@@ -272,24 +272,24 @@ def best_design(
     highest = max(best.values(), default=0.0)
     if not best or (highest < goal.power and math.isinf(budget)):
         return None
-    wanted = goal.power if highest >= goal.power else highest - _SLACK
+    target = goal.power if highest >= goal.power else highest - _SLACK
     designs = [
         Design(K, S, Q, power_on(Q)(S), S * prices[Q])
-        for Q in (Q for Q, power in best.items() if power >= wanted)
-        for S in [int(_fewest(power_on(Q), wanted, least=LEAST_SEEDS, most=most[Q]))]
+        for Q in (Q for Q, power in best.items() if power >= target)
+        for S in [int(_fewest(power_on(Q), target, least=LEAST_SEEDS, most=most[Q]))]
     ]
     return min(designs, key=lambda design: (design.cost, design.num_seeds))
 
 
-def _fewest(power_of: Callable[[int], float], wanted: float, *, least: int, most: int) -> float:
+def _fewest(power_of: Callable[[int], float], target: float, *, least: int, most: int) -> float:
     """The smallest count whose power suffices; power never falls with the count."""
     high = least
-    while power_of(high) < wanted:
+    while power_of(high) < target:
         if high >= most:
             return math.inf
         high = min(2 * high, most)
     low = high // 2 if high > least else least - 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if power_of(middle) >= wanted else (middle, high)
+        low, high = (low, middle) if power_of(middle) >= target else (middle, high)
     return high

@@ -1,6 +1,6 @@
-"""Practical equality, with the pivot of the test that asks whether there is a difference.
+"""Practical equivalence, with the standard error and degrees of freedom of the difference test.
 
-"No significant difference" is no evidence of equality; "no more than 5 %" is a claim of its own.
+"No significant difference" is no evidence of equality; "at most 5 %" needs a test of its own.
 """
 
 from scipy import stats
@@ -12,7 +12,7 @@ from rank_core.stats.scopes import ScopeTest
 def equivalence_p(test: ScopeTest, *, margin: float) -> float:
     """p of two one-sided tests (TOST, scope `both`): small values say that |delta| < margin.
 
-    Below alpha exactly when the two-sided interval of level 1 - 2 alpha lies inside the margin; NaN
+    Below alpha exactly when the two-sided interval of level 1 - 2 alpha is within the margin; NaN
     for one seed.
     """
     if not margin > 0:
@@ -21,7 +21,7 @@ def equivalence_p(test: ScopeTest, *, margin: float) -> float:
 
 
 def _tail(gap: float, test: ScopeTest) -> float:
-    """P(T se > gap); without any spread all mass sits at 0."""
+    """P(T se > gap); without variance the distribution is a point at 0."""
     if test.se_both == 0:
         return 1.0 if gap < 0 else 0.0 if gap > 0 else 0.5
     return float(stats.t.sf(gap / test.se_both, test.df_both))

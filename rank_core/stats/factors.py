@@ -1,10 +1,9 @@
-"""Does a factor of a grid matter at all: tested before any cell is compared with another.
+"""Tests of the factors of a grid, before cells are compared with each other.
 
 The means of the cells are projected on the part of the design that only the factor explains; the
-length of that projection is compared with what queries and training runs drawn anew would give.
+length of that projection is compared with its distribution over new queries and training runs.
 It is Brunner, Dette and Munk's (1997) ANOVA-type statistic (Box's epsilon on the left,
-Satterthwaite on the right) with the variance of scope `both`: for two cells it is that very test,
-F = t^2.
+Satterthwaite on the right) with the variance of scope `both`: for two cells F = t^2.
 """
 
 import math
@@ -26,8 +25,8 @@ ANY = "any difference"
 class FactorTest:
     """One line of an analysis of variance over the cells of a grid.
 
-    `rank` is the number of contrasts; the degrees of freedom are smaller where the contrasts do not
-    vary alike. NaN stands where a cell has one seed, or where the grid cannot answer (rank 0).
+    `rank` is the number of contrasts; the degrees of freedom are smaller where the variances of the
+    contrasts differ. NaN if a cell has one seed, or if the grid cannot answer (rank 0).
     """
 
     factor: str
@@ -41,11 +40,11 @@ class FactorTest:
 def factor_tests(
     matrix: ScoreMatrix, *, levels: Mapping[str, Mapping[str, object]]
 ) -> list[FactorTest]:
-    """Every factor given the others, their interaction, and whether any cells differ at all.
+    """The tests of every factor given the others, of their interaction, and of any difference.
 
     `levels` maps each cell to {factor: level}; cells may be missing from the grid. A factor has
-    rank 0 where the other factors determine its levels, the interaction where nothing is left
-    beyond the sum of the factors.
+    rank 0 if the other factors determine its levels, the interaction if the factors' sum
+    explains all cells.
     """
     cells = list(levels)
     factors = list(next(iter(levels.values()), {}))
@@ -69,16 +68,16 @@ def factor_tests(
 
 def _indicators(values: Sequence[object]) -> Floats:
     """One column per level."""
-    known = list(dict.fromkeys(values))
-    return np.array([[float(value == level) for level in known] for value in values])
+    levels = list(dict.fromkeys(values))
+    return np.array([[float(value == level) for level in levels] for value in values])
 
 
 def _projection(parts: Iterable[Floats], num_cells: int) -> Floats:
     """Onto the span of a constant and the given columns, (K, K)."""
     design = np.hstack([np.ones((num_cells, 1)), *parts])
     left, singular, _ = np.linalg.svd(design, full_matrices=False)
-    kept = left[:, singular > 1e-9 * singular[0]]
-    return kept @ kept.T
+    basis = left[:, singular > 1e-9 * singular[0]]
+    return basis @ basis.T
 
 
 def _test(matrix: ScoreMatrix, cells: Sequence[str], name: str, space_KK: Floats) -> FactorTest:
@@ -90,12 +89,14 @@ def _test(matrix: ScoreMatrix, cells: Sequence[str], name: str, space_KK: Floats
     query_KQ = np.stack([matrix.scores[cell].mean(axis=0) for cell in cells])
     parts = np.array([seed_variances(matrix.scores[cell]) for cell in cells])  # V_s, V_e
     df_K = np.array([len(matrix.scores[cell]) - 1.0 for cell in cells])
-    # What all cells share is taken out first: left in, its rounding is as large as a difference.
+    # Without what all cells share, whose rounding is as large as a difference.
     contrast_KQ = space_KK @ (query_KQ - query_KQ.mean(axis=0))
     queries_KK = np.cov(contrast_KQ) / Q
     runs_K = np.maximum(parts[:, 0] - parts[:, 1], 0)
     weight_K = np.diag(space_KK)
-    rounding = math.sqrt(len(cells)) * max(float(np.abs(matrix.scores[c]).max()) for c in cells)
+    rounding = math.sqrt(len(cells)) * max(
+        float(np.abs(matrix.scores[cell]).max()) for cell in cells
+    )
     total = without_rounding(float(np.trace(queries_KK) + weight_K @ runs_K), rounding)
     length = without_rounding(float((contrast_KQ.mean(axis=1) ** 2).sum()), rounding)
     if total == 0:

@@ -1,4 +1,4 @@
-"""The relative gain over a baseline with an interval that knows of few seeds.
+"""The relative gain over a baseline with an interval that is valid for few seeds.
 
 A gain is a ratio of means and has no closed form. Its spread comes from the crossed bootstrap with
 stretched seed weights; its tails come from Student's t with the degrees of freedom of the
@@ -60,8 +60,7 @@ def gain_intervals(
 ) -> dict[str, GainInterval]:
     """{system: gain over its baseline} for every system in `df`, its degrees of freedom in `both`.
 
-    Left out is a system whose df is NaN (one seed on a side), and one whose baseline is not above
-    0: no gain is defined there.
+    Systems whose df is NaN (one seed on a side) or whose baseline is not above 0 are excluded.
     """
     gains = average_gains([matrix], baseline=baseline, df=df, weights=[weights], level=level)
     return {system: gain for system, gain in gains.items() if not math.isnan(gain.low)}
@@ -90,19 +89,21 @@ def average_gains(
             f"got {len(columns)} columns and {len(weights)} weights"
         )
     bases: dict[str, list[Floats]] = {}
-    found = {}
+    gains: dict[str, GainInterval] = {}
     for system, own_df in df.items():
         name = _base_of(columns, system, baseline)
         if name is None:
             continue
-        gain = float(np.mean([_mean(one, system) / _mean(one, name) - 1 for one in columns]))
+        gain = float(
+            np.mean([_mean(column, system) / _mean(column, name) - 1 for column in columns])
+        )
         if math.isnan(own_df):
-            found[system] = GainInterval(gain, math.nan, math.nan)
+            gains[system] = GainInterval(gain, math.nan, math.nan)
             continue
         if name not in bases:
             bases[name] = [replicated_means(*pair) for pair in _each(columns, name, weights)]
         if any((base_B <= 0).any() for base_B in bases[name]):  # it drew only zeros, for example
-            found[system] = GainInterval(gain, math.nan, math.nan)
+            gains[system] = GainInterval(gain, math.nan, math.nan)
             continue
         gains_CB = [
             replicated_means(*pair) / base_B - 1
@@ -110,8 +111,8 @@ def average_gains(
         ]
         spread = float(np.mean(gains_CB, axis=0).std(ddof=1))
         half = float(stats.t.ppf((1 + level) / 2, own_df)) * spread
-        found[system] = GainInterval(gain, _kept(gain - half), _kept(gain + half))
-    return found
+        gains[system] = GainInterval(gain, _kept(gain - half), _kept(gain + half))
+    return gains
 
 
 def _base_of(columns: Sequence[ScoreMatrix], system: str, baseline: Slot) -> str | None:
@@ -120,9 +121,9 @@ def _base_of(columns: Sequence[ScoreMatrix], system: str, baseline: Slot) -> str
     if name is None:
         return None
     for column in columns:
-        for one in (system, name):
-            if one not in column.cells:
-                raise unknown("cell", one, column.cells)
+        for cell in (system, name):
+            if cell not in column.cells:
+                raise unknown("cell", cell, column.cells)
     return name if all(_mean(column, name) > 0 for column in columns) else None
 
 

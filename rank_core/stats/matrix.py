@@ -1,7 +1,7 @@
 """From a long table of per-query values to one seeds x queries matrix per cell.
 
-Nothing is repaired here: a hole in the table is an error, because a test on the queries that happen
-to be there answers another question.
+A missing value is an error and is not repaired: a test on the remaining queries answers another
+question.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,9 +17,8 @@ from rank_core.errors import BadInput, unknown
 
 COLUMNS = ("cell", "seed", "split", "query_id", "measure", "value")
 
-
 QUERIES_THAT_PROVE = 30
-"""On fewer queries two different training runs may well agree on every value."""
+"""On fewer queries two different training runs may agree on every value."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def score_matrices(
     cells: Sequence[str],
     may_agree: Collection[str] = (),
 ) -> dict[str, ScoreMatrix]:
-    """{measure: its `score_matrix`}; the table is taken apart once for all of them."""
+    """{measure: its `score_matrix`}; the table is split once for all of them."""
     for measure in measures:
         _check_request(per_query, measure=measure, cells=cells)
     rows = _Rows.of(per_query)
@@ -82,7 +81,7 @@ class _Rows:
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> "_Rows":
-        """Those of a table, the rows of a cell side by side."""
+        """The rows of a table, sorted by cell."""
         cell, cells = pd.factorize(table["cell"], sort=True)
         order = np.argsort(cell, kind="stable")
         query, queries = pd.factorize(table["query_id"], sort=True)
@@ -116,12 +115,12 @@ class _Rows:
 
 
 def _matrix(of_cell: Mapping[str, _Rows], measure: str) -> ScoreMatrix:
-    wanted = {cell: rows.of_measure(measure) for cell, rows in of_cell.items()}
-    names = next(iter(wanted.values())).queries
-    queries = np.unique(np.concatenate([np.unique(rows.query) for rows in wanted.values()]))
+    of_measure = {cell: rows.of_measure(measure) for cell, rows in of_cell.items()}
+    names = next(iter(of_measure.values())).queries
+    queries = np.unique(np.concatenate([np.unique(rows.query) for rows in of_measure.values()]))
     query_ids = tuple(names[query] for query in queries)
     parts = {}
-    for cell, rows in wanted.items():
+    for cell, rows in of_measure.items():
         if not len(rows.value):
             raise BadInput(f"every cell needs values of {measure}, cell {cell} has none")
         parts[cell] = _cell_scores(rows, cell=cell, measure=measure, queries=queries)
@@ -190,11 +189,10 @@ def _cell_scores(
 
 
 def _refuse_identical_seeds(rows: _Rows, *, cell: str) -> None:
-    """A seed that changes no value of no measure is not wired; S copies would only shrink p.
+    """Refuse seeds with equal values on every measure: copies of a run would only shrink p.
 
-    All measures of the table are looked at, because RR@10 alone may agree by chance; so may all
-    of them on a handful of queries, which prove nothing and are let through. So is a constant
-    cell: a collapsed ranker gives 0 on every query under every seed.
+    RR@10 alone may agree by chance, and so may all measures on few queries, which are not checked.
+    Nor is a constant cell: a collapsed ranker gives 0 on every query with every seed.
     """
     if len(np.unique(rows.query)) < QUERIES_THAT_PROVE:
         return

@@ -1,10 +1,9 @@
-"""Seed variances that borrow from each other: the second hurdle of a large table.
+"""Moderated seed variances: the second test of a large table.
 
 Over many comparisons with few seeds the smallest p-value belongs to the system whose seed variance
-is the most underestimated one. Smyth (2004, SAGMB 3:3) draws every variance towards a prior that is
-fitted to all of them. Where the systems truly scatter unequally that test alone is too liberal, and
-the unmoderated one alone is so where they scatter alike beside a stable baseline: a letter needs
-both.
+is the most underestimated one. Smyth (2004, SAGMB 3:3) shrinks every variance towards a prior that
+is fitted to all of them. The moderated test alone is too liberal where true variances differ, the
+unmoderated one where they are equal and the baseline is stable: a letter needs both.
 """
 
 from collections.abc import Sequence
@@ -15,20 +14,20 @@ from scipy import optimize, special
 
 from rank_core.stats.scopes import two_sided_p
 
-LEAST_POOL = 8  # trained tables of scores; fewer say little about how variances scatter
-_FLOOR = 1e-5  # of the median variance: the logarithm of 0 would decide alone; and of its variance
+LEAST_POOL = 8  # trained tables of scores; fewer do not show how variances differ
+_FLOOR = 1e-5  # of the median variance, as the logarithm of 0 would dominate; and of its variance
 
 
 @dataclass(frozen=True)
 class Prior:
-    """A scaled inverse chi-square: `df` d_0 (infinite: all variances are one), `variance` s_0^2."""
+    """A scaled inverse chi-square: `df` d_0 (infinite: equal variances), `variance` s_0^2."""
 
     df: float
     variance: float
     pool_df: float  # of all variances it is fitted to
 
     def moderated(self, variance: float, df: float) -> tuple[float, float]:
-        """(variance, its degrees of freedom) after the prior."""
+        """(moderated variance, its degrees of freedom)."""
         if np.isinf(self.df):
             return self.variance, self.pool_df
         pooled = (self.df * self.variance + df * variance) / (self.df + df)
@@ -43,7 +42,7 @@ def fitted_prior(variance_K: Sequence[float], df_K: Sequence[float]) -> Prior:
         return Prior(np.inf, 0.0, pool_df)
     median = float(np.median(s2_K)) or float(s2_K.max())
     log_K = np.log(np.maximum(s2_K, _FLOOR * median))
-    log_K += np.log(half_K) - special.digamma(half_K)  # without the bias of a logarithm
+    log_K += np.log(half_K) - special.digamma(half_K)  # unbiased logarithms
     mean = float(log_K.mean())
     excess = float(log_K.var(ddof=1) - special.polygamma(1, half_K).mean())
     if excess <= _FLOOR:
@@ -71,7 +70,7 @@ def moderated_p(
 
 
 def _inverse_trigamma(value: float) -> float:
-    """x with trigamma(x) = value; trigamma(x) lies between 1/x and 1/x + 1/x^2."""
+    """x with trigamma(x) = value; trigamma(x) is between 1/x and 1/x + 1/x^2."""
 
     def gap(x: float) -> float:
         return float(special.polygamma(1, x)) - value

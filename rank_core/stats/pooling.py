@@ -1,7 +1,7 @@
 """Several query sets as one: TREC DL 2019, 2020 and 2021 have one mean over 145 queries.
 
 The mean of a pooled set is that over all its queries, so a year counts as much as it has judged
-queries. The mean of the yearly means is another number, and not the one that papers print.
+queries. Papers print this mean, not the mean of the yearly means.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ SEPARATOR = "/"
 def pool_query_sets(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """One long per-query table of the same trials on several sets, keyed by (set, query_id).
 
-    `query_id` becomes `set/query_id` and `query_set` is added, so that equal numbers of two years
+    `query_id` becomes `set/query_id` and `query_set` is added, so that equal query ids of two years
     stay two queries. Every set must hold the same (cell, seed) pairs, measures and split.
     """
     if not tables:
@@ -74,7 +74,7 @@ def _check_same(left: pd.DataFrame, right: pd.DataFrame, *, first: str, name: st
         sides = ((name, here - there, first), (first, there - here, name))
         for lacking, absent, other in sides:
             if absent:
-                shown = "; ".join(" ".join(map(str, one)) for one in sorted(absent)[:5])
+                shown = "; ".join(" ".join(map(str, kind)) for kind in sorted(absent)[:5])
                 more = ", ..." if len(absent) > 5 else ""
                 raise BadInput(
                     f"pooled query sets need the same {what}: {lacking} lacks {len(absent)} "

@@ -1,28 +1,26 @@
 """Racing: configurations compete seed by seed and are eliminated once they are credibly worse.
 
-Seeds are blocks: every live configuration runs one more seed, then an interim analysis (a look)
-follows. A configuration is eliminated if the whole grid would hardly name it the winner (`look` is
-the test, `look_levels` what each interim analysis may spend). With probability 1 - alpha or more,
-for runs that scatter alike, the winner is the one that all configurations with all seeds would have
-given on the same dev queries.
+Seeds are blocks: every live configuration runs one more seed, then an interim analysis follows. A
+configuration is eliminated if the whole grid is unlikely to name it the winner (`interim_analysis`
+is the test, `nominal_levels` are the levels). With probability 1 - alpha or more, for runs with
+equal variances, the winner is the one that all configurations with all seeds would have given on
+the same dev queries.
 
-That, and no more, is decided here. Whether the winner is the better *method* needs queries it was
+The race decides no more than that. Whether the winner is the better *method* needs queries it was
 not chosen on and fresh seeds. Where the best differ by less than the seed variance, the grid's
 winner is chance, and so is the race's.
 
 With an indifference `delta` the winner may be one that the grid puts at most delta behind its own.
 
-The state is a pure function of the trials that have ended, in whatever order they did: a driver
-that restarts reads its trials and resumes. At every moment all live configurations are judged on
-equal seeds, so that a race cut short is a valid, smaller one.
+The state is a pure function of the ended trials, in any order: a driver that restarts reads its
+trials and resumes. All live configurations are judged on equal seeds at all times, so that a race
+cut short is a valid, smaller one.
 
-The test of one look
---------------------
-When a configuration of a race is credibly worse than its leader: one look, many races at once.
-
-A look sees the run means (over the dev queries) of the configurations still live, each with the
-same s seeds of the S planned. What is asked of a configuration is whether the whole grid, all S
-seeds, could still name it the winner. The seeds run so far are a random s of those S, so that
+The test of one interim analysis
+--------------------------------
+The analysis uses the run means (over the dev queries) of the live configurations, each with the
+same s seeds of the S planned. It tests whether the whole grid, all S seeds, could still name a
+configuration the winner. The seeds run so far are a random s of those S, so that
 
     (leader - k over s seeds) - (leader - k over S seeds)  has variance  2 sigma^2 (1/s - 1/S)
 
@@ -34,33 +32,31 @@ If k is the grid's winner, the second bracket is at most 0, and the statistic
 is at most the largest of L - 1 such differences of equals: one-sided Dunnett (1955) with
 correlation 1/2, the leader being any of the L - 1 rivals, as in Gupta's (1965) subset selection and
 Hsu's (1984) comparisons with the best. That is a bound at the worst truth, a dead heat after all S
-seeds; `look_levels` says which level of it amounts to a wanted chance of a wrong departure.
+seeds; `nominal_levels` finds the level that gives a wanted chance of a wrong elimination.
 
 sigma^2 is the mean square of configuration x seed pooled over the live configurations, with
-(L - 1)(s - 1) degrees of freedom: seeds are blocks, so what a seed does to all configurations alike
-(a shared initialisation, a shared order) cancels as it does in the difference. Two seeds are the
-fewest. A configuration whose own runs scatter more than the pool (a collapse) has its own mean
-square, drawn towards the pool as if the pool were 4 seeds' worth; it is never taken as steadier.
+(L - 1)(s - 1) degrees of freedom: seeds are blocks, so the effect of a seed that all configurations
+share (an initialisation, an order) cancels as it does in the difference. Two seeds are the fewest.
+A configuration whose own runs vary more than the pool (a collapse) has its own mean square, shrunk
+towards the pool with a weight of 4 degrees of freedom; it never gets a smaller one than the pool's.
 The queries are held fixed: race and grid choose on the same dev queries.
 
-Near-ties are what a race spends its runs on: among equals only the whole grid knows its winner.
-With an indifference `delta` > 0 a configuration is eliminated once the whole grid would hardly name
-it better than the leader *by more than delta*: delta is added to its gap, and the same argument
+A race spends most of its runs on near-ties: among equals only the whole grid decides the winner.
+With an indifference `delta` > 0 a configuration is eliminated once the whole grid is unlikely to
+put it ahead of the leader *by more than delta*: delta is added to its gap, and the same argument
 holds with "the second bracket is at most delta". The winner is then within delta of the grid's.
 
-The levels of all looks
------------------------
-How much of the wrong-departure budget each look of a race may spend.
-
-A spending function (Lan and DeMets, 1983) gives the chance A(t) that, by the share t of the looks,
-the configuration the whole grid would name is eliminated; A(1) = alpha. `look_levels` turns it into
-one nominal level per look: among equal configurations, drawn many times over, exactly that share
-loses the grid's winner. Equal configurations are the least favourable truth. For two of them that
-is a theorem: given how far the gap so far strays from the grid's, the verdict is wrong if the
-grid's gap lies in an interval around 0, where a normal gap is most often if its mean is 0
-(Anderson, 1955). For more of them it is what `tests.benchmarks.racing` finds. The share spent at a
-look, taken as its level, would need no drawing (Dunnett and Bonferroni), but spends a tenth of the
-budget and costs more runs.
+The levels of all interim analyses
+----------------------------------
+A spending function (Lan and DeMets, 1983) gives the chance A(t) that, by the share t of the
+analyses, the configuration the whole grid would name is eliminated; A(1) = alpha. `nominal_levels`
+turns it into one level per analysis: in simulated races of equal configurations, exactly that share
+eliminates the grid's winner. Equal configurations are the least favourable truth. For two of them
+that is a theorem: given the difference between the gap so far and the grid's gap, the verdict is
+wrong if the grid's gap is in an interval around 0, which is most probable for a normal gap of mean
+0 (Anderson, 1955). For more of them `tests.benchmarks.racing` finds the same. Levels equal to the
+share spent (Dunnett and Bonferroni) would need no simulation, but spend a tenth of the budget and
+cost more runs.
 """
 
 import math
@@ -79,22 +75,22 @@ from rank_core.stats.scopes import Floats
 
 Bools = NDArray[np.bool_]
 
-FIRST_LOOK = 2
-"""One seed per configuration has no seed variance."""
+FIRST_ANALYSIS = 2
+"""Seeds before the first interim analysis: one has no seed variance."""
 
 _ROUNDING = 64 * np.finfo(np.float64).eps
 """A standard deviation below this share of the largest mean is rounding."""
 
 _POOL_DF = 4
-"""Degrees of freedom of the pool beside those of a configuration's own runs."""
+"""Degrees of freedom with which the pool counts against a configuration's own runs."""
 
 _REACH = 1e4
-"""The largest statistic told apart; with one degree of freedom its p is still 1e-4."""
+"""The largest tabulated statistic; with one degree of freedom its p is still 1e-4."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """One look at B races of K configurations; an eliminated one has p = NaN.
+class InterimAnalysis:
+    """An interim analysis of B races of K configurations; eliminated ones have p = NaN.
 
     `gap` is the leader's mean minus the configuration's, `se` its standard error about the gap of
     the whole grid, `df` the pool's degrees of freedom, `p` the chance of such a gap between equals.
@@ -108,18 +104,18 @@ class Look:
     p_BK: Floats
 
 
-def look(
+def interim_analysis(
     mean_BKs: Floats,
     live_BK: Bools,
     *,
     num_seeds: int,
     delta: float = 0.0,
     same_BK: Bools | None = None,
-) -> Look:
+) -> InterimAnalysis:
     """Judge every live configuration after s complete seeds of `num_seeds`, 2 <= s < num_seeds.
 
     Among equal means the configuration that comes first leads. `same_BK` marks live configurations
-    that only repeat another one: they are judged, but are neither a rival nor evidence on sigma.
+    with the values of another one: they are judged, but are neither rivals nor evidence on sigma.
     `delta` >= 0, in units of the measure, is the difference that does not matter.
     """
     s = mean_BKs.shape[2]
@@ -144,7 +140,8 @@ def look(
         rows = L_B == L
         p_BK[rows] = dunnett_p(t_BK[rows], rivals=int(L) - 1, df=int((L - 1) * (s - 1)))
     p_BK[(behind_BK == 0) & live_BK] = 1.0
-    return Look(leader_B1[:, 0], gap_BK, se_BK, ((L_B - 1) * (s - 1)).astype(np.float64), p_BK)
+    df_B = ((L_B - 1) * (s - 1)).astype(np.float64)
+    return InterimAnalysis(leader_B1[:, 0], gap_BK, se_BK, df_B, p_BK)
 
 
 def dunnett_p(t: Floats, *, rivals: int, df: int) -> Floats:
@@ -186,14 +183,14 @@ def _log_tail(rivals: int, df: int) -> interpolate.CubicSpline:
 def _variances(mean_BKs: Floats, counted_BK: Bools) -> Floats:
     """sigma^2 of each configuration, (B, K): the pool's, or its own moderated one if larger.
 
-    Without two configurations to compare there is none, and nothing to compare: 0.
+    0 where fewer than two configurations are live.
     """
     s = mean_BKs.shape[2]
     L_B1 = counted_BK.sum(axis=1, keepdims=True)
     seed_Bs = np.where(counted_BK[:, :, None], mean_BKs, 0).sum(axis=1) / L_B1
     residual_BKs = mean_BKs - mean_BKs.mean(axis=2, keepdims=True)
     residual_BKs -= (seed_Bs - seed_Bs.mean(axis=1, keepdims=True))[:, None, :]
-    # The mean over configurations takes 1 / L of each one's own square out.
+    # The seed's mean contains 1 / L of each configuration's own square.
     own_BK = (residual_BKs**2).sum(axis=2) / (s - 1) * L_B1 / np.maximum(L_B1 - 1, 1)
     pool_B1 = np.where(counted_BK, own_BK, 0).sum(axis=1, keepdims=True) / L_B1
     moderated_BK = (_POOL_DF * pool_B1 + (s - 1) * own_BK) / (_POOL_DF + s - 1)
@@ -205,16 +202,16 @@ _NUMBERS = 10_000_000
 """Runs drawn at most: fewer races where a race is large."""
 
 _HIGHEST = 0.5
-"""The largest level of a look, however much budget is left at the last."""
+"""The largest level of an analysis, even if more of the budget is left at the last."""
 
 
 def pocock_like(share: float, alpha: float) -> float:
-    """Nearly the same level at every look: eliminates early, which saves most."""
+    """Nearly the same level at every analysis: eliminates early, which saves most."""
     return alpha * math.log(1 + (math.e - 1) * share)
 
 
 def obrien_fleming_like(share: float, alpha: float) -> float:
-    """Almost nothing at the first looks: only large differences eliminate early."""
+    """Almost nothing at the first analyses: only large differences eliminate early."""
     if share <= 0:
         return 0.0
     return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / math.sqrt(share)))
@@ -227,26 +224,26 @@ SPENDING: dict[str, Callable[[float, float], float]] = {
 
 
 def spent(num_seeds: int, *, alpha: float, spending: str) -> dict[int, float]:
-    """{seeds complete: budget spent by then} for the looks after 2, ..., num_seeds - 1 seeds.
+    """{seeds complete: budget spent by then} for the analyses after 2, ..., num_seeds - 1 seeds.
 
-    After the last seed nothing is decided by a test: the grid is complete.
+    After the last seed the grid is complete and needs no test.
     """
     if spending not in SPENDING:
         raise unknown("spending", spending, SPENDING)
     if not 0 < alpha < 1:
         raise BadInput(f"0 < alpha < 1 must hold, got alpha={alpha}")
-    looks = range(FIRST_LOOK, num_seeds)
-    return {s: SPENDING[spending](s / (num_seeds - 1), alpha) for s in looks}
+    analyses = range(FIRST_ANALYSIS, num_seeds)
+    return {s: SPENDING[spending](s / (num_seeds - 1), alpha) for s in analyses}
 
 
 @lru_cache(maxsize=64)
-def look_levels(
+def nominal_levels(
     num_configurations: int, num_seeds: int, *, alpha: float, spending: str
 ) -> dict[int, float]:
     """{seeds complete: nominal level}; a configuration is eliminated if its p is below the level.
 
-    Drawn with a fixed stream, so that the same race has the same levels everywhere. Two standard
-    errors of the drawing are kept back from the budget (.0022 of .05).
+    Simulated with a fixed random stream, so that the same race has the same levels everywhere. Two
+    standard errors of the simulation are subtracted from the budget (.0022 of .05).
     """
     if num_configurations < 2:
         raise BadInput(f"a race needs 2 configurations or more, got {num_configurations}")
@@ -255,16 +252,16 @@ def look_levels(
     B = max(min(NUM_RACES, _NUMBERS // (K * S)), 2000)
     score_BKS = generator(1, "racing levels", K, S).normal(size=(B, K, S))
     winner_B = score_BKS.mean(axis=2).argmax(axis=1)
-    kept = 1 - 2 * math.sqrt((1 - alpha) / (alpha * B))
+    safety = 1 - 2 * math.sqrt((1 - alpha) / (alpha * B))
     live_BK, levels, lost, before = np.ones((B, K), dtype=np.bool_), {}, 0, 0.0
     for s, total in budget.items():
         running_B = (live_BK.sum(axis=1) > 1) & live_BK[np.arange(B), winner_B]
-        found = look(score_BKS[running_B, :, :s], live_BK[running_B], num_seeds=S)
-        p_N = np.sort(found.p_BK[np.arange(running_B.sum()), winner_B[running_B]])
-        more = int(kept * total * B) - lost
+        analysis = interim_analysis(score_BKS[running_B, :, :s], live_BK[running_B], num_seeds=S)
+        p_N = np.sort(analysis.p_BK[np.arange(running_B.sum()), winner_B[running_B]])
+        more = int(safety * total * B) - lost
         drawn = float(p_N[more]) if 0 <= more < len(p_N) else 0.0 if more < 0 else _HIGHEST
         levels[s] = min(max(drawn, total - before), _HIGHEST)
-        live_BK[running_B] &= ~(found.p_BK < levels[s])
+        live_BK[running_B] &= ~(analysis.p_BK < levels[s])
         lost, before = lost + int((p_N < levels[s]).sum()), total
     return levels
 
@@ -275,11 +272,11 @@ Trial = tuple[str, int]
 
 @dataclass(frozen=True)
 class Judged:
-    """One configuration at one look, beside the leader of that look, on the same seeds.
+    """One configuration in one interim analysis, compared with the leader on the same seeds.
 
-    `gap` is the leader's mean minus this one's, `se` its standard error about the gap of the whole
-    grid; `p` the chance of such a gap between equals, the
-    leader being any of the rivals. `twin` names an earlier configuration with the same values.
+    `gap` is the leader's mean minus this configuration's, `se` its standard error about the gap of
+    the whole grid; `p` the chance of such a gap between equals, the leader being any of the rivals.
+    `twin` names an earlier configuration with the same values.
     """
 
     configuration: str
@@ -312,7 +309,7 @@ class Verdict:
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """The configurations that are out."""
+        """The eliminated configurations."""
         return tuple(judged.configuration for judged in self.judged if judged.leaves)
 
 
@@ -321,7 +318,7 @@ class Standing:
     """One line of the report of a race: `left_after` seeds, or None if the configuration is live.
 
     `mean` is over the `num_seeds` it was judged on; a live configuration has as many as the others.
-    One that `lost` a trial left because of that, unjudged.
+    One that `lost` a trial was eliminated for that, without a test.
     """
 
     configuration: str
@@ -333,11 +330,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class Race:
-    """A race as far as its finished trials go; see `race_so_far`.
+    """The state of a race after its finished trials; see `race_so_far`.
 
     `num_complete` seeds are complete for all live configurations. `pending` are the trials to run
-    next, in order; none once the race is over. `standings` puts the live ones first, best first,
-    then those that left, the last to leave first.
+    next, in order; none once the race is over. `standings` lists the live configurations, best
+    first, then the eliminated ones, latest first.
     """
 
     configurations: tuple[str, ...]
@@ -376,7 +373,7 @@ def survivors(
 ) -> Verdict:
     """Judge the live configurations, `scores[configuration]` being dev values (s, Q), s alike.
 
-    `num_configurations` started the race and `num_seeds` are planned; there are looks after 2 to
+    `num_configurations` started the race and `num_seeds` are planned; analyses follow 2 to
     num_seeds - 1 seeds. The leader is never eliminated; of equal means the first leads.
     `delta` >= 0 is the difference of the measure that does not matter.
     """
@@ -384,26 +381,28 @@ def survivors(
         raise BadInput(f"delta >= 0 must hold, got delta={delta}")
     names, score_LSQ = tuple(scores), _stacked(scores)
     s = score_LSQ.shape[1]
-    if not FIRST_LOOK <= s < num_seeds:
+    if not FIRST_ANALYSIS <= s < num_seeds:
         raise BadInput(
-            f"a race has interim analyses after {FIRST_LOOK} to {num_seeds - 1} of its "
+            f"a race has interim analyses after {FIRST_ANALYSIS} to {num_seeds - 1} of its "
             f"{num_seeds} seeds, got {s}"
         )
     if not 1 <= len(names) <= num_configurations:
         raise BadInput(f"at most {num_configurations} configurations can be live, got {len(names)}")
-    level = look_levels(num_configurations, num_seeds, alpha=alpha, spending=spending)[s]
+    level = nominal_levels(num_configurations, num_seeds, alpha=alpha, spending=spending)[s]
     twin_of = _twins(names, score_LSQ)
     same_1L = np.array([[twin is not None for twin in twin_of]])
     mean_LS = score_LSQ.mean(axis=2)
     live_1L = np.ones((1, len(names)), dtype=np.bool_)
-    found = look(mean_LS[None], live_1L, num_seeds=num_seeds, delta=delta, same_BK=same_1L)
-    columns = (mean_LS.mean(axis=1), found.gap_BK[0], found.se_BK[0], found.p_BK[0])
+    analysis = interim_analysis(
+        mean_LS[None], live_1L, num_seeds=num_seeds, delta=delta, same_BK=same_1L
+    )
+    columns = (mean_LS.mean(axis=1), analysis.gap_BK[0], analysis.se_BK[0], analysis.p_BK[0])
     judged = tuple(
         Judged(name, float(mean), float(gap), float(se), float(p), bool(p < level), twin)
         for name, twin, mean, gap, se, p in zip(names, twin_of, *columns, strict=True)
     )
-    leader = names[int(found.leader_B[0])]
-    return Verdict(s, num_seeds, leader, level, float(found.df_B[0]), judged)
+    leader = names[int(analysis.leader_B[0])]
+    return Verdict(s, num_seeds, leader, level, float(analysis.df_B[0]), judged)
 
 
 def race_so_far(
@@ -418,11 +417,11 @@ def race_so_far(
 ) -> Race:
     """Replay a race from `finished`: per trial its dev values, one per query, queries in one order.
 
-    Only complete blocks are judged; a trial that finished ahead of its block, or after its
-    configuration left, waits and is not judged. One that `lost` a trial is eliminated there.
+    Only complete blocks are judged, not trials that finished before their block or after their
+    configuration was eliminated. A configuration that `lost` a trial is eliminated at that seed.
     """
     _check_trials(finished, configurations, seeds)
-    spent(len(seeds), alpha=alpha, spending=spending)  # refuses a bad setting before the first look
+    spent(len(seeds), alpha=alpha, spending=spending)  # refuses a bad setting at once
     live, verdicts = tuple(configurations), list[Verdict]()
     runs = dict.fromkeys(configurations, 0)
     pending: tuple[Trial, ...] = ()
@@ -434,7 +433,7 @@ def race_so_far(
             break
         num_complete = s
         runs |= dict.fromkeys(live, s)
-        if FIRST_LOOK <= s < len(seeds):
+        if FIRST_ANALYSIS <= s < len(seeds):
             verdict = survivors(
                 {name: _rows(finished, name, seeds[:s]) for name in live},
                 num_configurations=len(configurations),
@@ -445,7 +444,7 @@ def race_so_far(
             )
             verdicts.append(verdict)
             live = verdict.stays
-        if len(live) == 1 and s >= FIRST_LOOK:
+        if len(live) == 1 and s >= FIRST_ANALYSIS:
             break
     return Race(
         configurations=tuple(configurations),
@@ -465,22 +464,22 @@ def _standings(
     live: Sequence[str],
     lost: Collection[str],
 ) -> tuple[Standing, ...]:
-    """Live ones first, then the last to leave; the better mean first, the given order among equals.
+    """Live first, then the latest eliminated; better means first, equals in the given order.
 
-    Means are rounded before they are compared: the order of summation is not a difference.
+    Means are rounded before they are compared, because summation order changes their last digits.
     """
     standings = []
     for name, s in runs.items():
         mean = float(_rows(finished, name, seeds[:s]).mean(axis=1).mean()) if s else float("nan")
-        left = None if name in live else s
-        standings.append(Standing(name, mean, s, left, name in lost))
+        left_after = None if name in live else s
+        standings.append(Standing(name, mean, s, left_after, name in lost))
     return tuple(
         sorted(
             standings,
-            key=lambda one: (
-                one.left_after is not None,
-                -one.num_seeds,
-                -round(one.mean, 12) if one.num_seeds else 0.0,
+            key=lambda standing: (
+                standing.left_after is not None,
+                -standing.num_seeds,
+                -round(standing.mean, 12) if standing.num_seeds else 0.0,
             ),
         )
     )
@@ -510,8 +509,8 @@ def _check_trials(
             raise unknown("seed", str(seed), map(str, seeds))
         sizes[np.shape(value_Q)] = (name, seed)
     if len(sizes) > 1:
-        found = "; ".join(f"{name}, seed {seed}: {size}" for size, (name, seed) in sizes.items())
-        raise BadInput(f"all trials need dev values of the same queries, got the shapes {found}")
+        shapes = "; ".join(f"{name}, seed {seed}: {size}" for size, (name, seed) in sizes.items())
+        raise BadInput(f"all trials need dev values of the same queries, got the shapes {shapes}")
 
 
 def _stacked(scores: Mapping[str, Floats]) -> Floats:

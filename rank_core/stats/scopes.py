@@ -1,6 +1,6 @@
 """Is system A better than system B: three scopes of one comparison, in closed form.
 
-Scope `queries` keeps the trained runs fixed and draws new queries (the customary paired t-test).
+Scope `queries` keeps the trained runs fixed and draws new queries (the usual paired t-test).
 Scope `seeds` keeps the queries and draws new training runs (Welch's t-test on the seed means).
 Scope `both` draws both, and is the one that answers a question about methods. It is Clark's (1973)
 quasi-F for subjects x items; on balanced data its standard error equals that of a crossed REML fit.
@@ -38,10 +38,10 @@ ROUNDING = 16 * np.finfo(np.float64).eps
 class ScopeTest:
     """Difference of the grand means A - B and its three two-sided p-values.
 
-    With one seed on a side that is not deterministic all that needs seed variance is NaN.
+    All that needs seed variance is NaN if a trained side has one seed.
     `variance_*` are variances of the difference: `variance_queries` (V_q) contains query x system
     and residual, `variance_seeds_*` (V_s) seed and residual, `variance_error_*` (V_e) the residual
-    alone. In a paired test the parts of the one table of differences stand under `_a`; `_b` is 0.
+    alone. In a paired test `_a` has the parts of the table of differences; `_b` is 0.
     `df_both` is that of a test at .05; `welch` knows those of other levels.
     """
 
@@ -189,9 +189,8 @@ def infer(
     """The three scopes from the variance parts, one part per trained system (one when paired).
 
     V = V_q + sum of max(V_s - V_e, 0): V_q already contains the residual once. The degrees of
-    freedom keep the terms of a part cut at 0: they change without a jump where V_s crosses V_e,
-    and err on the safe side. Of a deterministic system there is no part. Arguments may be arrays
-    and broadcast.
+    freedom keep the terms of a part truncated at 0: they are continuous where V_s crosses V_e, and
+    conservative. A deterministic system has no part. Arguments may be arrays and broadcast.
     """
     V_q, Q = np.asarray(variance_queries, dtype=np.float64), np.asarray(num_queries)
     parts = [
@@ -248,7 +247,7 @@ def _test(
     if abs(delta) <= ROUNDING * scale:
         delta = 0.0
     variance_queries = without_rounding(float(delta_Q.var(ddof=1)), scale) / Q
-    found = infer(
+    inference = infer(
         delta=delta,
         variance_queries=variance_queries,
         variance_seeds=tuple(variance_seeds[side] for side in trained),
@@ -263,13 +262,13 @@ def _test(
         variance_seeds_b=variance_seeds[1] if len(variance_seeds) > 1 else 0.0,
         variance_error_a=variance_error[0],
         variance_error_b=variance_error[1] if len(variance_error) > 1 else 0.0,
-        welch=found.welch,
-        **{name: float(value) for name, value in vars(found).items() if name != "welch"},
+        welch=inference.welch,
+        **{name: float(value) for name, value in vars(inference).items() if name != "welch"},
     )
 
 
 def _side_variances(score_SQ: Floats, deterministic: bool, *, scale: float) -> tuple[float, float]:
-    """(V_s, V_e) of one side, both 0 where the one run is declared to be the only one there is."""
+    """(V_s, V_e) of one side, both 0 where the side is declared deterministic."""
     if not deterministic:
         return seed_variances(score_SQ, scale=scale)
     if len(score_SQ) != 1:

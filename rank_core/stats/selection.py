@@ -28,7 +28,7 @@ class SelectedGain:
     corrected: float
     luck: float  # naive - corrected
     num_candidates: int
-    num_replicates: int  # those with something left out for the winner and the baseline
+    num_replicates: int  # with queries and seeds that were not drawn, of winner and baseline
 
 
 def selected_gain(
@@ -42,40 +42,40 @@ def selected_gain(
 
     Every replicate chooses on drawn queries and drawn seeds and measures the choice on the queries
     and seeds that were not drawn (Tsamardinos 2018, who resamples rows only: that keeps the
-    bias of the seeds). Replicates without a left-out seed of the chosen cell or of the baseline
-    are dropped.
+    bias of the seeds). Replicates that drew every seed of the chosen cell or of the baseline
+    are excluded.
     """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     candidates = [cell for cell in matrix.cells if cell != baseline]
     if not candidates:
-        raise BadInput("a selection needs a cell beside the baseline")
+        raise BadInput("a selection needs a cell other than the baseline")
     for cell in matrix.cells:
         if len(matrix.scores[cell]) < 2:
             raise BadInput(f"leaving seeds out needs two seeds of every cell, got one of {cell}")
     weights = crossed_weights(matrix, rng=rng, num_replicates=num_replicates)
     gain_B = _left_out_gains(matrix, candidates, baseline, weights)
-    kept_B = ~np.isnan(gain_B)
-    if not kept_B.any():
+    used_B = ~np.isnan(gain_B)
+    if not used_B.any():
         raise BadInput(f"no replicate of {num_replicates} left a seed out; draw more of them")
     means = {cell: float(matrix.scores[cell].mean()) for cell in matrix.cells}
     winner = max(candidates, key=lambda cell: means[cell])
     naive = means[winner] - means[baseline]
-    corrected = float(gain_B[kept_B].mean())
+    corrected = float(gain_B[used_B].mean())
     return SelectedGain(
         winner=winner,
         naive=naive,
         corrected=corrected,
         luck=naive - corrected,
         num_candidates=len(candidates),
-        num_replicates=int(kept_B.sum()),
+        num_replicates=int(used_B.sum()),
     )
 
 
 def _left_out_gains(
     matrix: ScoreMatrix, candidates: list[str], baseline: str, weights: CrossedWeights
 ) -> Floats:
-    """The chosen candidate's gain on what its replicate left out, (B,); NaN if nothing was."""
+    """(B,) the chosen candidate's gain on the queries and seeds not drawn; NaN without any."""
     left_out = CrossedWeights(
         _left_out(weights.queries_BQ),
         {cell: _left_out(weight_BS) for cell, weight_BS in weights.seeds.items()},
@@ -89,7 +89,7 @@ def _left_out_gains(
 
 
 def _left_out(weight_BN: Floats) -> Floats:
-    """Equal weights on what a replicate did not draw; NaN where it drew everything."""
+    """Equal weights on what a replicate did not draw; NaN if it drew everything."""
     absent_BN = (weight_BN == 0).astype(np.float64)
     with np.errstate(invalid="ignore"):
         return absent_BN / absent_BN.sum(axis=1, keepdims=True)

@@ -14,7 +14,7 @@ from rank_core.stats.matrix import ScoreMatrix
 
 @dataclass(frozen=True)
 class RankStability:
-    """The ranking by means over seeds and queries, beside what single runs and redraws say."""
+    """The ranking by means over seeds and queries, and how far single runs and resamples agree."""
 
     order: tuple[str, ...]  # cells by mean, best first
     tau: float  # Kendall's tau-b of rankings by one run of each cell with `order`, mean of draws
@@ -24,13 +24,13 @@ class RankStability:
     """{(better, worse) neighbours of `order`: share of pairs of their runs in the other order; a
     pair of equal runs counts half}."""
     best: Mapping[str, float]
-    """{cell: share of redrawn seeds and queries in which it has the best mean}."""
+    """{cell: share of resamples of seeds and queries in which it has the best mean}."""
 
 
 def rank_stability(
     matrix: ScoreMatrix, weights: CrossedWeights, *, rng: np.random.Generator, draws: int = 1000
 ) -> RankStability:
-    """The stability of the ranking of all cells of a matrix; `weights` redraw seeds and queries.
+    """The stability of the ranking of all cells of a matrix; `weights` resample seeds and queries.
 
     Raises `BadInput` with fewer than two cells.
     """
@@ -41,10 +41,10 @@ def rank_stability(
     places = -np.arange(len(order))
     drawn_KD = np.stack([rng.choice(means[cell], draws) for cell in order])
     tau_D = np.array([stats.kendalltau(places, drawn_K).statistic for drawn_K in drawn_KD.T])
-    tau_D = tau_D[~np.isnan(tau_D)]  # of a draw in which all are equal
+    tau_D = tau_D[~np.isnan(tau_D)]  # without draws in which all are equal
     low, high = np.quantile(tau_D, [0.025, 0.975]) if len(tau_D) else (np.nan, np.nan)
     replicated_KB = np.stack([replicated_means(matrix, cell, weights) for cell in order])
-    first_KB = replicated_KB == replicated_KB.max(axis=0)  # equal ones share it
+    first_KB = replicated_KB == replicated_KB.max(axis=0)  # ties share it
     return RankStability(
         order=tuple(order),
         tau=float(tau_D.mean()) if len(tau_D) else float("nan"),

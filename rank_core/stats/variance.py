@@ -1,8 +1,8 @@
 """The variance components of a sweep: seeds, queries and the residual.
 
 A score is mu_m + query + (query x system) + seed in system + residual. Every component is given as
-a standard deviation in units of the measure, with a chi-square interval: three seeds know their
-own standard deviation no better than within a factor of [0.5, 6.3].
+a standard deviation in units of the measure, with a chi-square interval: three seeds give theirs
+within a factor of [0.5, 6.3].
 """
 
 import math
@@ -58,8 +58,8 @@ def sweep_components(
 
     sigma_D is pooled over the comparisons with `baseline`; they share their queries, so its degrees
     of freedom stay those of one comparison. With `paired_seeds` sigma_S and sigma_E are those of
-    the differences of paired runs over sqrt(2): what a system of its own seeds would need to have
-    for differences that scatter as much. All of them share the runs of the baseline, so their
+    the differences of paired runs over sqrt(2): what independent seeds would need to have
+    for differences of the same variance. All of them share the runs of the baseline, so their
     degrees of freedom are those of one comparison, too.
     """
     if baseline not in matrix.cells:
@@ -70,7 +70,7 @@ def sweep_components(
     others = [cell for cell in seeded if cell != baseline and baseline in seeded]
     if paired_seeds:
         others = [cell for cell in others if matrix.seeds[cell] == matrix.seeds[baseline]]
-        tables = [(matrix.scores[o] - matrix.scores[baseline]) / math.sqrt(2) for o in others]
+        tables = [(matrix.scores[cell] - matrix.scores[baseline]) / math.sqrt(2) for cell in others]
     else:
         tables = [matrix.scores[cell] for cell in seeded]
     parts = [seed_variances(score_SQ) for score_SQ in tables]
@@ -104,8 +104,8 @@ def sweep_components(
 def homogeneity(matrix: ScoreMatrix) -> float:
     """Bartlett's p that all cells have the same variance of their seed means.
 
-    Cells with one seed are excluded. A cell without any variance beside cells with some is not the
-    same (p = 0): it has collapsed or is deterministic.
+    Cells with one seed are excluded. p = 0 if some cells have variance and others have none: those
+    have collapsed or are deterministic.
     """
     seeded = [score_SQ for score_SQ in matrix.scores.values() if len(score_SQ) > 1]
     if len(seeded) < 2:
@@ -123,7 +123,7 @@ def homogeneity(matrix: ScoreMatrix) -> float:
 def detectable_difference(
     test: ScopeTest, *, alpha: float = 0.05, power: float = 0.8, family_size: int = 1
 ) -> float:
-    """The smallest true difference this very comparison would find (scope `both`).
+    """The smallest true difference that this comparison detects with power `power` (scope `both`).
 
     The family enters as Bonferroni, alpha / family_size: what Holm asks of the smallest p.
     """

@@ -5,9 +5,9 @@ dev, and resumes from there if it is promoted. Configurations that reach the end
 the baseline does; only they are tested.
 
 ASHA (Li et al. 2020) promotes a configuration as soon as it is among the best 1/eta of those that
-happen to have finished. Here the n-th decision waits for the first configurations of the order and
-for no others: waiting is rare, and slots, nodes and kills change no decision. Only a rung's last
-decision waits for the whole rung, so its best configuration is always promoted.
+happen to have finished. Here the n-th decision waits for the first configurations of the order
+only: waiting is rare, and slots, nodes and kills change no decision. Only a rung's last decision
+waits for the whole rung, so its best configuration is always promoted.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from sweeps.store.trial_store import HISTORY, Store
 
 LOST = float("-inf")
 """The value of a configuration that ended without scores: it is never promoted."""
-NOBODY = -1
+NO_POSITION = -1  # a promotion without a configuration: all that remain were lost
 
 
 def rung_epochs(full: int, num_configs: int, *, eta: int, fewest: int) -> tuple[int, ...]:
@@ -51,25 +51,26 @@ def rung_sizes(num_configs: int, num_rungs: int, *, eta: int) -> tuple[int, ...]
     return tuple(num_configs // eta**number for number in range(num_rungs))
 
 
-def going_on(values: Sequence[float | None], *, eta: int) -> list[int]:
-    """The positions that continue, in the order of the decisions, as far as they are made.
+def promoted(values: Sequence[float | None], *, eta: int) -> list[int]:
+    """The promoted positions, in the order of the decisions, as far as they are made.
 
-    `values` are what a rung's configurations have reached, in their order; None: not known yet.
-    The n-th of all len // eta decisions is made once all but the last eta x (those still to come)
-    are known; it is the best that has not gone on before, the earlier one on a tie, or `NOBODY`.
+    `values` are the dev values of a rung's configurations, in their order; None: not known yet.
+    The n-th of len // eta decisions is made once all values but the last eta x (decisions after it)
+    are known. It promotes the best configuration not promoted before, the earlier one on a tie, or
+    `NO_POSITION`.
     """
     decisions = len(values) // eta
     chosen: list[int] = []
     for number in range(1, decisions + 1):
-        known = values[: len(values) - eta * (decisions - number)]
-        if any(value is None for value in known):
+        available = values[: len(values) - eta * (decisions - number)]
+        if any(value is None for value in available):
             break
         rest = [
             (value, -position)
-            for position, value in enumerate(known)
+            for position, value in enumerate(available)
             if value is not None and value > LOST and position not in chosen
         ]
-        chosen.append(-max(rest)[1] if rest else NOBODY)
+        chosen.append(-max(rest)[1] if rest else NO_POSITION)
     return chosen
 
 
@@ -89,8 +90,8 @@ class Schedule:
 
 
 def schedule_of(plan: Plan) -> Schedule:
-    """The schedule of a plan; `BadInput` where it has none. The baseline is no competitor, as in a
-    race, nor is a configuration that no seed can change."""
+    """The schedule of a plan; `BadInput` where it has none. As in a race, the baseline and
+    deterministic configurations do not compete."""
     search = plan.search
     cells = [cell for cell in plan.cells[1:] if not cell.deterministic]
     if len(cells) < search.eta:
@@ -134,8 +135,7 @@ def _num_epochs(plan: Plan, cells: list[PlannedCell]) -> int:
 
 
 Rungs = list[list[PlannedCell | None]]
-"""For each rung its configurations in the order in which they came to it; None: all left were
-lost."""
+"""The configurations of each rung in the order of promotion; None: all remaining were lost."""
 
 
 class HalvingSearch(Search):
@@ -168,7 +168,7 @@ class HalvingSearch(Search):
 
     @classmethod
     def costliest_trials(cls, plan: Plan) -> Iterator[Trial]:
-        """Those where the configurations that cost most go furthest."""
+        """The trials if the most expensive configurations are promoted."""
         schedule, swept = schedule_of(plan), plan.experiment.swept
         by_cost = sorted(schedule.competitors, key=lambda cell: -cell.cost)
         place = {cell.cell: number for number, cell in enumerate(by_cost)}
@@ -183,22 +183,22 @@ class HalvingSearch(Search):
                 yield Trial(trial.cell, trial.seed, swept, epochs=schedule.epochs[reached])
 
     def decide(self) -> Decision:
-        """Whoever has come furthest first; further seeds last, which no decision waits for."""
+        """The furthest configurations first; further seeds last, as no decision waits for them."""
         rungs, (first, *more) = self._rungs(), self.plan.seeds
         climbing = {cell.cell for cell in self.schedule.competitors}
-        others = [cell for cell in self.plan.cells if cell.cell not in climbing]
-        wanted = [self._trial(cell, first) for cell in others]
+        fixed = [cell for cell in self.plan.cells if cell.cell not in climbing]
+        trials = [self._trial(cell, first) for cell in fixed]
         for number in reversed(range(len(rungs))):
-            wanted += [self._at(number, cell) for cell in rungs[number] if cell]
+            trials += [self._at(number, cell) for cell in rungs[number] if cell]
         repeated = [
-            *(cell for cell in others if not cell.deterministic),
+            *(cell for cell in fixed if not cell.deterministic),
             *(cell for cell in rungs[-1] if cell),
         ]
-        wanted += [self._trial(cell, seed) for seed in more for cell in repeated]
-        return Decision(tuple(wanted), final=len(rungs[-1]) == self.schedule.sizes[-1])
+        trials += [self._trial(cell, seed) for seed in more for cell in repeated]
+        return Decision(tuple(trials), final=len(rungs[-1]) == self.schedule.sizes[-1])
 
     def status(self, trial: Trial) -> str | None:
-        """Of a trial that pauses: `stopped` once it has."""
+        """The final status of a trial; `stopped` for one that has paused."""
         if trial.epochs and trial.job not in self._status:
             ended = self._known(replace(trial, epochs=0))
             rests = ended not in USED and read_rung(self.store, trial.name, trial.epochs)
@@ -219,22 +219,26 @@ class HalvingSearch(Search):
         """All of the first rung with the baseline; then a configuration's next rung; then further
         seeds of the finalists, once all are known, and of the baseline."""
         first = self.plan.seeds[0]
-        ground = tuple(t for t in self.ahead if t.seed == first and not self._rung_of(t))
+        bottom = tuple(
+            ahead for ahead in self.ahead if ahead.seed == first and not self._rung_of(ahead)
+        )
         if number := self._rung_of(trial):
             what = f"{trial.cell.label} to epoch {self.schedule.epochs[number]}"
-            return Block((*ground, trial), what)
+            return Block((*bottom, trial), what)
         if trial.seed == first:
-            return Block(ground, f"{numbered(len(ground), 'trial')} with seed {first}")
+            return Block(bottom, f"{numbered(len(bottom), 'trial')} with seed {first}")
         return super().block(trial) if self.decision.final else None
 
     def left(self, trial: Trial) -> float:
-        """From the rung on which it stands, if its checkpoint is still there."""
+        """The share from its rung on, if its checkpoint still exists."""
         number = self._rung_of(trial)
-        kept = number and patient_read(self.store, lambda: self.store.has_checkpoints(trial.name))
-        return trial.share - (self._at(number - 1, trial.cell).share if kept else 0.0)
+        resumes = number and patient_read(
+            self.store, lambda: self.store.has_checkpoints(trial.name)
+        )
+        return trial.share - (self._at(number - 1, trial.cell).share if resumes else 0.0)
 
     def begun(self) -> Mapping[str, Any]:
-        """As in a grid; of the first seed there are the rungs, as far as they were climbed."""
+        """The changes as in a grid, with the rungs that the first seed has reached."""
         first, seeds = self.plan.seeds[0], super().begun()["seeds"]
         ahead = {trial.job for trial in self.ahead}
         bottom, *higher = self._rungs()
@@ -246,7 +250,7 @@ class HalvingSearch(Search):
         return {"seeds": seeds if first in seeds else [first], "search": search}
 
     def resting(self) -> dict[str, str]:
-        """{trial that has paused and is not wanted further as yet: what it has reached}."""
+        """{paused trial that is not promoted yet: its result so far}."""
         resting = {}
         for trial in self._furthest({trial.job for trial in self.ahead}):
             if self.status(trial) == TrialStatus.STOPPED and (rung := self._rung(trial)):
@@ -254,7 +258,7 @@ class HalvingSearch(Search):
         return resting
 
     def described(self) -> Mapping[str, Any]:
-        """The rungs, and how far each configuration came."""
+        """The rungs, and the last rung of each configuration."""
         return self._described(self._rungs(), set())
 
     def _described(self, rungs: Rungs, ahead: set[str]) -> dict[str, Any]:
@@ -307,12 +311,14 @@ class HalvingSearch(Search):
             here = rungs[-1]
             values = [self._value(self._at(number, cell)) if cell else LOST for cell in here]
             values += [None] * (size - len(here))
-            chosen = going_on(values, eta=self.plan.search.eta)
-            rungs.append([None if position == NOBODY else here[position] for position in chosen])
+            chosen = promoted(values, eta=self.plan.search.eta)
+            rungs.append(
+                [None if position == NO_POSITION else here[position] for position in chosen]
+            )
         return rungs
 
     def _furthest(self, ahead: Collection[str] = ()) -> Iterator[Trial]:
-        """Every trial that is wanted, until its last epoch that is; without the jobs `ahead`."""
+        """Every wanted trial up to its last wanted epoch, without the jobs `ahead`."""
         share: dict[str, Trial] = {}
         for trial in self.decision.wanted:
             if trial.job in ahead:
@@ -349,12 +355,12 @@ class HalvingSearch(Search):
         return read_rung(self.store, trial.name, trial.epochs)
 
     def _rung_of(self, trial: Trial) -> int:
-        """On which rung a trial ends; 0 too for one that climbs none."""
+        """The rung on which a trial ends; 0 also for trials that do not compete."""
         climbs = trial.seed == self.plan.seeds[0] and trial.cell in self.schedule.competitors
         return self.schedule.epochs.index(trial.epochs or self.schedule.num_epochs) if climbs else 0
 
     def _at(self, number: int, cell: PlannedCell) -> Trial:
-        """A configuration's first seed, until a rung."""
+        """A configuration's trial with the first seed, up to a rung."""
         epochs = self.schedule.epochs
         until = epochs[number] if number < len(epochs) - 1 else 0
         return replace(self._trial(cell, self.plan.seeds[0]), epochs=until)

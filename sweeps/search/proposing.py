@@ -196,7 +196,7 @@ class ProposingSearch(Search):
         except (ValueError, KeyError, TypeError):
             raise BadInput(
                 f"{path} must hold the proposals of this search; move it away, and the same "
-                "command proposes anew by what has ended"
+                "command proposes again from the ended trials"
             ) from None
 
     def _write(self) -> None:

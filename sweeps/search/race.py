@@ -1,15 +1,15 @@
 """A race of the plan's configurations on dev: `rank_core.stats.racing` decides, seeds are blocks.
 
-The baseline is no competitor, as in a confirmation: all others are compared with it, so it runs
-every seed whatever it reaches. Nor is a configuration that no seed can change. Configurations that
-remain when the race is decided run their remaining seeds, so that the table compares equal seeds.
+The baseline does not compete: all others are compared with it, so it runs every seed. Deterministic
+configurations do not compete either. Configurations that remain when the race is decided run their
+remaining seeds, so that the table compares equal seeds.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rank_core.errors import BadInput
-from rank_core.stats.racing import FIRST_LOOK, Race, Verdict, race_so_far
+from rank_core.stats.racing import FIRST_ANALYSIS, Race, Verdict, race_so_far
 from rank_core.stats.scopes import Floats
 from sweeps.plan.plan import Plan, PlannedCell, Trial
 from sweeps.plan.terminal import say
@@ -18,7 +18,7 @@ from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 
 ALPHA = 0.05
-"""The chance, at most, that the race drops the configuration that the whole grid would name."""
+"""The largest chance that the race eliminates the configuration that the grid would choose."""
 
 
 class RaceSearch(Search):
@@ -28,22 +28,22 @@ class RaceSearch(Search):
         super().__init__(plan, known, store)
         self.competitors = {cell.cell: cell for cell in _competitors(plan)}
         self._values: dict[str, Floats] = {}
-        self._told: int | None = None  # verdicts that the person watching knows of
+        self._announced: int | None = None  # verdicts printed so far
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[str]:
-        """Between how many trials it may take."""
+        """The rule of elimination, and the least and the most trials."""
         yield from super().plan_lines(plan)
         seeds, delta = len(plan.seeds), plan.search.delta
         racing = sum(not cell.deterministic for cell in plan.cells[1:])
-        fewest = plan.num_trials - (racing - 1) * (seeds - FIRST_LOOK)
+        fewest = plan.num_trials - (racing - 1) * (seeds - FIRST_ANALYSIS)
         tie = f" by more than {delta:g}" if delta else ""
-        yield "            a configuration leaves once the whole grid could hardly name it the"
-        yield f"            best on dev{tie}; looks after each seed from the second on;"
+        yield "            a configuration is eliminated once the whole grid is unlikely to name it"
+        yield f"            the best on dev{tie}; tested from the second seed on;"
         yield f"            {fewest} to {plan.num_trials} trials; the baseline runs every seed"
 
     def race(self) -> Race:
-        """The race as far as its trials have ended."""
+        """The race after the ended trials."""
         trials = {
             (trial.cell.cell, trial.seed): trial
             for trial in self.plan.trials()
@@ -65,7 +65,7 @@ class RaceSearch(Search):
         return self._values[trial.name]
 
     def decide(self) -> Decision:
-        """One block beyond the complete ones; to the end for those that the race leaves."""
+        """One block beyond the complete ones; all seeds for those that remain at the end."""
         race = self.race()
         last = {
             standing.configuration: len(self.plan.seeds)
@@ -73,30 +73,30 @@ class RaceSearch(Search):
             else standing.left_after + standing.lost  # the lost trial itself was wanted
             for standing in race.standings
         }
-        horizon = len(self.plan.seeds) if race.over else max(FIRST_LOOK, race.num_complete + 1)
+        horizon = len(self.plan.seeds) if race.over else max(FIRST_ANALYSIS, race.num_complete + 1)
         until = {seed: number for number, seed in enumerate(self.plan.seeds, start=1)}
-        wanted = tuple(
+        trials = tuple(
             trial
             for trial in self.plan.trials()
             if until[trial.seed] <= min(horizon, last.get(trial.cell.cell, horizon))
         )
-        return Decision(wanted, final=race.over)
+        return Decision(trials, final=race.over)
 
     def ended(self, trial: Trial, status: str) -> None:
         """Records the end, decides again, and prints the configurations that are eliminated."""
-        told = len(self.race().verdicts) if self._told is None else self._told
+        announced = len(self.race().verdicts) if self._announced is None else self._announced
         super().ended(trial, status)
         verdicts = self.race().verdicts
-        self._told = len(verdicts)
-        for verdict in verdicts[told:]:
+        self._announced = len(verdicts)
+        for verdict in verdicts[announced:]:
             say(self._words(verdict))
 
     def _words(self, verdict: Verdict) -> str:
-        left = [self.competitors[name].label for name in verdict.leaves]
+        eliminated = [self.competitors[name].label for name in verdict.leaves]
         leader = self.competitors[verdict.leader].label
         return (
             f"race: after {verdict.num_seeds} of {verdict.planned_seeds} seeds {leader} leads on "
-            f"dev, eliminated: {', '.join(left) or 'none'}; {len(verdict.stays)} remain"
+            f"dev, eliminated: {', '.join(eliminated) or 'none'}; {len(verdict.stays)} remain"
         )
 
     def described(self) -> Mapping[str, Any]:
@@ -146,7 +146,7 @@ def _competitors(plan: Plan) -> list[PlannedCell]:
     competitors = [cell for cell in plan.cells[1:] if not cell.deterministic]
     if len(competitors) < 2:
         raise BadInput(
-            "a race needs 2 configurations or more beside the baseline that a seed can change, got "
+            "a race needs 2 configurations or more besides the baseline, not deterministic; got "
             f"{', '.join(cell.label for cell in competitors) or 'none'}"
         )
     return competitors

@@ -23,7 +23,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rank_core.stats.racing import FIRST_LOOK, NUM_RACES, SPENDING, Bools, look, look_levels
+from rank_core.stats.racing import (
+    FIRST_ANALYSIS,
+    NUM_RACES,
+    SPENDING,
+    Bools,
+    interim_analysis,
+    nominal_levels,
+)
 from rank_core.stats.scopes import Floats
 from tests.benchmarks.bars import Bar, Draw, Section, simulate
 from tests.benchmarks.simulated_sweeps import DL, MSM, R04, Kind
@@ -84,14 +91,16 @@ def drawn(
 def raced(run_BKS: Floats, *, spending: str = "pocock", delta: float = 0.0) -> tuple[Bools, Floats]:
     """Who is live at the end of each race, (B, K), and the trials it took, (B,)."""
     B, K, S = run_BKS.shape
-    levels = look_levels(K, S, alpha=ALPHA, spending=spending)
+    levels = nominal_levels(K, S, alpha=ALPHA, spending=spending)
     live_BK, trials_B = np.ones((B, K), dtype=np.bool_), np.zeros(B)
     for s in range(1, S + 1):
-        running_B = (live_BK.sum(axis=1) > 1) | (s <= FIRST_LOOK)
+        running_B = (live_BK.sum(axis=1) > 1) | (s <= FIRST_ANALYSIS)
         trials_B += np.where(running_B, live_BK.sum(axis=1), 0)
         if s in levels and running_B.any():
-            found = look(run_BKS[running_B, :, :s], live_BK[running_B], num_seeds=S, delta=delta)
-            live_BK[running_B] &= ~(found.p_BK < levels[s])
+            analysis = interim_analysis(
+                run_BKS[running_B, :, :s], live_BK[running_B], num_seeds=S, delta=delta
+            )
+            live_BK[running_B] &= ~(analysis.p_BK < levels[s])
     return live_BK, trials_B
 
 
@@ -192,7 +201,7 @@ def seed_luck(rng: np.random.Generator, num: int) -> Section:
 
 def budgets(rng: np.random.Generator, num: int) -> Section:
     """Both spending functions, and grids of other sizes: what a race saves depends on the number of
-    its looks, and two seeds are the first."""
+    its interim analyses, and two seeds are the first."""
     rows: list[Row] = []
     outcomes: list[Outcome] = []
     for K, S in ((12, 5), (18, 5), (18, 10), (18, 20)):

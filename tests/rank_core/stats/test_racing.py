@@ -11,8 +11,8 @@ from rank_core.errors import BadInput
 from rank_core.stats.racing import (
     SPENDING,
     dunnett_p,
-    look,
-    look_levels,
+    interim_analysis,
+    nominal_levels,
     race_so_far,
     spent,
     survivors,
@@ -54,19 +54,19 @@ def test_two_configurations_are_a_paired_t_test_with_a_finite_population():
     # Differences of the run means are .06, .10, .08: mean .08, variance .0004, and with 2 of the
     # pool's 2 sigma^2 = .0004 the se is sqrt(.0004 (1/3 - 1/10)) = sqrt(.0004 * 7/30).
     mean_BKs = np.array([[[0.56, 0.40, 0.48], [0.50, 0.30, 0.40]]])
-    found = look(mean_BKs, np.ones((1, 2), dtype=bool), num_seeds=10)
+    analysis = interim_analysis(mean_BKs, np.ones((1, 2), dtype=bool), num_seeds=10)
     se = math.sqrt(0.0004 * 7 / 30)
-    assert found.leader_B[0] == 0 and found.df_B[0] == 2
-    assert found.gap_BK[0] == pytest.approx([0, 0.08])
-    assert found.se_BK[0] == pytest.approx([se, se])
-    assert found.p_BK[0] == pytest.approx([1, stats.t.sf(0.08 / se, 2)], rel=1e-3)
+    assert analysis.leader_B[0] == 0 and analysis.df_B[0] == 2
+    assert analysis.gap_BK[0] == pytest.approx([0, 0.08])
+    assert analysis.se_BK[0] == pytest.approx([se, se])
+    assert analysis.p_BK[0] == pytest.approx([1, stats.t.sf(0.08 / se, 2)], rel=1e-3)
 
 
 def test_what_a_seed_does_to_all_alike_changes_no_verdict():
     rng = np.random.default_rng(3)
     mean_BKs, live_BK = rng.normal(size=(5, 4, 3)), np.ones((5, 4), dtype=bool)
     moved_BKs = 3 * (mean_BKs + rng.normal(0, 5, (5, 1, 3)))
-    before, after = (look(runs, live_BK, num_seeds=6) for runs in (mean_BKs, moved_BKs))
+    before, after = (interim_analysis(runs, live_BK, num_seeds=6) for runs in (mean_BKs, moved_BKs))
     assert after.p_BK == pytest.approx(before.p_BK, rel=1e-6)
     assert after.gap_BK == pytest.approx(3 * before.gap_BK)
 
@@ -74,8 +74,8 @@ def test_what_a_seed_does_to_all_alike_changes_no_verdict():
 def test_what_has_left_has_no_say():
     mean_BKs = np.random.default_rng(4).normal(size=(1, 4, 3))
     mean_BKs[0, 2] = 100
-    alone = look(mean_BKs[:, [0, 1, 3]], np.ones((1, 3), dtype=bool), num_seeds=6)
-    masked = look(mean_BKs, np.array([[True, True, False, True]]), num_seeds=6)
+    alone = interim_analysis(mean_BKs[:, [0, 1, 3]], np.ones((1, 3), dtype=bool), num_seeds=6)
+    masked = interim_analysis(mean_BKs, np.array([[True, True, False, True]]), num_seeds=6)
     assert masked.p_BK[0, [0, 1, 3]] == pytest.approx(alone.p_BK[0])
     assert np.isnan(masked.p_BK[0, 2]) and masked.df_B == alone.df_B
 
@@ -86,7 +86,7 @@ def test_scattered_runs_protect_their_own_configuration():
     wild_BKs = calm_BKs.copy()
     wild_BKs[0, 0] += [-0.3, 0.15, 0.15]
     live_BK = np.ones((1, 4), dtype=bool)
-    calm, wild = (look(runs, live_BK, num_seeds=6) for runs in (calm_BKs, wild_BKs))
+    calm, wild = (interim_analysis(runs, live_BK, num_seeds=6) for runs in (calm_BKs, wild_BKs))
     assert wild.gap_BK == pytest.approx(calm.gap_BK)
     assert wild.se_BK[0, 0] > wild.se_BK[0, 1] > calm.se_BK[0, 1] > 0
     # A steady one is judged by the pool: its own variance is below, the leader's is too.
@@ -103,25 +103,25 @@ def test_the_budget_grows_to_alpha(spending):
 
 def test_pocock_spends_early_and_obrien_fleming_late():
     pocock, late = (spent(10, alpha=0.05, spending=name) for name in ("pocock", "obrien-fleming"))
-    # Two of nine looks: A(2/9) = .05 ln(1 + 1.71828 * 2/9), and 2 - 2 Phi(1.959964 / sqrt(2/9)).
+    # Two of nine analyses: A(2/9) = .05 ln(1 + 1.71828 * 2/9), and 2 - 2 Phi(1.959964 / sqrt(2/9)).
     assert pocock[2] == pytest.approx(0.05 * math.log(1 + (math.e - 1) * 2 / 9))
     assert late[2] == pytest.approx(2 * stats.norm.sf(1.959964 * 3 / math.sqrt(2)), rel=1e-4)
 
 
 def test_levels_are_at_least_the_budget_of_their_look_and_the_same_again():
-    levels = look_levels(3, 5, alpha=0.05, spending="pocock")
+    levels = nominal_levels(3, 5, alpha=0.05, spending="pocock")
     budget = [0.0, *spent(5, alpha=0.05, spending="pocock").values()]
     assert all(level >= more for level, more in zip(levels.values(), np.diff(budget), strict=True))
-    look_levels.cache_clear()
-    assert look_levels(3, 5, alpha=0.05, spending="pocock") == levels
+    nominal_levels.cache_clear()
+    assert nominal_levels(3, 5, alpha=0.05, spending="pocock") == levels
 
 
 def test_equal_configurations_lose_the_grids_winner_as_often_as_allowed():
     K, S, B = 4, 5, 8000
     run_BKS = np.random.default_rng(5).normal(size=(B, K, S))
     winner_B, live_BK = run_BKS.mean(axis=2).argmax(axis=1), np.ones((B, K), dtype=bool)
-    for s, level in look_levels(K, S, alpha=0.1, spending="pocock").items():
-        live_BK &= ~(look(run_BKS[:, :, :s], live_BK, num_seeds=S).p_BK < level)
+    for s, level in nominal_levels(K, S, alpha=0.1, spending="pocock").items():
+        live_BK &= ~(interim_analysis(run_BKS[:, :, :s], live_BK, num_seeds=S).p_BK < level)
     lost = 1 - live_BK[np.arange(B), winner_B].mean()
     assert abs(lost - 0.1) < 4 * math.sqrt(0.1 * 0.9 / B)
 
@@ -276,22 +276,24 @@ def test_an_indifference_only_sends_more_home_and_never_the_leader():
 
 def test_an_indifference_is_added_to_the_gap():
     mean_BKs = np.array([[[0.56, 0.40, 0.48], [0.50, 0.30, 0.40]]])
-    found = look(mean_BKs, np.ones((1, 2), dtype=bool), num_seeds=10, delta=0.02)
+    analysis = interim_analysis(mean_BKs, np.ones((1, 2), dtype=bool), num_seeds=10, delta=0.02)
     se = math.sqrt(0.0004 * 7 / 30)
-    assert found.gap_BK[0] == pytest.approx([0, 0.08])
-    assert found.p_BK[0] == pytest.approx([1, stats.t.sf(0.10 / se, 2)], rel=1e-3)
+    assert analysis.gap_BK[0] == pytest.approx([0, 0.08])
+    assert analysis.p_BK[0] == pytest.approx([1, stats.t.sf(0.10 / se, 2)], rel=1e-3)
 
 
 def test_among_equals_the_winner_is_within_the_indifference_as_often_as_promised():
     # The least favourable truth of an indifference: one configuration better by exactly that.
     score_BKS = np.random.default_rng(7).normal(0, 1, (800, 5, 8))
     score_BKS[:, 0] += 0.5
-    levels = look_levels(5, 8, alpha=0.05, spending="pocock")
+    levels = nominal_levels(5, 8, alpha=0.05, spending="pocock")
     live_BK = np.ones(score_BKS.shape[:2], dtype=bool)
     for s, level in levels.items():
         running_B = live_BK.sum(axis=1) > 1
-        found = look(score_BKS[running_B, :, :s], live_BK[running_B], num_seeds=8, delta=0.5)
-        live_BK[running_B] &= ~(found.p_BK < level)
+        analysis = interim_analysis(
+            score_BKS[running_B, :, :s], live_BK[running_B], num_seeds=8, delta=0.5
+        )
+        live_BK[running_B] &= ~(analysis.p_BK < level)
     mean_BK = score_BKS.mean(axis=2)
     best_live_B = np.where(live_BK, mean_BK, -np.inf).max(axis=1)
     assert (mean_BK.max(axis=1) - best_live_B <= 0.5).mean() >= 0.93

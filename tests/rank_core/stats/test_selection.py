@@ -62,7 +62,7 @@ def test_what_cannot_be_corrected_is_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(BadInput, match="two seeds of every cell, got one of cell0"):
         selected_gain(sweep(3, S=1), baseline="cell0", rng=rng)
-    with pytest.raises(BadInput, match="a cell beside the baseline"):
+    with pytest.raises(BadInput, match="a cell other than the baseline"):
         selected_gain(sweep(3, K=0), baseline="cell0", rng=rng)
     with pytest.raises(BadInput, match="unknown baseline"):
         selected_gain(sweep(3), baseline="cell9", rng=rng)

@@ -17,9 +17,9 @@ from sweeps.plan.options import parse
 from sweeps.plan.plan import Trial
 from sweeps.search.halving import (
     LOST,
-    NOBODY,
+    NO_POSITION,
     HalvingSearch,
-    going_on,
+    promoted,
     rung_epochs,
     rung_sizes,
     schedule_of,
@@ -39,28 +39,28 @@ __all__ = ["wide"]
 def test_of_nine_the_best_of_three_then_of_six_then_of_nine_go_on():
     #         the first three | the next       | the last
     values = [0.10, 0.30, 0.20, 0.25, 0.40, 0.35, 0.05, 0.15, 0.28]
-    assert going_on(values[:3] + [None] * 6, eta=3) == [1]
-    assert going_on(values[:6] + [None] * 3, eta=3) == [1, 4]
+    assert promoted(values[:3] + [None] * 6, eta=3) == [1]
+    assert promoted(values[:6] + [None] * 3, eta=3) == [1, 4]
     # .28 is no match for .35, which is the best that has not gone on yet.
-    assert going_on(values, eta=3) == [1, 4, 5]
+    assert promoted(values, eta=3) == [1, 4, 5]
 
 
 def test_a_decision_waits_for_those_before_it_alone():
     early = [0.1, 0.3, 0.2, None, 0.9, 0.9, 0.9, 0.9, 0.9]
-    assert going_on(early, eta=3) == [1]
+    assert promoted(early, eta=3) == [1]
     late = [0.1, None, 0.2, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]
-    assert going_on(late, eta=3) == []
+    assert promoted(late, eta=3) == []
 
 
 def test_where_eta_does_not_divide_the_last_decision_sees_all():
     # Of 8, 2 go on: the first after 5, the second after all 8.
-    assert going_on([0.1, 0.2, 0.3, 0.4, 0.5, None, None, None], eta=3) == [4]
-    assert going_on([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9], eta=3) == [4, 7]
+    assert promoted([0.1, 0.2, 0.3, 0.4, 0.5, None, None, None], eta=3) == [4]
+    assert promoted([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9], eta=3) == [4, 7]
 
 
 def test_the_lost_never_go_on_and_a_tie_is_the_earlier_ones():
-    assert going_on([LOST, LOST, LOST, 0.2, 0.2, 0.1], eta=3) == [NOBODY, 3]
-    assert going_on([LOST] * 6, eta=3) == [NOBODY, NOBODY]
+    assert promoted([LOST, LOST, LOST, 0.2, 0.2, 0.1], eta=3) == [NO_POSITION, 3]
+    assert promoted([LOST] * 6, eta=3) == [NO_POSITION, NO_POSITION]
 
 
 @pytest.mark.parametrize("eta", [2, 3, 4])
@@ -73,7 +73,7 @@ def test_at_most_one_of_eta_goes_on_at_any_time_and_the_best_always_does(eta):
         before: list[int] = []
         for until in range(number + 1):
             known = set(ended[:until])
-            now = going_on([v if i in known else None for i, v in enumerate(values)], eta=eta)
+            now = promoted([v if i in known else None for i, v in enumerate(values)], eta=eta)
             assert len(now) <= until / eta
             assert now[: len(before)] == before, "a decision is never taken back"
             before = now

@@ -14,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from rank_core.errors import BadInput
 from rank_core.seeding import generator
-from rank_core.stats.racing import FIRST_LOOK
+from rank_core.stats.racing import FIRST_ANALYSIS
 from rank_core.trial.trial import Progress
 from sweeps.plan.options import parse
 from sweeps.plan.plan import Plan
@@ -78,7 +78,7 @@ def test_at_every_moment_all_live_configurations_have_equal_seeds(race_plan, tmp
         while len(running) < slots and (trial := search.next()):
             running.append(trial)
             live, block = search.race().live, trial.seed
-            if block > FIRST_LOOK and not search.race().over and trial.cell.cell in live:
+            if block > FIRST_ANALYSIS and not search.race().over and trial.cell.cell in live:
                 assert {done[cell] for cell in live} <= {block - 1, block}
                 assert min(done[cell] for cell in live) >= block - 1
         trial = running.pop(int(rng.integers(len(running))))
@@ -254,7 +254,7 @@ def test_one_configuration_is_no_race(plan_of, tmp_path):
     plan = plan_of(
         "--search", "race", "--num-seeds", "4", "chunking.window=16", "chunking.stride=8"
     )
-    with pytest.raises(BadInput, match="2 configurations or more beside the baseline"):
+    with pytest.raises(BadInput, match="2 configurations or more besides the baseline"):
         make_search(plan, lambda trial: None, Store(str(tmp_path), "window_stride"))
 
 
