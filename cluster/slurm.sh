@@ -12,8 +12,11 @@
 #       --collection msmarco-doc --backbone bert-base-uncased      the inputs, in advance
 #   .venv/bin/ranksweep status "$SCRATCH"/rank/window_stride/COLLECTION          its progress
 #
+# With --dependency=singleton a job waits for the earlier ones, such as the one that prepares.
+#
 # Repeat it after an interruption: a sweep resumes from its finished trials. Two minutes before its
-# time limit the job interrupts the sweep and requeues itself.
+# time limit the job interrupts the sweep and requeues itself. Slurm requeues a job that it pre-empts,
+# or whose node fails, where the cluster is set up so (`PreemptMode=REQUEUE`, `JobRequeue`).
 #
 # Home folders are small: set these before sbatch, which passes them on (sizes: docs/cluster.md). A
 # shared cache is prepared once, one on a node's own disk by every node.
@@ -44,6 +47,8 @@ if test -z "${SLURM_JOB_ID:-}" || test $# = 0; then
     exit 2
 fi
 cd "$SLURM_SUBMIT_DIR"
+# On another node a sweep whose driver was killed can be taken over after two minutes (sweeps/store).
+if test -n "${SLURM_RESTART_COUNT:-}"; then sleep 125; fi
 python=$PWD/.venv/bin/python
 if ! test -x "$python"; then
     python3 -m venv .venv

@@ -12,7 +12,7 @@ from typing import Any
 from rank_core.errors import BadInput
 from sweeps.plan.secrets import redact, redact_text
 from sweeps.plan.terminal import say
-from sweeps.store.sweep_file import read_sweep_file, verdict
+from sweeps.store.sweep_file import FILE, read_sweep_file, verdict
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 
@@ -60,6 +60,8 @@ def _send(store: Store, table: TrialTable, end: str, answer: str = "") -> None:
 
 def message(store: Store, table: TrialTable, end: str, answer: str) -> dict[str, Any]:
     """The message: `text`, and its parts."""
+    if not (store.folder / FILE).exists():  # ended before it was planned
+        return {"text": f"{store.uri}: {end}", "end": end, "where": store.uri}
     file = read_sweep_file(store.folder)
     planned = {f"{cell.cell}-seed{seed}" for cell in file.cells for seed in file.seeds}
     trials = table.state.trials

@@ -218,8 +218,9 @@ class TrialTable:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.log = EventLog(store)
-        self.state = replay(self.log.read())
-        if not self.state.trials and store.pull_file(TRIALS).exists():
+        lines = self.log.read()
+        self.state = replay(lines)
+        if not lines and store.pull_file(TRIALS).exists():
             say(
                 f"warning: {store.root} has no {self.log.path.name} that can be read: attempts and "
                 "failures of earlier commands are forgotten, the trials in runs/ are not"

@@ -62,7 +62,10 @@ def _experiment(client: "MlflowClient", experiment: str) -> "Experiment":
     known = client.get_experiment_by_name(experiment)
     if known is None:
         names = ", ".join(sorted(item.name for item in client.search_experiments()))
-        raise BadInput(f"no experiment {experiment!r} in this store; known: {names}")
+        raise BadInput(
+            f"no experiment {experiment!r} in this store; known: {names}. If the sweep was copied "
+            "here, `ranksweep sync DIR` makes it"
+        )
     return known
 
 

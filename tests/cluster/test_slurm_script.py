@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sweeps.store.driver_lock import STALE_SECONDS
+
 SLURM = Path(__file__).parents[2] / "cluster" / "slurm.sh"
 
 
@@ -126,6 +128,13 @@ def test_the_slurm_script_outside_of_a_job_or_without_a_sweep_shows_its_usage(en
     env = {"PATH": os.environ["PATH"], **env}
     done = subprocess.run(["bash", str(SLURM), *words], env=env, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("usage: sbatch")
+
+
+def test_a_requeued_job_waits_until_the_lost_nodes_driver_counts_as_dead(slurm, tmp_path):
+    executable(tmp_path / "bin" / "sleep", f'#!/bin/bash\necho "$1" > {tmp_path}/slept; exit 9\n')
+    words = ["bash", str(SLURM), "driver.py"]
+    assert subprocess.run(words, env=slurm | {"SLURM_RESTART_COUNT": "1"}).returncode == 9
+    assert float((tmp_path / "slept").read_text()) > STALE_SECONDS
 
 
 def command_lines():

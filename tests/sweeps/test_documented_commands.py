@@ -26,6 +26,7 @@ NOT_OURS = {
     "git": "fetches the project",
     "kubectl": "a Kubernetes cluster; tests/cluster/test_cluster_files.py reads what it applies",
     "python3.11": "makes the environment that the tests run in",
+    "rsync": "copies files",
     "ssh": "a tunnel to another machine",
     "ssh-keygen": "makes a key",
 }

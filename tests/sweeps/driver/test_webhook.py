@@ -80,6 +80,20 @@ def test_an_error_is_told_and_raised(server, sweep, monkeypatch):
     assert server.bodies[0][1]["end"] == "stopped by KeyboardInterrupt"
 
 
+def test_a_sweep_that_ends_before_its_plan_is_written_is_announced(server, tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, f"http://127.0.0.1:{server.server_port}/x")
+    store = Store(str(tmp_path / "results"), "window_stride")
+    store.open()
+
+    def drive() -> int:
+        raise BadInput("the budget must hold one block of trials")
+
+    with pytest.raises(BadInput):
+        announced(store, TrialTable(store), drive)
+    [(_, body)] = server.bodies
+    assert "the budget" in body["text"] and body["where"] == store.uri
+
+
 @pytest.mark.parametrize("path", ["/broken", "/nobody"])
 def test_a_message_that_is_not_taken_costs_nothing(server, sweep, monkeypatch, capsys, path):
     monkeypatch.setattr(webhook, "SECONDS", 2.0)

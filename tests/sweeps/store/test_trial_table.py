@@ -29,6 +29,14 @@ def table(store):
     return pd.read_parquet(store.folder / "trials.parquet")
 
 
+def test_a_command_that_launched_nothing_leaves_no_warning(store, plan_of, capsys):
+    ledger = TrialTable(store)
+    ledger.begin(plan_of(*SMALL))
+    ledger.write_tables()
+    TrialTable(store)
+    assert capsys.readouterr().out == ""
+
+
 def test_a_trial_is_in_the_table_once_it_was_started(store, plan_of):
     plan, ledger = plan_of(*SMALL), TrialTable(store)
     missing = ledger.plan(plan, store.finished())
