@@ -1,11 +1,13 @@
 """Does training on documents with relevant text at any position help rerankers?
 
-Paper: Boytsov et al. 2025, Table 2, after Hofstaetter et al. 2021a (documents are cut at random and
-reordered, so that positions are uninformative). Cells: MaxP and PARADE-Attn trained on the
-documents as they are and on reordered ones; all are tested on the documents as they are. The
-baseline is MaxP on the documents as they are. Size: 4 cells x 3 seeds. Expected: little difference
-where relevant text is anywhere already (the embedded collection); losses of .02 to .04 in MRR on MS
-MARCO, gains where it is late."""
+Paper: Boytsov et al. 2025, Table 2, after Hofstaetter et al. 2021a (documents are cut at random
+and reordered, so that positions are uninformative).
+Cells: MaxP and PARADE-Attn trained on the documents as they are and on reordered ones; all are
+tested on the documents as they are. The baseline is MaxP on the documents as they are.
+Size: 4 cells x 3 seeds.
+Expected: little difference where relevant text is anywhere already (the embedded collection);
+losses of .02 to .04 in MRR on MS MARCO, gains where it is late.
+"""
 
 import sys
 

@@ -2,9 +2,11 @@
 
 Paper: Zhang, Yates & Lin 2021, section 3.3 and Figure 1 (training sets sampled at rates .1 to 1).
 Cells: all training judgments (the baseline), and the same share of them, kept for whole queries
-(deep) or spread over all queries (shallow). Size: 7 cells x 3 seeds; on collections with one
-judgment per query shallow sampling is impossible: 4 cells. Expected: a loss that grows with fewer
-judgments; shallow above deep for the same number."""
+(deep) or spread over all queries (shallow).
+Size: 7 cells x 3 seeds; on collections with one judgment per query shallow sampling is impossible:
+4 cells.
+Expected: a loss that grows with fewer judgments; shallow above deep for the same number.
+"""
 
 import sys
 

@@ -1,11 +1,13 @@
 """Is it enough to read a few key blocks of a document, and how should they be selected?
 
 Paper: Li, Popa, Chagnon, Cinar & Gaussier (KeyB), Tables 4-7: blocks selected by TF-IDF, BM25 or
-the ranker itself, compared with a truncated document and PARADE. Cells: `keyb` with each selector,
-MaxP, which reads everything; the baseline is FirstP, which reads the start. Size: 7 cells x 3
-seeds; learned selection reads every block once more. Expected: any informed selection far above the
-first window where relevant text starts late; BM25 close to learned selection at a tenth of its
-cost; random blocks in between."""
+the ranker itself, compared with a truncated document and PARADE.
+Cells: `keyb` with each selector, MaxP, which reads everything; the baseline is FirstP, which reads
+the start.
+Size: 7 cells x 3 seeds; learned selection reads every block once more.
+Expected: any informed selection far above the first window where relevant text starts late; BM25
+close to learned selection at a tenth of its cost; random blocks in between.
+"""
 
 import sys
 

@@ -121,7 +121,7 @@ def test_cluster_files_are_a_folder_from_which_a_cluster_starts(tmp_path, capsys
         ROOT / "sweeps" / "window_stride.py"
     ).read_bytes()
     assert main(["cluster-files", str(folder)]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert f"{folder} exists" in capsys.readouterr().err
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 

@@ -29,7 +29,7 @@ def test_a_profile_is_printed_beside_its_reference(name, capsys, monkeypatch):
 def test_80_columns_are_enough(name, backbone_folder, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["--profile", name] if name else ["--backbone", str(backbone_folder)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.replace(str(backbone_folder), "bert").splitlines()
     assert [line for line in lines if len(line) > 80 and " " in line.strip("* ")] == []
 
 

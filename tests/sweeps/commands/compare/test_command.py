@@ -127,7 +127,7 @@ def test_the_ids_of_queries_change_no_number_of_any_measure(folder: Path, tmp_pa
     [
         (["nDCG@0"], "'nDCG@0' cannot be computed: its cutoff must be 1 or more"),
         (["AP", "alpha_nDCG@10"], "'alpha_nDCG@10' cannot be computed"),
-        (["AP", "AP(rel=1)"], "named once, got 'AP' and 'AP(rel=1)'"),
+        (["AP", "AP(rel=1)"], "'AP' and 'AP(rel=1)' are the same measure"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(folder: Path, capsys, measures, said) -> None:

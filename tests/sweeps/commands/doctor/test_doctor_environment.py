@@ -91,7 +91,7 @@ def test_a_server_that_is_away_is_an_error_without_its_password(closed_port):
     for scheme in ("http", "postgresql"):
         [found] = tracking(f"{scheme}://me:hunter2@127.0.0.1:{closed_port}/base")
         assert found.level == "error" and "Connection refused" in found.text
-        assert "hunter2" not in found.text and "sweeps sync" in found.remedy
+        assert "hunter2" not in found.text and "ranksweep sync" in found.remedy
 
 
 def test_no_tracking_is_a_note():
