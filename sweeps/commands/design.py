@@ -595,7 +595,13 @@ def _design_lines(planned: DesignPlan) -> list[str]:
     flags = f"--num-seeds {best.num_seeds}"
     if limit:
         flags += f" --max-gpu-hours {planned.budget:g}"
-    return [*lines, "", "* recommended:", planned.command or f"any sweep with {flags}"]
+    lines += ["", "* recommended:", planned.command or f"any sweep with {flags}"]
+    if planned.command and "--confirm" not in shlex.split(planned.command):
+        lines += wrapped(
+            "The command reuses finished trials of the pilot with the same settings and seeds, so "
+            "it may cost less."
+        )
+    return lines
 
 
 def _detectable(planned: DesignPlan, design: Design) -> float:
