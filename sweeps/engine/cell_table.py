@@ -26,7 +26,7 @@ STATES = {
 
 @dataclass(frozen=True)
 class TrialNow:
-    """A planned trial as it stands. `status` is the log's, or done or collapsed where the store
+    """The state of a planned trial. `status` is the log's, or done or collapsed where the store
     holds the result; a trial that a dead driver left running is interrupted."""
 
     cell: str
@@ -38,7 +38,7 @@ class TrialNow:
     seconds: float | None = None  # of training and evaluation
     step: int | None = None  # of the running attempt
     num_steps: int | None = None
-    doing: str = ""  # of a running trial; empty: what `step` tells
+    doing: str = ""  # of a running trial; empty: see `step`
 
 
 def counts_text(trials: Sequence[TrialNow]) -> str:
@@ -64,7 +64,7 @@ def cell_lines(
 ) -> list[str]:
     """A line for each cell: seeds with a result, their mean and standard deviation on dev, and what
     is neither done nor waiting. Of more lines than `height` those of waiting cells, then those of
-    finished ones are left out and counted."""
+    finished ones are omitted and counted."""
     by_cell: dict[str, list[TrialNow]] = {cell: [] for cell in labels}
     for trial in trials:
         by_cell[trial.cell].append(trial)
@@ -74,7 +74,7 @@ def cell_lines(
     now_room = width - sum(map(len, head[:3])) - len(" .123") - 4 * len("  ")
     blocks: dict[str, list[tuple[str, ...]]] = {}
     for cell, several in by_cell.items():
-        dev = [t.dev for t in several if t.status in USED and t.dev is not None]
+        dev = [trial.dev for trial in several if trial.status in USED and trial.dev is not None]
         used = sum(trial.status in USED for trial in several)
         first = (
             shortened(labels[cell], room),
@@ -84,16 +84,16 @@ def cell_lines(
         )
         now = [line for text in _unusual(several) for line in textwrap.wrap(text, now_room)] or [""]
         blocks[cell] = [(*first, now[0]), *(("", "", "", "", more) for more in now[1:])]
-    left_out = _left_out(blocks, by_cell, height)
-    rows = [row for cell, block in blocks.items() if cell not in left_out for row in block]
+    omitted = _omitted(blocks, by_cell, height)
+    rows = [row for cell, block in blocks.items() if cell not in omitted for row in block]
     lines = columns([head, *rows], "lrrrl")
-    if left_out:
-        rest = counts_text([trial for cell in left_out for trial in by_cell[cell]])
-        lines.append(f"{len(left_out)} more cells: {rest}")
+    if omitted:
+        rest = counts_text([trial for cell in omitted for trial in by_cell[cell]])
+        lines.append(f"{len(omitted)} more cells: {rest}")
     return lines
 
 
-def _left_out(
+def _omitted(
     blocks: Mapping[str, Sequence[object]],
     by_cell: Mapping[str, Sequence[TrialNow]],
     height: int | None,
@@ -117,7 +117,7 @@ def _left_out(
 
 
 def _unusual(trials: Sequence[TrialNow]) -> list[str]:
-    """What of a cell is neither done nor waiting."""
+    """The trials of a cell that are neither done nor waiting, in words."""
     words = []
     for trial in trials:
         if trial.status == "running":

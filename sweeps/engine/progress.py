@@ -25,14 +25,14 @@ from sweeps.store.trial_table import TrialTable
 
 HEARTBEAT_SECONDS = 30.0
 DRAW_SECONDS = 0.5  # at least, between two drawings of the table
-ENOUGH_TO_TELL = 0.1  # share of the work after which the time left is shown
+ENOUGH_TO_ESTIMATE = 0.1  # share of the work after which the time left is shown
 TITLE, SHORTEST_TITLE = 28, 20  # columns of a trial's name
 MOST_RUNNING = 8  # trials named in a line
 
 
 @dataclass
 class Monitor:
-    """One per sweep, in the driver; it knows the trials that were launched."""
+    """The monitor of a sweep, in its driver; it keeps the launched trials."""
 
     table: TrialTable
     feed: Feed
@@ -155,7 +155,7 @@ class Monitor:
         patiently(write, f"{store.storage} rejected a traceback")
 
     def heartbeat(self) -> None:
-        """Shows what runs, as a line only after a silence; and says where no trial reports."""
+        """Shows running trials, in lines only after a silence, and says if no trial reports."""
         self.table.heartbeat()
         self._draw()
         now = time.monotonic()
@@ -187,13 +187,17 @@ class Monitor:
         failed = sum(status.lost for status in self.ended.values())
         lost = f", {failed} failed" if failed else ""
         total = len(self.trials.keys() | {trial.name for trial in self.feed.ahead})
-        done = f"[{len(self.ended):>{len(str(total))}}/{total}{lost}] "
-        left = self._remaining()
+        progress = f"[{len(self.ended):>{len(str(total))}}/{total}{lost}] "
+        remaining = self._remaining()
         if trial:
-            room = terminal_columns() - len(f"{done} {text}{left}")
+            room = terminal_columns() - len(f"{progress} {text}{remaining}")
             room = min(TITLE, room) if room >= SHORTEST_TITLE else TITLE
             text = f"{self._title(trial, room):<{room}} {text}"
-        print(wrapped(f"{done}{text}{left}", len(done)), file=self.out or sys.stdout, flush=True)
+        print(
+            wrapped(f"{progress}{text}{remaining}", len(progress)),
+            file=self.out or sys.stdout,
+            flush=True,
+        )
 
     def _draw(self, *, now: bool = False) -> None:
         """Draws the live table, at most every `DRAW_SECONDS`."""
@@ -203,9 +207,9 @@ class Monitor:
 
     def lines(self, width: int, height: int) -> list[str]:
         """The live table, and below it how many trials are in which state and the time left."""
-        wanted = {trial.name: trial for trial in (*self.feed.wanted, *self.trials.values())}
-        trials = [self._now(trial) for trial in wanted.values()]
-        labels = {trial.cell.cell: trial.cell.label for trial in wanted.values()}
+        shown = {trial.name: trial for trial in (*self.feed.wanted, *self.trials.values())}
+        trials = [self._now(trial) for trial in shown.values()]
+        labels = {trial.cell.cell: trial.cell.label for trial in shown.values()}
         total = f"{numbered(len(trials), 'trial')}: {counts_text(trials)}{self._remaining()}"
         if time.monotonic() - self.last_news >= HEARTBEAT_SECONDS:
             total += self._silence()
@@ -235,7 +239,7 @@ class Monitor:
             waiting.pop(name, None)
         to_do = sum(trial.cell.cost * trial.share for trial in waiting.values())
         to_do += sum(cost[name] for name in self.running)
-        if not done or not (waiting or self.running) or done < ENOUGH_TO_TELL * (done + to_do):
+        if not done or not (waiting or self.running) or done < ENOUGH_TO_ESTIMATE * (done + to_do):
             return ""
         seconds = self.time_left.estimate(list(waiting.values()))
         return "" if seconds is None else f"  (about {about(seconds)} left)"

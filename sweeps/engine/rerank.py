@@ -72,10 +72,12 @@ def open_job(job: RerankJob) -> int:
     if job.parts.exists():
         path = job.parts / JOB
         before = json.loads(path.read_text()) if path.exists() else {}
-        if other := sorted(name for name in facts if before.get(name, facts[name]) != facts[name]):
+        if different := sorted(
+            name for name in facts if before.get(name, facts[name]) != facts[name]
+        ):
             raise BadInput(
                 f"{job.parts} holds the shards of another command, which differs in "
-                f"{', '.join(other)}; remove it or give another --out"
+                f"{', '.join(different)}; remove it or give another --out"
             )
     job.parts.mkdir(parents=True, exist_ok=True)
     write_json(job.parts / JOB, facts)

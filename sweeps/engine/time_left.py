@@ -116,7 +116,7 @@ class TimeLeft:
         return paces[nearest] * _cost(trial)
 
     def _spent(self, course: _Course) -> float:
-        """The seconds that it has computed."""
+        """The seconds that a running trial has computed."""
         if course.first is not None:
             return self._clock() - course.first
         return self._clock() - course.started if course.warm else 0.0

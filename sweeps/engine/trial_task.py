@@ -137,7 +137,7 @@ def compute(task: TrialTask) -> Iterator[Report]:
                     publish_or_keep(store, workdir, task.name)
                     if checkpoints:
                         checkpoints.clear()
-                # By now the trial is safe in the store, whatever dies next.
+                # From here on the trial is safe in the store.
                 yield End(TrialStatus(news.status), news)
                 continue
             history.append(json.dumps(asdict(news)))
@@ -157,7 +157,7 @@ def compute(task: TrialTask) -> Iterator[Report]:
 
 
 def _check_own_code(task: TrialTask) -> None:
-    """Refuses the user's own code or data that is not what the trial is named by."""
+    """Refuses the user's own code or data if it differs from the trial's hash."""
     own = own_paths(task.config)
     if not own:
         return

@@ -17,7 +17,7 @@ from sweeps.store.failures import LIMITS, Failure, Failures, first_line
 from sweeps.store.trial_status import TrialStatus
 
 CHECK_SECONDS = 2.0  # between checks of the nodes
-TELL_SECONDS = 60.0  # between messages about a wait for a node
+WARN_SECONDS = 60.0  # between messages about a wait for a node
 WAIT_SECONDS = 1800.0  # for a node that an autoscaler or a person adds
 
 NOT_THE_PROCESS = (
@@ -49,7 +49,7 @@ class Attempts:
         self.live: dict[str, _Attempt] = {}
         self.failures = Failures()
         self._again: deque[Trial] = deque()
-        self._checked = self._told = 0.0
+        self._checked = self._warned = 0.0
         self._without_node: float | None = None  # since when
 
     @property
@@ -81,12 +81,12 @@ class Attempts:
         if cluster_address() is None:
             raise NoNode("Ray has died on this machine")
         if self._without_node is None:
-            self._without_node = self._told = now
+            self._without_node = self._warned = now
         waited = now - self._without_node
         if waited >= WAIT_SECONDS:
             raise NoNode(f"for {duration(waited)} no node of the cluster could run a trial")
-        if now - self._told >= TELL_SECONDS:
-            self._told = now
+        if now - self._warned >= WARN_SECONDS:
+            self._warned = now
             self.monitor.tell(
                 f"waiting for a node that can run a trial: {duration(waited)} of "
                 f"{duration(WAIT_SECONDS)}"
@@ -127,7 +127,7 @@ class Attempts:
             self.monitor.stopped(attempt.trial)
         elif not attempt.settled:
             self._fail(attempt, End(TrialStatus.FAILED, reason="the trial ended without a result"))
-        self._tell_end(attempt.trial)
+        self._report_end(attempt.trial)
 
     def failed(self, tune_id: str, error: Exception | None) -> None:
         """Its process or node is lost."""
@@ -137,7 +137,7 @@ class Attempts:
         del self.live[tune_id]
         if not attempt.settled:
             self._fail(attempt, _death(error))
-        self._tell_end(attempt.trial)
+        self._report_end(attempt.trial)
 
     def unlaunched(self, tune_id: str) -> None:
         """Its process could not start it, which counts as no attempt."""
@@ -151,10 +151,10 @@ class Attempts:
         for tune_id in list(self.live):
             attempt = self.live.pop(tune_id)
             if attempt.settled:
-                self._tell_end(attempt.trial)
+                self._report_end(attempt.trial)
             elif memory and attempt.actor and not node_of(attempt.actor)[1]:
                 self._fail(attempt, _death(error))
-                self._tell_end(attempt.trial)
+                self._report_end(attempt.trial)
             else:
                 self._again.append(attempt.trial)
         if memory:
@@ -178,7 +178,7 @@ class Attempts:
             failure = replace(failure, reason=f"{end.reason}; {NOT_THE_PROCESS}")
         self.monitor.failed(attempt.trial, failure, again=again, traceback=end.traceback)
 
-    def _tell_end(self, trial: Trial) -> None:
+    def _report_end(self, trial: Trial) -> None:
         if trial.name in self.monitor.ended:
             self.feed.ended(trial, self.monitor.ended[trial.name])
 

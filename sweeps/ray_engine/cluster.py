@@ -73,7 +73,7 @@ def trial_resources(options: Options) -> Resources:
     if gpus_per_worker is None:
         gpus_per_worker = 1.0 if gpus else 0.0
     n = options.num_workers
-    # The Tune trial of a group needs a little of a core beside its workers.
+    # The Tune trial of a group needs a little of a core besides its workers.
     cpus_per_worker = options.cpus_per_worker - (0.1 if n > 1 else 0.0)
     fits = [cpus / (n * cpus_per_worker + (DRIVER_CPU if n > 1 else 0.0))]
     if gpus_per_worker:
@@ -141,7 +141,7 @@ def check_shared(folder: Path, rule: str) -> None:
 
 
 def _answer(answer: Any) -> bool:
-    """The answer of a node; true for one that is dying, whose trials will go to others."""
+    """The answer of a node; True for a dying one, whose trials will run on others."""
     try:
         return bool(ray.get(answer, timeout=60))
     except ray.exceptions.RayError:

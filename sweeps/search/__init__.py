@@ -1,6 +1,6 @@
-"""Which configurations of the grid run, in which order, and which leave early.
+"""Searches: the order of configurations, and the ones that are eliminated.
 
-`search` is what all searches are: feeds whose decisions depend on nothing but what has ended;
-`make` gives the one of a plan. Only `sampler` knows Optuna. What the user asked for, the registry
-`SEARCHES` and the space to choose from are in `sweeps.plan`.
+`search` is the base class: a feed whose decisions depend on the ended trials alone; `make` gives
+the search of a plan. Only `sampler` imports Optuna. The options, the registry `SEARCHES` and the
+space of configurations are in `sweeps.plan`.
 """

@@ -10,7 +10,7 @@ from sweeps.plan.plan import Trial
 class Feed(Protocol):
     """Hands out trials one by one. The driver's thread alone calls it, and it never blocks.
 
-    The runner tries a trial again whose process or node died; a feed hears of a trial's one end.
+    The runner retries a trial whose process or node died; a feed gets the final end only.
     """
 
     def next(self) -> Trial | None:
@@ -21,7 +21,7 @@ class Feed(Protocol):
 
     @property
     def over(self) -> bool:
-        """True once no trial can follow, whatever the running ones reach."""
+        """True once no trial can follow, whatever the results of the running ones."""
         ...
 
     @property

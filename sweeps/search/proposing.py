@@ -1,9 +1,9 @@
 """Configurations that a model of the dev values proposes, each run with every seed.
 
-The seeds are replicates: a configuration is worth its mean over them, so that no proposal follows
-one lucky run. What is proposed next depends on the proposals so far, on what the earlier ones
-reached, whenever they did, and on how many are under way at a time; each proposal is on disk before
-it is launched and never made again. Only points that the plan's own law accepts are proposed.
+The seeds are replicates: the value of a configuration is its mean over them, so that no proposal
+follows one lucky run. The next proposal depends on the proposals so far, on the results of the
+earlier ones in any order of ends, and on how many run at a time. Each proposal is on disk before it
+is launched and never made again. Only points that are valid for the plan are proposed.
 """
 
 import hashlib
@@ -44,14 +44,14 @@ class ProposingSearch(Search):
         self._points: list[Settings] = []
         self._refused: list[Settings] = []
         self._exhausted = False
-        self._shown: dict[str, tuple[float | None] | None] = {}  # {cell: what it reached}
+        self._shown: dict[str, tuple[float | None] | None] = {}  # {cell: its dev value}
         for proposal in self._read()[: self._most]:
             if not self._accept(proposal["point"]):
-                break  # a newer program refuses it: what followed from it is proposed anew
+                break  # a newer version rejects it: later proposals are made again
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[str]:
-        """Up to how many configurations and trials."""
+        """The most configurations and trials."""
         search = plan.search
         yield (
             f"search      {search.name}: up to {search.num_configs} configurations of "
@@ -74,14 +74,14 @@ class ProposingSearch(Search):
         while (
             len(self._points) < self._most
             and not self._exhausted
-            and all(self._settled(cell) for cell in self._proposals[: self._told])
+            and all(self._settled(cell) for cell in self._proposals[: self._num_used])
         ):
             self._propose()
-        wanted = tuple(trial for cell in self.plan.cells for trial in self._trials(cell))
-        return Decision(wanted, final=self._exhausted or len(self._points) == self._most)
+        trials = tuple(trial for cell in self.plan.cells for trial in self._trials(cell))
+        return Decision(trials, final=self._exhausted or len(self._points) == self._most)
 
     def described(self) -> Mapping[str, Any]:
-        """The number of proposals, made and asked for, and the model that makes them."""
+        """The numbers of proposals, made and planned, and the model that makes them."""
         over = self.decision.final
         return {
             "name": self.plan.search.name,
@@ -94,15 +94,15 @@ class ProposingSearch(Search):
         }
 
     def block(self, trial: Trial) -> Block:
-        """A configuration with all its seeds: it is worth their mean."""
+        """A configuration with all its seeds, whose mean is its value."""
         cell = trial.cell
-        trials = tuple(other for other in self.ahead if other.cell.cell == cell.cell)
+        trials = tuple(ahead for ahead in self.ahead if ahead.cell.cell == cell.cell)
         return Block(trials, f"{numbered(len(trials), 'trial')} of {cell.label}")
 
     def describe(self) -> None:
-        """Besides, keeps the proposals as a study for optuna-dashboard."""
+        """Also keeps the proposals as a study for optuna-dashboard."""
         super().describe()
-        with suppress(Exception):  # for people alone: the search itself does without
+        with suppress(Exception):  # for optuna-dashboard only: the search does not need it
             self._keep_study()
 
     def _keep_study(self) -> None:
@@ -112,30 +112,30 @@ class ProposingSearch(Search):
             shown[cell.cell] = before.get(cell.cell) or ((self._value(cell),) if ended else None)
         if shown == before:
             return
-        told = [
+        proposals = [
             (cell.label, (point, ended[0] if ended else None, ended is not None))
             for cell, point in zip(self._proposals, self._points, strict=True)
             for ended in [shown[cell.cell]]
         ]
         path = self._path.removesuffix(".json") + ".optuna.log"
         experiment, space = self.plan.experiment.name, self.plan.space
-        write_study(self.store.folder / path, experiment, space, told)
+        write_study(self.store.folder / path, experiment, space, proposals)
         self._shown = shown
         self.store.push(path)
 
     def begun(self) -> Mapping[str, Any]:
-        """Without the configurations that lack a seed: nobody shall choose one for its luck."""
+        """Leaves out configurations that lack a seed, whose means are not comparable."""
         later = {trial.cell.cell for trial in self.ahead}
-        kept = tuple(cell for cell in self.plan.cells if cell.cell not in later)
-        search = {**self.described(), "proposed": len(kept) - 1, "over": False}
-        return {**described_cells(replace(self.plan, cells=kept)), "search": search}
+        complete = tuple(cell for cell in self.plan.cells if cell.cell not in later)
+        search = {**self.described(), "proposed": len(complete) - 1, "over": False}
+        return {**described_cells(replace(self.plan, cells=complete)), "search": search}
 
     @property
     def _proposals(self) -> tuple[PlannedCell, ...]:
         return self.plan.cells[1:]
 
     @property
-    def _told(self) -> int:
+    def _num_used(self) -> int:
         """The number of proposals whose values the next one uses, in any order of ends."""
         return max(0, len(self._points) - self._at_once + 1)
 
@@ -161,7 +161,7 @@ class ProposingSearch(Search):
 
     def _seen(self) -> Iterator[Seen]:
         for number, (cell, point) in enumerate(zip(self._proposals, self._points, strict=True)):
-            ended = number < self._told
+            ended = number < self._num_used
             yield point, self._value(cell) if ended else None, ended
 
     def _value(self, cell: PlannedCell) -> float | None:
@@ -214,7 +214,7 @@ class ProposingSearch(Search):
 
 
 def _identity(plan: Plan) -> str:
-    """Six hex digits for what proposals depend on beside their number: the search, the space, and
+    """Six hex digits of what proposals depend on besides their number: the search, the space, and
     the settings and contents that all cells share."""
     shared = (plan.search.name, plan.search.seed, plan.space.text(), plan.cells[0].cell)
     return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]

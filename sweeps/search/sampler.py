@@ -1,7 +1,7 @@
 """The seam to Optuna: values of the next configuration, by what earlier ones have reached.
 
-A study is made anew for every proposal with all earlier results, so nothing of Optuna's own state
-has to survive a killed driver.
+Every proposal has a new study with all earlier results, so that no state of Optuna has to survive a
+killed driver.
 """
 
 import warnings
@@ -24,35 +24,35 @@ from rank_core.files import atomic_write
 from sweeps.plan.search_space import Range, Space
 
 Seen = tuple[Mapping[str, Any], float | None, bool]
-"""Values of an earlier proposal, what it reached on dev, and whether it has ended."""
+"""Values of an earlier proposal, its dev value, and True if it has ended."""
 
 
 def propose(
     name: str, space: Space, seen: Sequence[Seen], *, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Values for the settings of the space, one proposal after the other, without end. One that is
-    not taken steers the following ones away. Maximises; a value of None is a failure."""
+    """Values for the settings of the space, one proposal after the other, without end. A
+    rejected proposal steers the next ones away. Maximises; a value of None is a failure."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions = _distributions(space)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study = optuna.create_study(direction="maximize", sampler=_sampler(name, seed))
         for values, value, ended in seen:
-            study.add_trial(_told(values, value, ended, distributions))
+            study.add_trial(_study_trial(values, value, ended, distributions))
         while True:
             yield study.ask(distributions).params
 
 
-def write_study(path: Path, name: str, space: Space, told: Sequence[tuple[str, Seen]]) -> None:
+def write_study(path: Path, name: str, space: Space, proposals: Sequence[tuple[str, Seen]]) -> None:
     """The proposals with their labels as a study called `name`, in a file that optuna-dashboard and
-    optuna's plots open (`JournalFileBackend`); whole or not at all."""
+    optuna's plots open (`JournalFileBackend`); atomic."""
     distributions = _distributions(space)
     with warnings.catch_warnings(), atomic_write(path) as unfinished:
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         storage = JournalStorage(JournalFileBackend(str(unfinished)))
         study = optuna.create_study(study_name=name, storage=storage, direction="maximize")
-        for label, (values, value, ended) in told:
-            trial = _told(values, value, ended, distributions)
+        for label, (values, value, ended) in proposals:
+            trial = _study_trial(values, value, ended, distributions)
             trial.set_user_attr("label", label)
             study.add_trial(trial)
 
@@ -65,7 +65,7 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
 
 
-def _told(
+def _study_trial(
     values: Mapping[str, Any],
     value: float | None,
     ended: bool,
@@ -75,8 +75,8 @@ def _told(
     if ended:
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
     params = {name: values.get(name) for name in distributions}
-    reached = value if state == TrialState.COMPLETE else None
-    return create_trial(state=state, value=reached, params=params, distributions=distributions)
+    result = value if state == TrialState.COMPLETE else None
+    return create_trial(state=state, value=result, params=params, distributions=distributions)
 
 
 def _distributions(space: Space) -> dict[str, BaseDistribution]:

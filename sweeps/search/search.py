@@ -1,7 +1,7 @@
 """The base of every search: a feed whose decisions depend on the ended trials alone.
 
-A driver that was killed reads what has ended from the store and decides the same again, in whatever
-order or on however many slots the trials ran.
+A driver that was killed reads the ended trials from the store and decides the same again, whatever
+the order or the number of slots in which they ran.
 """
 
 from abc import ABC, abstractmethod
@@ -37,7 +37,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Block:
-    """Trials that are of use together only: under a budget all of them begin, or none."""
+    """Trials that are useful together only: under a budget all of them begin, or none."""
 
     trials: tuple[Trial, ...]
     what: str  # for people
@@ -72,7 +72,7 @@ class Search(ABC):
         """The trials to run, by the statuses so far."""
 
     def described(self) -> Mapping[str, Any]:
-        """The description of the search in `sweep.json`, as it stands."""
+        """The description of the search in `sweep.json` so far."""
         return {"name": self.plan.search.name}
 
     def resting(self) -> dict[str, str]:
@@ -120,7 +120,7 @@ class Search(ABC):
         both compute it."""
         try:
             there = self.store.seek(trial.name)
-        except Exception:  # every filesystem has its own kinds; away, it saves nothing
+        except Exception:  # every filesystem has its own kinds; without an answer nothing is reused
             return False
         status = self._known(trial) if there else None
         if status is None:
@@ -141,7 +141,7 @@ class Search(ABC):
     def block(self, trial: Trial) -> Block | None:
         """The trials that start together with a trial ahead: all of its seed, so that cells get
         equally many seeds. None: not decided yet."""
-        trials = tuple(other for other in self.ahead if other.seed == trial.seed)
+        trials = tuple(ahead for ahead in self.ahead if ahead.seed == trial.seed)
         return Block(trials, f"{numbered(len(trials), 'trial')} with seed {trial.seed}")
 
     def left(self, trial: Trial) -> float:
@@ -166,9 +166,9 @@ class Search(ABC):
         self.describe()
 
     def describe(self) -> None:
-        """Brings `sweep.json` up to the decisions so far, for those who watch, and for the
+        """Brings `sweep.json` up to the decisions so far, for `status` and the
         report."""
-        search = dict(self.described())  # first of all: it may propose a cell
+        search = dict(self.described())  # first, because it may propose a cell
         now = {**described_cells(self.plan), "search": search}
 
         def bring_up() -> None:
@@ -189,7 +189,7 @@ class Listed(Search):
             yield from super().plan_lines(plan)
 
     def decide(self) -> Decision:
-        """All of them, whatever comes of them."""
+        """All trials, whatever their results."""
         return Decision(tuple(self.plan.trials()), final=True)
 
 

@@ -1,12 +1,12 @@
-"""Checksums of the files of a finished trial, and what is damaged of it.
+"""Checksums of the files of a finished trial, and the damage that they show.
 
 `result.json` names size and SHA-256 of every other file of the trial (`files`) and the SHA-256 of
-its own content (`checksum`). Results of version 0.1 have neither and are taken as they are.
+its own content (`checksum`). Results of version 0.1 have neither and are not checked.
 
 A sweep's command checks the trials that it takes for finished when it begins: `result.json` by its
 checksum, every other file by its size, and by its SHA-256 where it has at most `SMALL` bytes or was
 changed after `result.json`. Commands that only read (status, report) hash changed files
-alone. Whatever is read of a trial is checked when it is read, by `read_checked`.
+alone. Every file of a trial is checked when it is read, by `read_checked`.
 2,000 trials of .4 MB take 1.2 processor seconds, .3 for commands that only read.
 """
 
@@ -44,7 +44,7 @@ COSTS = (
 
 
 class DamagedTrial(BadInput):
-    """A file of a finished trial that is not as the trial left it."""
+    """A file of a finished trial that has changed since the trial's end, or is missing."""
 
     def __init__(self, folder: Path | str, file: str, reason: str) -> None:
         super().__init__(f"{folder}/{file} {reason}; {REMEDY}")
@@ -60,7 +60,7 @@ class Result:
 
 
 def seal(folder: Path) -> None:
-    """Adds the checksums to the `result.json` of a trial whose files are all there."""
+    """Adds the checksums to the `result.json` of a trial whose files are complete."""
     facts = parse_result((folder / RESULT).read_bytes(), folder).facts
     files = {
         path.name: {"bytes": path.stat().st_size, "sha256": _digest(path)}

@@ -177,7 +177,7 @@ def _refresh(
 
 
 def _end_this_process(store: Store, other: Lease) -> None:
-    """Ends this process as a kill does, which loses nothing: whatever it wrote now would go among
+    """Ends this process as a kill does, which loses nothing: anything written now would go among
     what the other driver writes."""
     print(
         f"error: this command was silent for more than {STALE_SECONDS:.0f} s, and {store.uri} is "
@@ -188,7 +188,7 @@ def _end_this_process(store: Store, other: Lease) -> None:
 
 
 def _write(store: Store, lease: Lease, *, create: bool = False) -> None:
-    """Writes a lease, whole or not at all; `create` fails where there is one."""
+    """Writes a lease atomically; `create` fails if one exists."""
     content = json.dumps(asdict(lease)).encode()
     path = _path(store)
     if not store.is_local:

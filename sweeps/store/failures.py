@@ -14,10 +14,10 @@ Kind = Literal[
 ]
 LIMITS: dict[Kind, int] = {
     "process died": 3,
-    "node lost": 30,  # spot machines go by the dozen, and it is never the trial's fault
+    "node lost": 30,  # spot machines are lost often, never by the trial's fault
     "host memory": 3,
-    "device memory": 0,  # training has already gone down to one example at a time
-    "device": 2,  # in a fresh process each; that often it is the settings, or all devices
+    "device memory": 0,  # training has already reduced its batches to one example
+    "device": 2,  # each in a new process; after that the settings or all devices are faulty
     "storage": 1,
     "error": 0,  # the same settings give the same error
 }
@@ -60,7 +60,7 @@ class Failure:
 
 
 def kind_of_reason(reason: str) -> Kind:
-    """Tells apart what a trial's own process caught, by the name of the exception."""
+    """The kind of an error that a trial's own process caught, by the name of the exception."""
     if reason.startswith("OutOfMemory") or any(words in reason for words in OUT_OF_MEMORY):
         return "device memory"
     if reason.startswith("StorageAway"):
@@ -69,23 +69,23 @@ def kind_of_reason(reason: str) -> Kind:
 
 
 def first_line(error: BaseException | None) -> str:
-    """Ray's own text runs over many lines, of which the last ones name the cause."""
+    """An error in a line: Ray's text has many lines, of which the last ones name the cause."""
     if error is None:
         return "unknown"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines[1:] if not _ACTOR_FACTS.match(line)]
-    text = " ".join([*lines[:1], *told[:1]])
+    causes = [line for line in lines[1:] if not _ACTOR_FACTS.match(line)]
+    text = " ".join([*lines[:1], *causes[:1]])
     return f"{type(error).__name__}: {text}"[:300]
 
 
 class Failures:
-    """Counts the failures of one command: whether a trial is tried again."""
+    """Counts the failures of one command, which decide on retries."""
 
     def __init__(self) -> None:
         self._of_trial: Counter[tuple[str, Kind]] = Counter()
 
     def count(self, trial: str, failure: Failure) -> bool:
-        """Takes in a failure; whether the trial is tried again."""
+        """Counts a failure; returns True if the trial is retried."""
         self._of_trial[trial, failure.kind] += 1
         return self._of_trial[trial, failure.kind] <= LIMITS[failure.kind]
 

@@ -27,8 +27,8 @@ class _Model:
 
 
 class KeptWeights:
-    """The weights in a sweep's storage, in the hands of its only driver; `measure` is what dev
-    chooses by. The best cell keeps its weights whatever their size."""
+    """The weights in a sweep's storage, used by its only driver; `measure` is the measure on
+    dev that chooses. The best cell keeps its weights at any size."""
 
     def __init__(self, store: Store, measure: str, quota_bytes: int) -> None:
         self.store, self.measure, self.quota_bytes = store, measure, quota_bytes
@@ -38,17 +38,17 @@ class KeptWeights:
 
     @property
     def num_kept(self) -> int:
-        """Trials with weights in the storage, of those that it has learnt of."""
+        """Trials with weights in the storage, of the recorded ones."""
         return len(self._here)
 
     def take_in(self, names: Iterable[str]) -> None:
-        """Learns of finished trials, whose results are in the store's folder."""
+        """Records finished trials, whose results are in the store's folder."""
         here = self.store.with_weights()
         for name in names:
             self._add(name, name in here)
 
     def finished(self, name: str) -> None:
-        """Learns of a trial that has ended now, and removes what need not be kept any more."""
+        """Records a trial that has ended now, and removes weights that need not be kept."""
         self._add(name, here=True)
         self.prune()
 
@@ -67,12 +67,12 @@ class KeptWeights:
         """The trials whose weights should be kept and are not there: of each cell the best one, as
         far as the quota holds."""
         asked = {trial.name for trial in trials if is_trained(trial.config)}
-        held: dict[str, _Model] = {}
+        best: dict[str, _Model] = {}
         for cell in self._by_dev():
             seeds = self._models[cell]
-            best = max(seeds, key=lambda seed: (seeds[seed].dev, -seed))
-            held[f"{cell}-seed{best}"] = seeds[best]
-        kept = _within(held, self.quota_bytes)
+            seed = max(seeds, key=lambda seed: (seeds[seed].dev, -seed))
+            best[f"{cell}-seed{seed}"] = seeds[seed]
+        kept = _within(best, self.quota_bytes)
         return {name for name in kept if name not in self._here} & asked
 
     def _superfluous(self) -> set[str]:
@@ -108,17 +108,17 @@ class KeptWeights:
             dev = result.facts.get("dev", {})
             if self.measure not in dev:
                 return
-            left: Mapping[str, int] = result.files.get(WEIGHTS, {})
-            model = _Model(dev[self.measure], left.get("bytes"))
+            weights: Mapping[str, int] = result.files.get(WEIGHTS, {})
+            model = _Model(dev[self.measure], weights.get("bytes"))
             self._models.setdefault(cell, {})[int(seed)] = model
-            if here and left:
+            if here and weights:
                 settings = json.loads(read_checked(folder, "config.json"))
                 self._here[name] = settings["training.keep_weights"] == "best"
 
 
 def _within(models: Mapping[str, _Model], quota_bytes: int) -> set[str]:
-    """The first of the models as far as the quota holds, and the first of all. One that has never
-    left weights is taken to be as large as the largest."""
+    """The first of the models as far as the quota holds, and the first of all. A model
+    without recorded weights counts as large as the largest."""
     largest = max((model.num_bytes or 0 for model in models.values()), default=0)
     kept: set[str] = set()
     total = 0

@@ -18,7 +18,7 @@ class Outage:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._since: float | None = None
-        self._told = False  # of this outage
+        self._reported = False  # of this outage
         self._lines: dict[str, float] = {}  # kind of error: time of its last line
 
     @property
@@ -27,21 +27,21 @@ class Outage:
         return 0.0 if self._since is None else self._clock() - self._since
 
     def line_due(self, reason: str) -> bool:
-        """Notes an error; true where a line about its kind is due."""
+        """Records an error; True if a line about its kind is due."""
         now, kind = self._clock(), _VARIES.sub("", reason)
         if self._since is None:
-            self._since, self._told = now, False
+            self._since, self._reported = now, False
         if now - self._lines.get(kind, float("-inf")) < REPEAT_SECONDS:
             return False
         self._lines[kind] = now
-        self._told = True
+        self._reported = True
         return True
 
     def over(self) -> float | None:
         """Ends the outage; its seconds, None if there was none or it was never reported."""
-        seconds, told = self.seconds, self._since is not None and self._told
+        seconds, reported = self.seconds, self._since is not None and self._reported
         self._since = None
-        return seconds if told else None
+        return seconds if reported else None
 
 
 def reason_of(error: BaseException) -> str:

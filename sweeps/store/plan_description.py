@@ -1,4 +1,4 @@
-"""The description of a plan in `sweep.json`, with the judgments beside it."""
+"""The description of a plan in `sweep.json`, and the judgments of its collection."""
 
 import os
 import shlex
@@ -19,7 +19,7 @@ SPLITS = ("dev", "test")
 
 
 def manifest(plan: Plan, argv: list[str]) -> SweepFile:
-    """The description of a sweep, which the report reads beside its tables."""
+    """The description of a sweep for its report."""
     collection, backbone, base = plan.inputs.collection, plan.inputs.backbone, plan.base
     swept, confirms = plan.experiment.swept, plan.experiment.confirms or {}
     return SweepFile(

@@ -26,8 +26,8 @@ TEXTS = ("cell", "split", "query_id", "measure")
 
 
 def write_dataset(folder: Path, names: Iterable[str]) -> None:
-    """Makes the dataset that of these trials: their tables are copied where they are not there yet,
-    and all other files removed. Raises `DamagedTrial`."""
+    """Makes the dataset hold exactly these trials: copies missing tables and removes all other
+    files. Raises `DamagedTrial`."""
     dataset = folder / SCORES
     if dataset.is_file():
         dataset.unlink()  # of version 0.1
@@ -47,7 +47,7 @@ def write_dataset(folder: Path, names: Iterable[str]) -> None:
 
 
 def read_checksums(content: bytes) -> dict[str, str]:
-    """{file: SHA-256} of a dataset; empty where that says nothing."""
+    """{file: SHA-256} of a dataset; empty if the content is not a table of checksums."""
     try:
         return {str(name): str(digest) for name, digest in json.loads(content).items()}
     except (ValueError, AttributeError):
@@ -101,7 +101,7 @@ def _sha256(content: bytes) -> str:
 
 
 def push_dataset(store: Store) -> None:
-    """Sends the files that the storage lacks, side by side, and removes those that are no more."""
+    """Sends the files that the storage lacks, in parallel, and removes obsolete ones."""
     if store.is_local:
         return
     root, folder = f"{store.root}/{SCORES}", store.folder / SCORES
@@ -113,14 +113,14 @@ def push_dataset(store: Store) -> None:
     if changed:
         files = [str(folder / name) for name in changed]
         store.fs.put(files, [f"{root}/{name}" for name in changed])
-    if gone := there.keys() - here.keys():
-        store.fs.rm([f"{root}/{name}" for name in sorted(gone)])
+    if obsolete := there.keys() - here.keys():
+        store.fs.rm([f"{root}/{name}" for name in sorted(obsolete)])
     store.fs.put_file(str(folder / CHECKSUMS), f"{root}/{CHECKSUMS}")
 
 
 def pull_dataset(store: Store) -> None:
-    """Brings the files of the storage's dataset that `folder` lacks, side by side; of version 0.1
-    its one file."""
+    """Brings the files of the storage's dataset that `folder` lacks, in parallel; of version
+    0.1 its one file."""
     root, folder = f"{store.root}/{SCORES}", store.folder / SCORES
     if not (there := _remote_checksums(store)):
         if folder.is_file():

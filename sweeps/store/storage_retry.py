@@ -33,25 +33,26 @@ class StorageAway(Exception):
 
 
 def patiently(action: Callable[[], T], what: str, wait_seconds: float | None = None) -> T:
-    """Does an action that may be repeated, again and again for some minutes where it fails; says
-    so by the minute."""
+    """Retries a repeatable action for some minutes while it fails, with a message every minute."""
     deadline = time.monotonic() + (WAIT_SECONDS if wait_seconds is None else wait_seconds)
     pause, outage = FIRST_PAUSE, Outage(time.monotonic)
     while True:
         try:
-            done = action()
+            result = action()
         except OURS:
             raise
         except Exception as error:
-            left = deadline - time.monotonic()
-            if left < pause:
+            remaining = deadline - time.monotonic()
+            if remaining < pause:
                 raise StorageAway(f"{what}: {type(error).__name__}: {error}") from error
             if outage.line_due(reason_of(error)):
-                _log.warning("%s: %s; trying again for %s", what, reason_of(error), duration(left))
+                _log.warning(
+                    "%s: %s; trying again for %s", what, reason_of(error), duration(remaining)
+                )
         else:
             if outage.over() is not None:
                 _log.warning("%s: the storage is back", what)
-            return done
+            return result
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -91,15 +92,15 @@ def patient_read(store: Store, read: Callable[[], T]) -> T:
         try:
             return read()
         except DamagedTrial:
-            store.require()  # gone meanwhile: everything seems to be missing
+            store.require()  # without the storage everything seems to be missing
             raise
 
     return patiently(there, f"{store.storage} cannot be read")
 
 
 def publish_or_keep(store: Store, workdir: Path, name: str) -> None:
-    """Publishes a finished trial; where the storage stays away, keeps it on this machine's disk,
-    where its next attempt on this machine finds it."""
+    """Publishes a finished trial; if the storage stays unavailable, keeps it on this
+    machine's disk for its next attempt here."""
     try:
         patiently(lambda: store.publish(workdir, name), f"{store.storage} rejected {name}")
     except StorageAway as error:
@@ -115,8 +116,8 @@ def publish_or_keep(store: Store, workdir: Path, name: str) -> None:
 
 
 def publish_kept(store: Store, name: str) -> dict[str, Any] | None:
-    """Publishes what an earlier attempt had to keep on this machine; its result, None if there is
-    nothing."""
+    """Publishes the trial that an earlier attempt kept on this machine; returns its result, None
+    without one."""
     kept = kept_folder(store, name)
     if not (kept / RESULT).exists():
         return None

@@ -1,5 +1,4 @@
-"""`sweep.json`: what a sweep is and what was found out about it, beside its log and its tables.
-Read, checked and written here alone."""
+"""`sweep.json`: the description of a sweep and its facts. Read, checked and written here alone."""
 
 import json
 import os
@@ -18,7 +17,7 @@ FIRST_STAGE = "first_stage"  # folder of the candidates, a run for each split
 INTERPOLATED = "interpolated"  # folder of trials interpolated with the first stage
 CONFIRMS = ("sweep", "cell", "label", "dev_mean", "num_candidates", "naive_gain")
 ROPE = 0.01
-"""A difference of a measure that practice does not notice, unless the sweep names another."""
+"""The default margin: the largest difference of a measure without practical relevance."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class SweepFile:
     seeds: tuple[int, ...] = ()
     swept: tuple[str, ...] = ()
     baselines: Mapping[str, str] = field(default_factory=dict)  # {cell: its own baseline}
-    deterministic: tuple[str, ...] = ()  # cells whose one run is the only one there is
+    deterministic: tuple[str, ...] = ()  # cells with one possible run
     alpha: float = 0.05
     correction: str = ""  # empty: the report decides by the number of comparisons
     rope: float = ROPE
@@ -59,12 +58,14 @@ class SweepFile:
     command: str = ""  # as it was typed
     directory: str = ""  # where it was
     profile: str = ""
-    confirms: Mapping[str, Any] = field(default_factory=dict)  # the choice that it tests anew
+    confirms: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the choice that it tests with new seeds
     experiment: str = ""  # MLflow's name of it
     tracking_uri: str = ""
     search: Mapping[str, Any] = field(default_factory=dict)  # how the cells were chosen
     versions: Mapping[str, str] = field(default_factory=dict)  # of what the trials ran on
-    stopped: str = ""  # why it ended before all was run
+    stopped: str = ""  # the reason for an early end
     interpolate: str = "best"  # which cells the report interpolates with the first stage
     schema_version: int = 1
 
@@ -105,15 +106,15 @@ def command_in(directory: str, command: str) -> str:
 
 
 def no_sweep(where: str, inside: Sequence[str]) -> BadInput:
-    """The error of a folder that is none of a sweep, and the sweeps `inside` it."""
-    found = f"; it holds the folders of sweeps: {', '.join(inside)}" if inside else ""
+    """The error of a folder that is not a sweep's, with the sweeps `inside` it."""
+    sweeps = f"; it holds the folders of sweeps: {', '.join(inside)}" if inside else ""
     return BadInput(
-        f"DIR must be a sweep's folder, which holds {FILE}; found none in {where}{found}"
+        f"DIR must be a sweep's folder, which holds {FILE}; found none in {where}{sweeps}"
     )
 
 
 def update_sweep_file(folder: Path, **facts: Any) -> bool:
-    """Adds, or replaces, what was not known when the file was written; whether that changed it."""
+    """Adds or replaces facts; returns True if that changed the file."""
     before = read_sweep_file(folder)
     after = replace(before, **facts)
     if json.dumps(after.to_json()) == json.dumps(before.to_json()):
@@ -146,49 +147,49 @@ def parse_sweep_file(content: bytes, where: str) -> SweepFile:
     missing = [name for name in REQUIRED if not described.get(name)]
     if missing:
         raise BadInput(f"{path}: must name {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
-    known = {item.name for item in fields(SweepFile)}
-    given = {
+    names = {item.name for item in fields(SweepFile)}
+    values = {
         name: _typed(path, name, value)
         for name, value in described.items()
-        if name in known and value is not None
+        if name in names and value is not None
     }
-    sweep = SweepFile(**given)
+    sweep = SweepFile(**values)
     _check(path, sweep)
     return sweep
 
 
 def _typed(path: str, name: str, value: Any) -> Any:
-    """A field's value, or `BadInput` where it is none."""
+    """A field's value; raises `BadInput` if it has the wrong type."""
     if name == "cells":
         if isinstance(value, list) and all(_is_cell(cell) for cell in value):
-            known = {item.name for item in fields(Cell)}
+            names = {item.name for item in fields(Cell)}
             return tuple(
-                Cell(**{key: _frozen(item) for key, item in cell.items() if key in known})
+                Cell(**{key: _frozen(item) for key, item in cell.items() if key in names})
                 for cell in value
             )
-        wanted = "a list of cells with their names"
+        expected = "a list of cells with their names"
     elif name == "seeds" or name in _TEXTS:
         kind = int if name == "seeds" else str
         if isinstance(value, list) and all(isinstance(element, kind) for element in value):
             return tuple(value)
-        wanted = f"a list of {'whole numbers' if kind is int else 'texts'}"
+        expected = f"a list of {'whole numbers' if kind is int else 'texts'}"
     elif name in _TABLES:
         if _is_table(name, value):
             return value
-        wanted = f"an object as the sweep wrote its {name}"
+        expected = f"an object as the sweep wrote its {name}"
     elif name in ("alpha", "rope", "schema_version"):
         if _is_number(value):
             return value
-        wanted = "a number"
+        expected = "a number"
     elif name == "paired_seeds":
         if isinstance(value, bool):
             return value
-        wanted = "true or false"
+        expected = "true or false"
     else:
         if isinstance(value, str):
             return value
-        wanted = "a text"
-    raise BadInput(f"{path}: {name} must be {wanted}, got {json.dumps(value)[:80]}")
+        expected = "a text"
+    raise BadInput(f"{path}: {name} must be {expected}, got {json.dumps(value)[:80]}")
 
 
 def _frozen(item: Any) -> Any:
@@ -230,7 +231,7 @@ def _is_table(name: str, value: Any) -> bool:
 
 
 def _check(path: str, sweep: SweepFile) -> None:
-    """The laws between the fields."""
+    """Checks the relations between the fields."""
     names = [cell.cell for cell in sweep.cells]
     if sweep.primary not in sweep.measures:
         raise BadInput(

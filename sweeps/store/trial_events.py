@@ -2,10 +2,10 @@
 
 A line is an event; nothing in the log is ever changed. Status, tables and what MLflow gets are
 derived from it (`trial_table`, `sweeps.tracking`). One process writes it, the driver; any number
-may read it meanwhile, since whole lines are all that counts.
+may read it meanwhile, since only whole lines count.
 
-What running trials report is beside it, in `progress.jsonl`: the log has a few lines per trial, so
-that a command starts in O(trials). No later command reads the reports, because a finished trial
+Reports of running trials are in `progress.jsonl`: the log has a few lines per trial, so that a
+command starts in O(trials). No later command reads the reports, because a finished trial
 keeps its own in its folder.
 """
 
@@ -43,7 +43,7 @@ def now() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened, in milliseconds since the epoch. MLflow keys a point by its time,
+    """An event, with its time in milliseconds since the epoch. MLflow keys a point by its time,
     too: sending an event again adds nothing there."""
 
     time: int = field(default_factory=now)
@@ -117,7 +117,7 @@ class AttemptLost(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlanned(TrialEvent):
-    """A command takes up a trial of earlier commands: it waits, or stands still at a rung."""
+    """A command takes up a trial of earlier commands, which waits or is paused at a rung."""
 
     status: str
     reason: str
@@ -227,7 +227,7 @@ def read_progress(store: Store, *, live: bool = False) -> list[Reported]:
 
 
 def _tail(path: Path, size: int) -> bytes:
-    """The whole lines within the last bytes of a file; nothing where there is none."""
+    """The whole lines within the last bytes of a file; empty without the file."""
     try:
         with path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - size)
@@ -245,7 +245,7 @@ class EventLog:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.path = store.folder / EVENTS
-        self._piece = 0  # byte at which the piece begins that is still growing
+        self._piece = 0  # first byte of the piece that still grows
         self._reports: list[bytes] = []  # lines for the next write
         self._reports_due = 0.0
         if not store.is_local:
@@ -286,7 +286,7 @@ class EventLog:
 
     def push(self) -> None:
         """Brings the storage up to date: the piece that grows, and those begun since; of the
-        reports the last ones, for those who watch from elsewhere."""
+        reports the last ones, for `status` on other machines."""
         if self.store.is_local:
             return
 
@@ -345,8 +345,8 @@ def remote_pieces(store: Store) -> dict[int, bytes]:
 
 def append_lines(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Adds whole lines in one write. A torn last line of a killed writer is cut off first, so that
-    it never joins with these. May be repeated after an error: what the file ends with already is
-    not added again (an event has its time, to the millisecond: there are no two alike)."""
+    it never joins with these. May be repeated after an error: data at the end of the
+    file is not added again (events have their time in milliseconds, so no two are equal)."""
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         _cut_torn_line(handle)
@@ -354,7 +354,7 @@ def append_lines(path: Path, data: bytes, *, durable: bool = False) -> None:
         if start < 0 or os.pread(handle, len(data), start) != data:
             written = os.write(handle, data)
             if written != len(data):
-                # What was written of it would be taken for events, and written once more.
+                # The written part would be read as events, and written again.
                 os.ftruncate(handle, start + len(data))
                 raise OSError(f"{written} of {len(data)} bytes were written: the disk may be full")
         if durable:

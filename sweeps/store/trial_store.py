@@ -33,9 +33,9 @@ from sweeps.store.sweep_file import FILE, SweepFile, parse_sweep_file
 if TYPE_CHECKING:
     from sweeps.plan.plan import Trial
 
-HISTORY = "history.jsonl"  # what the trial reported on its way, a line each
+HISTORY = "history.jsonl"  # the reports of the trial, a line each
 ARRIVING = ".arriving-"
-ASIDE = ".damaged-"  # and a number, behind the name of a trial that is not counted any more
+ASIDE = ".damaged-"  # and a number, after the name of a trial that no longer counts
 CHECKPOINTS = "checkpoints"
 SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "memory")
 """Of storages that files can be written to, listed and replaced in."""
@@ -44,7 +44,7 @@ LEFT_FOR_OTHERS = {
     "training.keep_run": "train.run.gz",
     "evaluation.keep_chunk_scores": "chunk_scores.parquet",
 }
-"""Settings that change no number of a trial, but what it leaves: a twin may lack it."""
+"""Settings that change no number of a trial, but its files: an equal trial may lack them."""
 
 
 class Store:
@@ -76,8 +76,8 @@ class Store:
         self.folder = Path(self.root) if self.is_local else mirror
 
     def of(self, collection: Collection) -> "Store":
-        """The store of this experiment on a collection, which is named as the collection. Where
-        that folder is of other contents, this collection's has six digits of its own besides."""
+        """The store of this experiment on a collection, which is named as the collection. If
+        that folder has other contents, this collection's name gets six more digits."""
         name = folder_name(collection.name)
         plain, apart = (
             Store(self.storage, f"{self.sweep}/{name}{suffix}")
@@ -86,8 +86,7 @@ class Store:
         return plain if plain._contents() in ("", collection.content_hash) else apart
 
     def _contents(self) -> str:
-        """The hash of the collection that the sweep is over; empty where there is no sweep, or
-        nothing of it can be read."""
+        """The hash of the sweep's collection; empty without a readable sweep."""
         file = self.described()
         return str(file.collection.get("content_hash", "")) if file else ""
 
@@ -129,18 +128,18 @@ class Store:
             ) from None
 
     def drop_arrivals(self) -> None:
-        """Removes what a killed process left on its way into the store; for its only driver."""
+        """Removes incomplete uploads of killed processes; for its only driver."""
         for leftover in self.fs.glob(f"{self.root}/runs/{ARRIVING}*"):
             self.fs.rm(leftover, recursive=True)
 
     def require(self) -> None:
-        """Raises where the sweep's folder is away: it would seem to be an empty one, and a mount
-        point without its mount would take what is written. An object store says so itself."""
+        """Raises if the sweep's folder is unavailable: it would seem to be empty, and a mount point
+        without its mount would accept writes. An object store raises itself."""
         if self.is_local:
             os.stat(self.root)
 
     def finished(self) -> set[str]:
-        """Names of the trials that are whole."""
+        """The names of the complete trials."""
         names = {path.split("/")[-2] for path in self._results(self.root, 0)}
         return {name for name in names if _is_trial(name)}
 
@@ -178,18 +177,18 @@ class Store:
         return damaged
 
     def set_aside(self, name: str) -> str:
-        """Takes a damaged trial out of the count, all of its files kept; its new name."""
-        taken = {str(path).rpartition("/")[2] for path in self.fs.glob(f"{self.root}/runs/*")}
-        kept = next(new for n in count(1) if (new := f"{name}{ASIDE}{n}") not in taken)
+        """Renames a damaged trial, which then no longer counts; returns its new name."""
+        names = {str(path).rpartition("/")[2] for path in self.fs.glob(f"{self.root}/runs/*")}
+        aside = next(new for n in count(1) if (new := f"{name}{ASIDE}{n}") not in names)
         if self.is_local:
-            Path(f"{self.root}/runs/{name}").rename(f"{self.root}/runs/{kept}")
+            Path(f"{self.root}/runs/{name}").rename(f"{self.root}/runs/{aside}")
         else:
-            self.fs.mv(f"{self.root}/runs/{name}", f"{self.root}/runs/{kept}", recursive=True)
+            self.fs.mv(f"{self.root}/runs/{name}", f"{self.root}/runs/{aside}", recursive=True)
             shutil.rmtree(self.folder / "runs" / name, ignore_errors=True)
-        return kept
+        return aside
 
     def publish(self, workdir: Path, name: str) -> None:
-        """Puts a finished trial's folder into the store; whole or not at all, and at most once."""
+        """Puts a finished trial's folder into the store, atomically and at most once."""
         if self.is_local:
             self._publish_folder(workdir, name)
             return
@@ -215,8 +214,8 @@ class Store:
             shutil.rmtree(old)
 
     def adoptable(self, trials: Iterable["Trial"]) -> set[str]:
-        """The names of those that another sweep of this storage has finished: a name says all that
-        affects a trial's numbers. One that left less than is wanted here is of no use."""
+        """The names of trials that another sweep of this storage has finished, with all files
+        wanted here. A trial's name identifies everything that affects its numbers."""
         there = self._elsewhere
         return {
             trial.name
@@ -226,8 +225,8 @@ class Store:
         }
 
     def lacking(self, trials: Iterable["Trial"], finished: set[str]) -> set[str]:
-        """The finished trials that have not left what their settings ask for, which may have come
-        later, because they are no part of a trial's name."""
+        """The finished trials without all files that their settings require. Those settings are not
+        part of a trial's name and may have changed since."""
         return {
             trial.name
             for trial in trials
@@ -243,20 +242,20 @@ class Store:
         return {str(path).split("/")[-2] for path in paths if str(path).endswith(f"/{WEIGHTS}")}
 
     def remove_weights(self, name: str) -> None:
-        """Removes the weights of a finished trial, which is whole without them."""
+        """Removes the weights of a finished trial, which is complete without them."""
         self.fs.rm_file(f"{self.root}/runs/{name}/{WEIGHTS}")
 
     def adopt(self, trials: Iterable["Trial"]) -> set[str]:
-        """Takes over those that are adoptable, not here yet and whole; returns their names."""
-        taken = self.adoptable(trials)
-        if taken:
-            taken -= self.finished()
-        for name in sorted(taken):
+        """Copies the adoptable trials that are missing here and undamaged; returns their names."""
+        adopted = self.adoptable(trials)
+        if adopted:
+            adopted -= self.finished()
+        for name in sorted(adopted):
             self._take(self._elsewhere[name], name)
             if self.damage(name):
                 self.fs.rm(f"{self.root}/runs/{name}", recursive=True)
-                taken.discard(name)
-        return taken
+                adopted.discard(name)
+        return adopted
 
     @cached_property
     def _elsewhere(self) -> dict[str, str]:
@@ -282,7 +281,7 @@ class Store:
         return False
 
     def _take(self, folder: str, name: str) -> None:
-        """Another sweep's trial as one of ours, whole or not at all."""
+        """Copies another sweep's trial into this one, atomically."""
         if self.is_local:
             self._publish_folder(Path(folder), name, link=True)
             return
@@ -305,15 +304,15 @@ class Store:
         return bool(self.fs.glob(f"{self.root}/{CHECKPOINTS}/{name}/*{SUFFIX}"))
 
     def drop_checkpoints(self, names: set[str]) -> None:
-        """Removes those of trials whose process died between the end and its own clearing up."""
+        """Removes checkpoints of finished trials whose process died before it removed them."""
         self.fs.invalidate_cache()
         for path in self.fs.glob(f"{self.root}/{CHECKPOINTS}/*"):
             if str(path).rstrip("/").rpartition("/")[2] in names:
                 self.fs.rm(path, recursive=True)
 
     def pull(self, names: set[str]) -> None:
-        """Brings finished trials into `folder`, without their weights, which are large and of which
-        `pull_file` brings those that are asked for."""
+        """Brings finished trials into `folder`, without their weights, which are large and
+        brought by `pull_file` on request."""
         if self.is_local:
             return
         for name in names:
@@ -327,7 +326,7 @@ class Store:
                     os.utime(folder / RESULT)  # nothing was changed after it
 
     def pull_file(self, name: str) -> Path:
-        """A file of the sweep as a local path, which may not exist."""
+        """The local path of a file of the sweep, which may not exist."""
         path = self.folder / name
         if not self.is_local and self.fs.isfile(f"{self.root}/{name}"):
             self.fs.get_file(f"{self.root}/{name}", str(path))
@@ -339,7 +338,7 @@ class Store:
             self.fs.get(f"{self.root}/{name}/", f"{self.folder / name}/", recursive=True)
 
     def read_file(self, name: str, *, live: bool = False) -> bytes | None:
-        """The content of a file of the sweep, changing nothing; None where there is none. The disk
+        """The content of a file of the sweep, changing nothing; None if it does not exist. The disk
         of a `live` driver is ahead of a remote storage."""
         mirror = self.folder / name
         if live and mirror.exists():
@@ -389,8 +388,8 @@ def _result_last(path: Path) -> tuple[bool, str]:
 
 
 def _left(trial: "Trial") -> list[str]:
-    """The files that a trial must have left, because its settings ask for them. Whether it is the
-    best seed of its cell, whose weights are kept, others decide."""
+    """The files that a trial's settings require. Weights of the best seed of a cell are decided
+    elsewhere."""
     settings = trial.config.settings()
     asked = [file for name, file in LEFT_FOR_OTHERS.items() if settings[name] in (True, "all")]
     return asked if asked and is_trained(trial.config) else []

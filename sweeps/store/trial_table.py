@@ -70,11 +70,11 @@ class TrialState:
 
     @property
     def next_attempt(self) -> int:
-        """The number of the attempt that would start now. To resume from a rung is no new one."""
+        """The number of the attempt that would start now; resuming from a rung is no new one."""
         return max(1, self.begun + (not self.paused))
 
     def apply(self, event: TrialEvent) -> None:
-        """Takes in an event."""
+        """Applies an event."""
         if isinstance(event, AttemptStarted):
             self.begun, self.paused = event.attempt, False
             self.status, self.reason = TrialStatus.RUNNING, ""
@@ -118,7 +118,7 @@ class SweepState:
     news: TrialEvent | None = None  # the last one
 
     def apply(self, event: AnyEvent) -> None:
-        """Takes in an event."""
+        """Applies an event."""
         if isinstance(event, CommandBegan):
             self.command = event
             return
@@ -166,7 +166,7 @@ def replay(lines: Iterable[Line]) -> SweepState:
 
 def read_state(store: Store, *, live: bool = False) -> SweepState:
     """The state of a sweep that another process may drive (`live`), changing nothing. A folder of
-    version 0.1 has no log: its two tables tell what they can."""
+    version 0.1 has no log: its two tables are read instead."""
     lines = read_log(store, live=live)
     if lines:
         state = replay(lines)
@@ -196,7 +196,7 @@ def read_state(store: Store, *, live: bool = False) -> SweepState:
 
 
 def _rows(store: Store, name: str, columns: Sequence[str]) -> list[dict[Any, Any]]:
-    """The rows of a table; none where there is none."""
+    """The rows of a table; empty without the file."""
     content = store.read_file(name)
     if content is None:
         return []
@@ -212,8 +212,8 @@ def _rows(store: Store, name: str, columns: Sequence[str]) -> list[dict[Any, Any
 
 
 class TrialTable:
-    """The trials of a sweep in its driver's hands: every change is an event, and in the log before
-    it returns."""
+    """The trials of a sweep, as its driver changes them: every change is an event, which is in the
+    log before the method returns."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -247,8 +247,8 @@ class TrialTable:
     def plan(
         self, plan: "Plan", finished: set[str], resting: Mapping[str, str] | None = None
     ) -> list["Trial"]:
-        """Takes in a plan and returns the trials that still have to run. Those `resting` at a rung
-        may have to, and have reached something."""
+        """Records a plan and returns the trials that still have to run. Those `resting` at a rung
+        may have to run; the mapping has their results so far."""
         self.store.pull({trial.name for trial in plan.trials()} & finished)
         missing = []
         events: list[TrialEvent] = []
@@ -273,7 +273,7 @@ class TrialTable:
         return event.attempt
 
     def reported(self, trial: "Trial", news: Mapping[str, Any]) -> None:
-        """Keeps the report of a running trial, which is written with those of the others."""
+        """Adds the report of a running trial, which is written with those of the others."""
         event = Reported.of(trial.name, news)
         self.log.report(event)
         self.state.apply(event)
@@ -328,11 +328,11 @@ class TrialTable:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Writes the tables also where the command ends by an error or an interrupt."""
+        """Writes the tables also if the command ends by an error or an interrupt."""
         try:
             yield
         except BaseException:
-            with suppress(Exception):  # the error on its way matters more, and the log has it all
+            with suppress(Exception):  # the first error matters more, and the log is complete
                 self.write_tables()
             raise
 
@@ -443,5 +443,5 @@ def git_state(file: str) -> tuple[str, str] | None:
 
 def _git(here: str, *words: str) -> str:
     command = ["git", "-C", here, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout.strip()
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return result.stdout.strip()

@@ -71,9 +71,9 @@ def _alone_in(tracking_uri: str) -> Iterator[None]:
 
 
 def artifact_root(tracking_uri: str, folder: Path) -> Path | None:
-    """The folder of artifacts: beside a database file, otherwise in `folder`; None: the server's.
+    """The folder of artifacts: next to a database file, otherwise in `folder`; None: the server's.
 
-    Without it MLflow would write to `mlruns` in whatever the current directory is.
+    Without it MLflow would write to `mlruns` in the current directory.
     """
     if is_server(tracking_uri):
         return None

@@ -1,4 +1,4 @@
-"""The progress of a sweep's upload, kept beside its logs. Losing it costs time, never data: an
+"""The progress of a sweep's upload, kept next to its logs. Losing it costs time, never data: an
 event that is sent again changes nothing."""
 
 import hashlib

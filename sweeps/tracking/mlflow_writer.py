@@ -1,5 +1,5 @@
 """Records as MLflow calls, each of which may be repeated without a second effect; per-query tables
-and the report's files beside them."""
+and the report's files."""
 
 import getpass
 import json
@@ -141,8 +141,8 @@ class RunWriter:
 
 
 def dataset_inputs(data: Mapping[str, Any]) -> list["DatasetInput"]:
-    """The splits of a collection that a trial reads, which MLflow shows beside its run. A split has
-    a digest of its own: MLflow keeps one context of a dataset."""
+    """The splits of a collection that a trial reads, which MLflow shows with its run. Splits have
+    their own digests: MLflow keeps one context of a dataset."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     source = str(data["source"])

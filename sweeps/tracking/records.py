@@ -1,4 +1,4 @@
-"""The events of a sweep's log as what MLflow keeps of a run, under MLflow's names.
+"""The events of a sweep's log as records of MLflow runs, under MLflow's names.
 
 Of a trial of more than `MOST_STEPS` steps MLflow gets the curves of every second, third, ... step,
 so that they are at most so many: 64 trials of 5 steps/s would be 1,000 points/s. All other numbers
@@ -70,13 +70,13 @@ class RunRecords:
         self.sweep_id = sweep_id
         self.created: Record | None = None
         self.writer: Mapping[str, Any] = {}  # of the last attempt
-        self.status: RunStatus = "KILLED"  # nothing runs that has not begun
+        self.status: RunStatus = "KILLED"  # until the first attempt begins
         self._measures: list[str] = []
         self._curve_step = self._dev_step = sent
         self._nonfinite: set[str] = set()
 
     def add(self, event: TrialEvent, command: CommandBegan) -> Record | None:
-        """The record of an event; None where MLflow gets nothing of it."""
+        """The record of an event; None if MLflow gets nothing."""
         if isinstance(event, AttemptStarted):
             record = self._started(event, command)
         elif self.created is None:
@@ -91,14 +91,15 @@ class RunRecords:
         return record
 
     def rest(self, reports: Iterable[Reported]) -> Iterator[Record]:
-        """The records of what a finished trial reported and nobody heard, because the driver or its
+        """The records of reports of a finished trial that never arrived, because the driver or its
         machine died."""
         for event in reports:
             if (record := self._reported(event)) and (record.points or record.tags):
                 yield record
 
     def _reported(self, event: Reported) -> Record | None:
-        """Has the time of its last step, or of the trial's start: the same wherever it is read."""
+        """The record of a report, at the time of its last step or of the trial's start: equal for
+        every reader."""
         if self.created is None or event.step <= min(self._curve_step, self._dev_step):
             return None
         points = tuple(self._news(event))
@@ -150,9 +151,9 @@ class RunRecords:
             step = point["step"]
             if step > self._curve_step:
                 self._curve_step = step
-                told = step % every == 0 or step == event.num_steps
+                uploaded = step % every == 0 or step == event.num_steps
                 for name, metric in CURVE.items():
-                    if name in point and (told or not math.isfinite(float(point[name]))):
+                    if name in point and (uploaded or not math.isfinite(float(point[name]))):
                         yield metric, float(point[name]), step
         if event.dev and event.step > self._dev_step:
             self._dev_step = event.step
@@ -204,14 +205,14 @@ class RunRecords:
     ) -> Record:
         """Numbers that are not finite are tags: MLflow stores infinity as 1.8e308. They are no
         divergence yet: fp16 skips steps whose gradients overflow, and its first ones do."""
-        finite, told = [], dict(tags or {})
+        finite, run_tags = [], dict(tags or {})
         for name, value, step in points:
             if math.isfinite(value):
                 finite.append((name, value, step))
             elif name not in self._nonfinite:
                 self._nonfinite.add(name)
-                told[f"nonfinite.{name}"] = f"{value} at step {step}"
-        return Record(event.trial, kind, event.time, tags=told, points=tuple(finite), **facts)
+                run_tags[f"nonfinite.{name}"] = f"{value} at step {step}"
+        return Record(event.trial, kind, event.time, tags=run_tags, points=tuple(finite), **facts)
 
 
 def _name(event: AttemptStarted, command: CommandBegan) -> str:

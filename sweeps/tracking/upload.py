@@ -1,6 +1,6 @@
 """Passes over a sweep's event log and its reports: everything that is new goes to MLflow, in order
-within each trial. What MLflow refuses for good is set aside with the reason, so that the rest goes
-on. The reports that MLflow has are not read again."""
+within each trial. Records that MLflow rejects for good are set aside with the reason, so that the
+rest continues. Uploaded reports are not read again."""
 
 import heapq
 import json
@@ -92,7 +92,7 @@ class Upload:
         self._read_on()
         trials = [trial for trial, records in self._pending.items() if records]
         complete = True
-        # A record that the server chokes on must not keep the other trials waiting for ever.
+        # A record that the server cannot process must not block the other trials.
         self.first %= max(1, len(trials))
         try:
             for trial in trials[self.first :] + trials[: self.first]:
@@ -111,21 +111,21 @@ class Upload:
         return complete
 
     def reconcile(self) -> None:
-        """After a crash, with the log uploaded: tags duplicates, and ends the runs whose driver is
-        gone. No run stays RUNNING for ever, no trial has two runs that look alike."""
+        """After a crash, with the log uploaded: tags duplicates, and ends the runs whose driver has
+        died: no run stays RUNNING for ever, no trial has two equal runs."""
         runs_of_key: dict[str, list[Run]] = defaultdict(list)
         for run in self.writer.all_runs():
             if key := run.data.tags.get("rank.trial_key"):
                 runs_of_key[key].append(run)
         for key, runs in runs_of_key.items():
-            first, *others = sorted(runs, key=age)
-            for other in others:
-                if other.data.tags.get("rank.duplicate_of") != first.info.run_id:
+            first, *duplicates = sorted(runs, key=age)
+            for run in duplicates:
+                if run.data.tags.get("rank.duplicate_of") != first.info.run_id:
                     self.writer.client.set_tag(
-                        other.info.run_id, "rank.duplicate_of", first.info.run_id
+                        run.info.run_id, "rank.duplicate_of", first.info.run_id
                     )
-                if other.info.status == "RUNNING":
-                    self.writer.end(other.info.run_id, "KILLED", now())
+                if run.info.status == "RUNNING":
+                    self.writer.end(run.info.run_id, "KILLED", now())
             if first.info.status == "RUNNING":
                 status = self.status_of(key.removeprefix(f"{self._sweep_id}/"))
                 if status != "RUNNING":
@@ -166,7 +166,7 @@ class Upload:
     def _queue(
         self, run: RunRecords, command: CommandBegan, log: str, line: Line, event: TrialEvent
     ) -> None:
-        """The records of an event that is not sent; a result brings those that nobody heard."""
+        """Queues the records of an unsent event; a result adds reports that never arrived."""
         record = run.add(event, command)
         if isinstance(event, TrialEnded) and TrialStatus(event.status).used:
             for rest in run.rest(read_history(self.folder / "runs" / event.trial)):
@@ -179,7 +179,7 @@ class Upload:
         return self._number
 
     def _save(self) -> None:
-        """The cursor stands before the first record that is not sent."""
+        """Saves the cursor before the first unsent record."""
         if not self._unsaved:
             return
         first = dict(self._read_to)
@@ -299,8 +299,8 @@ class Upload:
 def _merged(
     folder: Path, start: Mapping[str, int], end: Mapping[str, int] | None = None
 ) -> Iterator[tuple[str, Line]]:
-    """The lines of both logs by their time. How far to read is asked of the reports first: a trial
-    that reports has its start in the log."""
+    """The lines of both logs by their time. The size of the reports is read first, so that the
+    log has the start of every trial that reports."""
     end = end or {log: _size(folder / log) for log in (PROGRESS, EVENTS)}
 
     def of(log: str) -> Iterator[tuple[str, Line]]:

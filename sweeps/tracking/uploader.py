@@ -49,7 +49,7 @@ class Uploader(threading.Thread):
         self._views_due = 0.0
 
     def close(self, timeout_s: float = 60) -> int:
-        """Uploads what is left for at most `timeout_s`; the number of events still pending."""
+        """Uploads the rest within `timeout_s` seconds; returns the number of pending events."""
         if self.tracking_uri == NONE:
             return 0
         self._deadline = time.monotonic() + timeout_s
@@ -141,7 +141,7 @@ class Uploader(threading.Thread):
         upload.columns.shown(layout)
 
     def _away(self, error: Exception) -> None:
-        """Says so, and connects anew: the store that comes back may be empty."""
+        """Warns, and connects again: the store may be empty when it is back."""
         if self._upload is not None:
             self._first, self._upload = self._upload.first, None
         busy = isinstance(error, Timeout)
@@ -171,9 +171,9 @@ class Uploader(threading.Thread):
 
 
 def sync(folder: Path, tracking_uri: str, experiment: str, *, timeout_s: float = 600) -> int:
-    """Uploads what is pending of the sweep in `folder`, in the foreground: for a sweep whose MLflow
-    was away at its end. Returns the number of events that were uploaded; raises `BadInput` if the
-    store does not take all of them within `timeout_s`."""
+    """Uploads the pending events of the sweep in `folder` in the foreground, for a sweep that ended
+    while MLflow was unavailable. Returns the number of uploaded events; raises `BadInput` if some
+    are still pending after `timeout_s` seconds."""
     check_tracking_uri(tracking_uri)
     if tracking_uri == NONE:
         raise BadInput("sync needs a tracking URI other than none")
@@ -190,8 +190,8 @@ def sync(folder: Path, tracking_uri: str, experiment: str, *, timeout_s: float =
     before = pending(folder, target_of(tracking_uri, experiment))
     uploader = Uploader(folder, tracking_uri, experiment)
     uploader.start()
-    left = uploader.close(timeout_s)
-    if left or not uploader.experiment_id:
+    num_pending = uploader.close(timeout_s)
+    if num_pending or not uploader.experiment_id:
         why = f" ({uploader.trouble})" if uploader.trouble else "; see the warnings"
-        raise BadInput(f"{left} of {before} events in {log} are still pending{why}")
+        raise BadInput(f"{num_pending} of {before} events in {log} are still pending{why}")
     return before

@@ -17,7 +17,7 @@ _CHOICES = "sqlite:///FILE, http(s)://HOST:PORT, postgresql://USER@HOST/DATABASE
 
 
 def default_tracking_uri(store: Store) -> str:
-    """A database beside the sweeps. Of a remote storage, which cannot hold one, each machine makes
+    """A database next to the sweeps. Of a remote storage, which cannot hold one, each machine makes
     its own from the event logs there."""
     folder = Path(store.all_sweeps) if store.is_local else cache_root() / "mirrors"
     return f"sqlite:///{folder.absolute() / 'mlflow.db'}"

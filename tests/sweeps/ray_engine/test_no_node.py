@@ -11,7 +11,7 @@ from sweeps.engine.trial_task import End
 from sweeps.plan.options import parse
 from sweeps.ray_engine import attempts as module
 from sweeps.ray_engine import runner
-from sweeps.ray_engine.attempts import CHECK_SECONDS, TELL_SECONDS, WAIT_SECONDS, NoNode
+from sweeps.ray_engine.attempts import CHECK_SECONDS, WAIT_SECONDS, WARN_SECONDS, NoNode
 from sweeps.store.trial_status import TrialStatus
 from tests.sweeps.ray_engine.attempts import SLOTS, attempts, begin
 
@@ -50,7 +50,7 @@ def test_a_cluster_without_nodes_is_waited_for_and_every_minute_says_so(
         while clock[0] <= start + WAIT_SECONDS:
             attempts.check()
             clock[0] += CHECK_SECONDS
-    assert len(lines(attempts)) == WAIT_SECONDS / TELL_SECONDS - 1
+    assert len(lines(attempts)) == WAIT_SECONDS / WARN_SECONDS - 1
     assert "waiting for a node that can run a trial: 1 min of 30 min" in lines(attempts)[0]
 
 
