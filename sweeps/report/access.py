@@ -39,8 +39,8 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
         return accesses
     trials = sorted((str(c), int(s)) for c, s in zip(used["cell"], used["seed"], strict=True))
     content = json.dumps([sweep.split, sorted(sweep.measures), trials])
-    found = hashlib.sha256(content.encode()).hexdigest()[:12]
-    if any(one.hash == found for one in accesses):
+    content_hash = hashlib.sha256(content.encode()).hexdigest()[:12]
+    if any(access.hash == content_hash for access in accesses):
         return accesses
     access = Access(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -49,7 +49,7 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
         num_cells=len({cell for cell, _ in trials}),
         num_trials=len(trials),
         seeds=sorted({seed for _, seed in trials}),
-        hash=found,
+        hash=content_hash,
     )
     with suppress(PermissionError):  # a read-only sweep shows the access in its report alone
         with path.open("a", encoding="utf-8") as file:

@@ -53,17 +53,17 @@ class Analysis:
     @property
     def baseline(self) -> CellSummary:
         """The cell that all others are compared with, finished or not."""
-        return next(one for one in self.cells if one.cell.cell == self.sweep.baseline)
+        return next(system for system in self.cells if system.cell.cell == self.sweep.baseline)
 
     @property
     def primary(self) -> list[Comparison]:
         """The comparisons on the primary measure, in the order of the cells."""
-        return [one for one in self.comparisons if one.measure == self.sweep.primary]
+        return [pair for pair in self.comparisons if pair.measure == self.sweep.primary]
 
     @property
     def undecided(self) -> list[Comparison]:
         """The primary comparisons in which a side has one seed, whose seed variance is unknown."""
-        return [one for one in self.primary if math.isnan(one.p_both)]
+        return [pair for pair in self.primary if math.isnan(pair.p_both)]
 
     @property
     def caption(self) -> str:
@@ -75,8 +75,8 @@ class Analysis:
             slots=self.slots,
             paired_seeds=self.paired,
             deterministic=[*self.sweep.deterministic, *[FIRST_STAGE] * bool(self.first_stage)],
-            collapsed=sum(len(one.seeds("collapsed")) for one in self.cells),
-            failed=sum(len(one.seeds(*LOST)) for one in self.cells),
+            collapsed=sum(len(system.seeds("collapsed")) for system in self.cells),
+            failed=sum(len(system.seeds(*LOST)) for system in self.cells),
             ties=_ties(self.sweep),
             tie_policy=self.sweep.tie_policy,
             third_party=self.sweep.third_party,
@@ -87,22 +87,22 @@ class Analysis:
     @property
     def reservations(self) -> list[str]:
         """The limits of this table's letters: a sentence each."""
-        found = []
+        sentences = []
         if left_after(self.sweep):
-            how = (
+            fate = (
                 "stopped by successive halving"
                 if fate_word(self.sweep) == "stopped"
                 else "eliminated in the race"
             )
-            found.append(f"Systems without a difference were {how} on dev.")
-        found += [few] if (few := few_seeds(self.comparisons, self.sweep.alpha)) else []
-        found += [words] if (words := interpolated_sentence(self)) else []
+            sentences.append(f"Systems without a difference were {fate} on dev.")
+        sentences += [few] if (few := few_seeds(self.comparisons, self.sweep.alpha)) else []
+        sentences += [words] if (words := interpolated_sentence(self)) else []
         if self.sweep.paired_seeds and not self.paired:
-            found.append(
+            sentences.append(
                 "Seeds are declared as paired, but the systems have different finished seeds: they "
                 "are compared as unpaired, which is conservative."
             )
-        return found
+        return sentences
 
 
 def interpolated_sentence(analysis: Analysis) -> str:
@@ -119,22 +119,22 @@ def interpolated_sentence(analysis: Analysis) -> str:
 
 def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
     """The limits of a test over so few seeds; "" where there are none worth a sentence."""
-    decided = [one for one in comparisons if not math.isnan(one.p_both)]
+    decided = [pair for pair in comparisons if not math.isnan(pair.p_both)]
     if not decided:
         return ""
-    least = min(one.fewest_seeds for one in decided)
+    least = min(pair.fewest_seeds for pair in decided)
     if least < LEAST_SEEDS:
         return (
             "Two seeds give no upper-case letter: they estimate the standard deviation over seeds "
             "only within a factor of 0.45 to 32, and under unequal seed variance p < .05 happens "
             "by chance in up to 10 % of cases."
         )
-    if any(not math.isnan(one.p_moderated) for one in decided):
+    if any(not math.isnan(pair.p_moderated) for pair in decided):
         return (
             "With so many trained systems p is the larger of this test's and that of the test "
             "with seed variances moderated over all systems (Smyth 2004)."
         )
-    size = max(one.family_size for one in decided)
+    size = max(pair.family_size for pair in decided)
     rate = worst_familywise_error(least, size, alpha)
     if math.isinf(least) or rate < 1.3 * alpha:
         return ""
@@ -147,8 +147,12 @@ def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
 def analyse(sweep: Sweep) -> Analysis:
     """The comparisons of all that finished and was not eliminated; none without a finished
     baseline."""
-    cells, left = summarize(sweep), left_after(sweep)
-    scored = [one.cell.cell for one in cells if one.num_used and one.cell.cell not in left]
+    cells, eliminated = summarize(sweep), left_after(sweep)
+    scored = [
+        system.cell.cell
+        for system in cells
+        if system.num_used and system.cell.cell not in eliminated
+    ]
     matrices = _matrices(sweep, scored)
     paired = sweep.paired_seeds and all(
         len({seeds for cell, seeds in matrix.seeds.items() if cell not in sweep.deterministic}) == 1
@@ -167,30 +171,30 @@ def analyse(sweep: Sweep) -> Analysis:
         for measure, matrix in matrices.items()
         if slots
     }
-    first, *others = [
-        [one for by_slot in by_measure.values() for one in by_slot[at]]
+    first, *further = [
+        [pair for by_slot in by_measure.values() for pair in by_slot[at]]
         for at in range(max(len(slots), 1))
     ]
     average = _average_gains(sweep, matrices, first, slots)
     with_rows = _compare_derived(sweep, scored, slots) if first else {}
-    derived = [_interpolated_summary(one, cells) for one in sweep.interpolated]
+    derived = [_interpolated_summary(system, cells) for system in sweep.interpolated]
     first_stage = _first_stage_summary(sweep)
     added, against_first_stage = (
-        [one for of_slots in with_rows.values() for one in of_slots[at]] for at in (0, 1)
+        [pair for of_slots in with_rows.values() for pair in of_slots[at]] for at in (0, 1)
     )
     return Analysis(
         sweep=sweep,
         cells=cells,
         slots=(*slots, *[FIRST_STAGE] * bool(first_stage)) if first else (),
         comparisons=first,
-        further=[one for slot in others for one in slot],
+        further=[pair for slot in further for pair in slot],
         tests=_tests(sweep, matrices, first, paired=paired),
         rows=_rows(
             sweep,
             _in_order(cells, derived, sweep.interpolated, first_stage),
             {
-                measure: [[*own, *added], *others, against]
-                for measure, (own, *others) in by_measure.items()
+                measure: [[*own, *added], *further, against]
+                for measure, (own, *further) in by_measure.items()
                 for added, against in [with_rows.get(measure, ([], []))]
             },
             average,
@@ -201,7 +205,7 @@ def analyse(sweep: Sweep) -> Analysis:
         first_stage=first_stage,
         first_stage_comparisons=against_first_stage,
         matrices=matrices,
-        gains=_gains(sweep, matrices, [first, *others], slots, paired=paired),
+        gains=_gains(sweep, matrices, [first, *further], slots, paired=paired),
     )
 
 
@@ -210,13 +214,13 @@ def _tests(
 ) -> dict[tuple[str, str], ScopeTest]:
     """{(measure, system): the test of its comparison}."""
     return {
-        (one.measure, one.system): scope_test_of(
-            matrices[one.measure],
-            (one.system, one.baseline),
+        (pair.measure, pair.system): scope_test_of(
+            matrices[pair.measure],
+            (pair.system, pair.baseline),
             paired_seeds=paired,
             deterministic=sweep.deterministic,
         )
-        for one in compared
+        for pair in compared
     }
 
 
@@ -227,26 +231,26 @@ def without_collapsed(analysis: Analysis) -> ScoreMatrix | None:
     if not collapsed:
         return None
     keys = pd.MultiIndex.from_frame(sweep.scores[["cell", "seed"]])
-    kept = sweep.scores[~keys.isin(collapsed)]
-    alive = set(kept["cell"])
-    cells = [one.cell for one in sweep.cells if one.cell in alive]
-    return score_matrix(kept, measure=sweep.primary, cells=cells) if cells else None
+    scores = sweep.scores[~keys.isin(collapsed)]
+    alive = set(scores["cell"])
+    cells = [cell.cell for cell in sweep.cells if cell.cell in alive]
+    return score_matrix(scores, measure=sweep.primary, cells=cells) if cells else None
 
 
 def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     """One per measure; measures of one collection share their queries."""
-    found: dict[str, ScoreMatrix] = {}
+    matrices: dict[str, ScoreMatrix] = {}
     for measures in sweep.collections.values() if scored else ():
         table = sweep.scores[sweep.scores["measure"].isin(measures)]
         # Seeds that lean on the first stage alone agree.
-        derived = [one.cell for one in sweep.interpolated]
-        found |= score_matrices(table, measures=measures, cells=scored, may_agree=derived)
-    return found
+        derived = [system.cell for system in sweep.interpolated]
+        matrices |= score_matrices(table, measures=measures, cells=scored, may_agree=derived)
+    return matrices
 
 
 def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
     """The baselines that have a score; none without the first."""
-    first, *others = (
+    first, *further = (
         slot
         if isinstance(slot, str)
         else {cell: base for cell, base in slot.items() if {cell, base} <= set(scored)}
@@ -254,7 +258,7 @@ def _slots(sweep: Sweep, scored: Sequence[str]) -> tuple[Slot, ...]:
     )
     if isinstance(first, str) and first not in scored:
         return ()
-    return (first, *(slot for slot in others if slot))
+    return (first, *(slot for slot in further if slot))
 
 
 def _deterministic(sweep: Sweep, matrix: ScoreMatrix) -> list[str]:
@@ -276,18 +280,18 @@ def _gains(
     paired: bool,
 ) -> dict[tuple[str, str, str], GainInterval]:
     """The relative gains; the measures of a collection share the replicates of its queries."""
-    found: dict[tuple[str, str, str], GainInterval] = {}
+    intervals: dict[tuple[str, str, str], GainInterval] = {}
     for measures in sweep.collections.values() if slots and by_slot[0] else ():
         weights = gain_weights(matrices[measures[0]], paired_seeds=paired)
         for compared, slot in zip(by_slot, slots, strict=True):
             for measure in measures:
-                df = {one.system: one.df_both for one in compared if one.measure == measure}
+                df = {pair.system: pair.df_both for pair in compared if pair.measure == measure}
                 gains = gain_intervals(
                     matrices[measure], baseline=slot, df=df, weights=weights, level=1 - sweep.alpha
                 )
                 for system, gain in gains.items():
-                    found[measure, system, str(baseline_of(system, slot))] = gain
-    return found
+                    intervals[measure, system, str(baseline_of(system, slot))] = gain
+    return intervals
 
 
 def _average_gains(
@@ -310,8 +314,8 @@ def _average_gains(
         seeds = weights[0].seeds if weights else drawn.seeds
         weights += [CrossedWeights(drawn.queries_BQ, seeds)] * len(measures)
     df: dict[str, float] = {}
-    for one in compared:
-        df[one.system] = min(one.df_both, df.get(one.system, one.df_both))
+    for pair in compared:
+        df[pair.system] = min(pair.df_both, df.get(pair.system, pair.df_both))
     return average_gains(
         [matrices[measure] for measures in sweep.collections.values() for measure in measures],
         baseline=slots[0],
@@ -327,18 +331,18 @@ def _compare_derived(
     """{measure: (every derived system and the first stage against the first baseline, all systems
     against the first stage)}. A row that was added pays for the whole table: its family is that of
     all systems. Those of the cells are as without it."""
-    derived = [one for one in sweep.interpolated if one.of in scored]
+    derived = [system for system in sweep.interpolated if system.of in scored]
     first_stage = [FIRST_STAGE] * bool(len(sweep.first_stage_scores))
-    names = [*first_stage, *(one.cell for one in derived)]
+    names = [*first_stage, *(system.cell for system in derived)]
     if not names:
         return {}
-    fixed = [*first_stage, *(one.cell for one in derived if one.deterministic)]
-    tables = [sweep.scores, *(one.scores for one in derived), sweep.first_stage_scores]
-    table = pd.concat([one for one in tables if len(one)], ignore_index=True)
+    fixed = [*first_stage, *(system.cell for system in derived if system.deterministic)]
+    tables = [sweep.scores, *(system.scores for system in derived), sweep.first_stage_scores]
+    table = pd.concat([scores for scores in tables if len(scores)], ignore_index=True)
     both = replace(sweep, scores=as_categories(table), deterministic=(*sweep.deterministic, *fixed))
-    found = {}
+    by_measure = {}
     for measure, matrix in _matrices(both, [*scored, *names]).items():
-        added, *others = compare_with(
+        added, *further = compare_with(
             matrix,
             baselines=[*slots[:1], *first_stage],
             correction=sweep.correction,
@@ -346,9 +350,9 @@ def _compare_derived(
             paired_seeds=sweep.paired_seeds and _same_seeds(both, matrix),
             deterministic=_deterministic(both, matrix),
         )
-        against = [one for slot in others for one in slot]
-        found[measure] = [one for one in added if one.system in names], against
-    return found
+        against = [pair for slot in further for pair in slot]
+        by_measure[measure] = [pair for pair in added if pair.system in names], against
+    return by_measure
 
 
 def _first_stage_summary(sweep: Sweep) -> CellSummary | None:
@@ -359,14 +363,14 @@ def _first_stage_summary(sweep: Sweep) -> CellSummary | None:
     name = sweep.first_stage_name
     return CellSummary(
         cell=Cell(FIRST_STAGE, name, name),
-        seed_means={one: {sweep.seeds[0]: float(means[one])} for one in sweep.measures},
+        seed_means={measure: {sweep.seeds[0]: float(means[measure])} for measure in sweep.measures},
         fates={},
     )
 
 
 def _interpolated_summary(derived: Interpolated, cells: Sequence[CellSummary]) -> CellSummary:
     """The numbers of a derived system, in the group of its cell."""
-    of = next(one for one in cells if one.cell.cell == derived.of)
+    of = next(system for system in cells if system.cell.cell == derived.of)
     means: dict[str, dict[int, float]] = {measure: {} for measure in of.seed_means}
     grouped = derived.scores.groupby(["measure", "seed"], observed=True)["value"].mean()
     for (measure, seed), value in grouped.items():
@@ -385,8 +389,11 @@ def _in_order(
     first_stage: CellSummary | None,
 ) -> list[CellSummary]:
     """The first stage, then every cell followed by what is derived from it."""
-    after = {one.of: summary for one, summary in zip(of, derived, strict=True)}
-    rows = [first_stage, *(row for one in cells for row in (one, after.get(one.cell.cell)))]
+    after = {system.of: summary for system, summary in zip(of, derived, strict=True)}
+    rows = [
+        first_stage,
+        *(row for system in cells for row in (system, after.get(system.cell.cell))),
+    ]
     return [row for row in rows if row is not None]
 
 
@@ -397,31 +404,31 @@ def _rows(
     average: Mapping[str, GainInterval],
 ) -> list[ResultRow]:
     """The rows of the table; cells of one group stand together, groups in order of appearance."""
-    groups = list(dict.fromkeys(one.cell.group for one in cells))
-    derived = {FIRST_STAGE, *(one.cell for one in sweep.interpolated)}
+    groups = list(dict.fromkeys(system.cell.group for system in cells))
+    derived = {FIRST_STAGE, *(system.cell for system in sweep.interpolated)}
     first = sweep.slots[0]
     baselines = [first] if isinstance(first, str) else list(first.values())
     return [
         ResultRow(
-            label=one.cell.label,
-            group=one.cell.group,
-            cell=one.cell.cell,
-            is_baseline=one.cell.cell in baselines,
-            seeds_used=one.num_used,
-            seeds_launched=one.num_launched,
+            label=system.cell.label,
+            group=system.cell.group,
+            cell=system.cell.cell,
+            is_baseline=system.cell.cell in baselines,
+            seeds_used=system.num_used,
+            seeds_launched=system.num_launched,
             cells=tuple(
                 ResultCell(
                     measure,
-                    one.mean(measure),
-                    _deviation(list(one.seed_means[measure].values())),
-                    *of_system(by_measure.get(measure, [[]]), one.cell.cell),
+                    system.mean(measure),
+                    _deviation(list(system.seed_means[measure].values())),
+                    *of_system(by_measure.get(measure, [[]]), system.cell.cell),
                 )
                 for measure in sweep.measures
             ),
-            average_gain=average.get(one.cell.cell),
-            derived=one.cell.cell in derived,
+            average_gain=average.get(system.cell.cell),
+            derived=system.cell.cell in derived,
         )
-        for one in sorted(cells, key=lambda one: groups.index(one.cell.group))
+        for system in sorted(cells, key=lambda system: groups.index(system.cell.group))
     ]
 
 

@@ -102,18 +102,18 @@ def report_files(
 def _plots(drawn: list[Shown]) -> dict[str, bytes]:
     """Every figure of the page as two files, for slides and papers."""
     files = {}
-    for one in drawn:
-        files[f"{PLOTS}/{one.drawing.name}.svg"] = one.drawing.svg.encode()
-        files[f"{PLOTS}/{one.drawing.name}.png"] = one.drawing.png
+    for figure in drawn:
+        files[f"{PLOTS}/{figure.drawing.name}.svg"] = figure.drawing.svg.encode()
+        files[f"{PLOTS}/{figure.drawing.name}.png"] = figure.drawing.png
     return files
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Writes all of them, and their folders."""
     (folder / PLOTS).mkdir(parents=True, exist_ok=True)
-    with ExitStack() as whole:  # none takes its place before all are written
+    with ExitStack() as stack:  # none takes its place before all are written
         for name, data in files.items():
-            whole.enter_context(atomic_write(folder / name)).write_bytes(data)
+            stack.enter_context(atomic_write(folder / name)).write_bytes(data)
 
 
 def _remove_older_plots(folder: Path, files: Mapping[str, bytes]) -> None:

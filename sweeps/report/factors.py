@@ -24,30 +24,30 @@ def grid_factors(analysis: Analysis) -> list[GridFactors]:
 
     Where seeds collapsed, a second line of tests follows without them.
     """
-    whole = analysis.matrices.get(analysis.sweep.primary)
-    found = []
+    all_seeds = analysis.matrices.get(analysis.sweep.primary)
+    factors = []
     for grid in crossed_grids(analysis.sweep, analysis.cells):
-        for matrix, healthy in ((whole, False), (without_collapsed(analysis), True)):
+        for matrix, healthy in ((all_seeds, False), (without_collapsed(analysis), True)):
             levels = {
-                one.cell.cell: {"window": window, "stride": stride}
-                for (window, stride), one in grid.cells.items()
-                if matrix and len(matrix.seeds.get(one.cell.cell, ())) > 1
+                system.cell.cell: {"window": window, "stride": stride}
+                for (window, stride), system in grid.cells.items()
+                if matrix and len(matrix.seeds.get(system.cell.cell, ())) > 1
             }
             counts = [
                 len({cell[factor] for cell in levels.values()}) for factor in ("window", "stride")
             ]
             if matrix is not None and min(counts) > 1:
                 tests = factor_tests(matrix, levels=levels)
-                found.append(GridFactors(grid.title, len(levels), healthy, tests))
-    return found
+                factors.append(GridFactors(grid.title, len(levels), healthy, tests))
+    return factors
 
 
-def factor_text(found: list[GridFactors]) -> str:
+def factor_text(factors: list[GridFactors]) -> str:
     """A sentence per grid: p of every factor that the grid can tell from the others, last that of
     any difference at all."""
-    several = len({grid.grid for grid in found}) > 1
+    several = len({grid.grid for grid in factors}) > 1
     sentences = []
-    for grid in found:
+    for grid in factors:
         tests = ", ".join(
             f"{test.factor} p {relation(test.p)}" for test in grid.tests if not math.isnan(test.p)
         )

@@ -47,20 +47,20 @@ def grids_of(sweep: Sweep, cells: list[CellSummary]) -> list[Grid]:
     if not {WINDOW, STRIDE} <= set(sweep.swept):
         return []
     grids: dict[tuple[object, ...], Grid] = {}
-    for one in cells:
-        settings = dict(one.cell.settings)
+    for system in cells:
+        settings = dict(system.cell.settings)
         place = settings.pop(WINDOW, None), settings.pop(STRIDE, None)
-        if None in place or reads_one_chunk(one.cell):
+        if None in place or reads_one_chunk(system.cell):
             continue
         key: tuple[object, ...] = (
-            one.cell.group,
+            system.cell.group,
             *(f"{k}={v}" for k, v in sorted(settings.items())),
         )
         # Two cells may differ in something that `settings` does not name.
         while key in grids and place in grids[key].cells:
-            key = (*key, one.cell.label)
-        title = one.cell.group or ", ".join(map(str, key[1:]))
-        grids.setdefault(key, Grid(title)).cells[place] = one
+            key = (*key, system.cell.label)
+        title = system.cell.group or ", ".join(map(str, key[1:]))
+        grids.setdefault(key, Grid(title)).cells[place] = system
     titles = [grid.title for grid in grids.values()]
     for key, grid in grids.items():
         if titles.count(grid.title) > 1:

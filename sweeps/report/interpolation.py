@@ -99,12 +99,12 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
         raise unknown("--interpolate", rows, INTERPOLATE)
     if rows == "none" or not (sweep.folder / FIRST_STAGE).is_dir() or sweep.split != "test":
         return sweep
-    left, best = left_after(sweep), (sweep.baseline, best_on_dev(sweep))
+    eliminated, best = left_after(sweep), (sweep.baseline, best_on_dev(sweep))
     cells = [cell.cell for cell in sweep.cells if rows == "all" or cell.cell in best]
     try:
-        found = interpolate_cells(sweep, [name for name in cells if name not in left])
+        systems = interpolate_cells(sweep, [name for name in cells if name not in eliminated])
         first = first_stage_scores(sweep)
-        return replace(sweep, interpolated=found, first_stage_scores=first)
+        return replace(sweep, interpolated=systems, first_stage_scores=first)
     except (BadInput, OSError) as error:
         return replace(sweep, not_interpolated=str(error))
 
@@ -117,9 +117,9 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
 
     def values() -> pd.DataFrame:
         run, qrels = inputs.read[sweep.split]
-        found = per_query(qrels, run, inputs.measures)
-        found = found.assign(cell=FIRST_STAGE, seed=sweep.seeds[0], split=sweep.split)
-        return found[list(SCORE_COLUMNS)]
+        scores = per_query(qrels, run, inputs.measures)
+        scores = scores.assign(cell=FIRST_STAGE, seed=sweep.seeds[0], split=sweep.split)
+        return scores[list(SCORE_COLUMNS)]
 
     path = sweep.folder / INTERPOLATED / f"{FIRST_STAGE}.parquet"
     return _kept(path, {"inputs": inputs.key}, values)
@@ -136,20 +136,20 @@ def interpolate_cells(
         )
     inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, normalise)
     used = sweep.trials[sweep.trials["status"].isin(USED)]
-    found = []
-    for cell in (one for one in sweep.cells if one.cell in set(cells)):
+    systems = []
+    for cell in (cell for cell in sweep.cells if cell.cell in set(cells)):
         seeds = sorted(map(int, used.loc[used["cell"] == cell.cell, "seed"]))
         if seeds and why_not(cell) == "":
-            found.append(_interpolated(sweep, cell, seeds, inputs))
-    return tuple(found)
+            systems.append(_interpolated(sweep, cell, seeds, inputs))
+    return tuple(systems)
 
 
-def interpolation_text(sweep: Sweep, found: Sequence[Interpolated]) -> str:
+def interpolation_text(sweep: Sweep, systems: Sequence[Interpolated]) -> str:
     """The formula of such rows and the alphas of their trials, without a full stop."""
     first = sweep.first_stage_name
-    chosen = "; ".join(f"{sweep.label(one.of)} {one.alphas_text}" for one in found)
+    chosen = "; ".join(f"{sweep.label(system.of)} {system.alphas_text}" for system in systems)
     return (
-        f"+{first}: alpha x model + (1 - alpha) x {first}, both {found[0].normalise} normalised "
+        f"+{first}: alpha x model + (1 - alpha) x {first}, both {systems[0].normalise} normalised "
         f"within a query; alpha of each trial chosen on dev ({chosen})"
     )
 
@@ -160,15 +160,15 @@ def why_not(cell: Cell) -> str:
 
 
 def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: Inputs) -> Interpolated:
-    what = f"{sweep.label(cell.cell)} interpolated with the first stage"
+    description = f"{sweep.label(cell.cell)} interpolated with the first stage"
     tables = {
         seed: trial_table(f"{cell.cell}-seed{seed}", inputs)
-        for seed in reported(seeds, what, total=len(seeds))
+        for seed in reported(seeds, description, total=len(seeds))
     }
     name = f"{cell.cell}+{FIRST_STAGE}"
     scores = pd.concat(tables.values()).assign(cell=name)
     scores = scores.loc[scores["split"] == sweep.split, list(SCORE_COLUMNS)]
-    same = cell.cell in sweep.deterministic or all((one["alpha"] == 0).all() for one in
+    same = cell.cell in sweep.deterministic or all((table["alpha"] == 0).all() for table in
                                                    tables.values())  # fmt: skip
     return Interpolated(
         cell=name,
@@ -186,15 +186,15 @@ def trial_table(name: str, inputs: Inputs) -> pd.DataFrame:
     test; with folds each has its own alpha. Kept where it was made of the same files."""
     folder = inputs.folder / "runs" / name
     path = inputs.folder / INTERPOLATED / f"{name}.{inputs.normalise}.parquet"
-    here = (folder / RESULT).is_file()  # a mirror may lack it
-    trial = digest_file(folder / RESULT) if here else ""
+    present = (folder / RESULT).is_file()  # a mirror may lack it
+    trial = digest_file(folder / RESULT) if present else ""
 
     def values() -> pd.DataFrame:
         facts = read_result(folder).facts
-        found = _interpolate(folder, inputs).assign(cell=facts["cell"], seed=facts["seed"])
-        return found[[*SCORE_COLUMNS, "alpha"]]
+        scores = _interpolate(folder, inputs).assign(cell=facts["cell"], seed=facts["seed"])
+        return scores[[*SCORE_COLUMNS, "alpha"]]
 
-    return _kept(path, {"inputs": inputs.key} | ({"trial": trial} if here else {}), values)
+    return _kept(path, {"inputs": inputs.key} | ({"trial": trial} if present else {}), values)
 
 
 def _kept(
@@ -206,11 +206,11 @@ def _kept(
         return stored.to_pandas()
     table = pa.Table.from_pandas(values(), preserve_index=False)
     key = json.dumps(made_of).encode()
-    named = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key})
+    keyed = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key})
     with suppress(OSError):  # who may read only computes it again
         path.parent.mkdir(exist_ok=True)
         with atomic_write(path) as unfinished:
-            pq.write_table(named, unfinished, compression="zstd")
+            pq.write_table(keyed, unfinished, compression="zstd")
     return table.to_pandas()
 
 
@@ -233,14 +233,14 @@ def _interpolate(folder: Path, inputs: Inputs) -> pd.DataFrame:
     for queries in _folds(folder, inputs):
         sides = {}
         for split in SPLITS:
-            own = {one: runs[split][one] for one in queries[split] if one in runs[split]}
+            own = {query: runs[split][query] for query in queries[split] if query in runs[split]}
             try:
                 sides[split] = mixture(own, inputs.read[split][0], inputs.normalise)
             except BadInput as error:
                 raise BadInput(f"{folder}, {split}: {error}") from None
         alpha = choose_alpha(sides["dev"], inputs.read["dev"][1], inputs.primary)
         for split in SPLITS:
-            qrels = {one: inputs.read[split][1][one] for one in queries[split]}
+            qrels = {query: inputs.read[split][1][query] for query in queries[split]}
             values = per_query(qrels, sides[split].at(alpha), inputs.measures)
             tables.append(values.assign(split=split, alpha=alpha))
     return pd.concat(tables, ignore_index=True)
@@ -256,6 +256,6 @@ def _folds(folder: Path, inputs: Inputs) -> list[dict[str, list[str]]]:
     own = {(fold, split): set(part["query_id"]) for (fold, split), part in
            table.groupby(["fold", "split"])}  # fmt: skip
     return [
-        {split: [one for one in judged[split] if one in own[fold, split]] for split in SPLITS}
+        {split: [query for query in judged[split] if query in own[fold, split]] for split in SPLITS}
         for fold in sorted(set(table["fold"]))
     ]

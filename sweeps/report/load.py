@@ -45,7 +45,7 @@ class Interpolated:
     @property
     def alphas_text(self) -> str:
         """`0.6, 0.7, 0.6`, seed by seed; those of folds as `0.6/0.7`."""
-        return ", ".join("/".join(f"{one:g}" for one in own) for own in self.alphas.values())
+        return ", ".join("/".join(f"{alpha:g}" for alpha in own) for own in self.alphas.values())
 
 
 ListReader = Callable[[Collection[str]], dict[str, list[str]]]
@@ -107,19 +107,19 @@ class Sweep:
     @property
     def split_text(self) -> str:
         """`test`, or `test, a sample of its 59 queries`."""
-        every = self.collection.get("sampled_from")
-        return f"{self.split}, a sample of its {every} queries" if every else self.split
+        total = self.collection.get("sampled_from")
+        return f"{self.split}, a sample of its {total} queries" if total else self.split
 
     def count_text(self, number: int) -> str:
         """`test, 12 queries`, or `test, 12 sampled from its 59 queries`."""
-        every = self.collection.get("sampled_from")
-        return f"{self.split}, {number} {f'sampled from its {every} ' if every else ''}queries"
+        total = self.collection.get("sampled_from")
+        return f"{self.split}, {number} {f'sampled from its {total} ' if total else ''}queries"
 
     def label(self, cell: str) -> str:
         """The name of a cell in tables and plots."""
-        named = {one.cell: one.label for one in self.cells}
-        named |= {one.cell: one.label for one in self.interpolated}
-        return (named | {FIRST_STAGE: self.first_stage_name})[cell]
+        labels = {system.cell: system.label for system in self.cells}
+        labels |= {system.cell: system.label for system in self.interpolated}
+        return (labels | {FIRST_STAGE: self.first_stage_name})[cell]
 
     @property
     def first_stage_name(self) -> str:
@@ -191,11 +191,11 @@ def _check_trials(folder: Path, trials: pd.DataFrame) -> None:
     to a report."""
     used = trials[trials["status"].isin(USED)]
     names = [f"{cell}-seed{seed}" for cell, seed in zip(used["cell"], used["seed"], strict=True)]
-    here = [folder / "runs" / name for name in names if _is_here(folder / "runs" / name)]
-    found = {path.name: found for path in here if (found := damage(path, thorough=False))}
-    if found:
-        listed = [f"runs/{name}/{reason}" for name, reason in found.items()]
-        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    folders = [folder / "runs" / name for name in names if _is_here(folder / "runs" / name)]
+    damaged = {path.name: reason for path in folders if (reason := damage(path, thorough=False))}
+    if damaged:
+        listed = [f"runs/{name}/{reason}" for name, reason in damaged.items()]
+        more = f" and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
         raise BadInput(f"{folder}: {'; '.join(listed[:MOST_NAMED])}{more}; {REMEDY}")
 
 
@@ -248,7 +248,7 @@ def _table(path: Path, required: tuple[str, ...], command: str) -> pd.DataFrame:
 def read_trials(path: Path, file: SweepFile) -> pd.DataFrame:
     """One row per launched or planned trial, in the order of the cells, then of the seeds."""
     trials, seeds = _table(path, TRIAL_COLUMNS, file.command), file.seeds
-    order = {one.cell: position for position, one in enumerate(file.cells)}
+    order = {cell.cell: position for position, cell in enumerate(file.cells)}
     # A folder keeps the trials of every plan that ran in it; `sweep.json` describes the latest.
     trials = trials[trials["cell"].isin(list(order))]
     if seeds:
@@ -282,8 +282,8 @@ def _scores(
     used = trials[trials["status"].isin(USED)]
     splits = table["split"].unique()
     if len(used) and split not in splits:
-        found = ", ".join(sorted(map(str, splits))) or "no rows"
-        raise BadInput(f"{path}: must hold the split {split!r}; found: {found}")
+        names = ", ".join(sorted(map(str, splits))) or "no rows"
+        raise BadInput(f"{path}: must hold the split {split!r}; found: {names}")
     chosen = table[(table["split"] == split) & table["measure"].isin(measures)]
     outside = chosen[~chosen["value"].between(0, 1)]
     strange = outside[~outside["measure"].astype(str).str.startswith(COUNTS)]

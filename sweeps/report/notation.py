@@ -68,10 +68,10 @@ _WIDEST = 2.0  # an interval that no measure could fill: of two queries, or of t
 _TOO_WIDE = "too wide"
 
 
-def interval_text(one: Comparison, digits: int = 3) -> str:
+def interval_text(comparison: Comparison, digits: int = 3) -> str:
     """The interval of a difference in a sentence or on a page; that of the queries alone with one
     seed."""
-    return _interval(one, "{} to {}", lambda value: signed(value, digits))
+    return _interval(comparison, "{} to {}", lambda value: signed(value, digits))
 
 
 def range_text(low: float, high: float, *, signs: bool = True) -> str:
@@ -82,30 +82,32 @@ def range_text(low: float, high: float, *, signs: bool = True) -> str:
     return f"{drawn(low)} to {drawn(high)}"
 
 
-def short_interval(one: Comparison, digits: int = 3) -> str:
+def short_interval(comparison: Comparison, digits: int = 3) -> str:
     """Both ends for a terminal."""
-    return _interval(one, "[{}, {}]", lambda value: short_signed(value, digits))
+    return _interval(comparison, "[{}, {}]", lambda value: short_signed(value, digits))
 
 
-def bracketed(one: Comparison, digits: int = 3) -> str:
+def bracketed(comparison: Comparison, digits: int = 3) -> str:
     """Both ends for the table of a paper."""
-    return _interval(one, "[{}, {}]", lambda value: number(value, digits))
+    return _interval(comparison, "[{}, {}]", lambda value: number(value, digits))
 
 
-def decisive_p(one: Comparison) -> str:
+def decisive_p(comparison: Comparison) -> str:
     """The adjusted p with queries and seeds random; that of the queries alone with one seed."""
-    if math.isnan(one.p_both_adjusted):
+    if math.isnan(comparison.p_both_adjusted):
         return (
             MISSING
-            if math.isnan(one.p_queries_adjusted)
-            else p_text(one.p_queries_adjusted) + ONE_RUN
+            if math.isnan(comparison.p_queries_adjusted)
+            else p_text(comparison.p_queries_adjusted) + ONE_RUN
         )
-    return p_text(one.p_both_adjusted)
+    return p_text(comparison.p_both_adjusted)
 
 
-def _interval(one: Comparison, form: str, drawn: Callable[[float], str]) -> str:
-    single = math.isnan(one.ci_low)
-    low, high = (one.ci_queries_low, one.ci_queries_high) if single else (one.ci_low, one.ci_high)
+def _interval(pair: Comparison, form: str, drawn: Callable[[float], str]) -> str:
+    single = math.isnan(pair.ci_low)
+    low, high = (
+        (pair.ci_queries_low, pair.ci_queries_high) if single else (pair.ci_low, pair.ci_high)
+    )
     if math.isnan(low):
         return MISSING
     if high - low > _WIDEST:
@@ -113,9 +115,9 @@ def _interval(one: Comparison, form: str, drawn: Callable[[float], str]) -> str:
     return form.format(drawn(low), drawn(high)) + (ONE_RUN if single else "")
 
 
-def wins_text(one: Comparison) -> str:
+def wins_text(comparison: Comparison) -> str:
     """Queries won / tied / lost."""
-    return f"{one.wins}/{one.ties}/{one.losses}"
+    return f"{comparison.wins}/{comparison.ties}/{comparison.losses}"
 
 
 def names_text(names: list[str], most: int = 3) -> str:

@@ -29,10 +29,10 @@ SECTIONS: tuple[Callable[[Findings], Section | None], ...] = (
 sweep has nothing for one."""
 
 
-def sections(found: Findings) -> list[Section]:
+def sections(findings: Findings) -> list[Section]:
     """Every section of the report; of some only the numbers are known and nothing is drawn."""
-    made = [section(found) for section in SECTIONS]
-    return [one for one in made if one is not None]
+    parts = [section(findings) for section in SECTIONS]
+    return [part for part in parts if part is not None]
 
 
 def page(analysis: Analysis, sections: Sequence[Section]) -> str:
@@ -44,7 +44,7 @@ def page(analysis: Analysis, sections: Sequence[Section]) -> str:
         answer=answer,
         notes=notes,
         facts=_facts(analysis),
-        sections=[one for one in sections if one.is_drawn],
+        sections=[section for section in sections if section.is_drawn],
     )
 
 
@@ -52,7 +52,7 @@ def _facts(analysis: Analysis) -> list[str]:
     """The line under the title: what was measured on what."""
     sweep = analysis.sweep
     if sweep.third_party:
-        runs = sum(one.num_used for one in analysis.cells)
+        runs = sum(system.num_used for system in analysis.cells)
         queries = sweep.scores["query_id"].nunique()
         return [f"{runs} runs of {len(sweep.cells)} systems", f"{queries} queries of {sweep.split}"]
     facts = [sweep.name]

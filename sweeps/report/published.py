@@ -258,7 +258,7 @@ TABLES = (
 def published(sweep: Sweep) -> dict[str, dict[str, list[str]]]:
     """{cell: {measure: ["value (source)", ...]}} of the systems that a published table has for this
     collection and measure, the tables in the order of `TABLES`."""
-    found: dict[str, dict[str, list[str]]] = {}
+    values: dict[str, dict[str, list[str]]] = {}
     for cell in sweep.cells:
         for table in TABLES:
             for label, model, encoder, _, *settings in table.rows:
@@ -267,9 +267,9 @@ def published(sweep: Sweep) -> dict[str, dict[str, list[str]]]:
                 for heading, value in table.cells(label).items():
                     collection, measure = table.columns[heading] or ("", "")
                     if collection == sweep.collection.get("name") and measure in sweep.measures:
-                        own = found.setdefault(cell.cell, {}).setdefault(measure, [])
+                        own = values.setdefault(cell.cell, {}).setdefault(measure, [])
                         own += [f"{value} ({table.source})"] * (value != "-")
-    return found
+    return values
 
 
 def _is_same(
@@ -312,13 +312,13 @@ def published_lines(analysis: Analysis) -> list[str]:
         return []
     sweep = analysis.sweep
     if not analysis.published:
-        known = dict.fromkeys(
+        places = dict.fromkeys(
             " ".join(place) for table in TABLES for place in table.columns.values() if place
         )
-        where = sweep.collection.get("name", "this collection")
+        collection = sweep.collection.get("name", "this collection")
         return wrapped(
-            f"No published value is known for a system of this sweep on {where} "
-            f"({', '.join(sweep.measures)}); there are some for {', '.join(known)}."
+            f"No published value is known for a system of this sweep on {collection} "
+            f"({', '.join(sweep.measures)}); there are some for {', '.join(places)}."
         )
     values = [
         f"Published, {sweep.label(cell)}: {_text(analysis, cell)}." for cell in analysis.published
@@ -329,4 +329,4 @@ def published_lines(analysis: Analysis) -> list[str]:
 def _text(analysis: Analysis, cell: str) -> str:
     """`nDCG@10 .647 (Boytsov et al. 2022, Table 4)`, several behind each other."""
     values = (analysis.published or {}).get(cell, {})
-    return "; ".join(f"{measure} {one}" for measure, own in values.items() for one in own)
+    return "; ".join(f"{measure} {value}" for measure, own in values.items() for value in own)

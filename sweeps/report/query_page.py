@@ -44,7 +44,7 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
     matrix = analysis.matrices.get(sweep.primary)
     if matrix is None or not compared:
         return []
-    best = max(compared, key=lambda one: one.delta)
+    best = max(compared, key=lambda pair: pair.delta)
     files = list_readers(sweep, matrix)
     if not {best.system, best.baseline} <= files.keys():
         return []
@@ -54,15 +54,15 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
     )
     delta = {query_id: value - base_of[query_id] for query_id, value in value_of.items()}
     order = sorted(delta, key=lambda query_id: (delta[query_id], query_id))
-    lost = [one for one in order[:EACH] if delta[one] < -TIE]
+    lost = [qid for qid in order[:EACH] if delta[qid] < -TIE]
     order.sort(key=lambda query_id: (-delta[query_id], query_id))
-    gained = [one for one in order[:EACH] if delta[one] > TIE]
+    gained = [qid for qid in order[:EACH] if delta[qid] > TIE]
     chosen = gained + lost
     system, base = ([read(chosen) for read in files[cell]] for cell in (best.system, best.baseline))
     qrels = judgments(sweep) or {}
     return [
-        Moved(one, value_of[one], base_of[one], _documents(one, system, base, qrels.get(one, {})))
-        for one in chosen
+        Moved(qid, value_of[qid], base_of[qid], _documents(qid, system, base, qrels.get(qid, {})))
+        for qid in chosen
     ]
 
 
@@ -70,7 +70,7 @@ def moved_text(analysis: Analysis, queries: Sequence[Moved]) -> str:
     """The words of the link; "" without such queries."""
     if not queries:
         return ""
-    best = max(analysis.primary, key=lambda one: one.delta)
+    best = max(analysis.primary, key=lambda pair: pair.delta)
     names = map(analysis.sweep.label, (best.system, best.baseline))
     return f"Queries that gained and lost most, {' against '.join(names)}"
 
@@ -80,30 +80,32 @@ def _documents(
 ) -> dict[str, tuple[int | None, Sequence[int | None], Sequence[int | None]]]:
     """The documents that any run has among its first, at most so many, best mean first."""
     lists = [run.get(query_id, []) for run in (*system, *base)]
-    rank_of = [{doc_id: at for at, doc_id in enumerate(one, start=1)} for one in lists]
-    first = {doc_id for one in lists for doc_id in one[:_FIRST]}
+    rank_of = [{doc_id: at for at, doc_id in enumerate(ranking, start=1)} for ranking in lists]
+    first = {doc_id for ranking in lists for doc_id in ranking[:_FIRST]}
     weight = {doc_id: sum(1 / own[doc_id] for own in rank_of if doc_id in own) for doc_id in first}
-    kept = sorted(first, key=lambda doc_id: (-weight[doc_id], doc_id))[:_MOST_DOCUMENTS]
+    documents = sorted(first, key=lambda doc_id: (-weight[doc_id], doc_id))[:_MOST_DOCUMENTS]
     return {
         doc_id: (
             judged.get(doc_id),
             [own.get(doc_id) for own in rank_of[: len(system)]],
             [own.get(doc_id) for own in rank_of[len(system) :]],
         )
-        for doc_id in kept
+        for doc_id in documents
     }
 
 
 def remember_texts(folder: Path, queries: Sequence[Moved], collection: Collection) -> None:
     """Writes `TEXTS`, which a report of the sweep reads from then on."""
-    texts = {name: text for one in collection.splits.values() for name, text in one.queries.items()}
-    wanted = dict.fromkeys(doc_id for one in queries for doc_id in one.documents)
-    documents = {doc_id: collection.documents.get(doc_id, "") for doc_id in wanted}
+    texts = {
+        name: text for split in collection.splits.values() for name, text in split.queries.items()
+    }
+    doc_ids = dict.fromkeys(doc_id for query in queries for doc_id in query.documents)
+    documents = {doc_id: collection.documents.get(doc_id, "") for doc_id in doc_ids}
     (folder / TEXTS).parent.mkdir(exist_ok=True)
     write_json(
         folder / TEXTS,
         {
-            "queries": {one.query_id: _short(texts.get(one.query_id, "")) for one in queries},
+            "queries": {query.query_id: _short(texts.get(query.query_id, "")) for query in queries},
             "documents": {doc_id: _short(text) for doc_id, text in documents.items()},
         },
     )
@@ -111,16 +113,16 @@ def remember_texts(folder: Path, queries: Sequence[Moved], collection: Collectio
 
 def _short(text: str) -> str:
     """The beginning of a text, without what cannot be printed."""
-    seen = "".join(mark if mark.isprintable() else " " for mark in text[: 4 * _WIDTH])
-    return textwrap.shorten(seen, _WIDTH, placeholder=" …") or seen.strip()[:_WIDTH]
+    printable = "".join(mark if mark.isprintable() else " " for mark in text[: 4 * _WIDTH])
+    return textwrap.shorten(printable, _WIDTH, placeholder=" …") or printable.strip()[:_WIDTH]
 
 
 def read_texts(folder: Path) -> dict[str, dict[str, str]]:
     """The texts that `remember_texts` wrote; none where the file is missing or invalid."""
     try:
-        found = json.loads((folder / TEXTS).read_bytes())
+        texts = json.loads((folder / TEXTS).read_bytes())
         return {
-            kind: {str(name): str(text) for name, text in found[kind].items()}
+            kind: {str(name): str(text) for name, text in texts[kind].items()}
             for kind in ("queries", "documents")
         }
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
@@ -129,26 +131,26 @@ def read_texts(folder: Path) -> dict[str, dict[str, str]]:
 
 def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:
     """The page of these queries, as HTML text."""
-    best = max(analysis.primary, key=lambda one: one.delta)
+    best = max(analysis.primary, key=lambda pair: pair.delta)
     system, baseline = map(analysis.sweep.label, (best.system, best.baseline))
     nothing: dict[str, dict[str, str]] = {"queries": {}, "documents": {}}
     texts = nothing if analysis.sweep.third_party else read_texts(analysis.sweep.folder)
     shown = []
     heading = ["document", "relevance", f"rank, {system}", f"rank, {baseline}"]
     heading += ["begins"] if texts["documents"] else []
-    for one in queries:
-        values = f"{system} {number(one.system)}, {baseline} {number(one.baseline)}"
-        gain = f"{analysis.sweep.primary} {signed(one.system - one.baseline)}: {values}"
-        title = texts["queries"].get(one.query_id)
+    for query in queries:
+        values = f"{system} {number(query.system)}, {baseline} {number(query.baseline)}"
+        gain = f"{analysis.sweep.primary} {signed(query.system - query.baseline)}: {values}"
+        title = texts["queries"].get(query.query_id)
         lines = [
-            (doc_id, MISSING if relevance is None else str(relevance), _ranks(own), _ranks(others),
+            (doc_id, MISSING if relevance is None else str(relevance), _ranks(own), _ranks(base),
              *([texts["documents"].get(doc_id, "")] if texts["documents"] else []))
-            for doc_id, (relevance, own, others) in one.documents.items()
+            for doc_id, (relevance, own, base) in query.documents.items()
         ]  # fmt: skip
         shown.append(
             {
-                "title": title or one.query_id,
-                "facts": f"query {one.query_id} · {gain}" if title else gain,
+                "title": title or query.query_id,
+                "facts": f"query {query.query_id} · {gain}" if title else gain,
                 "table": table(heading, lines, "lrrrl"[: len(heading)]),
             }
         )

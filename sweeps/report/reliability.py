@@ -82,7 +82,7 @@ def assess(analysis: Analysis) -> Reliability:
     sweep = analysis.sweep
     matrix = analysis.matrices.get(sweep.primary)
     seeded = None if matrix is None else _seeded(matrix)
-    decided = any(not math.isnan(one.se_both) for one in analysis.primary)
+    decided = any(not math.isnan(pair.se_both) for pair in analysis.primary)
     trained = seeded is not None and sweep.baseline in seeded.cells
     components = None
     if seeded and decided:  # without seeds of the baseline, any other shows what a seed changes
@@ -136,18 +136,18 @@ def comparison_limits(analysis: Analysis) -> list[Limits]:
     """The limits of every decided comparison on the primary measure."""
     sweep = analysis.sweep
     limits = []
-    for one in analysis.primary:
-        test = analysis.tests[one.measure, one.system]
-        if not math.isnan(one.se_both):
+    for pair in analysis.primary:
+        test = analysis.tests[pair.measure, pair.system]
+        if not math.isnan(pair.se_both):
             detectable = detectable_difference(
-                test, alpha=sweep.alpha, power=POWER, family_size=one.family_size
+                test, alpha=sweep.alpha, power=POWER, family_size=pair.family_size
             )
             per_error = detectable / test.se_both if test.se_both else 0.0
             low, high = (per_error * math.sqrt(V) for V in variance_interval(test))
-            level = 1 - sweep.alpha / one.family_size
+            level = 1 - sweep.alpha / pair.family_size
             limits.append(
                 Limits(
-                    one.system, detectable, low, high,
+                    pair.system, detectable, low, high,
                     *confidence_interval(test, level),
                     equivalence_p(test, margin=sweep.rope),
                 )
@@ -166,7 +166,7 @@ def _chosen_on_dev(analysis: Analysis) -> DevChoice | None:
         cell=chosen,
         dev_mean=float(of_cell.groupby("seed")["value"].mean().mean()),
         num_dev_queries=int(sweep.dev_scores["query_id"].nunique()),
-        comparison=next((one for one in analysis.primary if one.system == chosen), None),
+        comparison=next((pair for pair in analysis.primary if pair.system == chosen), None),
     )
 
 
@@ -175,13 +175,13 @@ def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None
     if seeded is None or len(seeded.cells) < 3:
         return None
     try:
-        found = selected_gain(seeded, baseline=baseline, rng=generator(0, "selected gain"))
+        gain = selected_gain(seeded, baseline=baseline, rng=generator(0, "selected gain"))
     except BadInput:  # two seeds each and few cells: no replicate left a seed of both sides out
         return None
     # The last digits of a matrix product depend on the number of threads.
-    naive, corrected = (float(f"{one:.12g}") for one in (found.naive, found.corrected))
+    naive, corrected = (float(f"{value:.12g}") for value in (gain.naive, gain.corrected))
     return dataclasses.replace(
-        found, naive=naive, corrected=corrected, luck=float(f"{naive - corrected:.12g}")
+        gain, naive=naive, corrected=corrected, luck=float(f"{naive - corrected:.12g}")
     )
 
 
@@ -198,10 +198,10 @@ def _without_collapsed(analysis: Analysis) -> list[WithoutCollapsed]:
             paired_seeds=analysis.paired and len(set(matrix.seeds.values())) == 1,
             deterministic=[cell for cell in sweep.deterministic if cell in matrix.cells],
         )
-        again = {one.system: one for one in compared}
-    touched = {one.cell.cell for one in analysis.cells if one.seeds("collapsed")}
+        again = {pair.system: pair for pair in compared}
+    touched = {system.cell.cell for system in analysis.cells if system.seeds("collapsed")}
     return [
-        WithoutCollapsed(one, again.get(one.system))
-        for one in analysis.primary
-        if touched & {one.system, one.baseline}
+        WithoutCollapsed(pair, again.get(pair.system))
+        for pair in analysis.primary
+        if touched & {pair.system, pair.baseline}
     ]

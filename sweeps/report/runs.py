@@ -55,7 +55,7 @@ def read_lists(path: Path, queries: Collection[str]) -> Lists:
     """The lists of some queries in a run as a trial writes it: in rank order, equal scores by
     ascending document id. A whole file is never in memory."""
     lists: Lists = {}
-    wanted = array(list(queries), string())
+    query_ids = array(list(queries), string())
     try:
         with csv.open_csv(
             path,
@@ -66,9 +66,9 @@ def read_lists(path: Path, queries: Collection[str]) -> Lists:
             ),
         ) as batches:
             for batch in batches:
-                kept = batch.filter(compute.is_in(batch["query_id"], value_set=wanted))
+                rows = batch.filter(compute.is_in(batch["query_id"], value_set=query_ids))
                 for query_id, doc_id in zip(
-                    kept["query_id"].to_pylist(), kept["doc_id"].to_pylist(), strict=True
+                    rows["query_id"].to_pylist(), rows["doc_id"].to_pylist(), strict=True
                 ):
                     lists.setdefault(query_id, []).append(doc_id)
     except (ArrowInvalid, OSError) as error:

@@ -43,9 +43,9 @@ def left_after(sweep: Sweep) -> Mapping[str, int]:
     """{cell that was eliminated: whole seeds that it had by then}; empty without a race or
     successive halving."""
     return {
-        one["cell"]: int(one["left_after"])
-        for one in sweep.search.get("standings", ())
-        if one["left_after"] is not None
+        line["cell"]: int(line["left_after"])
+        for line in sweep.search.get("standings", ())
+        if line["left_after"] is not None
     }
 
 
@@ -76,12 +76,12 @@ def standings(sweep: Sweep) -> Table | None:
         [
             (
                 str(place),
-                sweep.label(one["cell"]),
-                "—" if one["dev_mean"] is None else f"{one['dev_mean']:.4f}",
-                str(one[words.judged]),
-                words.fate(sweep, one),
+                sweep.label(line["cell"]),
+                "—" if line["dev_mean"] is None else f"{line['dev_mean']:.4f}",
+                str(line[words.judged]),
+                words.fate(sweep, line),
             )
-            for place, one in enumerate(sweep.search["standings"], start=1)
+            for place, line in enumerate(sweep.search["standings"], start=1)
         ],
         "rlrrl",
         title=words.title,
@@ -101,25 +101,25 @@ def _proposed(sweep: Sweep) -> str:
 
 
 def _race(sweep: Sweep) -> str:
-    search, left = sweep.search, left_after(sweep)
+    search, eliminated = sweep.search, left_after(sweep)
     racing, trials = len(search["standings"]), search["whole_grid"]
     run = search["launched_by_design"]
     state = "" if search["over"] else " The race is not over."
-    if not left:
+    if not eliminated:
         return (
             f"Race on dev: none of {racing} configurations is eliminated after "
             f"{search['num_complete']} of {search['num_seeds']} seeds ({run} of {trials} "
             f"trials).{state}"
         )
-    named = [f"{sweep.label(cell)} (after {seeds})" for cell, seeds in left.items()]
-    if len(named) > _NAMED:
-        named = [*named[:_NAMED], f"{len(named) - _NAMED} more"]
-    lost = sum(one["left_after"] is not None and "p" not in one for one in search["standings"])
+    names = [f"{sweep.label(cell)} (after {seeds})" for cell, seeds in eliminated.items()]
+    if len(names) > _NAMED:
+        names = [*names[:_NAMED], f"{len(names) - _NAMED} more"]
+    lost = sum(line["left_after"] is not None and "p" not in line for line in search["standings"])
     because = f" ({lost} of them because a trial failed or diverged)" if lost else ""
     return (
-        f"Race on dev: {len(left)} of {racing} configurations were eliminated before they had all "
-        f"{search['num_seeds']} seeds{because}: {', '.join(named)}. They are not tested. The race "
-        f"took {run} of {trials} trials ({percent(run / trials)}).{state}"
+        f"Race on dev: {len(eliminated)} of {racing} configurations were eliminated before they "
+        f"had all {search['num_seeds']} seeds{because}: {', '.join(names)}. They are not tested. "
+        f"The race took {run} of {trials} trials ({percent(run / trials)}).{state}"
     )
 
 
@@ -134,12 +134,12 @@ def _race_caption(sweep: Sweep) -> str:
     )
 
 
-def _race_fate(sweep: Sweep, one: Mapping[str, Any]) -> str:
-    if one["left_after"] is None:
+def _race_fate(sweep: Sweep, line: Mapping[str, Any]) -> str:
+    if line["left_after"] is None:
         return "stayed"
-    if "p" not in one:
-        return str(one["reason"])
-    return f"eliminated: {one['reason']} (p {_p(one['p'])} < {_p(one['level'])})"
+    if "p" not in line:
+        return str(line["reason"])
+    return f"eliminated: {line['reason']} (p {_p(line['p'])} < {_p(line['level'])})"
 
 
 def _p(value: float) -> str:
@@ -150,38 +150,38 @@ def _halving(sweep: Sweep) -> str:
     """The configurations that stopped after each epoch, the cost, and the evidence."""
     search, lines = sweep.search, sweep.search["standings"]
     full, seed = search["rungs"][-1]["epochs"], sweep.seeds[0]
-    stopped = Counter(one["epochs"] for one in lines if one["left_after"] is not None)
-    finalists = sum(one["left_after"] is None and one["epochs"] == full for one in lines)
-    lost = sum(one["reason"] is not None for one in lines)
-    where = ", ".join(f"{number} after epoch {epochs}" for epochs, number in stopped.items())
+    stopped = Counter(line["epochs"] for line in lines if line["left_after"] is not None)
+    finalists = sum(line["left_after"] is None and line["epochs"] == full for line in lines)
+    lost = sum(line["reason"] is not None for line in lines)
+    counts = ", ".join(f"{number} after epoch {epochs}" for epochs, number in stopped.items())
     because = f" ({lost} of them because a trial failed or diverged)" if lost else ""
     cost = f"{search['epochs']:,} of the grid's {search['whole_grid']:,} epochs"
     queries = sweep.dev_scores["query_id"].nunique()
     over = "" if search["over"] else " The search is not over."
     return (
         f"Successive halving on dev trained {finalists} of {len(lines)} configurations to the end, "
-        f"epoch {full}; stopped before: {where or 'none'}{because}. The stopped ones are not "
+        f"epoch {full}; stopped before: {counts or 'none'}{because}. The stopped ones are not "
         f"tested. The search took {cost} ({percent(search['epochs'] / search['whole_grid'])})."
         f"{over} It judged by the best {sweep.primary} of seed {seed} on {queries} dev queries: "
         "with another seed or more epochs it might have stopped others."
     )
 
 
-def _halving_fate(sweep: Sweep, one: Mapping[str, Any]) -> str:
+def _halving_fate(sweep: Sweep, line: Mapping[str, Any]) -> str:
     full = sweep.search["rungs"][-1]["epochs"]
-    if one["reason"]:
-        return str(one["reason"])
-    if one["left_after"] is not None:
-        return f"stopped after epoch {one['epochs']} of {full}"
-    if one["epochs"] == full:
-        return f"trained to the end; {one['num_seeds']} of {len(sweep.seeds)} seeds finished"
+    if line["reason"]:
+        return str(line["reason"])
+    if line["left_after"] is not None:
+        return f"stopped after epoch {line['epochs']} of {full}"
+    if line["epochs"] == full:
+        return f"trained to the end; {line['num_seeds']} of {len(sweep.seeds)} seeds finished"
     return "not decided yet"
 
 
 def _halving_caption(sweep: Sweep) -> str:
     search = sweep.search
     rungs = ", ".join(
-        f"{one['configurations']} to epoch {one['epochs']}" for one in search["rungs"]
+        f"{rung['configurations']} to epoch {rung['epochs']}" for rung in search["rungs"]
     )
     return (
         f"Trained with seed {sweep.seeds[0]}: {rungs}. From each rung at most one in "

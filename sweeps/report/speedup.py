@@ -46,14 +46,14 @@ class Row:
 
 def scaling_rows(timings: Sequence[Timing]) -> list[Row]:
     """A row for each number of workers; the first timing must be that of one worker."""
-    one = timings[0]
-    assert one.num_workers == 1
-    steps_1, documents_1 = median(one.steps_per_second), median(one.documents_per_second)
+    single = timings[0]
+    assert single.num_workers == 1
+    steps_1, documents_1 = median(single.steps_per_second), median(single.documents_per_second)
     rows = []
     for timing in timings:
         n = timing.num_workers
         steps, documents = median(timing.steps_per_second), median(timing.documents_per_second)
-        pairs = zip(one.losses, timing.losses, strict=True)
+        pairs = zip(single.losses, timing.losses, strict=True)
         rows.append(
             Row(
                 num_workers=n,
@@ -93,9 +93,9 @@ def law_text(rows: Sequence[Row], *, unjudged: str) -> str:
     if len(rows) == 1:
         return "losses      one worker alone: nothing to compare"
     worst = max(rows[1:], key=lambda row: row.loss_difference)
-    found = "equal those of one worker" if same_losses(rows) else "DIFFER from those of one worker"
+    check = "equal those of one worker" if same_losses(rows) else "DIFFER from those of one worker"
     return (
-        f"losses      {f'not judged: {unjudged}' if unjudged else found}\n"
+        f"losses      {f'not judged: {unjudged}' if unjudged else check}\n"
         f"            (at most {worst.loss_difference:.1e} apart in any step, with "
         f"{worst.num_workers} workers; float32 rounds to {ROUNDING:g})"
     )
@@ -135,9 +135,9 @@ def scaling_plot(timings: Sequence[Timing], rows: Sequence[Row]) -> Drawing:
             ("training (steps/s)", BLUE, -1, [t.steps_per_second for t in timings]),
             ("validation (documents/s)", ORANGE, 1, [t.documents_per_second for t in timings]),
         ):
-            relative = [[rate / median(rates[0]) for rate in some] for some in rates]
+            relative = [[rate / median(rates[0]) for rate in series] for series in rates]
             _line(speedup, numbers, relative, colour, shift, label)
-            shares = [[x / n for x in some] for some, n in zip(relative, numbers, strict=True)]
+            shares = [[x / n for x in series] for series, n in zip(relative, numbers, strict=True)]
             _line(efficiency, numbers, shares, colour, shift, label)
         efficiency.set_ylim(bottom=0)
         if numbers[-1] > _CROWD:

@@ -62,13 +62,13 @@ class CellSummary:
 def summarize(sweep: Sweep) -> list[CellSummary]:
     """One summary per declared cell, in the order the sweep declares them."""
     means = sweep.scores.groupby(["measure", "cell", "seed"], sort=True)["value"].mean()
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    values: dict[tuple[str, str], dict[int, float]] = {}
     for (measure, cell, seed), value in means.items():
-        found.setdefault((measure, cell), {})[int(seed)] = float(value)
+        values.setdefault((measure, cell), {})[int(seed)] = float(value)
     return [
         CellSummary(
             cell=cell,
-            seed_means={one: found.get((one, cell.cell), {}) for one in sweep.measures},
+            seed_means={name: values.get((name, cell.cell), {}) for name in sweep.measures},
             fates=_fates(sweep, cell.cell),
         )
         for cell in sweep.cells
@@ -77,14 +77,14 @@ def summarize(sweep: Sweep) -> list[CellSummary]:
 
 def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
     trials = sweep.trials[sweep.trials["cell"] == cell]
-    known = {
-        int(seed): str(one) for seed, one in zip(trials["seed"], trials["status"], strict=True)
+    fates = {
+        int(seed): str(fate) for seed, fate in zip(trials["seed"], trials["status"], strict=True)
     }
     # What every seed would repeat is declared for the first one only.
     declared = sweep.seeds[:1] if cell in sweep.deterministic else sweep.seeds
     if cell in left_after(sweep):  # with fewer seeds by design: none is missed
-        declared, known = (), {seed: one for seed, one in known.items() if one != "planned"}
-    return {seed: known.get(seed, "planned") for seed in sorted({*known, *declared})}
+        declared, fates = (), {seed: fate for seed, fate in fates.items() if fate != "planned"}
+    return {seed: fates.get(seed, "planned") for seed in sorted({*fates, *declared})}
 
 
 def query_sets(sweep: Sweep) -> dict[str, int]:
@@ -100,7 +100,7 @@ def query_set_means(sweep: Sweep) -> dict[str, dict[str, float]]:
     if not query_sets(sweep):
         return {}
     primary = _primary(sweep)
-    sets = pd.Series([query_set_of(one) for one in primary["query_id"]], index=primary.index)
+    sets = pd.Series([query_set_of(query) for query in primary["query_id"]], index=primary.index)
     means = primary["value"].groupby([primary["cell"], sets], sort=False).mean()
     by_cell: dict[str, dict[str, float]] = {}
     for (cell, name), value in means.items():
@@ -114,8 +114,12 @@ def best_on_dev(sweep: Sweep) -> str:
         return ""
     means = sweep.dev_scores.groupby(["cell", "seed"], observed=True)["value"].mean()
     means = means.groupby("cell", observed=True).mean()
-    left = left_after(sweep)
-    names = [one.cell for one in sweep.cells if one.cell in means.index and one.cell not in left]
+    eliminated = left_after(sweep)
+    names = [
+        cell.cell
+        for cell in sweep.cells
+        if cell.cell in means.index and cell.cell not in eliminated
+    ]
     return max(names, key=lambda name: float(means[name]), default="")
 
 
@@ -133,13 +137,15 @@ def losses(cells: list[CellSummary]) -> list[str]:
         (("running",), "still running, not in any mean"),
         (("planned",), "not started"),
     ):
-        named = [
-            f"{one.cell.label} ({_seeds(lost)})" for one in cells if (lost := one.seeds(*statuses))
+        systems = [
+            f"{system.cell.label} ({_seeds(lost)})"
+            for system in cells
+            if (lost := system.seeds(*statuses))
         ]
-        count = sum(len(one.seeds(*statuses)) for one in cells)
-        if named:
+        count = sum(len(system.seeds(*statuses)) for system in cells)
+        if systems:
             trials = "1 trial" if count == 1 else f"{count} trials"
-            sentences.append(f"{trials} {words}: {', '.join(named)}.")
+            sentences.append(f"{trials} {words}: {', '.join(systems)}.")
     return sentences
 
 

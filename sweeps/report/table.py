@@ -74,8 +74,8 @@ class Table:
 
 def table_row(*cells: str | Cell, group: str = "", style: str = "") -> Row:
     """A line of texts and cells."""
-    made = tuple(Cell(cell) if isinstance(cell, str) else cell for cell in cells)
-    return Row(made, group=group, style=style)
+    row_cells = tuple(Cell(cell) if isinstance(cell, str) else cell for cell in cells)
+    return Row(row_cells, group=group, style=style)
 
 
 def table(
@@ -94,8 +94,8 @@ def table(
 def terminal_lines(shown: Table) -> list[str]:
     """The lines of a terminal, without title, groups and caption."""
     lines = [list(shown.heading)]
-    for one in shown.rows:
-        parts = [(cell.text, "".join(cell.letters), cell.note) for cell in one.cells]
+    for row in shown.rows:
+        parts = [(cell.text, "".join(cell.letters), cell.note) for cell in row.cells]
         lines.append([" ".join(part for part in cell if part) for cell in parts])
     return columns(lines, shown.align)
 
@@ -118,10 +118,10 @@ def markdown(shown: Table) -> str:
 
     lines = [[_escape_markdown(text) for text in shown.heading]]
     lines.append(["---:" if align == "r" else "---" for align in shown.align])
-    for starts, one in _with_groups(shown.rows):
+    for starts, row in _with_groups(shown.rows):
         if starts:
-            lines.append([f"*{_escape_markdown(one.group)}*"] + [""] * (len(shown.heading) - 1))
-        lines.append([draw(cell) for cell in one.cells])
+            lines.append([f"*{_escape_markdown(row.group)}*"] + [""] * (len(shown.heading) - 1))
+        lines.append([draw(cell) for cell in row.cells])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"{text}\n\n{shown.caption}\n" if shown.caption else f"{text}\n"
 
@@ -129,7 +129,7 @@ def markdown(shown: Table) -> str:
 def latex(shown: Table, label: str = "") -> str:
     """A booktabs table; absent letters keep their width, so the means of a column stay aligned."""
     # The widest letter of every baseline in a column: what an absent letter must make room for.
-    columns = zip(*(one.cells for one in shown.rows), strict=True)
+    columns = zip(*(row.cells for row in shown.rows), strict=True)
     widest = [
         tuple(max(slot, key=len) for slot in zip(*(c.letters for c in column), strict=True))
         for column in columns
@@ -140,12 +140,12 @@ def latex(shown: Table, label: str = "") -> str:
     lines += [rf"\label{{{label}}}"] if label else []
     lines += [rf"\begin{{tabular}}{{{shown.align}}}", r"\toprule"]
     lines += [" & ".join(map(_escape_latex, shown.heading)) + r" \\", r"\midrule"]
-    for number, (starts, one) in enumerate(_with_groups(shown.rows)):
+    for number, (starts, row) in enumerate(_with_groups(shown.rows)):
         if starts:
             lines += [r"\midrule"] if number else []
-            title = rf"\textit{{{_escape_latex(one.group)}}}"
+            title = rf"\textit{{{_escape_latex(row.group)}}}"
             lines.append(rf"\multicolumn{{{len(shown.heading)}}}{{l}}{{{title}}} \\")
-        cells = map(_latex_cell, one.cells, widest)
+        cells = map(_latex_cell, row.cells, widest)
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 

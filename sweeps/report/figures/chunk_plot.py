@@ -26,29 +26,33 @@ def chunk_plot(analysis: Analysis) -> Shown | None:
     sweep = analysis.sweep
     if MAX_CHUNKS not in sweep.swept:
         return None
-    scored = [one for one in analysis.cells if one.num_used and MAX_CHUNKS in one.cell.settings]
-    limits = sorted({_limit(one) for one in scored}, key=lambda limit: limit or float("inf"))
+    scored = [
+        system
+        for system in analysis.cells
+        if system.num_used and MAX_CHUNKS in system.cell.settings
+    ]
+    limits = sorted({_limit(system) for system in scored}, key=lambda limit: limit or float("inf"))
     if len(limits) < 2:
         return None
-    by_cell = {one.system: one for one in analysis.primary}
-    groups = list(dict.fromkeys(one.cell.group for one in scored))
+    by_cell = {pair.system: pair for pair in analysis.primary}
+    groups = list(dict.fromkeys(system.cell.group for system in scored))
     with style():
         figure = new_figure(WIDTH, 3.0)
         axes = figure.add_subplot()
         for number, group in enumerate(groups):
             colour = _COLOURS[number % len(_COLOURS)]
             own = sorted(
-                (one for one in scored if one.cell.group == group),
-                key=lambda one: limits.index(_limit(one)),
+                (system for system in scored if system.cell.group == group),
+                key=lambda system: limits.index(_limit(system)),
             )
-            places = [limits.index(_limit(one)) for one in own]
-            means = [one.mean(sweep.primary) for one in own]
+            places = [limits.index(_limit(system)) for system in own]
+            means = [system.mean(sweep.primary) for system in own]
             axes.plot(places, means, "-o", color=colour, ms=5, label=group or None)
             low, high = [], []
-            for one, mean in zip(own, means, strict=True):
-                found = by_cell.get(one.cell.cell)
-                low.append(mean if found is None else found.mean_baseline + found.ci_low)
-                high.append(mean if found is None else found.mean_baseline + found.ci_high)
+            for system, mean in zip(own, means, strict=True):
+                pair = by_cell.get(system.cell.cell)
+                low.append(mean if pair is None else pair.mean_baseline + pair.ci_low)
+                high.append(mean if pair is None else pair.mean_baseline + pair.ci_high)
             axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
         if analysis.baseline.num_used:
             axes.axhline(
@@ -71,6 +75,6 @@ def chunk_plot(analysis: Analysis) -> Shown | None:
     )
 
 
-def _limit(one: CellSummary) -> int:
+def _limit(system: CellSummary) -> int:
     """0 reads every chunk."""
-    return int(one.cell.settings[MAX_CHUNKS])
+    return int(system.cell.settings[MAX_CHUNKS])

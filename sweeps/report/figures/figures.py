@@ -23,4 +23,4 @@ def figures(analysis: Analysis, reliability: Reliability) -> list[Shown]:
         pareto_plot(analysis),
         learning_plot(analysis),
     ]
-    return [one for one in drawn if one is not None]
+    return [figure for figure in drawn if figure is not None]

@@ -38,15 +38,15 @@ def forest_plot(analysis: Analysis) -> Shown | None:
     sweep = analysis.sweep
     if not analysis.primary:
         return None
-    ordered = sorted(analysis.primary, key=lambda one: -one.delta)
+    ordered = sorted(analysis.primary, key=lambda pair: -pair.delta)
     baseline = sweep.label(sweep.baseline)
-    labels = [sweep.label(one.system) for one in ordered]
+    labels = [sweep.label(pair.system) for pair in ordered]
     with style():
         figure = new_figure(width_for(labels), 1.0 + 0.32 * len(ordered))
         axes = figure.add_subplot()
         axes.axvline(0, color=GREY, linewidth=1)
-        for row, one in enumerate(ordered):
-            _row(axes, row, one, analysis.tests[one.measure, one.system], sweep.alpha)
+        for row, pair in enumerate(ordered):
+            _row(axes, row, pair, analysis.tests[pair.measure, pair.system], sweep.alpha)
         axes.set_xlim(_range(ordered, analysis.tests, sweep.alpha))
         axes.set_ylim(len(ordered) - 0.45, -0.55)
         row_labels(axes, labels)
@@ -74,24 +74,24 @@ def _range(comparisons: list[Comparison], tests: Tests, alpha: float) -> tuple[f
     """The axis: zero and all intervals, but for a few that would dwarf the others."""
     bounds = [
         bound
-        for one in comparisons
+        for pair in comparisons
         for scope in _LOOKS
-        for bound in confidence_interval(tests[one.measure, one.system], 1 - alpha, scope=scope)
+        for bound in confidence_interval(tests[pair.measure, pair.system], 1 - alpha, scope=scope)
         if not math.isnan(bound)
     ]
     middle = sorted(map(abs, bounds))[len(bounds) // 2]
-    kept = [0.0, *(one for one in bounds if abs(one) <= 4 * middle)]
-    margin = max(0.05 * (max(kept) - min(kept)), 0.0005)
-    return min(kept) - margin, max(kept) + margin
+    shown = [0.0, *(bound for bound in bounds if abs(bound) <= 4 * middle)]
+    margin = max(0.05 * (max(shown) - min(shown)), 0.0005)
+    return min(shown) - margin, max(shown) + margin
 
 
-def _row(axes: Axes, row: int, one: Comparison, test: ScopeTest, alpha: float) -> None:
+def _row(axes: Axes, row: int, comparison: Comparison, test: ScopeTest, alpha: float) -> None:
     for scope, (colour, shift, width, _) in _LOOKS.items():
         low, high = confidence_interval(test, 1 - alpha, scope=scope)
         if math.isnan(low):
             continue
         # The only line of its row stands in the middle.
-        at = row + (0.0 if math.isnan(one.p_both) else shift)
+        at = row + (0.0 if math.isnan(comparison.p_both) else shift)
         axes.plot((low, high), (at, at), color=colour, linewidth=width, solid_capstyle="butt")
-    face = INK if one.significant(alpha) else PAPER
-    axes.plot(one.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)
+    face = INK if comparison.significant(alpha) else PAPER
+    axes.plot(comparison.delta, row, "o", ms=5, mfc=face, mec=INK, mew=1.4, zorder=5)

@@ -33,7 +33,7 @@ class _Look:
 
 def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Shown | None:
     """The primary measure and its difference to the baseline; None without a crossed grid."""
-    sweep, comparisons = analysis.sweep, {one.system: one for one in analysis.primary}
+    sweep, comparisons = analysis.sweep, {pair.system: pair for pair in analysis.primary}
     grids = crossed_grids(sweep, analysis.cells)
     if not grids:
         return None
@@ -62,9 +62,9 @@ def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Shown | None:
 
 def _largest(cells: list[CellSummary], comparisons: Mapping[str, Comparison]) -> float:
     """The end of the colour scale: a collapsed seed must not pale all other differences."""
-    healthy = {one.cell.cell for one in cells if not one.seeds("collapsed")}
-    deltas = [abs(one.delta) for name, one in comparisons.items() if name in healthy]
-    return max(deltas or [abs(one.delta) for one in comparisons.values()], default=0.0) or 0.001
+    healthy = {system.cell.cell for system in cells if not system.seeds("collapsed")}
+    deltas = [abs(pair.delta) for name, pair in comparisons.items() if name in healthy]
+    return max(deltas or [abs(pair.delta) for pair in comparisons.values()], default=0.0) or 0.001
 
 
 def _draw_grid(axes: Axes, grid: Grid, look: _Look) -> None:
@@ -78,8 +78,8 @@ def _draw_grid(axes: Axes, grid: Grid, look: _Look) -> None:
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.set_xticks(range(len(grid.strides)), [str(one) for one in grid.strides])
-    axes.set_yticks(range(len(grid.windows)), [str(one) for one in grid.windows])
+    axes.set_xticks(range(len(grid.strides)), [str(stride) for stride in grid.strides])
+    axes.set_yticks(range(len(grid.windows)), [str(window) for window in grid.windows])
     axes.set_xlabel("stride (tokens)")
     axes.set_ylabel("window")
     axes.set_title(grid.title, loc="left", fontsize=10, fontweight="bold")
@@ -88,8 +88,8 @@ def _draw_grid(axes: Axes, grid: Grid, look: _Look) -> None:
 def _draw_cell(axes: Axes, x: int, y: int, cell: CellSummary, look: _Look) -> None:
     """Mean, difference to the baseline, significance, and a star when seeds are missing."""
     name, alpha = cell.cell.cell, look.sweep.alpha
-    found = look.comparisons.get(name)
-    colour = _SOFT(look.norm(found.delta)) if found else PAPER
+    pair = look.comparisons.get(name)
+    colour = _SOFT(look.norm(pair.delta)) if pair else PAPER
     edge = GREY if name == look.sweep.baseline or not cell.num_used else "none"
     axes.add_patch(
         Rectangle((x - 0.48, y - 0.47), 0.96, 0.94, facecolor=colour, edgecolor=edge, linewidth=1)
@@ -98,9 +98,9 @@ def _draw_cell(axes: Axes, x: int, y: int, cell: CellSummary, look: _Look) -> No
     mean = number(cell.mean(look.sweep.primary)).removeprefix("0") if cell.num_used else "no score"
     lines = [mean + ("*" if lost and cell.num_used else "")]
     lines += ["baseline"] if name == look.sweep.baseline else []
-    lines += [short_signed(found.delta)] if found else []
-    ink = DARK if found else GREY
+    lines += [short_signed(pair.delta)] if pair else []
+    ink = DARK if pair else GREY
     axes.text(x, y, "\n".join(lines), ha="center", va="center", fontsize=9, color=ink)
-    if found and (found.significant(alpha) or found.p_queries_adjusted < alpha):
-        face = DARK if found.significant(alpha) else "none"
+    if pair and (pair.significant(alpha) or pair.p_queries_adjusted < alpha):
+        face = DARK if pair.significant(alpha) else "none"
         axes.plot(x + 0.4, y + 0.33, "o", ms=3.5, mfc=face, mec=DARK, mew=0.9)

@@ -89,20 +89,20 @@ def learning_plot(analysis: Analysis) -> Shown | None:
     if not curves:
         return None
     looks = _looks(analysis, curves)
-    steps = max(step for one in curves for step in (*one.loss, *one.dev))
+    steps = max(step for curve in curves for step in (*curve.loss, *curve.dev))
     window = max(1, steps // 12)
     with style():
         figure = new_figure(WIDTH, 4.6)
         loss, dev = figure.subplots(2, 1, sharex=True)
-        for one in curves:
-            colour, front = looks[one.cell][0], looks[one.cell][1]
-            if _lost(analysis, one):
+        for curve in curves:
+            colour, front = looks[curve.cell][0], looks[curve.cell][1]
+            if _lost(analysis, curve):
                 colour, front = ORANGE, 3
-            _line(loss, _smoothed(one.loss, window), colour, front)
-            _line(dev, sorted(one.dev.items()), colour, front, marker="." if one.dev else None)
-            if one.best_step in one.dev:
+            _line(loss, _smoothed(curve.loss, window), colour, front)
+            _line(dev, sorted(curve.dev.items()), colour, front, marker="." if curve.dev else None)
+            if curve.best_step in curve.dev:
                 dev.plot(
-                    one.best_step, one.dev[one.best_step], "o",
+                    curve.best_step, curve.dev[curve.best_step], "o",
                     ms=6, mfc="white", mec=colour, mew=1.4, zorder=5,
                 )  # fmt: skip
         for axes, label in ((loss, "training loss"), (dev, f"{sweep.primary} on dev")):
@@ -111,7 +111,7 @@ def learning_plot(analysis: Analysis) -> Shown | None:
             grid(axes)
         dev.set_xlabel("optimiser step")
         loss.set_ylim(bottom=0)
-        _legend(loss, dev, looks, lost=any(_lost(analysis, one) for one in curves))
+        _legend(loss, dev, looks, lost=any(_lost(analysis, curve) for curve in curves))
         legend(figure)
         drawing = draw(
             figure, name="learning", description=f"training loss and {sweep.primary} on dev by step"
@@ -129,13 +129,13 @@ def learning_plot(analysis: Analysis) -> Shown | None:
 def _looks(analysis: Analysis, curves: list[Curve]) -> dict[str, tuple[str, int, str]]:
     """{cell: colour, drawing order, label}; "" leaves a cell out of the legend."""
     sweep = analysis.sweep
-    present = list(dict.fromkeys(one.cell for one in curves))
+    present = list(dict.fromkeys(curve.cell for curve in curves))
     if len(present) <= len(_COLOURS):
         return {
             cell: (colour, 2, sweep.label(cell))
             for cell, colour in zip(present, _COLOURS, strict=False)
         }
-    best = max(analysis.primary, key=lambda one: one.delta, default=None)
+    best = max(analysis.primary, key=lambda pair: pair.delta, default=None)
     chosen = {sweep.baseline: (INK, 4)} | ({best.system: (BLUE, 4)} if best else {})
     looks = {cell: (_PALE, 1, "") for cell in present}
     for cell, (colour, front) in chosen.items():
@@ -145,7 +145,7 @@ def _looks(analysis: Analysis, curves: list[Curve]) -> dict[str, tuple[str, int,
 
 
 def _lost(analysis: Analysis, curve: Curve) -> bool:
-    summary = next(one for one in analysis.cells if one.cell.cell == curve.cell)
+    summary = next(system for system in analysis.cells if system.cell.cell == curve.cell)
     return summary.fates.get(curve.seed) in (*LOST, TrialStatus.COLLAPSED)
 
 

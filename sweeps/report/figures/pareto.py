@@ -53,12 +53,12 @@ def pareto_plot(analysis: Analysis) -> Shown | None:
         figure = new_figure(WIDTH, 3.4)
         axes = figure.add_subplot()
         axes.plot(
-            [one.cost for one in front], [one.mean for one in front],
+            [point.cost for point in front], [point.mean for point in front],
             color=BLUE, linewidth=1.2, drawstyle="steps-post", zorder=2,
         )  # fmt: skip
-        for one in points:
-            _draw(axes, one, on_front=one in front)
-        _scale(axes, [one.cost for one in points])
+        for point in points:
+            _draw(axes, point, on_front=point in front)
+        _scale(axes, [point.cost for point in points])
         _frame(axes, points)
         _names(axes, analysis, points if len(points) <= _NAMED else front)
         axes.set_xlabel(unit)
@@ -69,29 +69,35 @@ def pareto_plot(analysis: Analysis) -> Shown | None:
             name="pareto",
             description=f"scatter plot: {analysis.sweep.primary} of each system by {unit}",
         )
-    cheapest = min(points, key=lambda one: one.cost)  # which nothing cheaper can beat
-    likely = sorted((one for one in points if one != cheapest), key=lambda one: -one.chance)
+    cheapest = min(points, key=lambda point: point.cost)  # which nothing cheaper can beat
+    likely = sorted(
+        (point for point in points if point != cheapest), key=lambda point: -point.chance
+    )
     shares = ", ".join(
-        f"{analysis.sweep.label(one.cell)} in {percent(one.chance)}" for one in likely[:2]
+        f"{analysis.sweep.label(point.cell)} in {percent(point.chance)}" for point in likely[:2]
     )
     bars = " Bars: interval of the difference from the baseline."
     return Shown(
         "Cost",
         drawing,
         f"Filled: on the Pareto front (no cheaper system is better)."
-        f"{bars if any(one.interval for one in points) else ''} "
+        f"{bars if any(point.interval for point in points) else ''} "
         f"In bootstrap samples: {shares}.",
     )
 
 
 def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
     """{cell with a score, unless it left a race: cost} and what it counts."""
-    left = left_after(analysis.sweep)
-    scored = [one for one in analysis.cells if one.num_used and one.cell.cell not in left]
+    eliminated = left_after(analysis.sweep)
+    scored = [
+        system
+        for system in analysis.cells
+        if system.num_used and system.cell.cell not in eliminated
+    ]
     tokens = {
-        one.cell.cell: one.cell.encoder_tokens_per_document
-        for one in scored
-        if one.cell.encoder_tokens_per_document
+        system.cell.cell: system.cell.encoder_tokens_per_document
+        for system in scored
+        if system.cell.encoder_tokens_per_document
     }
     if scored and len(tokens) == len(scored):
         return tokens, "encoder tokens per document"
@@ -99,14 +105,14 @@ def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
     if "eval_seconds" not in trials:
         return {}, ""
     seconds = trials.groupby("cell")["eval_seconds"].mean().dropna()
-    known = {str(cell): float(value) for cell, value in seconds.items() if value > 0}
+    costs = {str(cell): float(value) for cell, value in seconds.items() if value > 0}
     return {
-        one.cell.cell: known[one.cell.cell] for one in scored if one.cell.cell in known
+        system.cell.cell: costs[system.cell.cell] for system in scored if system.cell.cell in costs
     }, "evaluation of one run (seconds)"
 
 
 def _points(analysis: Analysis, matrix: ScoreMatrix, costs: dict[str, float]) -> list[_Point]:
-    by_cell = {one.system: one for one in analysis.primary}
+    by_cell = {pair.system: pair for pair in analysis.primary}
     weights = crossed_weights(
         matrix, rng=generator(0, "pareto front"), paired_seeds=analysis.paired
     )
@@ -127,26 +133,26 @@ def _points(analysis: Analysis, matrix: ScoreMatrix, costs: dict[str, float]) ->
     ]
 
 
-def _around_baseline(one: Comparison | None) -> tuple[float, float] | None:
-    if one is None or np.isnan(one.ci_low):
+def _around_baseline(pair: Comparison | None) -> tuple[float, float] | None:
+    if pair is None or np.isnan(pair.ci_low):
         return None
-    return one.mean_baseline + one.ci_low, one.mean_baseline + one.ci_high
+    return pair.mean_baseline + pair.ci_low, pair.mean_baseline + pair.ci_high
 
 
 def _front(points: list[_Point]) -> list[_Point]:
     """The cells that no cell of at most their cost beats, cheapest first."""
     front: list[_Point] = []
-    for one in sorted(points, key=lambda one: (one.cost, -one.mean)):
-        if not front or one.mean > front[-1].mean:
-            front.append(one)
+    for point in sorted(points, key=lambda point: (point.cost, -point.mean)):
+        if not front or point.mean > front[-1].mean:
+            front.append(point)
     return front
 
 
-def _draw(axes: Axes, one: _Point, *, on_front: bool) -> None:
-    if one.interval is not None:
-        axes.plot((one.cost, one.cost), one.interval, color=GREY, linewidth=1, zorder=1)
+def _draw(axes: Axes, point: _Point, *, on_front: bool) -> None:
+    if point.interval is not None:
+        axes.plot((point.cost, point.cost), point.interval, color=GREY, linewidth=1, zorder=1)
     axes.plot(
-        one.cost, one.mean, "o", ms=6.5, mew=1.4, zorder=3,
+        point.cost, point.mean, "o", ms=6.5, mew=1.4, zorder=3,
         mfc=BLUE if on_front else PAPER, mec=BLUE if on_front else INK,
     )  # fmt: skip
 
@@ -172,9 +178,9 @@ def _scale(axes: Axes, costs: list[float]) -> None:
 
 def _frame(axes: Axes, points: list[_Point]) -> None:
     """Room for the means and the usual intervals; one wide interval must not press them flat."""
-    halves = sorted(one.interval[1] - one.mean for one in points if one.interval)
+    halves = sorted(point.interval[1] - point.mean for point in points if point.interval)
     half = 1.5 * halves[len(halves) // 2] if halves else 0.0
-    means = [one.mean for one in points]
+    means = [point.mean for point in points]
     margin = max(half, 0.15 * (max(means) - min(means)), 0.002)
     low = min(means) - margin
     # A measure that is never negative needs no axis below 0.
@@ -184,8 +190,10 @@ def _frame(axes: Axes, points: list[_Point]) -> None:
 def _names(axes: Axes, analysis: Analysis, points: list[_Point]) -> None:
     """The names beside their points, on the side with more room, moved up until they meet none."""
     taken: list[tuple[float, float]] = []  # middles of names
-    for one in sorted(points, key=lambda one: (one.mean, one.cost)):
-        x, y = axes.transAxes.inverted().transform(axes.transData.transform((one.cost, one.mean)))
+    for point in sorted(points, key=lambda point: (point.mean, point.cost)):
+        x, y = axes.transAxes.inverted().transform(
+            axes.transData.transform((point.cost, point.mean))
+        )
         is_left = x > 0.5
         place = y if is_left else y + 0.045  # its step leads to the right
         middle = x - 0.2 if is_left else x + 0.18
@@ -194,7 +202,7 @@ def _names(axes: Axes, analysis: Analysis, points: list[_Point]) -> None:
         taken.append((middle, place))
         moved = place - y > 0.06
         text = axes.annotate(
-            shortened(analysis.sweep.label(one.cell), 18),
+            shortened(analysis.sweep.label(point.cell), 18),
             (x, y),
             xycoords="axes fraction",
             xytext=(x - 0.05 if is_left else x + 0.03, place),

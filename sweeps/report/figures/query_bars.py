@@ -28,11 +28,11 @@ def query_bars(analysis: Analysis) -> Shown | None:
     if not analysis.primary:
         return None
     sweep = analysis.sweep
-    one = max(analysis.primary, key=lambda one: one.delta)
+    best = max(analysis.primary, key=lambda pair: pair.delta)
     matrix = analysis.matrices[sweep.primary]
-    delta_Q = matrix.scores[one.system].mean(axis=0) - matrix.scores[one.baseline].mean(axis=0)
+    delta_Q = matrix.scores[best.system].mean(axis=0) - matrix.scores[best.baseline].mean(axis=0)
     order = np.argsort(-delta_Q, kind="stable")
-    system, baseline = sweep.label(one.system), sweep.label(one.baseline)
+    system, baseline = sweep.label(best.system), sweep.label(best.baseline)
     # Thousands of steps would make a page of megabytes; an eye sees no more than these.
     place_Q = np.unique(np.linspace(0, len(order) - 1, min(len(order), _DRAWN)).round().astype(int))
     height_Q = delta_Q[order][place_Q]
@@ -43,13 +43,13 @@ def query_bars(analysis: Analysis) -> Shown | None:
             side_Q = np.where(sign * height_Q > TIE, height_Q, 0.0)
             axes.fill_between(place_Q + 0.5, side_Q, step="mid", color=colour, linewidth=0)
         axes.axhline(0, color=INK, linewidth=0.8)
-        axes.axhline(one.delta, color=INK, linewidth=1, linestyle=(0, (5, 3)))
+        axes.axhline(best.delta, color=INK, linewidth=1, linestyle=(0, (5, 3)))
         axes.annotate(
-            f"mean {signed(one.delta)}", (1, one.delta), xycoords=axes.get_yaxis_transform(),
+            f"mean {signed(best.delta)}", (1, best.delta), xycoords=axes.get_yaxis_transform(),
             xytext=(0, 4), textcoords="offset points", ha="right", fontsize=9,
         )  # fmt: skip
         axes.set_xlim(0, len(order))
-        axes.set_xlabel(f"queries: {one.wins} better, {one.ties} equal, {one.losses} worse")
+        axes.set_xlabel(f"queries: {best.wins} better, {best.ties} equal, {best.losses} worse")
         axes.set_ylabel(f"difference in {sweep.primary}")
         grid(axes, "y")
         description = (
@@ -57,12 +57,12 @@ def query_bars(analysis: Analysis) -> Shown | None:
         )
         drawing = draw(figure, name="queries", description=description)
     averaged = ", means over seeds" * (
-        max(len(matrix.seeds[one.system]), len(matrix.seeds[one.baseline])) > 1
+        max(len(matrix.seeds[best.system]), len(matrix.seeds[best.baseline])) > 1
     )
     words = f"{system} minus {baseline}{averaged}."
     gained = [matrix.query_ids[at] for at in order[:_NAMED] if delta_Q[at] > TIE]
     lost = [matrix.query_ids[at] for at in order[::-1][:_NAMED] if delta_Q[at] < -TIE]
-    for names, what in ((gained, "Largest gains"), (lost, "Largest losses")):
+    for names, title in ((gained, "Largest gains"), (lost, "Largest losses")):
         if names:
-            words += f" {what}: {', '.join(names)}."
+            words += f" {title}: {', '.join(names)}."
     return Shown("Every query", drawing, words)

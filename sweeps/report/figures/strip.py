@@ -42,7 +42,7 @@ class _Range:
 def strip_plot(analysis: Analysis) -> Shown:
     """The primary measure of each seed, with the mean and its interval over training runs."""
     sweep, cells = analysis.sweep, analysis.cells
-    labels = [one.cell.label for one in cells]
+    labels = [system.cell.label for system in cells]
     with style():
         figure = new_figure(width_for(labels), 1.2 + 0.3 * len(cells))
         axes = figure.add_subplot()
@@ -59,7 +59,7 @@ def strip_plot(analysis: Analysis) -> Shown:
         description = f"strip plot: {sweep.primary} of every seed of {len(cells)} systems"
         drawing = draw(figure, name="strip", description=description)
     words = "Dot: one training run"
-    if any(one.num_used > 1 for one in cells):
+    if any(system.num_used > 1 for system in cells):
         words += f"; line: {level_text(sweep.alpha)} interval of the mean over seeds"
     return Shown("Every seed", drawing, f"{words}; dashed: the baseline's mean.")
 
@@ -68,12 +68,14 @@ def _range(sweep: Sweep, cells: list[CellSummary]) -> _Range:
     """Room for the seeds that did not collapse; far values would press these into one line."""
     values = [
         value
-        for one in cells
-        for seed, value in one.seed_means[sweep.primary].items()
-        if one.fates[seed] != "collapsed"
+        for system in cells
+        for seed, value in system.seed_means[sweep.primary].items()
+        if system.fates[seed] != "collapsed"
     ]
     if not values:
-        values = [value for one in cells for value in one.seed_means[sweep.primary].values()] or [
+        values = [
+            value for system in cells for value in system.seed_means[sweep.primary].values()
+        ] or [
             0.0,
             1.0,
         ]
@@ -84,7 +86,7 @@ def _range(sweep: Sweep, cells: list[CellSummary]) -> _Range:
 
 def _references(axes: Axes, sweep: Sweep, cells: list[CellSummary], shown: _Range) -> None:
     """Vertical lines for the baseline's mean and the first stage."""
-    baseline = next(one for one in cells if one.cell.cell == sweep.baseline)
+    baseline = next(system for system in cells if system.cell.cell == sweep.baseline)
     if baseline.num_used:
         axes.axvline(baseline.mean(sweep.primary), color=INK, linewidth=1, linestyle=(0, (5, 3)))
     value = sweep.first_stage.get(sweep.primary)
@@ -137,12 +139,12 @@ def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -
 
 def _beyond(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
     """Seeds and a mean outside the axis, as numbers at the edge they lie beyond."""
-    named = [(f"{one:.3f}", one) for one in cell.seed_means[sweep.primary].values()]
+    texts = [(f"{value:.3f}", value) for value in cell.seed_means[sweep.primary].values()]
     if cell.num_used:
         mean = cell.mean(sweep.primary)
-        named.append((f"mean {mean:.3f}", mean))
-    low = [words for words, value in named if value < shown.low]
-    high = [words for words, value in named if value > shown.high]
+        texts.append((f"mean {mean:.3f}", mean))
+    low = [words for words, value in texts if value < shown.low]
+    high = [words for words, value in texts if value > shown.high]
     for words, edge, side in ((low, shown.low, "left"), (high, shown.high, "right")):
         if words:
             text = ", ".join(words)
@@ -159,8 +161,8 @@ def _beyond(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range
 
 def _fate(cell: CellSummary) -> str:
     """`2/3 seeds, 1 failed`: used / launched, and what became of the others; "" if none is lost."""
-    named = [*LOST, "collapsed", "running"]
-    counts = [f"{len(cell.seeds(one))} {one}" for one in named if cell.seeds(one)]
+    statuses = [*LOST, "collapsed", "running"]
+    counts = [f"{len(cell.seeds(status))} {status}" for status in statuses if cell.seeds(status)]
     counts += [f"{len(cell.seeds('planned'))} not run"] if cell.seeds("planned") else []
     return ", ".join([f"{cell.used_of_launched} seeds", *counts]) if counts else ""
 
@@ -168,7 +170,7 @@ def _fate(cell: CellSummary) -> str:
 def _legend(figure: Figure, axes: Axes, cells: list[CellSummary]) -> None:
     """The marks that occur."""
     axes.plot([], [], "o", mfc=BLUE, mec=BLUE, alpha=0.65, ms=5, ls="none", label="one seed")
-    if any(one.seeds("collapsed") for one in cells):
+    if any(system.seeds("collapsed") for system in cells):
         axes.plot([], [], "o", mfc="none", mec=ORANGE, ms=5, ls="none", label="collapsed seed")
     axes.plot([], [], "|", color=INK, ms=11, mew=2, ls="none", label="mean")
     legend(figure, 3)

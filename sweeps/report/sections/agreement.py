@@ -40,20 +40,20 @@ class Agreement:
     judged: float  # share of the first `judged_depth` documents that have a judgment
 
 
-def section(found: Findings) -> Section | None:
+def section(findings: Findings) -> Section | None:
     """None where fewer than two runs are on this machine."""
-    analysis = found.analysis
+    analysis = findings.analysis
     matrix = analysis.matrices.get(analysis.sweep.primary)
     rows = [] if matrix is None else agreements(analysis.sweep, matrix)
-    if matrix is None or sum(one.num_runs for one in rows) < 2:
+    if matrix is None or sum(row.num_runs for row in rows) < 2:
         return None
-    moved = moved_text(analysis, found.queries)
+    moved = moved_text(analysis, findings.queries)
     return Section(
         "Agreement of runs",
         sentences=[("Shared top 10", words)] if (words := _shared(rows)) else [],
         folded={"Agreement by system": [_table(analysis.sweep, matrix, rows)]},
         link=(QUERY_PAGE, moved) if moved else None,
-        results={"agreement": [dataclasses.asdict(one) for one in rows]},
+        results={"agreement": [dataclasses.asdict(row) for row in rows]},
     )
 
 
@@ -67,18 +67,18 @@ def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
 
     def read(cell: str) -> tuple[list[Ranks], float]:
         lists = [read_run(queries) for read_run in files.get(cell, [])]
-        shares = [judged_share(one, qrels, judged_depth(sweep.primary)) for one in lists]
-        return [ranks(one, queries, places) for one in lists], _mean(shares)
+        shares = [judged_share(run, qrels, judged_depth(sweep.primary)) for run in lists]
+        return [ranks(run, queries, places) for run in lists], _mean(shares)
 
     base, base_judged = read(sweep.baseline)
-    found = []
+    rows = []
     for cell in files:
         if cell == sweep.baseline:
             own, judged, others = base, base_judged, []
         else:
             (own, judged), others = read(cell), base
         seeds, between = list(combinations(own, 2)), list(product(own, others))
-        found.append(
+        rows.append(
             Agreement(
                 cell=cell,
                 num_runs=len(own),
@@ -89,14 +89,14 @@ def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
                 judged=judged,
             )
         )
-    return found
+    return rows
 
 
 def sampled(query_ids: Sequence[str]) -> list[str]:
     """At most `MOST_QUERIES` of the queries, the same ones in every report."""
-    by_hash = sorted(query_ids, key=lambda one: hashlib.sha256(one.encode()).digest())
+    by_hash = sorted(query_ids, key=lambda query_id: hashlib.sha256(query_id.encode()).digest())
     chosen = set(by_hash[:MOST_QUERIES])
-    return [one for one in query_ids if one in chosen]
+    return [query_id for query_id in query_ids if query_id in chosen]
 
 
 def judged_depth(measure: str) -> int:
@@ -116,17 +116,17 @@ def judged_share(lists: Lists, qrels: Qrels | None, depth: int) -> float:
 
 
 def _mean(values: Iterable[float | np.floating]) -> float:
-    every = [float(one) for one in values]
-    return float(np.mean(every)) if every else math.nan
+    numbers = [float(value) for value in values]
+    return float(np.mean(numbers)) if numbers else math.nan
 
 
 def _shared(rows: Sequence[Agreement]) -> str:
     """The number of the first ten documents that two runs share, a mean over the systems."""
-    own = [one.top_seeds for one in rows if not math.isnan(one.top_seeds)]
-    other = [one.top_baseline for one in rows if not math.isnan(one.top_baseline)]
+    own = [row.top_seeds for row in rows if not math.isnan(row.top_seeds)]
+    crossed = [row.top_baseline for row in rows if not math.isnan(row.top_baseline)]
     parts = [
-        f"{TOP * _mean(values):.1f} documents between {which}"
-        for which, values in (("seeds of a system", own), ("a system and the baseline", other))
+        f"{TOP * _mean(values):.1f} documents between {pair}"
+        for pair, values in (("seeds of a system", own), ("a system and the baseline", crossed))
         if values
     ]
     return f"{', '.join(parts)}." if parts else ""
@@ -139,17 +139,17 @@ def _table(sweep: Sweep, matrix: ScoreMatrix, rows: Sequence[Agreement]) -> Tabl
         queries = f"{MOST_QUERIES} of {number} queries (chosen by the hash of their id)"
     deep = judged_depth(sweep.primary)
     columns = {
-        "RBO between seeds": ([one.rbo_seeds for one in rows], 3),
-        "RBO with baseline": ([one.rbo_baseline for one in rows], 3),
-        f"top {TOP} between seeds": ([TOP * one.top_seeds for one in rows], 1),
-        f"top {TOP} with baseline": ([TOP * one.top_baseline for one in rows], 1),
-        f"judged@{deep}": ([one.judged for one in rows], 3),
+        "RBO between seeds": ([row.rbo_seeds for row in rows], 3),
+        "RBO with baseline": ([row.rbo_baseline for row in rows], 3),
+        f"top {TOP} between seeds": ([TOP * row.top_seeds for row in rows], 1),
+        f"top {TOP} with baseline": ([TOP * row.top_baseline for row in rows], 1),
+        f"judged@{deep}": ([row.judged for row in rows], 3),
     }
     columns = {name: own for name, own in columns.items() if not np.isnan(own[0]).all()}
-    texts = [[number_text(one, digits) for one in own] for own, digits in columns.values()]
+    texts = [[number_text(value, digits) for value in own] for own, digits in columns.values()]
     return table(
         ("system", *columns),
-        [(sweep.label(one.cell), *line) for one, *line in zip(rows, *texts, strict=True)],
+        [(sweep.label(row.cell), *line) for row, *line in zip(rows, *texts, strict=True)],
         caption="RBO: rank-biased overlap, extrapolated "
         f"(Webber et al. 2010, p = {PERSISTENCE:g}); top {TOP}: documents in common; judged: share "
         f"with a judgment. Means over pairs of runs and {queries}; equal scores by ascending "

@@ -15,9 +15,9 @@ _NAMED = 4
 INTERRUPTED = "the command ended first"
 
 
-def section(found: Findings) -> Section:
+def section(findings: Findings) -> Section:
     """The trials that each reason ended, and every lost attempt."""
-    sweep = found.analysis.sweep
+    sweep = findings.analysis.sweep
     lost = lost_table(sweep)
     return Section(
         "Lost attempts and unfinished trials",

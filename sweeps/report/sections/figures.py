@@ -3,11 +3,11 @@
 from sweeps.report.sections.section import Findings, Section
 
 
-def section(found: Findings) -> Section:
+def section(findings: Findings) -> Section:
     """The open figures, each under its heading."""
-    return Section("", figures=[one for one in found.figures if not one.appendix])
+    return Section("", figures=[figure for figure in findings.figures if not figure.appendix])
 
 
-def more(found: Findings) -> Section:
+def more(findings: Findings) -> Section:
     """The folded figures."""
-    return Section("", figures=[one for one in found.figures if one.appendix])
+    return Section("", figures=[figure for figure in findings.figures if figure.appendix])

@@ -20,12 +20,12 @@ _MOSTLY = 0.5
 """From this share of the residual in the variance of a difference on, the test is cautious."""
 
 
-def section(found: Findings) -> Section:
+def section(findings: Findings) -> Section:
     """The lines of the page; all numbers go to results.json."""
-    judged = found.reliability
-    lines = dict(reliability_lines(found.analysis, judged))
+    judged = findings.reliability
+    lines = dict(reliability_lines(findings.analysis, judged))
     results = {"reliability": {**_plain(judged), "sentences": lines}}
-    opened = access_sentence(found.accesses)  # on the page alone: a time is no result
+    opened = access_sentence(findings.accesses)  # on the page alone: a time is no result
     shown = lines | ({_BEST: f"{lines.get(_BEST, '')} {opened}".strip()} if opened else {})
     return Section(TITLE, sentences=list(shown.items()), is_folded=True, results=results)
 
@@ -38,31 +38,31 @@ def _plain(judged: Reliability) -> dict[str, Any]:
     return plain
 
 
-def reliability_lines(analysis: Analysis, found: Reliability) -> list[tuple[str, str]]:
+def reliability_lines(analysis: Analysis, reliability: Reliability) -> list[tuple[str, str]]:
     """(subject, sentences); what this sweep does not define is missing."""
-    if all(math.isnan(one.p_both) for one in analysis.primary):
+    if all(math.isnan(pair.p_both) for pair in analysis.primary):
         return []
-    named = [
-        ("Seed variance", _seed_variance(analysis, found)),
-        ("Detectable difference", _detectable(analysis, found)),
+    lines = [
+        ("Seed variance", _seed_variance(analysis, reliability)),
+        ("Detectable difference", _detectable(analysis, reliability)),
         ("Paired t-test", paired_t_test(analysis)),
-        (_BEST, _choice(analysis, found)),
-        ("Ranking", _ranking(analysis, found)),
-        ("Collapsed seeds", _collapsed(analysis, found)),
+        (_BEST, _choice(analysis, reliability)),
+        ("Ranking", _ranking(analysis, reliability)),
+        ("Collapsed seeds", _collapsed(analysis, reliability)),
     ]
-    return [(subject, words) for subject, words in named if words]
+    return [(subject, words) for subject, words in lines if words]
 
 
-def _seed_variance(analysis: Analysis, found: Reliability) -> str:
+def _seed_variance(analysis: Analysis, reliability: Reliability) -> str:
     """The seed variance, and whether the test holds its level under it."""
-    parts, primary = found.components, analysis.sweep.primary
+    parts, primary = reliability.components, analysis.sweep.primary
     if parts is None:
         return ""
     words = (
         f"The mean {primary} of a run has a standard deviation of {parts.seed.sd:.3f} over seeds "
         f"({range_text(parts.seed.low, parts.seed.high, signs=False)}, pooled over systems)"
     )
-    if found.homogeneity_p is not None and found.homogeneity_p < _ALIKE:
+    if reliability.homogeneity_p is not None and reliability.homogeneity_p < _ALIKE:
         deviations = {
             row.label: cell.sd_seeds
             for row in analysis.rows
@@ -73,11 +73,11 @@ def _seed_variance(analysis: Analysis, found: Reliability) -> str:
         least = min(deviations, key=lambda name: deviations[name])
         return (
             f"{words}, unequal between {widest} ({deviations[widest]:.3f}) and {least} "
-            f"({deviations[least]:.3f}; Bartlett p {relation(found.homogeneity_p)}). Look at every "
-            "seed: where one system is skewed or collapses, p < .05 comes up to three times too "
-            "often."
+            f"({deviations[least]:.3f}; Bartlett p {relation(reliability.homogeneity_p)}). Look at "
+            "every seed: where one system is skewed or collapses, p < .05 comes up to three times "
+            "too often."
         )
-    S = min(one.fewest_seeds for one in analysis.primary)
+    S = min(pair.fewest_seeds for pair in analysis.primary)
     residual = 2 * parts.residual.sd**2 / S
     if residual > _MOSTLY * (parts.difference.sd**2 + residual):
         return (
@@ -87,10 +87,10 @@ def _seed_variance(analysis: Analysis, found: Reliability) -> str:
     return f"{words}. Compare means over seeds, not single runs."
 
 
-def _detectable(analysis: Analysis, found: Reliability) -> str:
-    if not found.limits:
+def _detectable(analysis: Analysis, reliability: Reliability) -> str:
+    if not reliability.limits:
         return ""
-    ordered = sorted(found.limits, key=lambda one: one.detectable)
+    ordered = sorted(reliability.limits, key=lambda limit: limit.detectable)
     middle = ordered[(len(ordered) - 1) // 2]
     ends = range_text(middle.detectable_low, middle.detectable_high, signs=False)
     number = f"{middle.detectable:.3f}" if middle.detectable <= 1 else "more than 1"
@@ -98,20 +98,20 @@ def _detectable(analysis: Analysis, found: Reliability) -> str:
     text = (
         f"A true difference of {number} ({ends}{several}) is found with power {100 * POWER:.0f} %"
     )
-    if found.floor:
-        text += f"; with any number of seeds, one of {found.floor:.3f}"
+    if reliability.floor:
+        text += f"; with any number of seeds, one of {reliability.floor:.3f}"
     return f"{text}. A smaller one needs more queries or seeds (ranksweep design)."
 
 
-def _choice(analysis: Analysis, found: Reliability) -> str:
+def _choice(analysis: Analysis, reliability: Reliability) -> str:
     """The gain of the best system corrected for its choice, and that of the best on dev."""
-    sweep, choice = analysis.sweep, found.chosen_on_dev
-    words = best_gain(analysis, found.limits)
+    sweep, choice = analysis.sweep, reliability.chosen_on_dev
+    words = best_gain(analysis, reliability.limits)
     # A confirmation's choice was made before; runs of a third party cannot be repeated here.
     if not words or sweep.confirms or sweep.third_party:
         return words
-    best = max(analysis.primary, key=lambda one: one.delta)
-    corrected = found.corrected
+    best = max(analysis.primary, key=lambda pair: pair.delta)
+    corrected = reliability.corrected
     if corrected is not None and len(analysis.primary) > 1:
         words += f" Corrected for its selection (bootstrap) it is {signed(corrected.corrected)}."
     if choice is not None and choice.comparison is None:
@@ -129,8 +129,8 @@ def best_gain(analysis: Analysis, all_limits: list[Limits]) -> str:
     whether a gain is practically zero; "" where neither is to be said."""
     if not all_limits:
         return ""
-    compared, sweep = {one.system: one for one in analysis.primary}, analysis.sweep
-    limits = max(all_limits, key=lambda one: compared[one.system].delta)
+    compared, sweep = {pair.system: pair for pair in analysis.primary}, analysis.sweep
+    limits = max(all_limits, key=lambda limit: compared[limit.system].delta)
     name, delta = sweep.label(limits.system), compared[limits.system].delta
     ends = range_text(limits.family_low, limits.family_high)
     count = len(analysis.primary)
@@ -147,8 +147,8 @@ def best_gain(analysis: Analysis, all_limits: list[Limits]) -> str:
     )
 
 
-def _ranking(analysis: Analysis, found: Reliability) -> str:
-    ranking, label = found.ranking, analysis.sweep.label
+def _ranking(analysis: Analysis, reliability: Reliability) -> str:
+    ranking, label = reliability.ranking, analysis.sweep.label
     if ranking is None or math.isnan(ranking.tau) or len(ranking.order) < 3:
         return ""
     first = ranking.order[0]
@@ -163,20 +163,20 @@ def _ranking(analysis: Analysis, found: Reliability) -> str:
     return f"{words}."
 
 
-def _collapsed(analysis: Analysis, found: Reliability) -> str:
+def _collapsed(analysis: Analysis, reliability: Reliability) -> str:
     """The comparison that collapsed seeds change most; results.json has the others."""
-    again = [one for one in found.collapsed if one.without is not None]
-    if not found.collapsed:
+    again = [change for change in reliability.collapsed if change.without is not None]
+    if not reliability.collapsed:
         return ""
-    seeds = sum(len(one.seeds("collapsed")) for one in analysis.cells)
+    seeds = sum(len(system.seeds("collapsed")) for system in analysis.cells)
     if not again:
         return f"{seeds}, and no other seed is left: change the training settings and run again."
     changes = {
-        one.reported.system: abs(one.without.delta - one.reported.delta)
-        for one in again
-        if one.without is not None
+        change.reported.system: abs(change.without.delta - change.reported.delta)
+        for change in again
+        if change.without is not None
     }
-    most = max(again, key=lambda one: changes[one.reported.system])
+    most = max(again, key=lambda change: changes[change.reported.system])
     assert most.without is not None
     name = analysis.sweep.label(most.reported.system)
     return (

@@ -4,9 +4,9 @@ from sweeps.report.load import Sweep
 from sweeps.report.sections.section import Findings, Section
 
 
-def section(found: Findings) -> Section:
+def section(findings: Findings) -> Section:
     """The command, seeds, contents and versions."""
-    sweep = found.analysis.sweep
+    sweep = findings.analysis.sweep
     return Section(
         "How to reproduce",
         code=sweep.command,

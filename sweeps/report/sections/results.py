@@ -13,16 +13,16 @@ from sweeps.report.terminal import legend, without_note
 from sweeps.store.sweep_file import FIRST_STAGE
 
 
-def section(found: Findings) -> Section:
+def section(findings: Findings) -> Section:
     """The table of the sweep, and the tables that belong to it."""
-    analysis = found.analysis
+    analysis = findings.analysis
     sweep = analysis.sweep
     folded = [standings(sweep), _query_sets(analysis)]
     tables = [beside(page_table(analysis), analysis), _own_baselines(analysis)]
     return Section(
         "",
-        tables=[one for one in tables if one],
-        folded={one.title: [one] for one in folded if one},
+        tables=[shown for shown in tables if shown],
+        folded={shown.title: [shown] for shown in folded if shown},
         results={"query_sets": {"sizes": query_sets(sweep), "means": query_set_means(sweep)}},
     )
 
@@ -33,7 +33,7 @@ def page_table(analysis: Analysis) -> Table:
     at = sweep.measures.index(sweep.primary)
     others = [number for number in range(len(sweep.measures)) if number != at]
     summaries = (*analysis.cells, *analysis.interpolated)
-    seeds = {one.cell.cell: _seeds(analysis, one) for one in summaries}
+    seeds = {system.cell.cell: _seeds(analysis, system) for system in summaries}
     uneven = any(cell.face or "," in cell.text for cell in seeds.values())
     uneven = uneven or len({cell.text for cell in seeds.values()}) > 1
     if analysis.first_stage:
@@ -43,7 +43,7 @@ def page_table(analysis: Analysis) -> Table:
     heading += _gain_heading(analysis, sweep.baseline) if analysis.comparisons else []
     heading += [sweep.measures[number] for number in others]
     scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
-    named = all(one.label.startswith(one.group) for one in analysis.rows)  # the labels say it
+    labelled = all(row.label.startswith(row.group) for row in analysis.rows)  # the labels say it
     rows = []
     for shown in analysis.rows:
         cells: list[str | Cell] = [
@@ -52,11 +52,11 @@ def page_table(analysis: Analysis) -> Table:
             scores.cell(shown, at),
         ]
         if analysis.comparisons:
-            one = shown.cells[at].comparison
-            cells += ["", ""] if one is None else _gain(one, sweep.digits)
+            pair = shown.cells[at].comparison
+            cells += ["", ""] if pair is None else _gain(pair, sweep.digits)
         cells += [without_note(scores.cell(shown, number)) for number in others]
         style = "baseline" if shown.is_baseline else ""
-        rows.append(table_row(*cells, group="" if named else shown.group, style=style))
+        rows.append(table_row(*cells, group="" if labelled else shown.group, style=style))
     return table(heading, rows, caption=_caption(analysis))
 
 
@@ -65,15 +65,15 @@ def _gain_heading(analysis: Analysis, baseline: str) -> list[str]:
     return [f"gain{over} ({level_text(analysis.sweep.alpha)} interval)", "p"]
 
 
-def _gain(one: Comparison, digits: int) -> list[str | Cell]:
+def _gain(comparison: Comparison, digits: int) -> list[str | Cell]:
     """The difference with its interval, and the p that decides."""
-    gain = Cell(signed(one.delta, digits), note=f"({interval_text(one, digits)})")
-    return [gain, decisive_p(one)]
+    gain = Cell(signed(comparison.delta, digits), note=f"({interval_text(comparison, digits)})")
+    return [gain, decisive_p(comparison)]
 
 
 def _caption(analysis: Analysis) -> str:
     """The notes on the page's table; table.md has all of them."""
-    used = sorted({one.num_used for one in analysis.cells if one.num_used})
+    used = sorted({system.num_used for system in analysis.cells if system.num_used})
     words = ["Mean of one seed."]
     if used and used[-1] > 1:
         ends = "-".join(map(str, used[:: max(1, len(used) - 1)]))
@@ -105,9 +105,9 @@ def _own_baselines(analysis: Analysis) -> Table | None:
     """The comparisons with each system's own baseline, on the primary measure."""
     sweep = analysis.sweep
     rows = [
-        (sweep.label(one.system), sweep.label(one.baseline), *_gain(one, sweep.digits))
-        for one in analysis.further
-        if one.measure == sweep.primary
+        (sweep.label(pair.system), sweep.label(pair.baseline), *_gain(pair, sweep.digits))
+        for pair in analysis.further
+        if pair.measure == sweep.primary
     ]
     if not rows:
         return None
@@ -134,12 +134,12 @@ def _query_sets(analysis: Analysis) -> Table | None:
         ),
         [
             (
-                one.cell.label,
-                f"{one.mean(primary):.3f}",
-                *(f"{means[one.cell.cell][name]:.3f}" for name in sizes),
+                system.cell.label,
+                f"{system.mean(primary):.3f}",
+                *(f"{means[system.cell.cell][name]:.3f}" for name in sizes),
             )
-            for one in analysis.cells
-            if one.num_used
+            for system in analysis.cells
+            if system.num_used
         ],
         title=f"{primary} by query set",
         caption="The first column is the mean over all queries, not over the sets.",
