@@ -35,21 +35,21 @@ def settings(argv: Sequence[str]) -> int:
     """List settings with type, default, description and Hugging Face name."""
     parser = _parser("settings", settings.__doc__)
     parser.add_argument("--markdown", action="store_true", help="print docs/settings.md")
-    given = parser.parse_args(argv)
-    if given.markdown:
+    arguments = parser.parse_args(argv)
+    if arguments.markdown:
         print(settings_page(), end="")
         return 0
     rows = [_setting_row(setting) for setting in declared_settings()]
-    return _show(given, rows, lambda row: f"{row['type']}, {_default(row)}. {_text(row)}")
+    return _show(arguments, rows, lambda row: f"{row['type']}, {_default(row)}. {_text(row)}")
 
 
 def collections(argv: Sequence[str]) -> int:
     """List the named collections with their sources."""
-    given = _parser("collections", collections.__doc__).parse_args(argv)
+    arguments = _parser("collections", collections.__doc__).parse_args(argv)
     rows = [{"name": name, "text": _origin(name)} for name in COLLECTIONS]
     rows += [{"name": name, "text": path} for name, path in announced("collection").items()]
-    code = _show(given, rows, lambda row: row["text"])
-    if not given.json:
+    code = _show(arguments, rows, lambda row: row["text"])
+    if not arguments.json:
         also = (
             "Also: a folder (docs/data.md), ir:ID of ir_datasets, module:function of your own "
             f"(docs/extending.md), NAME|{'|NAME|'.join(TRANSFORMS)}"
@@ -60,15 +60,15 @@ def collections(argv: Sequence[str]) -> int:
 
 def sweep_files(argv: Sequence[str]) -> int:
     """List sweeps with their questions."""
-    given = _parser("sweeps", sweep_files.__doc__).parse_args(argv)
+    arguments = _parser("sweeps", sweep_files.__doc__).parse_args(argv)
     files = sorted(Path(__file__).parents[1].glob("[!_]*.py"))
     rows = [{"name": path.stem, "text": _first_line(path)} for path in files]
-    return _show(given, rows, lambda row: row["text"])
+    return _show(arguments, rows, lambda row: row["text"])
 
 
 def measures(argv: Sequence[str]) -> int:
     """List the measures of ir_measures with their parameters."""
-    given = _parser("measures", measures.__doc__).parse_args(argv)
+    arguments = _parser("measures", measures.__doc__).parse_args(argv)
     import ir_measures
 
     registry = {measure.NAME: measure for measure in ir_measures.measures.registry.values()}
@@ -81,8 +81,8 @@ def measures(argv: Sequence[str]) -> int:
         }
         for name, measure in registry.items()
     ]
-    code = _show(given, rows, _measure_text)
-    if not given.json:
+    code = _show(arguments, rows, _measure_text)
+    if not arguments.json:
         print("a cutoff follows @, other parameters are in brackets: nDCG@10, AP(rel=2)@100")
     return code
 
@@ -163,12 +163,12 @@ def _parser(name: str, doc: str | None) -> Parser:
     return parser
 
 
-def _show(given: Any, rows: list[Row], text: Any) -> int:
+def _show(arguments: Any, rows: list[Row], text: Any) -> int:
     """Prints the rows that contain the given word; returns exit code 0."""
-    shown = [row for row in rows if given.word.lower() in str([*row.values()]).lower()]
+    shown = [row for row in rows if arguments.word.lower() in str([*row.values()]).lower()]
     if not shown:
-        raise BadInput(f"none of the {len(rows)} lines contains {given.word!r}")
-    if given.json:
+        raise BadInput(f"none of the {len(rows)} lines contains {arguments.word!r}")
+    if arguments.json:
         print(json.dumps(shown, indent=1))
         return 0
     width = max(len(row["name"]) for row in shown) + 2

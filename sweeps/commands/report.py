@@ -31,19 +31,19 @@ def main(argv: Sequence[str]) -> int:
         "on dev, all, or none (default: those of the sweep's command)",
     )
     command = shlex.join(["python", "-m", "sweeps", "report", *argv])
-    given = parser.parse_args(argv)
-    with opened(given.sweep, trials=True) as store:
-        out = given.out or store.folder / "report"
+    arguments = parser.parse_args(argv)
+    with opened(arguments.sweep, trials=True) as store:
+        out = arguments.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
         report = write_report(
             store.folder,
             command,
-            uri="" if given.out else store.uri,
+            uri="" if arguments.out else store.uri,
             out=out,
-            with_published=given.published,
-            interpolate=given.interpolate,
+            with_published=arguments.published,
+            interpolate=arguments.interpolate,
         )
-        changed = (*(() if given.out else ("report",)), INTERPOLATED, ACCESS_FILE)
+        changed = (*(() if arguments.out else ("report",)), INTERPOLATED, ACCESS_FILE)
         answered(store, lambda: store.push(*changed))
     print(report.text, end="")
     return 0

@@ -94,12 +94,12 @@ def take_snapshot(where: str) -> Snapshot:
 
 def _spared(file: SweepFile, cell: str, seed: int) -> bool:
     """True if a cell was eliminated before this seed."""
-    left = {
-        one["cell"]: one["left_after"]
-        for one in file.search.get("standings", ())
-        if one["left_after"] is not None
+    eliminated = {
+        standing["cell"]: standing["left_after"]
+        for standing in file.search.get("standings", ())
+        if standing["left_after"] is not None
     }
-    return cell in left and file.seeds.index(seed) >= left[cell]
+    return cell in eliminated and file.seeds.index(seed) >= eliminated[cell]
 
 
 def _lost_attempts(state: SweepState, trials: list[TrialNow], planned: set[str]) -> dict[str, int]:
@@ -117,11 +117,11 @@ def _results(store: Store, names: set[str], primary: str) -> dict[str, dict[str,
         folder = store.folder / "runs" / name
         try:
             result = parse_result(content, folder).facts
-            found = damage(folder, thorough=False) if store.is_local else ""
+            damages = damage(folder, thorough=False) if store.is_local else ""
         except DamagedTrial as error:
-            found = error.text
-        if found:
-            read[name] = {"status": DAMAGED, "reason": f"{name}: {found}"}
+            damages = error.text
+        if damages:
+            read[name] = {"status": DAMAGED, "reason": f"{name}: {damages}"}
             continue
         read[name] = {
             "status": result["status"],

@@ -31,33 +31,34 @@ def main(argv: Sequence[str]) -> int:
     collection. The SHA-256 of a query's text and the salt decides its split: the same on every
     machine, with whatever other queries. Files are of any kind in docs/data.md, or ir:ID for an
     ir_datasets id. Documents are linked, not copied."""
-    given = _parser().parse_args(argv)
-    folder: Path = given.to.absolute()
+    options = _parser().parse_args(argv)
+    folder: Path = options.to.absolute()
     if folder.exists():
         raise BadInput(f"--to must be a new folder, {folder} exists; remove it or give another")
     check_writable("--to", folder)
-    fields = parse_fields(given.fields) if given.fields else {}
-    qrels, queries = _judged(given.qrels, given.queries, fields)
-    of_test = given.test if given.test and given.test.startswith(PREFIX) else given.queries
-    kept = _judged(given.test, of_test, fields) if given.test else None
-    if kept and (both := qrels.keys() & kept[0].keys()):
-        raise BadInput(f"--test judges query {min(both)!r}, which --qrels judges as well")
-    if given.folds and (given.test or given.shares):
+    fields = parse_fields(options.fields) if options.fields else {}
+    qrels, queries = _judged(options.qrels, options.queries, fields)
+    of_test = options.test if options.test and options.test.startswith(PREFIX) else options.queries
+    test = _judged(options.test, of_test, fields) if options.test else None
+    if test and (shared := qrels.keys() & test[0].keys()):
+        raise BadInput(f"--test judges query {min(shared)!r}, which --qrels judges as well")
+    if options.folds and (options.test or options.shares):
         raise BadInput("--folds divides all queries alike; do not give --test or --shares")
-    folds = _parts(given, queries, kept[1] if kept else None)
-    all_qrels, all_queries = qrels | (kept[0] if kept else {}), queries | (kept[1] if kept else {})
+    folds = _parts(options, queries, test[1] if test else None)
+    all_qrels, all_queries = qrels | (test[0] if test else {}), queries | (test[1] if test else {})
     with _new_folder(folder) as unfinished:
         for name, parts in folds.items():
             _write_splits(unfinished / name, parts, all_queries, all_qrels)
         homes = [unfinished / name for name in folds]
-        if given.run:
-            _write_runs(given.run, homes, list(folds.values()))
-        _place_documents(given.docs, homes, fields)
-        facts = {"salt": given.salt, "folds": given.folds, "shares": given.shares or SHARES}
-        write_json(unfinished / "split.json", facts | {"qrels": given.qrels, "test": given.test})
+        if options.run:
+            _write_runs(options.run, homes, list(folds.values()))
+        _place_documents(options.docs, homes, fields)
+        facts = {"salt": options.salt, "folds": options.folds, "shares": options.shares or SHARES}
+        facts |= {"qrels": options.qrels, "test": options.test}
+        write_json(unfinished / "split.json", facts)
     for name, parts in folds.items():
         sizes = ", ".join(f"{split} {len(ids)}" for split, ids in parts.items())
-        more = f" --fields {given.fields}" if given.fields else ""
+        more = f" --fields {options.fields}" if options.fields else ""
         check = f"ranksweep doctor --collection {folder / name}{more}"
         say(f"{folder / name}: {sizes} queries\n    {check}")
     return 0
@@ -101,10 +102,10 @@ def _judged(qrels: str, queries: str, fields: Fields) -> tuple[Qrels, dict[str, 
 
 
 def _parts(
-    given: object, queries: Mapping[str, str], test: Mapping[str, str] | None
+    arguments: object, queries: Mapping[str, str], test: Mapping[str, str] | None
 ) -> dict[str, Parts]:
     """{folder: its splits}; "." where there are no folds."""
-    options = vars(given)
+    options = vars(arguments)
     if options["folds"] is not None:
         folds = fold_parts(queries, options["folds"], options["salt"])
         return {f"fold{n}": parts for n, parts in enumerate(folds, start=1)}

@@ -107,11 +107,11 @@ def _driver(snapshot: Snapshot, now: float) -> str:
         ended = not stopped and all(trial.status in SETTLED for trial in snapshot.trials)
         return "none: the sweep has ended" if ended else "none: the sweep is incomplete"
     writer = snapshot.writer
-    who = f"running, process {writer['pid']} on {writer['host']}" if writer else "running"
+    state = f"running, process {writer['pid']} on {writer['host']}" if writer else "running"
     if snapshot.started is not None:
-        who += f", for {duration(now - snapshot.started)}"
+        state += f", for {duration(now - snapshot.started)}"
     silent = _silent(snapshot, now)
-    return f"{who}; silent for {duration(silent)}" if silent else who
+    return f"{state}; silent for {duration(silent)}" if silent else state
 
 
 def _silent(snapshot: Snapshot, now: float) -> float:
@@ -165,9 +165,9 @@ def _seconds_left(snapshot: Snapshot) -> float | None:
         ended = (*SETTLED, "failed") if snapshot.driver == "alive" else SETTLED
         if trial.status in ended:
             continue
-        whole = fmean(seconds[trial.cell]) if trial.cell in seconds else rate * tokens[trial.cell]
+        total = fmean(seconds[trial.cell]) if trial.cell in seconds else rate * tokens[trial.cell]
         done = trial.step / trial.num_steps if trial.step and trial.num_steps else 0.0
-        left += whole * (1 - done)
+        left += total * (1 - done)
     return left
 
 

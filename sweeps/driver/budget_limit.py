@@ -122,7 +122,7 @@ class Budgeted:
             return False
         self.held_back = self._reason(block)
         if not self.held_back:
-            self._admitted |= {other.job for other in block.trials}
+            self._admitted |= {started.job for started in block.trials}
         return not self.held_back
 
     def _reason(self, block: Block) -> str:
@@ -133,16 +133,16 @@ class Budgeted:
         estimates = [self._estimate(trial) for trial in (*waiting, *new)]
         trust, now = calibrate(self._real), self.clock()
         high = [trust.interval(estimate.seconds)[2] for estimate in estimates]
-        rest = [
+        remaining = [
             max(0.0, trust.interval(estimate.seconds)[2] - (now - start))
             for estimate, start in self._running.values()
         ]
         begun = sum(now - start for _, start in self._running.values())
-        taken = self._used + begun + sum(rest) + sum(high[: len(waiting)])
-        hours = (taken + sum(high[len(waiting) :])) * self.known.units / 3600
+        used = self._used + begun + sum(remaining) + sum(high[: len(waiting)])
+        hours = (used + sum(high[len(waiting) :])) * self.known.units / 3600
         if hours > self.budget.device_hours:
-            return self._too_dear(block.what, estimates[len(waiting) :], trust, taken)
-        end = now + self.known.start_seconds + _last_end(rest, high, self.known.slots)
+            return self._too_dear(block.what, estimates[len(waiting) :], trust, used)
+        end = now + self.known.start_seconds + _last_end(remaining, high, self.known.slots)
         if end > self.budget.deadline:
             return (
                 f"{block.what} would end up to {duration(end - now)} from now, the deadline is in "
@@ -151,11 +151,11 @@ class Budgeted:
         return ""
 
     def _too_dear(
-        self, what: str, estimates: Sequence[TrialEstimate], trust: Calibration, taken: float
+        self, what: str, estimates: Sequence[TrialEstimate], trust: Calibration, used: float
     ) -> str:
         seconds = sum(estimate.seconds for estimate in estimates)
         _, middle, high = (s * self.known.units / 3600 for s in trust.interval(seconds))
-        left = self.budget.device_hours - taken * self.known.units / 3600
+        left = self.budget.device_hours - used * self.known.units / 3600
         return (
             f"{what} need about {middle:.3g} {self.known.unit}-hours (up to {high:.3g}), and "
             f"{max(0.0, left):.3g} of {self.budget.device_hours:.3g} are left"
@@ -164,8 +164,8 @@ class Budgeted:
     def _estimate(self, trial: Trial) -> TrialEstimate:
         """The rest of the trial; for a cell that was not measured, the mean of those that were."""
         trials = self.known.trials
-        whole = trials.get(trial.cell.cell) or _mean(list(trials.values()) or [LEAST])
-        return whole.part(self.search.left(trial), ends=not trial.epochs)
+        estimate = trials.get(trial.cell.cell) or _mean(list(trials.values()) or [LEAST])
+        return estimate.part(self.search.left(trial), ends=not trial.epochs)
 
 
 def _mean(measured: Sequence[TrialEstimate]) -> TrialEstimate:
@@ -173,9 +173,9 @@ def _mean(measured: Sequence[TrialEstimate]) -> TrialEstimate:
     return TrialEstimate(tokens=0.0, peak_bytes=0, **sums)
 
 
-def _last_end(rest: Sequence[float], new: Sequence[float], slots: int) -> float:
+def _last_end(remaining: Sequence[float], new: Sequence[float], slots: int) -> float:
     """Seconds until the last of the new trials ends, each on the first slot to be free."""
-    free = [*rest, *[0.0] * (slots - len(rest))]
+    free = [*remaining, *[0.0] * (slots - len(remaining))]
     heapq.heapify(free)
     for seconds in new:
         heapq.heappush(free, heapq.heappop(free) + seconds)

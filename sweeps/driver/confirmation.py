@@ -108,11 +108,11 @@ class Shortlist:
     def check(self, plan: Plan) -> None:
         """Refuses a plan of other cells: the contents of the inputs are part of a cell's name."""
         frozen = [self.baseline.cell, self.winner.cell]
-        found = [cell.cell for cell in plan.cells]
-        if found != frozen:
+        planned = [cell.cell for cell in plan.cells]
+        if planned != frozen:
             raise BadInput(
                 f"a confirmation trains the frozen cells {', '.join(frozen)}, got "
-                f"{', '.join(found)}: collection, backbone or program changed since {self.sweep}"
+                f"{', '.join(planned)}: collection, backbone or program changed since {self.sweep}"
             )
 
 
@@ -196,11 +196,11 @@ def _finished_sweep(store: Store) -> Sweep:
     trials = sweep.trials[sweep.trials["cell"] == sweep.baseline]
     status = dict(zip(trials["seed"], map(TrialStatus, trials["status"]), strict=True))
     open_seeds = [s for s in sweep.seeds if status.get(s, TrialStatus.PLANNED).waits]
-    if open_seeds or not any(one.used for one in status.values()):
-        found = f"unfinished seeds {_joined(open_seeds)}" if open_seeds else "no seed with scores"
+    if open_seeds or not any(status.used for status in status.values()):
+        state = f"unfinished seeds {_joined(open_seeds)}" if open_seeds else "no seed with scores"
         raise BadInput(
             f"--confirm needs a finished baseline in {sweep.name}; {sweep.label(sweep.baseline)} "
-            f"has {found}"
+            f"has {state}"
         )
     search = str(sweep.search.get("name"))
     if search in SEARCHES and SEARCHES[search].pauses and not sweep.search["over"]:
@@ -246,15 +246,15 @@ def read_shortlist(path: Path) -> Shortlist:
     """A frozen shortlist, which must be as it was written."""
     try:
         stored = json.loads(path.read_text())
-        found, _ = stored.pop("hash"), stored.pop("frozen_at")
+        hash_then, _ = stored.pop("hash"), stored.pop("frozen_at")
         stored |= {name: Frozen(**stored[name]) for name in ("winner", "baseline")}
         stored |= {name: tuple(stored[name]) for name in ("used_seeds", "fresh_seeds")}
         shortlist = Shortlist(**stored)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{path}: must hold a shortlist as it was frozen; {error!r}") from None
-    if shortlist.hash != found:
+    if shortlist.hash != hash_then:
         raise BadInput(
-            f"{path}: must be as it was frozen (hash {found}), got contents of hash "
+            f"{path}: must be as it was frozen (hash {hash_then}), got contents of hash "
             f"{shortlist.hash}"
         )
     return shortlist

@@ -69,18 +69,18 @@ def _cell_lines(plan: Plan) -> list[str]:
     return columns(rows, "lrrrrrl")
 
 
-def forecast_text(missing: Sequence[Trial], known: Forecast, calibration: Calibration) -> str:
+def forecast_text(missing: Sequence[Trial], forecast: Forecast, calibration: Calibration) -> str:
     """What is still to run, by cell and in total."""
     number = Counter(trial.cell.cell for trial in missing)
-    whole = dict.fromkeys(number, 0.0)  # of trials that pause, the parts
+    trials_of = dict.fromkeys(number, 0.0)  # of trials that pause, the parts
     for trial in missing:
-        whole[trial.cell.cell] += trial.share
+        trials_of[trial.cell.cell] += trial.share
     # Of a search that stops trials, the most that can run: which are eliminated is not known yet.
     title = "to run, at most" if any(trial.epochs for trial in missing) else "to run"
-    rows = [(title, "trials", "tokens", "a trial (95 %)", f"{known.unit}-hours", "memory")]
+    rows = [(title, "trials", "tokens", "a trial (95 %)", f"{forecast.unit}-hours", "memory")]
     for cell in {trial.cell.cell: trial.cell for trial in missing}.values():
         label = shortened(cell.label, terminal_columns() - 60)
-        measured, times = known.trials.get(cell.cell), str(number[cell.cell])
+        measured, times = forecast.trials.get(cell.cell), str(number[cell.cell])
         if measured is None:  # a server does the work
             rows.append((label, times, "-", "not measured", "-", "-"))
             continue
@@ -89,40 +89,40 @@ def forecast_text(missing: Sequence[Trial], known: Forecast, calibration: Calibr
             (
                 label,
                 times,
-                count(whole[cell.cell] * measured.tokens),
+                count(trials_of[cell.cell] * measured.tokens),
                 f"{clock(middle)} ({clock(low)}-{clock(high)})",
-                f"{whole[cell.cell] * middle * known.units / 3600:.3g}",
+                f"{trials_of[cell.cell] * middle * forecast.units / 3600:.3g}",
                 f"{measured.peak_bytes / 2**20:,.0f} MiB",
             )
         )
-    return "\n".join([*columns(rows, "lrrrrr"), "", *_totals(missing, known, calibration)])
+    return "\n".join([*columns(rows, "lrrrrr"), "", *_totals(missing, forecast, calibration)])
 
 
 MUCH = 0.2  # of the time, for validation
 FEWER = "(evaluation.max_dev_queries or training.validate_every lowers it)"
 
 
-def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration) -> list[str]:
-    measured = [trial for trial in missing if trial.cell.cell in known.trials]
-    trials = [known.trials[trial.cell.cell] for trial in measured]
+def _totals(missing: Sequence[Trial], forecast: Forecast, calibration: Calibration) -> list[str]:
+    measured = [trial for trial in missing if trial.cell.cell in forecast.trials]
+    trials = [forecast.trials[trial.cell.cell] for trial in measured]
     tokens = sum(
         estimate.tokens * trial.share for trial, estimate in zip(measured, trials, strict=True)
     )
     seconds = [
         estimate.seconds * trial.share for trial, estimate in zip(measured, trials, strict=True)
     ]
-    wall = calibration.interval(wall_seconds(seconds, known.slots))
-    low, middle, high = (amount + known.start_seconds for amount in wall)
+    wall = calibration.interval(wall_seconds(seconds, forecast.slots))
+    low, middle, high = (amount + forecast.start_seconds for amount in wall)
     lows, hours, highs = (
-        amount * known.units / 3600 for amount in calibration.interval(sum(seconds))
+        amount * forecast.units / 3600 for amount in calibration.interval(sum(seconds))
     )
     lines = [
         f"estimate    {duration(middle)} (95 %: {duration(low)} - {duration(high)}) "
-        f"on {numbered(known.slots, 'slot')}",
-        f"            {hours:.3g} {known.unit}-hours ({lows:.3g}-{highs:.3g}), "
+        f"on {numbered(forecast.slots, 'slot')}",
+        f"            {hours:.3g} {forecast.unit}-hours ({lows:.3g}-{highs:.3g}), "
         f"{count(tokens)} encoder tokens",
-        f"measured    {known.num_measured} of {numbered(known.num_kinds, 'kind')} of trial, a "
-        f"batch of each, in {duration(known.seconds)}",
+        f"measured    {forecast.num_measured} of {numbered(forecast.num_kinds, 'kind')} of trial, "
+        f"a batch of each, in {duration(forecast.seconds)}",
     ]
     validation = sum(e.validation * t.share for t, e in zip(measured, trials, strict=True))
     if validation:
@@ -133,12 +133,12 @@ def _totals(missing: Sequence[Trial], known: Forecast, calibration: Calibration)
         by = numbered(calibration.num_trials, "finished trial")
         lines.append(f"calibrated  by {by}: times {math.exp(calibration.log_ratio):.2f}")
     peak = max((trial.peak_bytes for trial in trials), default=0)
-    share = gpu_share(peak, known.device_bytes)
-    if share < min(1.0, known.units):
-        asked = math.floor(share * 1e4) / 1e4  # which is as fine as Ray counts
+    share = gpu_share(peak, forecast.device_bytes)
+    if share < min(1.0, forecast.units):
+        gpus = math.floor(share * 1e4) / 1e4  # which is as fine as Ray counts
         lines += [
             f"GPU share   a trial needs at least {peak / 2**30:.1f} GiB of "
-            f"{known.device_bytes / 2**30:.0f}: --gpus-per-worker {asked:g} runs",
+            f"{forecast.device_bytes / 2**30:.0f}: --gpus-per-worker {gpus:g} runs",
             f"            {round(1 / share)} on a GPU, faster only if one leaves it idle",
         ]
     return lines

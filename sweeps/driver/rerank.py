@@ -21,17 +21,17 @@ def rerank_run(job: RerankJob, *, engine: str, gpus: float | None) -> None:
     process) or empty: ray within a cluster."""
     number = open_job(job)
     shards = missing_shards(job, number)
-    if kept := number - len(shards):
-        say(f"resumed     {numbered(kept, 'shard')} of {number} are done already")
+    if num_done := number - len(shards):
+        say(f"resumed     {numbered(num_done, 'shard')} of {number} are done already")
     on_ray = engine == "ray" or (not engine and cluster_address() is not None)
-    start = told = time.monotonic()
+    start = last_line = time.monotonic()
     done = _on_ray(job, shards, gpus) if on_ray and shards else rerank_here(job, shards)
     for count, _ in enumerate(done, start=1):
         now = time.monotonic()
-        if now - told > LINE_SECONDS:
-            told = now
-            left = (now - start) / count * (len(shards) - count)
-            say(f"[{kept + count}/{number}] shards  (about {about(left)} left)")
+        if now - last_line > LINE_SECONDS:
+            last_line = now
+            seconds_left = (now - start) / count * (len(shards) - count)
+            say(f"[{num_done + count}/{number}] shards  (about {about(seconds_left)} left)")
     put_together(job, number)
 
 

@@ -72,9 +72,9 @@ def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
     """Adds the versions and machines of all trials to `sweep.json`."""
     kinds: dict[str, dict[str, None]] = {}
     for result in results:
-        for what, version in result["versions"].items():
-            kinds.setdefault(what, {})[version] = None
-    versions = {what: ", ".join(several) for what, several in kinds.items()}
+        for name, version in result["versions"].items():
+            kinds.setdefault(name, {})[version] = None
+    versions = {name: ", ".join(several) for name, several in kinds.items()}
     update_sweep_file(folder, versions=versions)
 
 

@@ -70,10 +70,10 @@ def _sweep(
     shortlist: Shortlist | None = None,
 ) -> int:
     """`store` is the confirmation's own, or the experiment's."""
-    given = options.tracking_uri
-    tracking_uri = default_tracking_uri(store) if given is None else given
+    uri = options.tracking_uri
+    tracking_uri = default_tracking_uri(store) if uri is None else uri
     check_tracking_uri(tracking_uri)
-    if given is not None:
+    if uri is not None:
         check_database(tracking_uri)
     plan = make_plan(experiment, options, shortlist.base if shortlist else None)
     options = replace(options, code=own_code(plan))
@@ -100,11 +100,11 @@ def _sweep(
 
 def _check_same_sweep(experiment: Experiment, store: Store) -> None:
     """Refuses a folder that holds another sweep of the same name."""
-    there = store.described()
-    if there and (there.question, there.swept) != (experiment.question, experiment.swept):
+    stored = store.described()
+    if stored and (stored.question, stored.swept) != (experiment.question, experiment.swept):
         raise BadInput(
             f"{store.root} holds another sweep called {experiment.name}, with the question "
-            f"{shown(there.question)} and swept {', '.join(there.swept) or 'nothing'}; this one "
+            f"{shown(stored.question)} and swept {', '.join(stored.swept) or 'nothing'}; this one "
             f"has {shown(experiment.question)} and {', '.join(experiment.swept)}. Give it another "
             "name or another --storage"
         )
@@ -173,8 +173,8 @@ def _drive(
     elif report:
         log_summary(tracking_uri, name, summary_rows(report.folder), report.folder)
         trials = table.state.trials
-        kept = {trial: trials[trial].settings for trial in store.with_weights() & trials.keys()}
-        log_models(tracking_uri, name, kept, store.uri)
+        settings = {trial: trials[trial].settings for trial in store.with_weights() & trials.keys()}
+        log_models(tracking_uri, name, settings, store.uri)
     say(report.text if report else "no report: no trial has finished")
     return _ending(search, table, held_back)
 
@@ -196,13 +196,13 @@ def _describe(search: Search, store: Store, argv: list[str], options: Options) -
 def _ending(search: Search, table: TrialTable, held_back: str) -> int:
     """The exit code; prints the reason if a budget held trials back."""
     ahead = {trial.name for trial in search.ahead} if held_back else set()
-    wanted = [trial for trial in search.decision.wanted if trial.name not in ahead]
+    chosen = [trial for trial in search.decision.wanted if trial.name not in ahead]
     rests = {
         trial.name
-        for trial in wanted
+        for trial in chosen
         if trial.epochs and table.status(trial) is TrialStatus.STOPPED
     }
-    lost = [t for t in wanted if t.name not in rests and not table.status(t).used]
+    lost = [t for t in chosen if t.name not in rests and not table.status(t).used]
     if held_back:
         say(f"stopped     {held_back}; the same command with a larger budget resumes")
     return FAILED_TRIALS if lost else OUT_OF_BUDGET if held_back else DONE
@@ -225,16 +225,16 @@ class Finished:
             self._checked.add(name)
             damage = patient_read(self.store, partial(self.store.damage, name))
             if damage:
-                kept = patient_read(self.store, partial(self.store.set_aside, name))
+                folder = patient_read(self.store, partial(self.store.set_aside, name))
                 self.names.discard(name)
-                say(f"warning: {name} is damaged ({damage}): kept as runs/{kept}, runs again")
+                say(f"warning: {name} is damaged ({damage}): kept as runs/{folder}, runs again")
 
     def adopt(self, trials: Iterable[Trial]) -> set[str]:
         """Takes over trials that other sweeps have finished; returns their names."""
-        taken = patient_read(self.store, partial(self.store.adopt, list(trials)))
-        self.names |= taken
-        self._checked |= taken
-        return taken
+        adopted = patient_read(self.store, partial(self.store.adopt, list(trials)))
+        self.names |= adopted
+        self._checked |= adopted
+        return adopted
 
     def run_again(self, names: set[str]) -> None:
         """Has trials run again for missing files. Until then they stay in the store with their
@@ -330,15 +330,15 @@ def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     """Prints the plan with its forecast; launches and writes nothing."""
     finished = store.finished()
     again = _lacking(plan, finished, _weights(plan, store, options), options)
-    here = (finished | store.adoptable(plan.trials())) - again
-    say(plan_text(plan, finished=sum(trial.name in here for trial in plan.trials())))
+    done = (finished | store.adoptable(plan.trials())) - again
+    say(plan_text(plan, finished=sum(trial.name in done for trial in plan.trials())))
     most = search_class(plan.search.name).costliest_trials(plan)
-    missing = [trial for trial in most if trial.name not in here]
+    missing = [trial for trial in most if trial.name not in done]
     if missing:
-        known = forecast(plan, options)
-        real = real_seconds(plan.trials(), finished, store, known)
+        costs = forecast(plan, options)
+        real = real_seconds(plan.trials(), finished, store, costs)
         calibration = calibrate(real)
-        say("\n" + forecast_text(missing, known, calibration))
+        say("\n" + forecast_text(missing, costs, calibration))
 
 
 def _launch(

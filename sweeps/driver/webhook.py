@@ -66,13 +66,13 @@ def message(store: Store, table: TrialTable, end: str, answer: str) -> dict[str,
     planned = {f"{cell.cell}-seed{seed}" for cell in file.cells for seed in file.seeds}
     trials = table.state.trials
     counts = Counter(str(trial.status) for name, trial in trials.items() if name in planned)
-    where = str(file.collection.get("name", ""))
+    collection = str(file.collection.get("name", ""))
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
-    text = f"{file.sweep} on {where}: {end} ({states or 'no trial'} of {len(planned)} trials)"
+    text = f"{file.sweep} on {collection}: {end} ({states or 'no trial'} of {len(planned)} trials)"
     return {
         "text": f"{text}. {answer}".rstrip(),
         "sweep": file.sweep,
-        "collection": where,
+        "collection": collection,
         "question": file.question,
         "end": end,
         "trials": dict(counts),

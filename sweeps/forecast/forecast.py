@@ -183,7 +183,7 @@ def _nearest(cell: PlannedCell, largest: Sequence[PlannedCell], speeds: list[Spe
     measured = zip(largest, speeds, strict=False)
     return min(
         measured,
-        key=lambda one: (one[0].config.model.name != name, abs(one[0].cost - cell.cost)),
+        key=lambda pair: (pair[0].config.model.name != name, abs(pair[0].cost - cell.cost)),
     )[1]
 
 
@@ -205,9 +205,9 @@ def _measure(
     place = replace(_here(options), slots=1) if options.engine == "local" else _here(options)
     if not cells:
         return place, []
-    whole = sum(trial.cell.cost * trial.share for trial in plan.trials()) / cells[0].cost
+    num_trials = sum(trial.cell.cost * trial.share for trial in plan.trials()) / cells[0].cost
     side_by_side = place.slots * options.num_workers
-    enough = partial(_enough, *_reads(cells[0]), whole / side_by_side)
+    enough = partial(_enough, *_reads(cells[0]), num_trials / side_by_side)
     measure = partial(probe, settings, threads, enough, gpu_share=options.gpu_share)
     if options.engine != "local" and cluster_address():
         return _on_cluster(measure, options)
@@ -224,9 +224,9 @@ def _hide_gpus() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def _enough(reads: Reads, planned: Planned, whole: float, speed: Speed) -> float:
+def _enough(reads: Reads, planned: Planned, num_trials: float, speed: Speed) -> float:
     """For how many seconds to measure a sweep that costs `whole` times a trial of this speed."""
-    return MEASURING * whole * trial_estimate(reads, planned, speed).seconds
+    return MEASURING * num_trials * trial_estimate(reads, planned, speed).seconds
 
 
 def slots_of(options: Options) -> int:
@@ -251,8 +251,8 @@ def _here(options: Options) -> _Place:
 def _on_cluster(work: Callable[[], list[Speed]], options: Options) -> tuple[_Place, list[Speed]]:
     from sweeps.ray_engine.cluster import on_a_slot
 
-    found, speeds = on_a_slot(work, options)
-    return _Place(found.slots, found.cpus, found.num_workers * found.gpus), speeds
+    slot, speeds = on_a_slot(work, options)
+    return _Place(slot.slots, slot.cpus, slot.num_workers * slot.gpus), speeds
 
 
 def trial_estimate(

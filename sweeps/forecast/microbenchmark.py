@@ -107,10 +107,10 @@ def probe(
     torch.set_num_threads(threads)
     start, speeds = time.perf_counter(), list[Speed]()
     try:
-        for one in settings:
+        for changes in settings:
             if speeds and time.perf_counter() - start >= enough(speeds[0]):
                 break
-            speeds.append(_speed(TrialConfig().override(one)))
+            speeds.append(_speed(TrialConfig().override(changes)))
     finally:
         torch.set_num_threads(before[0])
         torch.set_deterministic_debug_mode(before[1])
@@ -155,8 +155,8 @@ def _groups(config: TrialConfig, inputs: Inputs, rng: np.random.Generator) -> li
 
 def _speed(config: TrialConfig) -> Speed:
     reset_peak_memory()
-    whole = load_inputs(config.collection, config.model.backbone)
-    inputs, device = parts_of(config, whole)[0], trial_device()
+    loaded = load_inputs(config.collection, config.model.backbone)
+    inputs, device = parts_of(config, loaded)[0], trial_device()
     before = time.perf_counter()
     make_deterministic(config.training.deterministic)
     model = build_model(config, inputs.backbone, init_seed=STREAMS.init).to(device)

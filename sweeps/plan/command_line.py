@@ -34,9 +34,9 @@ SCRIPT = "ranksweep"  # what the installed package calls `python -m sweeps`
 def typed_command(sweep: str, argv: Sequence[str]) -> list[str]:
     """The command line of this process if it ends with `argv`; else, for arguments that a program
     gave, an equivalent one."""
-    rest, given = sys.argv[1:], list(argv)
-    if rest != given and (rest[:1] != ["run"] or rest[2:] != given):
-        return ["python", "-m", "sweeps", "run", sweep, *given]
+    rest, arguments = sys.argv[1:], list(argv)
+    if rest != arguments and (rest[:1] != ["run"] or rest[2:] != arguments):
+        return ["python", "-m", "sweeps", "run", sweep, *arguments]
     program, *words = sys.orig_argv
     if words and Path(words[0]).name == SCRIPT:  # its first line names the interpreter
         program, *words = words

@@ -65,8 +65,8 @@ class Experiment:
         if self.label:
             return self.label(config)
         settings = config.settings()
-        others = [name for name in self.swept if name not in NAMED_ANYWAY]
-        values = [f"{name.rpartition('.')[2]} {_text(settings[name])}" for name in others]
+        names = [name for name in self.swept if name not in NAMED_ANYWAY]
+        values = [f"{name.rpartition('.')[2]} {_text(settings[name])}" for name in names]
         return ", ".join([model_and_windows(config), *values])
 
 
@@ -83,13 +83,13 @@ def suited(config: TrialConfig, backbone: Backbone) -> Settings:
     chunking = config.chunking
     longest = backbone.max_window(chunking.max_query_tokens)
     two_thirds = longest * 2 // 3
-    whole = min(longest, chunking.max_document_tokens)
+    longest_start = min(longest, chunking.max_document_tokens)
     choices: tuple[Settings, ...] = (
         {},
         _windows(two_thirds, two_thirds * 3 // 4),
         _windows(longest, longest),
         _windows(chunking.max_document_tokens, chunking.max_document_tokens),
-        _windows(whole, whole) | {"chunking.max_document_tokens": whole},
+        _windows(longest_start, longest_start) | {"chunking.max_document_tokens": longest_start},
     )
     return next((choice for choice in choices if _accepted(config, choice, backbone)), {})
 

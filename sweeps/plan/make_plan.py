@@ -48,8 +48,8 @@ POINTS = 2
 def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
     """The plan, with all that is known before a launch. `base` are the settings that all cells
     share (default: from the options). Raises `BadInput` for what can never run."""
-    given = {*experiment.settings, *options.settings, *_smoke_settings(options)}
-    experiment = replace(experiment, profile=options.profile, given=frozenset(given))
+    names = {*experiment.settings, *options.settings, *_smoke_settings(options)}
+    experiment = replace(experiment, profile=options.profile, given=frozenset(names))
     base = portable_config(base or base_config(experiment, options))
     check_measures(base.evaluation.measures)
     model_class(base.model.name)
@@ -101,17 +101,17 @@ def extended(plan: Plan, point: Settings) -> Plan | Removed:
 def own_code(plan: Plan) -> tuple[str, ...]:
     """The files and folders of the user's own code that trials of a plan run, including those that
     a search may propose: workers on other machines need them."""
-    named = [plan.base, *(cell.config for cell in plan.cells)]
+    configs = [plan.base, *(cell.config for cell in plan.cells)]
     names = {point["model.name"] for point in plan.space.points if "model.name" in point}
-    named += [portable_config(plan.base.override({"model.name": name})) for name in names]
-    return travelling({path for config in named for path in own_paths(config)})
+    configs += [portable_config(plan.base.override({"model.name": name})) for name in names]
+    return travelling({path for config in configs for path in own_paths(config)})
 
 
 def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     """The settings that all cells share, each level overriding the one before: defaults, those of
     the backbone, the sweep, the profile, the sweep's file, the user."""
-    named = {setting: getattr(options, flag) for flag, setting in FLAG_SETTINGS.items()}
-    chosen: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    flags = {setting: getattr(options, flag) for flag, setting in FLAG_SETTINGS.items()}
+    chosen: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     for name in chosen.keys() & (
         options.settings.keys() | options.grids.keys() | options.ranges.keys()
     ):
@@ -134,16 +134,16 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
 def search_space(points: tuple[Settings, ...], experiment: Experiment, options: Options) -> Space:
     """The experiment's points, or the product of the user's values of swept settings and the
     experiment's values of the others."""
-    given = {name: [value] for name, value in options.settings.items() if name in experiment.swept}
-    given |= options.grids
-    if not given and not any(name in point for point in points for name in options.ranges):
+    grids = {name: [value] for name, value in options.settings.items() if name in experiment.swept}
+    grids |= options.grids
+    if not grids and not any(name in point for point in points for name in options.ranges):
         return Space(tuple(points), options.ranges)
     common, names, axes = _common(points, experiment, options), [], []
     for name in experiment.swept:
         if name not in options.ranges:
             own = list(dict.fromkeys(point[name] for point in points if name in point))
             names.append(name)
-            axes.append(given.get(name, own))
+            axes.append(grids.get(name, own))
     if (size := math.prod(map(len, axes))) > MOST_POINTS:
         raise BadInput(f"a grid has at most {MOST_POINTS:,} points, got {size:,}")
     product = (dict(zip(names, values, strict=True)) for values in itertools.product(*axes))
@@ -167,11 +167,11 @@ def _smoke_settings(options: Options) -> dict[str, Any]:
     return FEW | (TWO_EPOCHS if options.search.kind.pauses else TWO_STEPS)
 
 
-def _reduced(base: TrialConfig, few: int, asked: int) -> str:
+def _reduced(base: TrialConfig, few: int, count: int) -> str:
     """The line of the plan about a smoke test."""
     evaluation = base.evaluation
     return (
-        f"{few} of {asked} configurations, few steps, {evaluation.depth} candidates of "
+        f"{few} of {count} configurations, few steps, {evaluation.depth} candidates of "
         f"{evaluation.max_dev_queries or 'all'} dev and {evaluation.max_test_queries or 'all'} "
         "test queries at most; it tests the installation, not the question"
     )
@@ -184,12 +184,12 @@ def _smoke_points(search: SearchSettings) -> int:
 
 def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
     """Refuses queries so long that no document fits, and workers without a pair."""
-    backbone, asked = inputs.backbone, base.chunking.max_query_tokens
-    if backbone.max_window(asked) < 1:
+    backbone, query_tokens = inputs.backbone, base.chunking.max_query_tokens
+    if backbone.max_window(query_tokens) < 1:
         raise BadInput(
-            f"chunking.max_query_tokens <= {asked + backbone.max_window(asked) - 1} must hold for "
-            f"backbone {backbone.name} ({backbone.max_input_tokens} positions less 3 special "
-            f"tokens and a chunk), got chunking.max_query_tokens={asked}"
+            f"chunking.max_query_tokens <= {query_tokens + backbone.max_window(query_tokens) - 1} "
+            f"must hold for backbone {backbone.name} ({backbone.max_input_tokens} positions less 3 "
+            f"special tokens and a chunk), got chunking.max_query_tokens={query_tokens}"
         )
     if num_workers > base.training.batch_size:
         raise BadInput(
@@ -208,11 +208,11 @@ def _feasible(
 ) -> tuple[list[PlannedCell], list[Removed]]:
     """The cells (the baseline and the first `limit` points that can run and differ), and the points
     left out with the reasons."""
-    cells, removed, seen, in_vain = [baseline], list[Removed](), set[str](), 0
+    cells, removed, names, in_vain = [baseline], list[Removed](), set[str](), 0
     for point in points:
         name = _name(point)
-        result = None if name in seen else _new_cell(experiment, base, cells, point)
-        seen.add(name)
+        result = None if name in names else _new_cell(experiment, base, cells, point)
+        names.add(name)
         if isinstance(result, PlannedCell):
             cells.append(result)
         elif result:
@@ -225,8 +225,8 @@ def _feasible(
             str, dict[str, None]
         ] = {}  # each reason once, with all values that it excludes
         for item in removed:
-            law, got, value = item.reason.partition(", got ")
-            values.setdefault(f"{law}{got}", {})[value] = None
+            law, separator, value = item.reason.partition(", got ")
+            values.setdefault(f"{law}{separator}", {})[value] = None
         reasons = "; ".join(f"{law}{', '.join(broken)}" for law, broken in values.items())
         raise BadInput(f"no point of the grid can run: {reasons}")
     return cells, removed
@@ -297,8 +297,8 @@ def _existing(search: SearchSettings, space: Space) -> SearchSettings:
 
 def _cell(experiment: Experiment, base: TrialConfig, point: Settings) -> PlannedCell:
     config = portable_config(base.override(point))
-    given = experiment.given | point.keys()
-    config = config.override(suited_to_model(experiment.profile, config, given))
+    fixed = experiment.given | point.keys()
+    config = config.override(suited_to_model(experiment.profile, config, fixed))
     inputs = load_inputs(config.collection, config.model.backbone)
     if "model.name" in point and "chunking.window" not in point:
         config = config.override({**suited(config, inputs.backbone), **point})

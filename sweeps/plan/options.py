@@ -102,11 +102,11 @@ class Preset:
     def fill(self, arguments: argparse.Namespace) -> None:
         """Sets the flags that were not given, except those of a search or of seeds where the
         command line names another."""
-        given = vars(arguments).get("given", set())
-        given = given | SEEDS if arguments.smoke_test else given
+        flags = vars(arguments).get("given", set())
+        flags = flags | SEEDS if arguments.smoke_test else flags
         for group, names in ((SEEDS, SEEDS), ({"search"}, SEARCH)):
-            given = given | names if given & group else given
-        for name in self.flags.keys() - given:
+            flags = flags | names if flags & group else flags
+        for name in self.flags.keys() - flags:
             setattr(arguments, name, self.flags[name])
 
 
@@ -122,8 +122,8 @@ def parse(
         _check_confirmation(arguments, [*settings, *grids, *ranges])
     elif preset:
         preset.fill(arguments)
-        other = {name: r for name, r in preset.ranges.items() if name not in settings | grids}
-        ranges = other | ranges
+        own = {name: r for name, r in preset.ranges.items() if name not in settings | grids}
+        ranges = own | ranges
     _check_numbers(arguments)
     seeds = _seeds(arguments)
     budget = parse_budget(arguments.max_gpu_hours, arguments.deadline, time.time())
@@ -351,10 +351,10 @@ def _within(flag: str, value: int, most: int) -> None:
         raise BadInput(f"{flag} <= {most:,} must hold, got {value}")
 
 
-def _experiment_prefix(given: str | None) -> str:
-    prefix = given if given is not None else os.environ.get(PREFIX_VARIABLE) or PREFIX
+def _experiment_prefix(flag: str | None) -> str:
+    prefix = flag if flag is not None else os.environ.get(PREFIX_VARIABLE) or PREFIX
     if not re.fullmatch(r"\w[\w. -]*(/\w[\w. -]*)*", prefix):
-        source = "--experiment-prefix" if given is not None else PREFIX_VARIABLE
+        source = "--experiment-prefix" if flag is not None else PREFIX_VARIABLE
         raise BadInput(
             f"{source} must be letters, digits, spaces and _ . - with / between its parts, such as "
             f"team/longdoc, got {shown(prefix)}"
@@ -402,8 +402,8 @@ def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
     try:
         seeds = tuple(parse_setting("seed", part) for part in listed.split(","))
     except BadInput:
-        given = shown(listed)
-        raise BadInput(f"--seeds must be whole numbers such as 1,2,3, got {given}") from None
+        text = shown(listed)
+        raise BadInput(f"--seeds must be whole numbers such as 1,2,3, got {text}") from None
     if len(set(seeds)) < len(seeds):
         raise BadInput(f"--seeds must differ from each other, got {shown(listed)}")
     _within("the number of --seeds", len(seeds), MOST_SEEDS)

@@ -84,21 +84,21 @@ def analyse(
     lengths = _lengths(collection, pairs, settings)
     by_pair = [(pair.query_id, pair.doc_id) for pair in pairs]
     positions = list(relevant_positions(passages, by_pair, collection.documents))
-    chunks = (one.text for pair in pairs for one in word_chunks(pair.text, settings.window))
+    chunks = (chunk.text for pair in pairs for chunk in word_chunks(pair.text, settings.window))
     everyone: dict[str, ChunkScorer] = {"BM25": Bm25Chunks(chunks), **(scorers or {})}
     scores = {
         name: list(chunk_scores(pairs, scorer, settings.window))
         for name, scorer in everyone.items()
     }
-    scores = {name: found for name, found in scores.items() if found}
+    scores = {name: chunks for name, chunks in scores.items() if chunks}
     summary = _length_summary(lengths, settings) | _position_summary(positions, settings)
     edges = length_edges([length for of_kind in lengths.values() for length in of_kind])
     return PositionResult(
-        lengths={kind: length_histogram(found, edges) for kind, found in lengths.items()},
+        lengths={kind: length_histogram(numbers, edges) for kind, numbers in lengths.items()},
         summary=summary,
         positions=positions,
         scores=scores,
-        curves={name: rsv_curve(found, settings.num_bins) for name, found in scores.items()},
+        curves={name: rsv_curve(chunks, settings.num_bins) for name, chunks in scores.items()},
         judged=judged,
         judged_summary=summarise(judged) if judged else None,
     )
@@ -169,22 +169,22 @@ def relevant_pairs(
 ) -> list[Pair]:
     """A sample of at most `max_pairs` (0: all) queries and relevant documents that have a text."""
     judged = collection.splits[split]
-    known = [
+    judgments = [
         (query_id, doc_id)
         for query_id, doc_id in relevant_documents(judged, least_grade)
         if doc_id in collection.documents
     ]
-    if not known:
+    if not judgments:
         raise BadInput(
             f"{split} of {collection.name} must judge a document of grade {least_grade} or more, "
             "found none with a text"
         )
-    if 0 < max_pairs < len(known):
-        order = generator(seed, "relevant-pairs", split).permutation(len(known))
-        known = [known[number] for number in sorted(order[:max_pairs].tolist())]
+    if 0 < max_pairs < len(judgments):
+        order = generator(seed, "relevant-pairs", split).permutation(len(judgments))
+        judgments = [judgments[number] for number in sorted(order[:max_pairs].tolist())]
     return [
         Pair(query_id, judged.queries[query_id], doc_id, collection.documents[doc_id])
-        for query_id, doc_id in known
+        for query_id, doc_id in judgments
     ]
 
 
@@ -198,7 +198,7 @@ def known_passages(text: str, collection: Collection, split: str) -> list[Passag
     if base == PYTHON_DOCS:
         bodies = dict(training_passages())
         queries = collection.splits[split].queries
-        return [Passage(q, bodies[asked]) for q, asked in queries.items() if asked in bodies]
+        return [Passage(q, bodies[doc_id]) for q, doc_id in queries.items() if doc_id in bodies]
     path = None if steps else spans_file(base, collection)
     if path is None:
         return []

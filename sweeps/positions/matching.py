@@ -96,8 +96,8 @@ def best_stretch(passage: str, document: str) -> tuple[int, int]:
     low, high = first, min(first + size, len(document))
     while high - low > 1:
         middle = (low + high) // 2
-        whole = _subsequence(masks, len(passage), document[middle : first + size]) == length
-        low, high = (middle, high) if whole else (low, middle)
+        is_complete = _subsequence(masks, len(passage), document[middle : first + size]) == length
+        low, high = (middle, high) if is_complete else (low, middle)
     return length, low
 
 

@@ -141,12 +141,12 @@ def _write_tables(folder: Path, result: PositionResult) -> None:
     _write_csv(folder / "lengths.csv", ("documents", "from_words", "to_words", "count"), rows)
     if result.positions:
         names = (*Position._fields, "relative")
-        values = ((*one, f"{one.relative:.6g}" if one.found else "") for one in result.positions)
+        values = ((*p, f"{p.relative:.6g}" if p.found else "") for p in result.positions)
         _write_csv(folder / "positions.csv", names, values)
     if result.curves:
         curve = [(name, *point) for name, of_kind in result.curves.items() for point in of_kind]
         _write_csv(folder / "rsv.csv", ("scorer", *CurvePoint._fields), curve)
-        scores = [(name, *one) for name, of_kind in result.scores.items() for one in of_kind]
+        scores = [(name, *score) for name, of_kind in result.scores.items() for score in of_kind]
         _write_csv(folder / "rsv_chunks.csv", ("scorer", *ChunkScore._fields), scores)
     if result.judged:
         _write_csv(folder / "judged.csv", type(result.judged[0])._fields, result.judged)

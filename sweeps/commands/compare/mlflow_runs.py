@@ -68,7 +68,7 @@ def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[
         base, _, wanted = name.rpartition(":")
         experiment = client.get_experiment_by_name(base)
     if experiment is None:
-        known = [one.name for one in client.search_experiments()]
+        known = [experiment.name for experiment in client.search_experiments()]
         raise unknown("experiment", name, known)
     systems: set[str] = set()
     for run in _finished(client, experiment.experiment_id):
@@ -109,12 +109,12 @@ def _finished(client: "MlflowClient", experiment_id: str) -> Iterator["Run"]:
 def _table_of(client: "MlflowClient", run: "Run", *, needed: bool = True) -> str:
     """The path of a run's table; "" where it has none."""
     folders = {str(PurePosixPath(name).parent) for name in TABLES}
-    there = {
-        one.path
+    paths = {
+        artifact.path
         for folder in folders
-        for one in client.list_artifacts(run.info.run_id, None if folder == "." else folder)
+        for artifact in client.list_artifacts(run.info.run_id, None if folder == "." else folder)
     }
-    table = next((name for name in TABLES if name in there), "")
+    table = next((name for name in TABLES if name in paths), "")
     if needed and not table:
         raise BadInput(
             f"{RUN}{run.info.run_id} has no {', '.join(TABLES)}; name its table: "

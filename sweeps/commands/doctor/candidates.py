@@ -30,10 +30,10 @@ def found_share(split: Split, depth: int) -> float:
     over the queries that have any."""
     shares = []
     for query_id in split.queries:
-        wanted = {d for d, grade in split.qrels.get(query_id, {}).items() if grade > 0}
-        if wanted:
+        relevant = {d for d, grade in split.qrels.get(query_id, {}).items() if grade > 0}
+        if relevant:
             first = list(split.candidates.get(query_id, ()))[:depth]
-            shares.append(len(wanted.intersection(first)) / len(wanted))
+            shares.append(len(relevant.intersection(first)) / len(relevant))
     return sum(shares) / max(1, len(shares))
 
 
@@ -71,15 +71,15 @@ def unjudged_share(split: Split, top: int) -> float:
 def _recall(name: str, split: Split, evaluation: Evaluation) -> Finding:
     recall = found_share(split, evaluation.depth)
     first, best = first_and_best(split, evaluation)
-    what = (
+    result = (
         f"{name}: {recall:.1%} of relevant documents are among {evaluation.depth} candidates; "
         f"{evaluation.measures[0]} {first:.3f} as they are ranked, {best:.3f} at best"
     )
     if recall >= LOW_RECALL:
-        return Finding("ok", what)
+        return Finding("ok", result)
     return Finding(
         "error" if recall == 0 else "warning",
-        what,
+        result,
         "a reranker cannot find documents that the first stage missed",
         "a better first stage ('COLLECTION|first-stage(by=rm3,tune=R@100)', or its run as "
         "SPLIT/NAME.run), or a larger evaluation.depth",
@@ -116,12 +116,12 @@ def _holes(name: str, split: Split) -> Iterator[Finding]:
 
 def _unjudged(name: str, split: Split) -> Finding:
     share = unjudged_share(split, TOP)
-    what = f"{name}: {share:.1%} of the first {TOP} candidates are unjudged"
+    result = f"{name}: {share:.1%} of the first {TOP} candidates are unjudged"
     if not share:
-        return Finding("ok", what)
+        return Finding("ok", result)
     return Finding(
         "note",
-        what,
+        result,
         "they count as not relevant, which is a bias against systems unlike the judged ones",
         "report nDCG(judged_only=True)@10 as well",
     )
@@ -150,11 +150,11 @@ def run_files(folder: Path) -> Iterator[Finding]:
                     "check that a higher score is better there",
                 )
             elif ranks.tied:
-                how = "doc_id, for ranks repeat as well" if ranks.repeated else "the rank column"
+                order = "doc_id, for ranks repeat as well" if ranks.repeated else "the rank column"
                 yield Finding(
                     "note",
                     f"{name}: {ranks.tied:,} of {ranks.lines:,} scores are tied",
-                    f"their order here is that of {how}; trec_eval sorts by doc_id alone",
+                    f"their order here is that of {order}; trec_eval sorts by doc_id alone",
                 )
 
 

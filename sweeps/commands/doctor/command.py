@@ -24,8 +24,8 @@ def main(argv: Sequence[str]) -> int:
     add("settings", nargs="*", metavar="section.setting=value", help="such as chunking.window=150")
     arguments = parser.parse_intermixed_args(list(argv))
     if arguments.gpu:
-        if given := [name for name in OF_DATA if getattr(arguments, name)]:
-            parser.error(f"--gpu reads no collection, got {', '.join(given)}")
+        if flags := [name for name in OF_DATA if getattr(arguments, name)]:
+            parser.error(f"--gpu reads no collection, got {', '.join(flags)}")
         return check_gpu(arguments.json or Path("gpu-checks.json"))
     if arguments.json:
         parser.error("--json needs --gpu")

@@ -104,16 +104,16 @@ def setting_text(config: TrialConfig) -> str:
 
 
 def _relevant_finding(name: str, shares: Unseen) -> Finding:
-    what = (
+    result = (
         f"{shares.text:.1%} of relevant text is never seen; {shares.whole:.1%} of relevant "
         f"passages not at all, {shares.cut:.1%} whole in no chunk (they start at token "
         f"{shares.start:,.0f} on average)"
     )
     if shares.text == 0:
-        return Finding("ok", what)
+        return Finding("ok", result)
     return Finding(
         "warning" if shares.text > MUCH else "note",
-        what,
+        result,
         "no model learns from text that it does not read",
         "raise chunking.max_document_tokens or max_chunks, or use a model that reads all chunks",
     )

@@ -28,8 +28,8 @@ ROOM = 2 * 2**30
 
 def environment() -> Iterator[Finding]:
     """The findings on versions, accelerators and Java."""
-    found = ", ".join(f"{name} {_version(name) or 'missing'}" for name in NAMED)
-    yield Finding("ok", f"Python {platform.python_version()}, {found}")
+    packages = ", ".join(f"{name} {_version(name) or 'missing'}" for name in NAMED)
+    yield Finding("ok", f"Python {platform.python_version()}, {packages}")
     yield from _requirements()
     yield from accelerators(
         visible=torch.cuda.device_count() if torch.cuda.is_available() else 0,
@@ -50,7 +50,7 @@ def _version(name: str) -> str | None:
 def _requirements() -> Iterator[Finding]:
     """The findings on installed packages that the project does not support."""
     try:
-        wanted = [Requirement(line) for line in requires("ranksweep") or ()]
+        requirements = [Requirement(line) for line in requires("ranksweep") or ()]
     except PackageNotFoundError:
         yield Finding(
             "warning",
@@ -59,7 +59,7 @@ def _requirements() -> Iterator[Finding]:
             "pip install -e '.[sweep]'",
         )
         return
-    for requirement in wanted:
+    for requirement in requirements:
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": "sweep"}):
             continue
         needed, installed = f"{requirement.name}{requirement.specifier}", _version(requirement.name)

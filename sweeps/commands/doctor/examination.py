@@ -41,12 +41,12 @@ def examine(arguments: argparse.Namespace) -> int:
     width = line_width()
     findings: list[Finding] = []
     windows_given = any(word.startswith(CUT) for word in arguments.settings)
-    for title, some in (
+    for title, section in (
         ("environment", _environment(store, uri)),
         ("data", _data(config, windows_given=windows_given)),
     ):
         print(title)
-        for finding in some:
+        for finding in section:
             print(finding_text(finding, width), flush=True)
             findings.append(finding)
     print(verdict(findings))
@@ -107,11 +107,11 @@ def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
         "comparing queries of different splits": similar_queries(collection),
         "looking for what windows miss": coverage(config, inputs),
     }
-    for what, part in parts.items():
-        _tell(what)
+    for step, part in parts.items():
+        _tell(step)
         yield from part
 
 
-def _tell(what: str) -> None:
+def _tell(step: str) -> None:
     """Prints the step that begins and may take long."""
-    print(f"... {what}", file=sys.stderr, flush=True)
+    print(f"... {step}", file=sys.stderr, flush=True)

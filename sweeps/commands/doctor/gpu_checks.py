@@ -94,18 +94,18 @@ def _results(log: Path) -> Iterator[dict[str, Any]]:
     command += ["-p", "no:cacheprovider", "-m", "gpu", "-rA", *files]
     planned: list[dict[str, str]] = []
     with TemporaryDirectory(prefix="ranksweep-gpu-") as scratch, log.open("w") as output:
-        told = Path(scratch, "told.jsonl")
-        told.touch()
+        results_file = Path(scratch, "told.jsonl")
+        results_file.touch()
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=os.environ | {"RANKSWEEP_GPU_CHECKS_FILE": str(told)},
+            env=os.environ | {"RANKSWEEP_GPU_CHECKS_FILE": str(results_file)},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # with what the checks start
         )
         try:
-            for line in _lines(told, process):
+            for line in _lines(results_file, process):
                 if "planned" in line:
                     planned = line["planned"]
                     continue
@@ -119,10 +119,10 @@ def _results(log: Path) -> Iterator[dict[str, Any]]:
     yield from _left_out(planned, code)
 
 
-def _lines(told: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+def _lines(results_file: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
     """The records of the file, until the process ends or its time is up."""
     until = time.monotonic() + MOST_SECONDS
-    with told.open() as file:
+    with results_file.open() as file:
         ended, begun = False, ""
         while not ended:
             ended = process.poll() is not None or time.monotonic() > until  # before the last read
@@ -138,8 +138,8 @@ def _left_out(planned: list[dict[str, str]], code: int) -> Iterator[dict[str, An
             reason = f"the process of the checks was killed, by us after {MOST_SECONDS:.0f} s"
         first = planned[:1] or [{"block": "facts", "check": "the checks run", "do": ""}]
         for check in planned or first:
-            told = {"result": "failed", "seconds": 0.0, "reason": reason, "figures": {}}
-            yield check | told
+            result = {"result": "failed", "seconds": 0.0, "reason": reason, "figures": {}}
+            yield check | result
 
 
 def _finding(line: dict[str, Any]) -> Finding:

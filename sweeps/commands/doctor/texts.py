@@ -139,10 +139,10 @@ def similar_queries(collection: Collection) -> Iterator[Finding]:
     """The findings on dev queries that are in train, and test queries that are in either."""
     any_alike = False
     for name, earlier in _FROM.items():
-        for other in earlier:
-            if name not in collection.splits or other not in collection.splits:
+        for split in earlier:
+            if name not in collection.splits or split not in collection.splits:
                 continue
-            ours, theirs = collection.splits[name].queries, collection.splits[other].queries
+            ours, theirs = collection.splits[name].queries, collection.splits[split].queries
             equal = equal_queries(ours, theirs)
             alike = [pair for pair in alike_queries(ours, theirs) if pair[0] not in equal]
             any_alike = any_alike or bool(equal or alike)
@@ -150,14 +150,14 @@ def similar_queries(collection: Collection) -> Iterator[Finding]:
                 query_id = next(iter(equal))
                 yield _same_question(
                     "warning",
-                    f"with the text of a {other} query",
+                    f"with the text of a {split} query",
                     name,
                     f"{len(equal):,} of {len(ours):,}",
                     query_id,
                 )
             if alike:
                 number = f"{len(alike):,} of {len(ours):,}"
-                what = f"close to a {other} query"
+                what = f"close to a {split} query"
                 yield _same_question("note", what, name, number, f"{alike[0][0]} and {alike[0][1]}")
     if not any_alike and len(collection.splits) > 1:
         yield Finding("ok", "no two splits have queries alike")
@@ -165,8 +165,8 @@ def similar_queries(collection: Collection) -> Iterator[Finding]:
 
 def equal_queries(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, None]:
     """Those of our query_ids whose text, but for case and white space, is one of theirs."""
-    known = {normalised(text) for text in theirs.values()}
-    return {query_id: None for query_id, text in ours.items() if normalised(text) in known}
+    seen = {normalised(text) for text in theirs.values()}
+    return {query_id: None for query_id, text in ours.items() if normalised(text) in seen}
 
 
 def alike_queries(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -207,15 +207,15 @@ def _prefix(words: frozenset[str], weight: Mapping[str, float]) -> Sequence[str]
     return ordered
 
 
-def _overlap(one: frozenset[str], other: frozenset[str], weight: Mapping[str, float]) -> float:
-    union = sum(weight[word] for word in one | other)
-    return sum(weight[word] for word in one & other) / union if union else 0.0
+def _overlap(ours: frozenset[str], theirs: frozenset[str], weight: Mapping[str, float]) -> float:
+    union = sum(weight[word] for word in ours | theirs)
+    return sum(weight[word] for word in ours & theirs) / union if union else 0.0
 
 
-def _same_question(level: str, what: str, name: str, number: str, one: str) -> Finding:
+def _same_question(level: str, relation: str, name: str, number: str, example: str) -> Finding:
     return Finding(
         level,
-        f"{name}: {number} queries {what}, such as {one}",
+        f"{name}: {number} queries {relation}, such as {example}",
         "a model may have been trained on the answer",
         "put such pairs into one split",
     )
