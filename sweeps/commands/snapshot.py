@@ -63,7 +63,7 @@ def take_snapshot(where: str) -> Snapshot:
     names = [
         (name, cell, seed)
         for name, cell, seed in names
-        if name in started or not _spared(file, cell, seed)
+        if name in started or not _is_eliminated(file, cell, seed)
     ]
     planned = {name for name, _, _ in names}
     results = _results(store, planned & store.finished(), file.primary)
@@ -92,7 +92,7 @@ def take_snapshot(where: str) -> Snapshot:
     )
 
 
-def _spared(file: SweepFile, cell: str, seed: int) -> bool:
+def _is_eliminated(file: SweepFile, cell: str, seed: int) -> bool:
     """True if a cell was eliminated before this seed."""
     eliminated = {
         standing["cell"]: standing["left_after"]

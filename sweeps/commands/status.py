@@ -110,11 +110,11 @@ def _driver(snapshot: Snapshot, now: float) -> str:
     state = f"running, process {writer['pid']} on {writer['host']}" if writer else "running"
     if snapshot.started is not None:
         state += f", for {duration(now - snapshot.started)}"
-    silent = _silent(snapshot, now)
+    silent = _silence(snapshot, now)
     return f"{state}; silent for {duration(silent)}" if silent else state
 
 
-def _silent(snapshot: Snapshot, now: float) -> float:
+def _silence(snapshot: Snapshot, now: float) -> float:
     """Seconds since a running driver recorded anything; 0 below `SILENT_SECONDS`."""
     last = max(snapshot.news.time / 1000 if snapshot.news else 0.0, snapshot.started or 0.0)
     return now - last if snapshot.driver == "alive" and 0 < last < now - SILENT_SECONDS else 0.0
@@ -207,7 +207,7 @@ def _next_steps(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
         yield "tracebacks", snapshot.failures
     if snapshot.driver == "alive":
         silent = "read the driver's output; Ctrl-C loses nothing, the same command resumes"
-        yield "next", silent if _silent(snapshot, now) else "nothing: the sweep is running"
+        yield "next", silent if _silence(snapshot, now) else "nothing: the sweep is running"
         return
     # What a budget held back is no longer in the plan.
     unfinished = any(trial.status not in SETTLED for trial in snapshot.trials)

@@ -141,7 +141,7 @@ class Budgeted:
         used = self._used + begun + sum(remaining) + sum(high[: len(waiting)])
         hours = (used + sum(high[len(waiting) :])) * self.known.units / 3600
         if hours > self.budget.device_hours:
-            return self._too_dear(block.what, estimates[len(waiting) :], trust, used)
+            return self._over_budget(block.what, estimates[len(waiting) :], trust, used)
         end = now + self.known.start_seconds + _last_end(remaining, high, self.known.slots)
         if end > self.budget.deadline:
             return (
@@ -150,7 +150,7 @@ class Budgeted:
             )
         return ""
 
-    def _too_dear(
+    def _over_budget(
         self, what: str, estimates: Sequence[TrialEstimate], trust: Calibration, used: float
     ) -> str:
         seconds = sum(estimate.seconds for estimate in estimates)

@@ -101,15 +101,15 @@ def summary_rows(report: Path) -> list[SummaryRow]:
                 if name not in ignored.get(cell["cell"], ())
             },
             tags={"seeds": f"{cell['seeds_used']}/{cell['seeds_launched']}"},
-            costs=_costs(_of(cell, trials)),
-            per_query=partial(_scores, report.parent, _of(cell, trials)),
+            costs=_costs(_rows_of(cell, trials)),
+            per_query=partial(_scores, report.parent, _rows_of(cell, trials)),
         )
         for cell in results["cells"]
         if cell["seeds_used"]
     ]
 
 
-def _of(cell: Any, table: pd.DataFrame) -> pd.DataFrame:
+def _rows_of(cell: Any, table: pd.DataFrame) -> pd.DataFrame:
     """The rows of a cell's reported seeds: the folder may also hold trials of other commands."""
     seeds = [int(seed) for seed in cell["fates"]]
     return table[(table["cell"] == cell["cell"]) & table["seed"].isin(seeds)]

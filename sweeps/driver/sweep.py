@@ -134,8 +134,8 @@ def _drive(
     finished = Finished(store)
     store.drop_checkpoints(finished.names)
     weights = _weights(plan, store, options)
-    finished.run_again(_lacking(plan, finished.names, weights, options))
-    search = make_search(plan, _known(table, finished), store)
+    finished.run_again(_incomplete(plan, finished.names, weights, options))
+    search = make_search(plan, _known_status(table, finished), store)
     plan = search.plan
     finished.check(trial.name for trial in plan.trials())
     adopted = finished.adopt(plan.trials())
@@ -291,7 +291,7 @@ def _print_weights(weights: KeptWeights, options: Options) -> None:
         )
 
 
-def _lacking(plan: Plan, finished: set[str], weights: KeptWeights, options: Options) -> set[str]:
+def _incomplete(plan: Plan, finished: set[str], weights: KeptWeights, options: Options) -> set[str]:
     """The finished trials of the plan that lack a file: one that every trial leaves, or the weights
     of the best seeds where the command sets `training.keep_weights`."""
     trials = [trial for trial in plan.trials() if trial.name in finished]
@@ -304,7 +304,7 @@ def _lacking(plan: Plan, finished: set[str], weights: KeptWeights, options: Opti
     return lacking
 
 
-def _known(table: TrialTable, finished: Finished) -> Known:
+def _known_status(table: TrialTable, finished: Finished) -> Known:
     """A function for the status of trials that ended before this command."""
 
     def known(trial: Trial) -> str | None:
@@ -329,7 +329,7 @@ def experiment_name(options: Options, store: Store) -> str:
 def _dry_run(plan: Plan, store: Store, options: Options) -> None:
     """Prints the plan with its forecast; launches and writes nothing."""
     finished = store.finished()
-    again = _lacking(plan, finished, _weights(plan, store, options), options)
+    again = _incomplete(plan, finished, _weights(plan, store, options), options)
     done = (finished | store.adoptable(plan.trials())) - again
     say(plan_text(plan, finished=sum(trial.name in done for trial in plan.trials())))
     most = search_class(plan.search.name).costliest_trials(plan)

@@ -123,7 +123,7 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     not fit the device."""
     age = time.process_time()
     start = time.perf_counter()
-    groups = _alike(plan.cells)
+    groups = _cost_groups(plan.cells)
     largest = [max(cells, key=lambda cell: cell.chunks.tokens_per_document) for cells in groups]
     place, speeds = _measure(largest, plan, options)
     trials = {}
@@ -168,7 +168,7 @@ def real_seconds(
     return pairs
 
 
-def _alike(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
+def _cost_groups(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
     """The cells with weights, those together whose tokens cost alike."""
     groups: dict[tuple[object, ...], list[PlannedCell]] = {}
     for cell in cells:
@@ -202,12 +202,16 @@ def _measure(
 ) -> tuple[_Place, list[Speed]]:
     """The resources of a trial, and the speeds of the first cells, or of all if that is quick."""
     settings, threads = [cell.config.settings() for cell in cells], options.cpus_per_worker
-    place = replace(_here(options), slots=1) if options.engine == "local" else _here(options)
+    place = (
+        replace(_this_machine(options), slots=1)
+        if options.engine == "local"
+        else _this_machine(options)
+    )
     if not cells:
         return place, []
     num_trials = sum(trial.cell.cost * trial.share for trial in plan.trials()) / cells[0].cost
     side_by_side = place.slots * options.num_workers
-    enough = partial(_enough, *_reads(cells[0]), num_trials / side_by_side)
+    enough = partial(_seconds_to_measure, *_reads(cells[0]), num_trials / side_by_side)
     measure = partial(probe, settings, threads, enough, gpu_share=options.gpu_share)
     if options.engine != "local" and cluster_address():
         return _on_cluster(measure, options)
@@ -224,8 +228,8 @@ def _hide_gpus() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def _enough(reads: Reads, planned: Planned, num_trials: float, speed: Speed) -> float:
-    """For how many seconds to measure a sweep that costs `whole` times a trial of this speed."""
+def _seconds_to_measure(reads: Reads, planned: Planned, num_trials: float, speed: Speed) -> float:
+    """The seconds worth measuring for a sweep of `num_trials` times a trial of this speed."""
     return MEASURING * num_trials * trial_estimate(reads, planned, speed).seconds
 
 
@@ -235,10 +239,10 @@ def slots_of(options: Options) -> int:
         from sweeps.ray_engine.cluster import slots_of_cluster
 
         return slots_of_cluster(options)
-    return _here(options).slots
+    return _this_machine(options).slots
 
 
-def _here(options: Options) -> _Place:
+def _this_machine(options: Options) -> _Place:
     """This machine alone, as Ray will see it."""
     cpus = options.num_workers * options.cpus_per_worker
     slots, gpus = (os.cpu_count() or 1) / cpus, 0.0

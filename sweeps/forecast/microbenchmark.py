@@ -122,9 +122,9 @@ def draw(config: TrialConfig, inputs: Inputs) -> Sample:
     rng = generator(0, "probe")
     split, evaluation = inputs.collection.splits["test"], config.evaluation
     evaluated = evaluated_queries(inputs.collection, "test", evaluation)
-    chosen = _some(evaluated, SAMPLED_QUERIES, rng)
+    chosen = _sample(evaluated, SAMPLED_QUERIES, rng)
     listed = {q: list(split.candidates.get(q, ()))[: evaluation.depth] for q in chosen}
-    pairs = _some([(q, doc_id) for q, docs in listed.items() for doc_id in docs], SAMPLE, rng)
+    pairs = _sample([(q, doc_id) for q, docs in listed.items() for doc_id in docs], SAMPLE, rng)
     tokens, limit = inputs.query_tokens("test"), config.chunking.max_query_tokens
     queries = {query_id: tokens[query_id][:limit] for query_id, _ in pairs}
     return Sample(queries, pairs, _groups(config, inputs, rng))
@@ -291,6 +291,6 @@ def _evaluation_seconds(scorer: Scorer) -> float:
     return time.perf_counter() - before
 
 
-def _some(items: Sequence[T], number: int, rng: np.random.Generator) -> list[T]:
+def _sample(items: Sequence[T], number: int, rng: np.random.Generator) -> list[T]:
     """As many of the items at random, in a random order."""
     return [items[i] for i in rng.permutation(len(items))[:number]]

@@ -175,10 +175,10 @@ class Parser(argparse.ArgumentParser):
         if message.startswith(_UNRECOGNIZED):
             words = message.removeprefix(_UNRECOGNIZED).split()
             flag = next((word for word in words if word.startswith("-")), words[0])
-            message = f"unknown flag {shown(flag)}{self._meant(flag.partition('=')[0])}"
+            message = f"unknown flag {shown(flag)}{self._suggestion(flag.partition('=')[0])}"
         raise BadInput(f"{message}; `{self.prog} --help` lists the flags")
 
-    def _meant(self, flag: str) -> str:
+    def _suggestion(self, flag: str) -> str:
         settings = any(action.dest == "settings" for action in self._actions)
         leaf = flag.lstrip("-").replace("-", "_")
         own = [name for name in setting_types() if name.rpartition(".")[2] == leaf]

@@ -168,8 +168,8 @@ def parse(
 
 
 def _check_numbers(arguments: argparse.Namespace) -> None:
-    _within("--num-workers", arguments.num_workers, MOST_WORKERS)
-    _within("--cpus-per-worker", arguments.cpus_per_worker, MOST_WORKERS)
+    _check_range("--num-workers", arguments.num_workers, MOST_WORKERS)
+    _check_range("--cpus-per-worker", arguments.cpus_per_worker, MOST_WORKERS)
     if not 0 < arguments.alpha < 1:
         raise BadInput(f"0 < --alpha < 1 must hold, got {arguments.alpha}")
     for name in ("checkpoint_minutes", "checkpoint_gib", "weights_gib"):
@@ -325,10 +325,10 @@ def absolute_folder(name: str | None, start: str = "") -> str | None:
 def _files(names: str, start: str = "") -> str:
     """Files and folders, separated by commas, as absolute paths."""
     paths = {name: os.path.abspath(os.path.join(start, name)) for name in names.split(",")}
-    return ",".join(path if _is_there(path) else name for name, path in paths.items())
+    return ",".join(path if _exists(path) else name for name, path in paths.items())
 
 
-def _is_there(name: str) -> bool:
+def _exists(name: str) -> bool:
     return os.path.exists(name) or bool(cell_trials(name))
 
 
@@ -344,7 +344,7 @@ def absolute(setting: str, value: str, start: str = "") -> str:
     return str(absolute_folder(value, start)) if setting in FOLDERS else value
 
 
-def _within(flag: str, value: int, most: int) -> None:
+def _check_range(flag: str, value: int, most: int) -> None:
     if value < 1:
         raise BadInput(f"{flag} >= 1 must hold, got {value}")
     if value > most:
@@ -397,7 +397,7 @@ def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
     if listed is None:
         if number is None:
             number = 2 if arguments.smoke_test else DEFAULT_NUM_SEEDS
-        _within("--num-seeds", number, MOST_SEEDS)
+        _check_range("--num-seeds", number, MOST_SEEDS)
         return () if arguments.confirm else tuple(range(1, number + 1))
     try:
         seeds = tuple(parse_setting("seed", part) for part in listed.split(","))
@@ -406,7 +406,7 @@ def _seeds(arguments: argparse.Namespace) -> tuple[int, ...]:
         raise BadInput(f"--seeds must be whole numbers such as 1,2,3, got {text}") from None
     if len(set(seeds)) < len(seeds):
         raise BadInput(f"--seeds must differ from each other, got {shown(listed)}")
-    _within("the number of --seeds", len(seeds), MOST_SEEDS)
+    _check_range("the number of --seeds", len(seeds), MOST_SEEDS)
     return seeds
 
 

@@ -64,14 +64,14 @@ def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
         name=file.table["name"],
         question=file.table["question"],
         swept=swept,
-        grid=_always(Grid(points, baseline)),
+        grid=_constant(Grid(points, baseline)),
         settings=base,
         file=str(path),
     )
     return experiment, Preset(_flags(file), ranges)
 
 
-def _always(grid: Grid) -> Callable[[TrialConfig, Backbone], Grid]:
+def _constant(grid: Grid) -> Callable[[TrialConfig, Backbone], Grid]:
     return lambda base, backbone: grid
 
 

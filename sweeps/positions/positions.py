@@ -62,10 +62,10 @@ def relevant_positions(
         by_query.setdefault(passage.query_id, []).append(passage.text)
     for query_id, doc_id in pairs:
         if query_id in by_query and doc_id in documents:
-            yield _first(query_id, doc_id, by_query[query_id], documents[doc_id])
+            yield _first_match(query_id, doc_id, by_query[query_id], documents[doc_id])
 
 
-def _first(query_id: str, doc_id: str, texts: Sequence[str], document: str) -> Position:
+def _first_match(query_id: str, doc_id: str, texts: Sequence[str], document: str) -> Position:
     size = len(document.split())
     matches = []
     for text in texts:

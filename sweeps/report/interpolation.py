@@ -61,7 +61,7 @@ class Inputs:
         """A hash of all of it."""
         paths = [path for split in SPLITS for path in self._paths(split)]
         recipe = [VERSION, ALPHAS, self.measures, self.primary, self.normalise]
-        digests = [_noted(path) or digest_file(path) for path in paths]
+        digests = [_noted_hash(path) or digest_file(path) for path in paths]
         return hashlib.sha256(json.dumps([*recipe, *digests]).encode()).hexdigest()
 
     @cached_property
@@ -84,7 +84,7 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _noted(path: Path) -> str:
+def _noted_hash(path: Path) -> str:
     """The SHA-256 that stands for a file of a bundle which may not hold it; "" elsewhere."""
     note = path.with_name(f"{path.name}.sha256")
     return note.read_text(encoding="utf-8").partition(" ")[0] if note.is_file() else ""
@@ -122,7 +122,7 @@ def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
         return scores[list(SCORE_COLUMNS)]
 
     path = sweep.folder / INTERPOLATED / f"{FIRST_STAGE}.parquet"
-    return _kept(path, {"inputs": inputs.key}, values)
+    return _cached(path, {"inputs": inputs.key}, values)
 
 
 def interpolate_cells(
@@ -194,10 +194,10 @@ def trial_table(name: str, inputs: Inputs) -> pd.DataFrame:
         scores = _interpolate(folder, inputs).assign(cell=facts["cell"], seed=facts["seed"])
         return scores[[*SCORE_COLUMNS, "alpha"]]
 
-    return _kept(path, {"inputs": inputs.key} | ({"trial": trial} if present else {}), values)
+    return _cached(path, {"inputs": inputs.key} | ({"trial": trial} if present else {}), values)
 
 
-def _kept(
+def _cached(
     path: Path, made_of: Mapping[str, str], values: Callable[[], pd.DataFrame]
 ) -> pd.DataFrame:
     """The table at `path` if it was made of the same; otherwise `values()`, written there."""

@@ -30,15 +30,15 @@ def model_card(analysis: Analysis, facts: CardFacts) -> str:
     parts = [
         _metadata(facts),
         f"# {about['label']}, from the sweep {sweep.name} over {about['collection']['name']}",
-        _what_it_is(facts),
+        _description(facts),
         "## Use",
-        _use(facts),
+        _usage(facts),
         "## Tested",
         " ".join(conclusions(analysis)),
         markdown(paper_table(analysis)).strip(),
-        _which_run(analysis, facts),
+        _run_choice(analysis, facts),
         "## Data and origin",
-        _listed(_origin(analysis, facts)),
+        _bullets(_origin(analysis, facts)),
         "## Made by",
         _commands([sweep.command, facts.export_command]),
     ]
@@ -52,7 +52,7 @@ def _metadata(facts: CardFacts) -> str:
     return "\n".join([*lines, *(f"- {tag}" for tag in ["ranksweep", *tags]), "---"])
 
 
-def _what_it_is(facts: CardFacts) -> str:
+def _description(facts: CardFacts) -> str:
     config = facts.config
     kind, cut = model_class(config.model.name), config.chunking
     windows = "" if kind.first_chunk_only else f", a new one every {cut.stride}"
@@ -61,11 +61,11 @@ def _what_it_is(facts: CardFacts) -> str:
         f"{kind.label} ({kind.paper}) over {facts.about['backbone']['name']}. It reranks documents "
         f"for a query. Of a query it reads {cut.max_query_tokens} tokens; of a document the first "
         f"{cut.max_document_tokens}, in chunks of {cut.window} tokens{windows}{most}."
-        f"{_mixed(facts.first_stage)}"
+        f"{_mix_text(facts.first_stage)}"
     )
 
 
-def _mixed(mix: FirstStageMix | None) -> str:
+def _mix_text(mix: FirstStageMix | None) -> str:
     if mix is None:
         return ""
     weights = f"{mix.alpha:g} x model + {1 - mix.alpha:g} x {mix.first_stage}"
@@ -75,7 +75,7 @@ def _mixed(mix: FirstStageMix | None) -> str:
     )
 
 
-def _use(facts: CardFacts) -> str:
+def _usage(facts: CardFacts) -> str:
     call = "reranker.rank(query, [text_1, text_2])   # [Ranked(doc_id=1, score=...), ...]"
     if facts.config.model.name == "birch" or facts.first_stage:
         call = "reranker.rerank(run, queries, documents)   # run has the first stage's scores"
@@ -92,7 +92,7 @@ def _use(facts: CardFacts) -> str:
     return text
 
 
-def _which_run(analysis: Analysis, facts: CardFacts) -> str:
+def _run_choice(analysis: Analysis, facts: CardFacts) -> str:
     sweep, about = analysis.sweep, facts.about
     values = ", ".join(f"{name} {value:.4f}" for name, value in about["test"].items())
     return (
@@ -117,7 +117,7 @@ def _origin(analysis: Analysis, facts: CardFacts) -> list[str]:
     ]
 
 
-def _listed(lines: Sequence[str]) -> str:
+def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 

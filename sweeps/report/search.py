@@ -89,7 +89,7 @@ def standings(sweep: Sweep) -> Table | None:
     )
 
 
-def _proposed(sweep: Sweep) -> str:
+def _proposals(sweep: Sweep) -> str:
     search = sweep.search
     chosen = f"{search['proposed']} of at most {search['num_configs']}"
     space = f" from {search['space']} points" if search["space"] else ""
@@ -192,8 +192,8 @@ def _halving_caption(sweep: Sweep) -> str:
 
 
 WORDS = {
-    "tpe": Words(_proposed),
-    "gp": Words(_proposed),
+    "tpe": Words(_proposals),
+    "gp": Words(_proposals),
     "race": Words(
         _race, Standings("The race on dev", "seeds", "num_seeds", _race_fate, _race_caption)
     ),

@@ -132,7 +132,7 @@ def probed(store: Store) -> Iterator[Probe]:
     """Writes a probe file, says how that went, and takes it away with the end of the block."""
     root = store.root.rpartition("/")[0]
     if store.is_local and not Path(root).is_dir():
-        yield Probe((_not_there_yet(Path(root)),))
+        yield Probe((_missing_folder(Path(root)),))
         return
     file = f"{root}/.doctor-{uuid.uuid4().hex[:8]}"
     try:
@@ -142,7 +142,7 @@ def probed(store: Store) -> Iterator[Probe]:
         return
     try:
         findings = [Finding("ok", f"storage {store.storage} can be written")]
-        findings += _room(Path(root)) if store.is_local else []
+        findings += _disk_space(Path(root)) if store.is_local else []
         yield Probe(tuple(findings), Path(file) if store.is_local else None)
     finally:
         store.fs.rm_file(file)
@@ -160,7 +160,7 @@ def cache_findings() -> Iterator[Finding]:
         )
         return
     yield Finding("ok", f"cache {cache_root()}")
-    yield from _room(existing)
+    yield from _disk_space(existing)
 
 
 def nearest_existing(path: Path) -> Path:
@@ -169,7 +169,7 @@ def nearest_existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
-def _not_there_yet(root: Path) -> Finding:
+def _missing_folder(root: Path) -> Finding:
     existing = nearest_existing(root)
     if not existing.is_dir():
         return _not_writable(str(root), f"{existing} is a file")
@@ -187,7 +187,7 @@ def _not_writable(storage: str, reason: str) -> Finding:
     )
 
 
-def _room(folder: Path) -> list[Finding]:
+def _disk_space(folder: Path) -> list[Finding]:
     free = shutil.disk_usage(folder).free
     if free >= ROOM:
         return []

@@ -77,7 +77,7 @@ def _environment(store: Store, uri: str) -> Iterator[Finding]:
     with probed(store) as probe:
         yield from probe.findings
         yield from cache_findings()
-        _tell("asking MLflow and Ray")
+        _announce("asking MLflow and Ray")
         yield from tracking(uri)
         yield from cluster(probe.path)
 
@@ -85,7 +85,7 @@ def _environment(store: Store, uri: str) -> Iterator[Finding]:
 def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
     """The findings on the data; inputs that a sweep would refuse are one error, in its words."""
     try:
-        _tell(f"reading {config.collection} and its tokens for {config.model.backbone}")
+        _announce(f"reading {config.collection} and its tokens for {config.model.backbone}")
         inputs = load_inputs(config.collection, config.model.backbone)
         splits = inputs.collection.splits.values()
         check_measures(config.evaluation.measures, [split.qrels for split in splits])
@@ -108,10 +108,10 @@ def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
         "looking for what windows miss": coverage(config, inputs),
     }
     for step, part in parts.items():
-        _tell(step)
+        _announce(step)
         yield from part
 
 
-def _tell(step: str) -> None:
+def _announce(step: str) -> None:
     """Prints the step that begins and may take long."""
     print(f"... {step}", file=sys.stderr, flush=True)

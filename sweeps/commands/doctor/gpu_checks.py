@@ -73,10 +73,10 @@ def _check_parts(json_file: Path) -> None:
         import torch
 
         if not torch.cuda.is_available():
-            raise BadInput(f"--gpu needs an NVIDIA GPU that torch sees: {_why_none(torch)}")
+            raise BadInput(f"--gpu needs an NVIDIA GPU that torch sees: {_gpu_problem(torch)}")
 
 
-def _why_none(torch: Any) -> str:
+def _gpu_problem(torch: Any) -> str:
     if not shutil.which("nvidia-smi"):
         return "this machine has no GPU, or no driver (nvidia-smi is missing)"
     if torch.version.cuda is None:
@@ -116,7 +116,7 @@ def _results(log: Path) -> Iterator[dict[str, Any]]:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
-    yield from _left_out(planned, code)
+    yield from _checks_not_run(planned, code)
 
 
 def _lines(results_file: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
@@ -131,7 +131,7 @@ def _lines(results_file: Path, process: subprocess.Popen[bytes]) -> Iterator[dic
             time.sleep(POLL_SECONDS)
 
 
-def _left_out(planned: list[dict[str, str]], code: int) -> Iterator[dict[str, Any]]:
+def _checks_not_run(planned: list[dict[str, str]], code: int) -> Iterator[dict[str, Any]]:
     if planned or code not in (0, 1):
         reason = f"the process of the checks ended with {code}"
         if code == -signal.SIGKILL:

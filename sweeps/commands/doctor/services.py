@@ -63,7 +63,7 @@ def cluster(storage: Path | None) -> Iterator[Finding]:
             f"RAY_ADDRESS={address}, or `ray submit`",
         )
     try:
-        nodes = _ask(address, storage)
+        nodes = _cluster_nodes(address, storage)
     except Exception as error:  # versions that differ, a token, a head without workers
         yield Finding(
             "error",
@@ -129,7 +129,7 @@ def node_findings(nodes: list[Node]) -> Iterator[Finding]:
         )
 
 
-def _ask(address: str, storage: Path | None) -> list[Node]:
+def _cluster_nodes(address: str, storage: Path | None) -> list[Node]:
     """The answers of the nodes, through a connection that is closed again."""
     import ray
 
@@ -200,14 +200,18 @@ def tracking(uri: str) -> Iterator[Finding]:
     else:
         parts = urlsplit(uri)
         reason = unreachable(parts.hostname or "", parts.port or 5432)
-        yield _away(name, reason) if reason else Finding("ok", f"MLflow: {name} takes connections")
+        yield (
+            _unreachable(name, reason)
+            if reason
+            else Finding("ok", f"MLflow: {name} takes connections")
+        )
 
 
 def _database(file: Path) -> Finding:
     if not file.exists():
         folder = nearest_existing(file.parent)
         if not folder.is_dir() or not os.access(folder, os.W_OK):
-            return _away(str(file), f"{folder} cannot be written")
+            return _unreachable(str(file), f"{folder} cannot be written")
         return Finding("ok", f"MLflow: {file} is new, a sweep will make it")
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=5)) as database:
@@ -220,7 +224,7 @@ def _database(file: Path) -> Finding:
             "move the file away, or pass another --tracking-uri",
         )
     if not os.access(file, os.W_OK):
-        return _away(str(file), "it cannot be written")
+        return _unreachable(str(file), "it cannot be written")
     return Finding("ok", f"MLflow: {file}, {count} experiment{'' if count == 1 else 's'}")
 
 
@@ -229,16 +233,16 @@ def _server(uri: str, name: str) -> Finding:
     port = parts.port or (443 if parts.scheme == "https" else 80)
     reason = unreachable(parts.hostname or "", port)
     if reason:
-        return _away(name, reason)
+        return _unreachable(name, reason)
     try:
         connect(uri).search_experiments(max_results=1)
     except Exception as error:  # MLflow's, requests' and a proxy's: the remedy is the same
         text = redact_text(" ".join(str(error).split()))
-        return _away(name, f"{type(error).__name__}: {text[:200]}")
+        return _unreachable(name, f"{type(error).__name__}: {text[:200]}")
     return Finding("ok", f"MLflow: {name} answers")
 
 
-def _away(name: str, reason: str) -> Finding:
+def _unreachable(name: str, reason: str) -> Finding:
     return Finding(
         "error",
         f"MLflow: no answer from {name} ({reason})",

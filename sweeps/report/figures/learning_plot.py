@@ -88,7 +88,7 @@ def learning_plot(analysis: Analysis) -> Shown | None:
     curves = learning_curves(sweep)
     if not curves:
         return None
-    looks = _looks(analysis, curves)
+    looks = _line_styles(analysis, curves)
     steps = max(step for curve in curves for step in (*curve.loss, *curve.dev))
     window = max(1, steps // 12)
     with style():
@@ -126,7 +126,7 @@ def learning_plot(analysis: Analysis) -> Shown | None:
     )
 
 
-def _looks(analysis: Analysis, curves: list[Curve]) -> dict[str, tuple[str, int, str]]:
+def _line_styles(analysis: Analysis, curves: list[Curve]) -> dict[str, tuple[str, int, str]]:
     """{cell: colour, drawing order, label}; "" leaves a cell out of the legend."""
     sweep = analysis.sweep
     present = list(dict.fromkeys(curve.cell for curve in curves))

@@ -129,7 +129,7 @@ def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -
         axes.plot(interval, (row, row), color=INK, linewidth=1.2, zorder=1, solid_capstyle="butt")
     if cell.num_used and shown.holds(cell.mean(sweep.primary)):
         axes.plot(cell.mean(sweep.primary), row, "|", color=INK, ms=13, mew=2)
-    _beyond(axes, row, cell, sweep, shown)
+    _outliers(axes, row, cell, sweep, shown)
     if lost := _fate(cell):
         axes.annotate(
             lost, (1, row - 0.36), xycoords=axes.get_yaxis_transform(), fontsize=9, color=ALERT,
@@ -137,7 +137,7 @@ def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -
         )  # fmt: skip
 
 
-def _beyond(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
+def _outliers(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
     """Seeds and a mean outside the axis, as numbers at the edge they lie beyond."""
     texts = [(f"{value:.3f}", value) for value in cell.seed_means[sweep.primary].values()]
     if cell.num_used:

@@ -50,7 +50,7 @@ def section(findings: Findings) -> Section | None:
     moved = moved_text(analysis, findings.queries)
     return Section(
         "Agreement of runs",
-        sentences=[("Shared top 10", words)] if (words := _shared(rows)) else [],
+        sentences=[("Shared top 10", words)] if (words := _shared_documents(rows)) else [],
         folded={"Agreement by system": [_table(analysis.sweep, matrix, rows)]},
         link=(QUERY_PAGE, moved) if moved else None,
         results={"agreement": [dataclasses.asdict(row) for row in rows]},
@@ -120,7 +120,7 @@ def _mean(values: Iterable[float | np.floating]) -> float:
     return float(np.mean(numbers)) if numbers else math.nan
 
 
-def _shared(rows: Sequence[Agreement]) -> str:
+def _shared_documents(rows: Sequence[Agreement]) -> str:
     """The number of the first ten documents that two runs share, a mean over the systems."""
     own = [row.top_seeds for row in rows if not math.isnan(row.top_seeds)]
     crossed = [row.top_baseline for row in rows if not math.isnan(row.top_baseline)]

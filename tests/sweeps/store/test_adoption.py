@@ -7,7 +7,7 @@ import pytest
 from rank_core.checkpoints.weights import WEIGHTS
 from rank_core.ranking.chunk_scores import CHUNK_SCORES
 from sweeps import chunk_counts, window_stride
-from sweeps.driver.sweep import Finished, _known
+from sweeps.driver.sweep import Finished, _known_status
 from sweeps.plan.make_plan import make_plan
 from sweeps.plan.options import parse
 from sweeps.search.search import Listed
@@ -106,7 +106,7 @@ def test_what_another_sweep_finishes_meanwhile_is_not_launched(
     finished = Finished(ours)
     assert ours.adopt(second.trials()) == set()
     table.plan(second, finished.names)
-    search = Listed(second, _known(table, finished), ours)
+    search = Listed(second, _known_status(table, finished), ours)
     assert not search.over
     shared = names(first.trials()) & names(second.trials())
     launched = [search.next()]  # the first one is ours already when they finish it
