@@ -148,11 +148,8 @@ def analyse(sweep: Sweep) -> Analysis:
     """The comparisons of all that finished and was not eliminated; none without a finished
     baseline."""
     cells, eliminated = summarize(sweep), left_after(sweep)
-    scored = [
-        system.cell.cell
-        for system in cells
-        if system.num_used and system.cell.cell not in eliminated
-    ]
+    used = [system.cell.cell for system in cells if system.num_used]
+    scored = [name for name in used if name not in eliminated]
     matrices = _matrices(sweep, scored)
     paired = sweep.paired_seeds and all(
         len({seeds for cell, seeds in matrix.seeds.items() if cell not in sweep.deterministic}) == 1
