@@ -158,6 +158,8 @@ def _config(name: str, folder: Path) -> Any:
 
 
 def _folder(name: str) -> Path:
+    if name in tiny.SHIPPED:
+        return tiny.SHIPPED[name]
     if name in tiny.NAMES:
         return tiny.tiny_folder(name)
     if Path(name).is_dir():

@@ -77,6 +77,11 @@ NAMES = {
 }
 """The embedded backbones: made in seconds, not pre-fine-tuned at all, and made in minutes."""
 
+SHIPPED = {"tiny-docs": Path(__file__).with_name("tiny_docs")}
+"""The backbone that comes with the package, and its folder; `rank_core.encoders.docstrings`."""
+
+EMBEDDED = (*NAMES, *SHIPPED)
+
 SETTINGS = {
     "model.dropout": 0.0,
     "training.backbone_learning_rate": 3e-4,

@@ -126,7 +126,7 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     # Swept settings belong to the points.
     chosen |= {k: v for k, v in options.settings.items() if k not in experiment.swept}
     backbone = {**TrialConfig().settings(), **experiment.settings, **chosen}["model.backbone"]
-    defaults = (tiny.SETTINGS if backbone in tiny.NAMES else {}) | dict(experiment.defaults)
+    defaults = (tiny.SETTINGS if backbone in tiny.EMBEDDED else {}) | dict(experiment.defaults)
     defaults |= profile_settings(experiment.profile) | dict(experiment.settings)
     return TrialConfig().override({**defaults, **_smoke_settings(options), **chosen})
 
