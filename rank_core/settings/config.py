@@ -64,7 +64,9 @@ class Model:
 
     name: str = setting("maxp", "the ranking system: `ranksweep models` lists them", hf="model")
     backbone: str = setting(
-        "tiny", "`tiny`, `tiny-docs`, a Hugging Face id, or a local folder", hf="model_name_or_path model_name"
+        "tiny",
+        "`tiny`, `tiny-docs`, a Hugging Face id, or a local folder",
+        hf="model_name_or_path model_name",
     )
     dropout: float = setting(
         0.1,
