@@ -151,12 +151,12 @@ def test_roles_are_disjoint_complete_and_always_the_same():
     pairs = [pair(f"n{number}", f"body {number}") for number in range(90)]
     pool, queries = assign_roles(pairs)
     assert (pool, queries) == assign_roles(pairs)
-    assert len(pool) == 54
+    assert len(pool) == 40
     assert sorted([*pool, *(query.pair for query in queries)]) == sorted(pairs)
     counts = [sum(query.split == name for query in queries) for name in ("train", "dev", "test")]
-    assert counts == [19, 3, 14]
-    assert len({query.query_id for query in queries}) == 36
-    assert len({query.doc_id for query in queries}) == 36
+    assert counts == [20, 5, 25]
+    assert len({query.query_id for query in queries}) == 50
+    assert len({query.doc_id for query in queries}) == 50
     assert [query.query_id[1:] for query in queries] != [query.doc_id[1:] for query in queries]
 
 
