@@ -299,6 +299,8 @@ def _require_known(
             f"; {len(strange)} of {len(distinct)} are unknown: is this file of another collection "
             "or split?"
         )
+    else:
+        message += f"; remove the line, or add the {kind}"
     raise BadInput(message)
 
 

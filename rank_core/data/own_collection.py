@@ -33,7 +33,13 @@ def load_own(path: str) -> Collection:
         raise BadInput(f"collection {path} must have a name, got {shown(made.name)}")
     _check(f"collection {path}", made)
     content_hash = made.content_hash or _content_hash(made)
-    return replace(made, content_hash=content_hash, splits=_ranked(made, content_hash))
+    ranked_here = not any(split.candidates for split in made.splits.values())
+    return replace(
+        made,
+        content_hash=content_hash,
+        splits=_ranked(made, content_hash),
+        first_stage=made.first_stage or ("BM25" if ranked_here else ""),
+    )
 
 
 def _check(what: str, made: Collection) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rank_core.data.divide import SALT, divided, fold_parts
 from rank_core.data.named_files import PREFIX, named_qrels, named_queries, named_run, source_of
-from rank_core.data.readers.records import Fields, kind_of, parse_fields
+from rank_core.data.readers.records import Fields, documents, kind_of, parse_fields
 from rank_core.data.trec import write_qrels, write_queries
 from rank_core.errors import BadInput, shown
 from rank_core.files import write_json
@@ -184,5 +184,6 @@ def _place_documents(docs: str, homes: Sequence[Path], fields: Fields) -> None:
         raise BadInput(f"{docs} does not exist")
     if not path.is_dir() and not kind_of(path):
         raise BadInput(f"{docs} must be a file or folder of documents (docs/data.md)")
+    next(documents(path, fields), None)  # names of fields that nobody knows are reported here
     for home in homes:
         (home / f"docs{'' if path.is_dir() else kind_of(path)}").symlink_to(path)

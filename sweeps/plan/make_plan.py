@@ -228,7 +228,7 @@ def _feasible(
             law, separator, value = item.reason.partition(", got ")
             values.setdefault(f"{law}{separator}", {})[value] = None
         reasons = "; ".join(f"{law}{', '.join(broken)}" for law, broken in values.items())
-        raise BadInput(f"no point of the grid can run: {reasons}")
+        raise BadInput(f"no configuration can run: {reasons}")
     return cells, removed
 
 

@@ -255,8 +255,8 @@ def below_first_stage(analysis: Analysis) -> str:
     verb = "lies" if len(below) in (1, len(scored)) else "lie"
     alone = "Without interpolation " if sweep.interpolated else ""
     return (
-        f"{alone}{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking made "
-        "the order of the candidates worse."
+        f"{alone}{who} {verb} below the first stage ({sweep.primary} {first:.3f}): reranking "
+        "lowered the mean."
     )
 
 

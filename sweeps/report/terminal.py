@@ -37,7 +37,7 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
         lines += wrapped(note)
     lines += [""] if lines[-1] else []
     for sentence in conclusions(analysis):
-        lines += wrapped(sentence)
+        lines += wrapped(sentence.replace(" DIR ", f" {uri or sweep.folder} "))
     if uri in ("", str(page.absolute().parents[1])):
         return "\n".join([*lines, f"Report: {page}", ""])
     return "\n".join([*lines, f"A copy to open: {page}", f"Report: {uri}/report/index.html", ""])

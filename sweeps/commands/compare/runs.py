@@ -490,6 +490,7 @@ def _measure(
             check_measures(names, [judged[name]])
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in judged}
     measured = Measured(tables={}, num_queries={name: len(one) for name, one in judged.items()})
+    ranked_anywhere: set[str] = set()
     for system, runs in systems.items():
         seen: dict[str, tuple[int, Run]] = {}
         for seed, run in runs.items():
@@ -507,7 +508,10 @@ def _measure(
                         table = per_query(one, _strict(ranked, ties), measures[name])
                     # The split is the same for all sets: they are pooled as one.
                     tables[name].append(table.assign(cell=system, seed=seed, split="judged"))
-                measured.notes += _lost(part.name, _answered(part, ranking), own)
+                answered = _answered(part, ranking)
+                ranked_anywhere |= answered
+                measured.notes += _lost(part.name, answered, own)
+    measured.notes += _never_ranked(ranked_anywhere, judged)
     measured.tables = {name: pd.concat(one, ignore_index=True) for name, one in tables.items()}
     return measured
 
@@ -640,6 +644,18 @@ def _lost(where: str, answered: Collection[str], judged: Mapping[str, Qrels]) ->
             )
     if extra := len(set(answered).difference(*judged.values())):
         yield f"{where}: {extra} ranked {_queries(extra)} without a judgment, excluded."
+
+
+def _never_ranked(ranked: Collection[str], judged: Mapping[str, Qrels]) -> Iterator[str]:
+    """A note per set on queries that no run has: most often those of another split."""
+    for name, queries in judged.items():
+        if missing := len(queries.keys() - ranked):
+            of_set = f" of {name}" if len(judged) > 1 else ""
+            yield (
+                f"No run has {missing} of the {len(queries)} judged queries{of_set}: the zeros "
+                "shrink all differences. If these queries are of another split, give the "
+                "judgments of this one alone (of a sweep: --qrels DIR/qrels/test.qrels)."
+            )
 
 
 def _queries(count: int) -> str:

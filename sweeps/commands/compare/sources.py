@@ -64,8 +64,11 @@ class TrainingRun:
 
     @property
     def name(self) -> str:
-        """The short form of its place."""
-        return self.where if "://" in self.where else Path(self.where).name or self.where
+        """The short form of its place; the label of a sweep's cell (`DIR:MaxP 48/32`) is whole."""
+        if "://" in self.where:
+            return self.where
+        path, colon, label = self.where.partition(":")
+        return f"{Path(path).name or path}{colon}{label}"
 
     @property
     def measures(self) -> tuple[str, ...]:

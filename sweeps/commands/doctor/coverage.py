@@ -48,6 +48,7 @@ def coverage(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
         f"{name}: {statistics.chunks_per_document:.1f} chunks per document (most "
         f"{statistics.max_chunks}), {1 - statistics.coverage:.1%} of all tokens are never seen",
         f"{longer:.1%} of documents are longer than max_document_tokens" if longer else "",
+        "raise chunking.max_document_tokens to read more of them" if longer else "",
     )
     path = spans_file(config.collection, inputs.collection)
     if path is None:

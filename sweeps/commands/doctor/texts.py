@@ -69,7 +69,7 @@ def _few_queries(collection: Collection) -> Iterator[Finding]:
                 "warning",
                 f"{len(split.queries)} {name} queries",
                 "too few to detect real differences",
-                "`ranksweep design DIR` says how many are needed",
+                "judge more queries, or test all of them with evaluation.folds=5",
             )
 
 

@@ -20,7 +20,7 @@ CUT = f"{NOTES}|docs.examples.own_collection:FirstWords(number=5)"
 def test_a_function_s_collection_is_ranked_and_named_by_its_contents():
     loaded = load_collection(NOTES)
     assert loaded.name == "notes" and re.fullmatch(r"[0-9a-f]{16}", loaded.content_hash)
-    assert loaded.documents == notes().documents
+    assert loaded.documents == notes().documents and loaded.first_stage == "BM25"
     test = loaded.splits["test"]
     assert set(test.candidates) == set(test.queries) == set(notes().splits["test"].queries)
     ranked = list(test.candidates["ruby-river"].values())

@@ -144,3 +144,13 @@ def test_what_is_there_is_not_replaced(files, tmp_path, capsys):
     assert main(["split", *files, "--to", "out"]) == 2
     assert "exists; remove it or give another" in capsys.readouterr().err
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_documents_with_unknown_field_names_are_refused_before_a_folder_is_made(
+    files, tmp_path, capsys
+):
+    (tmp_path / "docs.jsonl").write_text(json.dumps({"id": "d0", "body": "number 0"}))
+    assert main(["split", *files, "--to", "mine"]) == 2
+    error = capsys.readouterr().err
+    assert "docs.jsonl:1" in error and "--fields" in error
+    assert not (tmp_path / "mine").exists()

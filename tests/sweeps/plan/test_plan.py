@@ -195,7 +195,7 @@ def test_queries_that_folds_would_tear_apart_are_reported_in_one_line(
 def test_a_model_that_adds_a_step_after_training_is_never_taken_for_another(plan_of):
     # Documents of one chunk make MaxP and FirstP the same function; Birch still interpolates.
     one_chunk = ("chunking.max_document_tokens=20", "chunking.window=96", "chunking.stride=96")
-    with pytest.raises(BadInput, match="no point of the grid can run: has the same chunks as"):
+    with pytest.raises(BadInput, match="no configuration can run: has the same chunks as"):
         plan_of(*one_chunk)
     assert len(plan_of(*one_chunk, "--model", "birch").cells) == 2
 

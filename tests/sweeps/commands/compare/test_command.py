@@ -207,6 +207,17 @@ def test_queries_without_a_result_count_0_and_unjudged_ones_are_left_out(
     text = comparison_text(found)
     assert "short.run.gz: 2 judged queries without a result, counted as 0." in text
     assert "short.run.gz: 1 ranked query without a judgment, excluded." in text
+    assert "No run has" not in text  # the other system has them
+
+
+def test_queries_that_no_run_has_are_named_as_another_splits(folder: Path, tmp_path: Path) -> None:
+    qrels = tmp_path / "all.qrels"
+    qrels.write_text((folder / "qrels.txt").read_text() + "other 0 d1 1\nthird 0 d1 1\n")
+    found = compare_runs(
+        systems_of([str(folder / "maxp.1.run"), str(folder / "maxp.2.run")]), qrels
+    )
+    text = " ".join(comparison_text(found).split())
+    assert f"No run has 2 of the {NUM_QUERIES + 2} judged queries" in text and "test.qrels" in text
 
 
 def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(

@@ -45,7 +45,7 @@ def test_a_sound_collection_has_findings_and_no_error(doctor, tmp_path):
     assert code == 0, text
     assert lines_of("error", text) == []
     assert re.search(r"woods \w{16}: 20 documents .*queries: 8 train, 8 dev, 8 test", text)
-    assert "8 test queries: too few" in text
+    assert "8 test queries: too few" in text and "evaluation.folds=5" in text
     assert "test: 100.0% of relevant documents are among 100 candidates" in text
     assert "no spans.jsonl.gz" in text
     assert "window 40, stride 20" in text and "0.0% of all tokens are never seen" in text
