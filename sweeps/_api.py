@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rank_core.errors import unknown
+from rank_core.errors import BadInput, unknown
 from rank_core.stats.compare import Comparison
+from sweeps.commands.compare.command import sources_of
 from sweeps.commands.compare.output import comparison_text
 from sweeps.commands.compare.runs import compare_runs
-from sweeps.commands.compare.sources import Source
+from sweeps.commands.compare.sources import training_runs
 from sweeps.report.access import record_access
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.figures.figures import figures
@@ -124,22 +125,29 @@ def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
 
 
 def compare(
-    systems: Mapping[str, Source | Sequence[Source]],
+    systems: Mapping[str, Any] | pd.DataFrame,
     qrels: Any = None,
     *,
     baseline: str | Sequence[str] = (),
     **options: Any,
 ) -> TestedTable:
     """The tested table of any systems: {name: its runs or per-query values}, several for seeds.
-    Each is a source of `ranksweep compare` or a data frame (a run: query_id, doc_id, score, or qid,
-    docno, score; values: query_id, measure, value). `qrels` are the judgments that runs need: a
-    file, a data frame or a dictionary. `baseline` is the first system unless it is named. `options`
-    are those of `compare_runs` in `sweeps.commands.compare.runs`: `measures`, `correction`,
-    `deterministic`, ... Raises `BadInput`."""
-    runs: dict[str, Any] = {
-        name: (source,) if isinstance(source, Source) else tuple(source)
-        for name, source in systems.items()
-    }
+    Each is a source of `ranksweep compare` (a pattern too), a data frame (a run: query_id, doc_id,
+    score, or qid, docno, score; values: query_id, measure, value), or a run as {query: {document:
+    score}}. One frame of values with a column `name` or `system` holds all systems. `qrels` are the
+    judgments that runs need: a file, a data frame or a dictionary. `baseline` is the first system
+    unless it is named. `options` are those of `compare_runs` in `sweeps.commands.compare.runs`:
+    `measures`, `correction`, `deterministic`, ... Raises `BadInput`."""
+    runs: dict[str, Any] = (
+        {name: tuple(own) for name, own in training_runs(systems).items()}
+        if isinstance(systems, pd.DataFrame)
+        else {name: _sources(given) for name, given in systems.items()}
+    )
+    if len(runs) < 2:
+        raise BadInput(f"a comparison needs two systems or more, got {', '.join(runs) or 'one'}")
+    for name in ("measures", "deterministic"):
+        if isinstance(options.get(name), str):
+            options[name] = (options[name],)
     compared = compare_runs(
         runs,
         qrels,
@@ -147,6 +155,18 @@ def compare(
         **options,
     )
     return TestedTable(compared.analysis, comparison_text(compared))
+
+
+def _sources(given: Any) -> tuple[Any, ...]:
+    """The sources of a system: one or several, patterns and dictionaries resolved."""
+    if isinstance(given, str):
+        return tuple(sources_of(given))
+    if isinstance(given, Mapping) and isinstance(next(iter(given.values()), None), Mapping):
+        rows = [(query, *pair) for query, scores in given.items() for pair in scores.items()]
+        return (pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]),)
+    if isinstance(given, list | tuple):
+        return tuple(source for one in given for source in _sources(one))
+    return (given,)
 
 
 def _labelled(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:

@@ -94,8 +94,8 @@ def planned_variances(
 ) -> Variances:
     """The components of a pilot, with sigma_S at its one-sided upper limit.
 
-    A pilot of few seeds underestimates sigma_S every other time; at the upper 80 % limit the plan
-    is sufficient in four pilots of five.
+    Half of all pilots underestimate sigma_S; at the upper 80 % limit the plan is sufficient for
+    four of five.
     """
     if not 0.5 < assurance < 1:
         raise BadInput(f"0.5 < assurance < 1 must hold, got assurance={assurance}")
@@ -105,7 +105,8 @@ def planned_variances(
     if math.isnan(pilot.difference.sd):
         same = "the same " if paired_seeds else ""
         raise BadInput(
-            f"a plan needs a pilot with {same}two seeds or more of the baseline and another cell"
+            f"a plan needs a pilot with {same}two seeds or more (training runs) of the baseline "
+            "and of another system"
         )
     return Variances(pilot.difference.sd, pilot.seed.high, pilot.residual.sd, paired=paired_seeds)
 

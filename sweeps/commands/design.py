@@ -85,8 +85,7 @@ class DesignPlan:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Plan a comparison from the variances of a pilot, or from given standard deviations, and print
-    the plan; exit code 0."""
+    """Plan seeds and queries from the variances of a pilot, or from given standard deviations."""
     parser = _parser()
     given = parser.parse_args(argv)
     if given.out is not None:
@@ -131,9 +130,9 @@ def _parser() -> Parser:
         metavar="PILOT",
         help="the folder or URI of one sweep, or systems, given as to compare",
     )
-    add("--delta", type=float, required=True, help="the difference to be found")
+    add("--delta", type=float, required=True, help="the true difference to find, such as .01")
     add("--alpha", type=float, help="default: the pilot's, or .05")
-    add("--power", type=float, default=0.8)
+    add("--power", type=float, default=0.8, help="default: %(default)s")
     add("--family", type=int, metavar="N", help="comparisons that share alpha (default 1)")
     add("--queries", type=int, metavar="N", help="of the comparison; default: the pilot's")
     add("--paired-seeds", action="store_true", help="run i of both systems shares its randomness")
@@ -492,9 +491,10 @@ def _origin(planned: DesignPlan) -> list[str]:
     if sweep is None or planned.components is None:
         return ["Standard deviations as given."]
     parts, collapsed = planned.components, sweep.trials["status"] == TrialStatus.COLLAPSED
+    named = "" if sweep.third_party else f" {sweep.name}"
     lines = [
-        f"Pilot {sweep.name}: {sweep.primary} on {sweep.split_text}, {parts.num_queries} queries, "
-        f"{parts.num_cells} cells, {sweep.trials['status'].isin(USED).sum()} trials; "
+        f"Pilot{named}: {sweep.primary} on {sweep.split_text}, {parts.num_queries} queries, "
+        f"{parts.num_cells} systems, {sweep.trials['status'].isin(USED).sum()} training runs; "
         f"baseline {sweep.label(parts.baseline)}."
     ]
     if count := int(collapsed.sum()):
@@ -534,8 +534,8 @@ def _variance_lines(planned: DesignPlan) -> list[str]:
         ),
         *wrapped(
             f"The plan takes the seed SD at the pilot's one-sided upper {100 * ASSURANCE:g} % "
-            "limit: few seeds underestimate it every other time, and a plan on this limit "
-            "suffices in four pilots of five."
+            "limit: half of all pilots underestimate this SD, one in five underestimates its "
+            "limit."
         ),
     ]
 
@@ -548,9 +548,10 @@ def _goal_lines(planned: DesignPlan) -> list[str]:
         f"{goal.alpha:g}, {family}:",
         f"  seeds per system on {Q} queries: {_count(planned.seeds)}",
         *(f"  queries with {S} seeds per system: {_count(n)}" for S, n in planned.queries.items()),
-        f"  floor on {Q} queries: {planned.floor:.4f}; no number of seeds finds a smaller "
-        "difference",
+        f"  smallest difference on {Q} queries with any number of seeds: {planned.floor:.4f}",
     ]
+    if math.inf in (planned.seeds, *planned.queries.values()):
+        lines += ["  out of reach: no number is enough; raise the other one, or --delta"]
     if any(planned.available < number < math.inf for number in planned.queries.values()):
         lines.append(f"  {planned.available:,} queries are judged: more need new judgments")
     return lines

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
+from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import (
     ONE_RUN,
@@ -91,11 +92,25 @@ def certainty(analysis: Analysis) -> str:
     if {one.cell for one in sweep.cells} <= set(sweep.deterministic):
         scope = "The test treats queries as a random effect; the systems are deterministic."
     elif all(math.isnan(one.p_both) for one in compared):
+        single = _single(analysis)
+        whose = "per system" if len(single) == len(analysis.cells) else f"of {names_text(single)}"
         scope = (
-            "One seed per system leaves the seed variance unknown: the test treats queries alone "
+            f"One seed {whose} leaves the seed variance unknown: the test treats queries alone "
             "as random and holds for these training runs, not for the methods."
         )
+    elif any(one.fewest_seeds < LEAST_SEEDS for one in compared if not math.isnan(one.p_both)):
+        scope += (
+            " Two seeds of a system are too few to call a difference significant, whatever p is: "
+            "three are needed."
+        )
     return f"{scope} {adjusted}; alpha = {sweep.alpha:g}."
+
+
+def _single(analysis: Analysis) -> list[str]:
+    """The trained systems with one run."""
+    fixed = analysis.sweep.deterministic
+    cells = [one for one in analysis.cells if one.num_used == 1]
+    return [one.cell.label for one in cells if one.cell.cell not in fixed]
 
 
 def confirmation(analysis: Analysis) -> str:
@@ -197,7 +212,7 @@ def paired_t_test(analysis: Analysis) -> str:
     return (
         "The paired t-test over queries (seeds averaged) would find two equal systems different "
         f"in {most}{percent(worst.predicted_false_positive_rate)} of cases ({low} to {high}) "
-        f"instead of {100 * alpha:g} %: cite p and upper-case letters."
+        f"instead of {100 * alpha:g} %."
     )
 
 
@@ -264,13 +279,12 @@ def next_step(analysis: Analysis) -> str:
     """The command that follows from the result; "" where none does."""
     sweep = analysis.sweep
     if sweep.third_party:
-        single = [one.cell.label for one in analysis.cells if one.num_used == 1]
-        single = [name for name in single if name not in sweep.deterministic]
+        single = _single(analysis)
         if not single:
             return ""
         return (
-            f"Next: give several training runs of {names_text(single)} as NAME=run1,run2,run3, or "
-            "name a system that has only one with --deterministic."
+            f"Next: give several training runs of {names_text(single)} as NAME=run1,run2,run3; "
+            "declare a system without training with --deterministic NAME."
         )
     if any(one.seeds("planned", "running") for one in analysis.cells):
         return "Next: run the same command again, which trains only what is missing."

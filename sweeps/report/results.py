@@ -52,6 +52,7 @@ def paper_table(analysis: Analysis, notes: Sequence[str] = ()) -> Table:
         digits=analysis.sweep.digits,
         slots=analysis.slots,
         caption=" ".join([analysis.caption, *notes]),
+        third_party=analysis.sweep.third_party,
     )
     return beside(shown, analysis)
 

@@ -107,21 +107,26 @@ def results_table(
     digits: int = 3,
     slots: Sequence[Slot] = (),
     caption: str = "",
+    third_party: bool = False,
 ) -> Table:
     """The table of a paper: per measure mean, gain, W/T/L, interval and p.
 
-    `slots` are the baselines of the letters, in their order.
+    `slots` are the baselines of the letters, in their order; how many runs a third party launched
+    is not known.
     """
     measures = _measures(rows)
     scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
     averaged = any(one.average_gain is not None for one in rows)
-    heading = ["system", "seeds"]
+    heading = ["system", "runs" if third_party else "seeds"]
     for measure in measures:
         heading += [measure, "gain", "W/T/L", f"{level_text(alpha)} CI of Δ", "p"]
     heading += ["avg. gain"] if averaged else []
     lines = []
     for one in rows:
-        cells: list[str | Cell] = [one.label, one.seeds_text]
+        cells: list[str | Cell] = [
+            one.label,
+            str(one.seeds_used) if third_party else one.seeds_text,
+        ]
         for column in range(len(measures)):
             cells += [scores.cell(one, column), *_compared(one.cells[column].comparison, digits)]
         cells += [average_text(one.average_gain)] if averaged else []
@@ -251,6 +256,7 @@ def caption(
     if not found:
         return f"{where} {split}, {seeds}, mean ± SD over seeds; ties: {tied}.{end}"
     corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))
+    family = _span(c.family_size for c in found)
     nested = PAIRED if paired_seeds else "nested in systems"
     return (
         f"{where} {split}, {seeds}, Q = {_span(c.num_queries for c in found)} queries, mean ± SD "
@@ -260,9 +266,10 @@ def caption(
         "and seeds (training runs) as random effects (Welch's second-order t-test, "
         f"seeds {nested}, three or more of each trained system); ↓ marks a loss. "
         f"Correction: {corrections} over "
-        f"{_span(c.family_size for c in found)} comparisons per measure and baseline. The "
+        f"{family} comparison{'s' * (family != '1')} per measure and baseline. The "
         f"interval of Δ ({100 * (1 - alpha):g} %, not adjusted) and p (adjusted) are those with "
-        "both effects random, against the first baseline. Bold: best mean after rounding. "
+        "both effects random, against the first baseline. Gain: relative, of the mean; W/T/L: "
+        "queries won, tied and lost. Bold: best mean after rounding. "
         f"{_average(rows, alpha)}"
         f"Ties: {tied}.{_deterministic(rows, deterministic)}{end}"
     )

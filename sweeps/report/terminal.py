@@ -55,7 +55,8 @@ def table_text(analysis: Analysis) -> str:
 
 def _notes(analysis: Analysis) -> list[str]:
     """The notes below a table."""
-    return [note for note in (legend(analysis), interpolated_sentence(analysis)) if note]
+    both = p_columns(analysis) if len(analysis.sweep.measures) == 1 else ""
+    return [note for note in (legend(analysis), both, interpolated_sentence(analysis)) if note]
 
 
 def measure_table(
@@ -119,6 +120,16 @@ def legend(analysis: Analysis) -> str:
     if analysis.undecided:
         parts.append(ONE_RUN_WORDS)
     return " ".join(parts)
+
+
+def p_columns(analysis: Analysis) -> str:
+    """The meaning of the columns of p in a table that has both; "" where the runs have one only."""
+    if all(math.isnan(one.p_both) for one in analysis.comparisons):
+        return ""
+    return (
+        "p queries: paired t-test over queries; p both: queries and seeds random. Cite p both, "
+        "with its interval and the upper-case letters."
+    )
 
 
 def without_note(cell: Cell) -> Cell:

@@ -124,6 +124,44 @@ def test_frames_of_runs_and_of_values_are_compared_like_files(folder: Path) -> N
     pd.testing.assert_frame_equal(of_values[numbers], of_files[numbers])
 
 
+def test_a_pattern_a_name_and_a_dictionary_are_taken_as_they_are(folder: Path) -> None:
+    patterns = {
+        "FirstP": f"{folder}/runs/firstp-*/test.run.gz",
+        "MaxP": [f"{folder}/runs/maxp-*/test.run.gz"],
+    }
+    qrels = folder / "qrels" / "test.qrels"
+    found = compare(patterns, qrels, measures="nDCG@10").frame
+    assert list(found["seeds"]) == [3, 3]
+    paths = {name: sorted((folder / "runs").glob(f"{name}-*/test.run.gz")) for name in ("maxp",)}
+    runs = [dict(read_run(path)) for path in paths["maxp"]]  # as ranx's to_dict() has them
+    ranx = [
+        pd.DataFrame(
+            [(q, d, s) for q, own in run.items() for d, s in own.items()],
+            columns=["q_id", "doc_id", "score"],
+        )
+        for run in runs
+    ]
+    same = compare({"A": runs, "B": ranx}, qrels, measures="nDCG@10").frame
+    assert same["mean"].tolist() == [same["mean"][0]] * 2 and list(same["seeds"]) == [3, 3]
+    first = compare(
+        {"BM25": folder / "first_stage" / "test.run.gz", **patterns},
+        qrels,
+        measures="nDCG@10",
+        deterministic="BM25",
+    ).frame
+    assert list(first["seeds"]) == [1, 3, 3]
+
+
+def test_one_frame_of_values_holds_all_systems(folder: Path) -> None:
+    values = load(folder).per_query.query("split == 'test' and measure == 'nDCG@10'")
+    frame = values[["system", "seed", "query_id", "measure", "value"]]
+    assert set(compare(frame.rename(columns={"system": "name"})).frame["system"]) == set(
+        values["system"]
+    )
+    with pytest.raises(BadInput, match="two systems or more"):
+        compare(frame[frame["system"] == "MaxP 40/20"])
+
+
 def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="DIR must be a sweep's folder"):
         load(tmp_path)

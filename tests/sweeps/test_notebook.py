@@ -51,8 +51,9 @@ def test_the_python_of_a_page_runs_on_a_sweep_like_the_quickstarts(
     folder = tmp_path / "results" / "window_stride" / "python-docs"
     write_ranked_sweep(folder, cells=CELLS)
     runs = sorted(folder.glob("runs/*/test.run.gz"))
-    for name, run in zip(("a1", "a2", "a3", "b1", "b2"), runs, strict=False):
-        (tmp_path / f"{name}.run").write_bytes(gzip.decompress(run.read_bytes()))
+    (tmp_path / "runs").mkdir()
+    for name, run in zip(("firstp.1", "firstp.2", "maxp.1", "maxp.2"), runs, strict=False):
+        (tmp_path / "runs" / f"{name}.run").write_bytes(gzip.decompress(run.read_bytes()))
     (folder / "qrels" / "test.qrels").rename(tmp_path / "test.qrels")
     monkeypatch.chdir(tmp_path)
     [code] = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)

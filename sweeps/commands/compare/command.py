@@ -46,8 +46,7 @@ or one per set with {SET} in its name: 'maxp=runs/{SET}/maxp.*.run'."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Test systems, from runs or per-query values, against a baseline and print the table; exit
-    code 0."""
+    """Test systems, from runs or per-query values, against a baseline and print the table."""
     given = _parser().parse_args(argv)
     if not 0 < given.margin <= 1:
         raise BadInput(f"0 < --margin <= 1 must hold, got {given.margin}")
@@ -110,7 +109,7 @@ def _parser() -> Parser:
         nargs="+",
         default=(),
         metavar="MEASURE",
-        help=f"default: {' '.join(MEASURES)} of runs, those of the values where values are given; "
+        help=f"default: {' '.join(MEASURES)} for runs, all that the files have for values; "
         "COLLECTION=MEASURE is a measure of that collection alone",
     )
     _add_tests(parser)
@@ -137,20 +136,25 @@ def _parser() -> Parser:
 
 def _add_tests(parser: Parser) -> None:
     """The flags of what is tested, and how."""
-    parser.add_argument("--alpha", type=float, default=0.05)
-    parser.add_argument("--correction", choices=CORRECTIONS, default="holm")
+    parser.add_argument("--alpha", type=float, default=0.05, help="default: %(default)s")
+    parser.add_argument(
+        "--correction",
+        choices=CORRECTIONS,
+        default="holm",
+        help="of p, over all comparisons of a measure (default: %(default)s)",
+    )
     parser.add_argument(
         "--margin",
         type=float,
         default=0.01,
-        help="a difference that practice does not notice (default: %(default)s)",
+        help="differences up to this size count as practically equal (default: %(default)s)",
     )
     parser.add_argument(
         "--deterministic",
         action="append",
         default=[],
         metavar="NAME",
-        help="a system (BM25) whose one run is the only one there is; may be repeated",
+        help="a system without training, such as BM25, whose only run this is; may be repeated",
     )
     parser.add_argument(
         "--ties",
@@ -165,7 +169,9 @@ def _add_tests(parser: Parser) -> None:
         help="seed i of every system shares its randomness (initialisation, order of the data, "
         "negatives) with seed i of the others: their differences are tested seed by seed",
     )
-    parser.add_argument("--all-pairs", action="store_true", help="test every pair of systems too")
+    parser.add_argument(
+        "--all-pairs", action="store_true", help="test every pair of systems too (pairs.csv)"
+    )
 
 
 def systems_of(
@@ -181,10 +187,10 @@ def systems_of(
             if not name or not all(parts):
                 raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
             found: dict[str, tuple[RunSource, ...]] = {
-                name: tuple(one for part in parts for one in _sources(part, sets))
+                name: tuple(one for part in parts for one in sources_of(part, sets))
             }
         else:
-            found = _named(_sources(text, sets), text, tracking_uri)
+            found = _named(sources_of(text, sets), text, tracking_uri)
         for name, runs in found.items():
             if name in systems:
                 raise BadInput(f"a system must be named once, got {name!r} twice: {SYNTAX}")
@@ -255,7 +261,7 @@ def baselines_of(arguments: Sequence[str]) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def _sources(text: str, sets: Sequence[str]) -> list[RunSource]:
+def sources_of(text: str, sets: Sequence[str] = ()) -> list[RunSource]:
     """The sources of a path or pattern; with `{set}` in it, the k-th file of every set."""
     if SET not in text:
         return list(_files(text))
@@ -275,7 +281,7 @@ def _files(text: str) -> list[str]:
         return [text]
     found = sorted(glob.glob(text, recursive=True))
     if not found:
-        raise BadInput(f"a pattern must stand for a file, found none for {text}")
+        raise BadInput(f"no file matches {text}")
     return found
 
 

@@ -32,7 +32,7 @@ from sweeps.report.results import (
 from sweeps.report.results_table import PAIRED, average_text
 from sweeps.report.sections.reliability import best_gain
 from sweeps.report.table import csv_text, table, terminal_lines, wrapped
-from sweeps.report.terminal import legend, measure_table
+from sweeps.report.terminal import legend, measure_table, p_columns
 from sweeps.store.checksums import SCORES
 
 SYNTAX = "give several runs of a system as NAME=run1,run2,run3"
@@ -66,6 +66,7 @@ def comparison_text(found: RunComparison, *, compact: bool = False) -> str:
     ties = f"{found.tied:,} documents tie with another; {policy}." if found.tied else ""
     for sentence in (
         legend(analysis),
+        "" if compact else p_columns(analysis),
         _declared(found),
         f"Seeds are {PAIRED}." if analysis.paired else "",
         *found.measured.notes,
@@ -175,6 +176,8 @@ def _origins(found: RunComparison) -> dict[str, Any]:
 def _values(found: RunComparison) -> pd.DataFrame:
     """The table of all values, which is a source of another comparison or of a design."""
     scores = found.sweep.scores.rename(columns={"cell": "system"})
+    order = {measure: at for at, measure in enumerate(found.sweep.measures)}  # the primary first
+    scores = scores.sort_values("measure", key=lambda own: own.map(order), kind="stable")
     return scores[["system", "seed", "query_id", "measure", "value"]]
 
 

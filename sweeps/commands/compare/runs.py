@@ -218,8 +218,9 @@ def _question(names: Sequence[str], baseline: Slot) -> str:
     if not isinstance(baseline, str):
         return f"Which of {len(names)} systems is better than its baseline?"
     others = [name for name in names if name != baseline]
-    which = others[0] if len(others) == 1 else f"any of {len(others)} systems"
-    return f"Is {which} better than {baseline}?"
+    if len(others) == 1:
+        return f"Is {others[0]} better than {baseline}?"
+    return f"Which of {len(others)} systems are better than {baseline}?"
 
 
 def _parts(systems: Mapping[str, Mapping[int, LoadedRun]]) -> list[TrainingRun]:
@@ -310,7 +311,7 @@ def _own_queries(parts: Sequence[TrainingRun]) -> Qrels:
     """The queries of values without judgments, as if they were judged."""
     for part in parts:
         if part.ranking is not None:
-            raise BadInput(f"{part.where} is a run, which is measured with --qrels FILE")
+            raise BadInput(f"{part.where} is a run and needs judgments: --qrels FILE")
     queries = {
         query_id
         for part in parts

@@ -30,7 +30,7 @@ from sweeps.store.sweep_file import FILE
 Source: TypeAlias = str | Path | pd.DataFrame
 
 COLUMNS = {
-    "query": ("query_id", "qid", "topic", "query"),
+    "query": ("query_id", "qid", "q_id", "topic", "query"),
     "document": ("doc_id", "docno", "docid"),
     "score": ("score",),
     "measure": ("measure", "metric"),
@@ -43,8 +43,9 @@ COLUMNS = {
 """{what a column holds: its names, any case; the first that is there counts}."""
 
 KINDS = (
-    "a TREC run (query_id Q0 doc_id rank score tag), a table with the columns query_id, measure, "
-    "value or query_id and a column per measure, or what trec_eval -q or ir_measures -q prints"
+    "a TREC run (query_id Q0 doc_id rank score tag), a table of values with the columns query_id, "
+    "measure, value or query_id and a column per measure, a data frame of a run with the columns "
+    "query_id, doc_id, score, or what trec_eval -q or ir_measures -q prints"
 )
 _PARQUET = b"PAR1"
 _SUMMARY = "all"  # where trec_eval and ir_measures name a query: the mean of all

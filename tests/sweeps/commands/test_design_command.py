@@ -126,6 +126,7 @@ def test_below_the_floor_no_number_of_seeds_is_enough(pilot: Path) -> None:
     assert found.recommended is None
     text = design_text(found)
     assert "seeds per system on 200 queries: out of reach" in text
+    assert "out of reach: no number is enough; raise" in text
     assert "No number of seeds is enough" in " ".join(text.split())
     assert "200 queries are judged: more need new judgments" in text
 

@@ -148,6 +148,20 @@ def test_another_baseline_changes_the_sign_only(folder: Path) -> None:
     assert second.p_both == pytest.approx(first.p_both, rel=1e-9)
 
 
+def test_the_text_names_the_system_with_too_few_runs(folder: Path) -> None:
+    several = f"maxp={folder}/maxp.*.run"
+    single = systems_of([f"firstp={folder}/firstp.1.run", several])
+    text = " ".join(comparison_text(compare_runs(single, folder / "qrels.txt")).split())
+    assert "One seed of firstp leaves" in text and "p both:" not in text
+    two = systems_of([f"firstp={folder}/firstp.[12].run", several])
+    found = compare_runs(two, folder / "qrels.txt")
+    text = " ".join(comparison_text(found).split())
+    assert "Two seeds of a system are too few" in text and "One seed" not in text
+    assert "Holm over 1 comparison per measure" in found.analysis.caption
+    whole = comparison_text(three(folder))
+    assert "too few" not in whole
+
+
 def test_one_run_per_system_has_conditional_letters_and_says_so_plainly(folder: Path) -> None:
     systems = systems_of([str(folder / f"{name}.1.run") for name in ("firstp", "maxp")])
     assert list(systems) == ["firstp.1", "maxp.1"]
@@ -245,6 +259,11 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     assert [float(row["p_both"]) for row in rows] == [one.p_both for one in expected]
     markdown = (out / "table.md").read_text()
     assert "paired t-test over queries" in markdown and "launched" not in markdown
+    assert "| runs |" in markdown and "3/3" not in markdown and "W/T/L: queries won" in markdown
+    assert "p both: queries and seeds random. Cite p both" in " ".join(shown.split())
+    assert "Cite" not in markdown and "cite" not in markdown
+    again = compare_runs(systems_of([str(out)]))  # the measures in the same order
+    assert again.sweep.measures == ("nDCG@10", "RR@10")
     assert r"\toprule" in (out / "table.tex").read_text()
     results = json.loads((out / "results.json").read_text())
     assert results["sweep"]["measures"] == ["nDCG@10", "RR@10"]
@@ -255,7 +274,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
     deviation = np.std(list(kept["per_seed"].values()), ddof=1)
     note = f'class="letter">A</span> <span class="deviation">± {deviation:.3f}'
     page = (out / "index.html").read_text()
-    assert note in page and "<h1>Is any of 2 systems better than firstp?</h1>" in page
+    assert note in page and "<h1>Which of 2 systems are better than firstp?</h1>" in page
     assert "Agreement of runs" in page and "judged@10" in page
     kept = {one["cell"]: one for one in results["agreement"]}
     assert list(kept) == ["firstp", "maxp", "sump"] and kept["maxp"]["num_runs"] == 3
@@ -279,7 +298,7 @@ def test_the_tables_are_written_unrounded_and_the_terminal_keeps_its_width(
         (["a={0}/maxp.1.run", "a={0}/maxp.2.run"], "named once, got 'a' twice: give several runs"),
         (["={0}/maxp.1.run", "{0}/maxp.2.run"], "a system is a run or NAME=run1,run2,run3"),
         (["a={0}/maxp.1.run,", "{0}/maxp.2.run"], "a system is a run or NAME=run1,run2,run3"),
-        (["a={0}/none.*.run", "{0}/maxp.2.run"], r"found none for .*none\.\*\.run"),
+        (["a={0}/none.*.run", "{0}/maxp.2.run"], r"no file matches .*none\.\*\.run"),
         (["{0}/none.run", "{0}/maxp.2.run"], r"none\.run does not exist"),
         (["{0}/maxp.1.run", "{0}/maxp.2.run", "--baseline", "maxp"], "did you mean maxp"),
         (["{0}/maxp.*.run", "--measures", "nDGC@10"], "measure 'nDGC@10'"),

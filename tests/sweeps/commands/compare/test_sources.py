@@ -275,7 +275,7 @@ GOOD = "query_id,measure,value\nq1,AP,.5\nq2,AP,.1\n"
         ("map\tq1\t0.5\nmap q2\n", "bad:2: a line must have 3 columns"),
         ('{"columns": ["qid"], "data": 3}', "bad: not a table in JSON"),
         ("PAR1 and no more", "must be a whole Parquet file"),
-        ("q1 Q0 d1 1 2.5 tag\n", "is a run, which is measured with --qrels FILE"),
+        ("q1 Q0 d1 1 2.5 tag\n", "is a run and needs judgments: --qrels FILE"),
     ],
 )
 def test_what_is_no_source_is_refused_with_its_file_and_line(
