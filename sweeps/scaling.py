@@ -178,7 +178,7 @@ def _numbers(given: str | None) -> list[int]:
 
 
 def _groups(numbers: list[int], options: Options, batch_size: int) -> list[Resources]:
-    """What each number of workers takes; raises `BadInput` for one that the cluster cannot hold."""
+    """The resources for each number of workers; raises `BadInput` for one that cannot fit."""
     if numbers:
         return [trial_resources(replace(options, num_workers=n)) for n in numbers]
     groups = [trial_resources(options)]
@@ -189,7 +189,7 @@ def _groups(numbers: list[int], options: Options, batch_size: int) -> list[Resou
 
 
 def _measured(config: TrialConfig, groups: list[Resources]) -> Iterator[Timed]:
-    """What each group found, but for those that failed; without the first there is no speed-up."""
+    """The results of all groups that did not fail; without the first there is no speed-up."""
     shared = f"{config.training.batch_size} groups a step, seed {config.seed}"
     say(f"trains      {model_and_windows(config)} on {config.collection}, {shared}")
     for group in groups:
@@ -204,7 +204,7 @@ def _measured(config: TrialConfig, groups: list[Resources]) -> Iterator[Timed]:
 
 
 def _facts(config: TrialConfig, found: Timed, law: str) -> dict[str, Any]:
-    """What the figures are of."""
+    """The cell, settings and versions that the figures belong to."""
     return {
         "cell": cell_of(config, load_inputs(config.collection, config.model.backbone)),
         "label": model_and_windows(config),

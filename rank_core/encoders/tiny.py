@@ -61,7 +61,7 @@ NAMES = {
     "tiny-raw": replace(RECIPE, steps=0),
     # What BM25 has and `tiny` lacks: whole words without their endings, their rarity, and one head
     # that compares them in all dimensions. Chosen on dev and 107 train queries that its passages
-    # left out, where BM25's nDCG@10 is .364: MaxP 48/24 has .368 with endings, .398 without
+    # excluded, where BM25's nDCG@10 is .364: MaxP 48/24 has .368 with endings, .398 without
     # (another seed: .136, it never took off), .387 (.385) with the rarity twice as large, and .401
     # (.373) with 1,500 steps in place of 600.
     "tiny-words": replace(

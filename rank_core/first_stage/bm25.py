@@ -25,7 +25,7 @@ _EXACT_LENGTHS = 24
 
 
 def recipe() -> str:
-    """What scores depend on besides texts and settings; part of every cache key of BM25."""
+    """All that scores depend on besides texts and settings; part of every cache key of BM25."""
     return f"exact lucene 1, regex {version('regex')}"
 
 

@@ -90,7 +90,7 @@ def _search(searcher: Any, query_id: str, text: str, depth: int) -> Any:
 
 
 def recipe() -> str:
-    """What scores depend on besides the texts; part of every cache key of a first stage."""
+    """All that scores depend on besides the texts; part of every cache key of a first stage."""
     return f"{_java().anserini.stem}, {_INDEX_RECIPE}"
 
 

@@ -41,7 +41,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """What a confirmation trains; on disk before anything is launched, never chosen again."""
+    """The trials of a confirmation; on disk before anything is launched, never chosen again."""
 
     sweep: str
     primary: str
@@ -205,8 +205,8 @@ def _finished_sweep(store: Store) -> Sweep:
     search = str(sweep.search.get("name"))
     if search in SEARCHES and SEARCHES[search].pauses and not sweep.search["over"]:
         raise BadInput(
-            f"--confirm needs a {search} that has come to its end; in {sweep.name} who goes on is "
-            "not decided yet. Its own command goes on, with more budget if it had one"
+            f"--confirm needs a {search} that has ended; {sweep.name} has candidates left. "
+            "Resume it with its own command, with a larger budget if it had one"
         )
     return sweep
 

@@ -21,7 +21,7 @@ from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
 
 def plan_text(plan: Plan, *, finished: int) -> str:
-    """The plan: cells and trials, the chunks and costs of each cell, and what was left out."""
+    """The plan: cells and trials, the chunks and costs of each cell, and the excluded cells."""
     collection, base = plan.inputs.collection, plan.base
     queries = {name: len(split.queries) for name, split in collection.splits.items()}
     number = plan.num_trials
@@ -45,7 +45,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
     ]
     lines = [*map(wrapped, head), "", *_cell_lines(plan)]
     lines.append("read: share of the documents' tokens in some chunk; cost: encoder tokens")
-    lines += [wrapped(f"left out    {item.label}: {item.reason}") for item in plan.removed]
+    lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
     return "\n".join(lines)
 
 
@@ -70,7 +70,7 @@ def _cell_lines(plan: Plan) -> list[str]:
 
 
 def forecast_text(missing: Sequence[Trial], forecast: Forecast, calibration: Calibration) -> str:
-    """What is still to run, by cell and in total."""
+    """The trials still to run, by cell and in total."""
     number = Counter(trial.cell.cell for trial in missing)
     trials_of = dict.fromkeys(number, 0.0)  # of trials that pause, the parts
     for trial in missing:

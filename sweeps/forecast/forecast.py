@@ -289,7 +289,7 @@ def calibrate(real: Sequence[tuple[TrialEstimate, float]]) -> Calibration:
 
 
 def wall_seconds(seconds: Sequence[float], slots: int) -> float:
-    """When the last of the trials ends if each starts, in order, on the first free slot."""
+    """The time at which the last trial ends if each starts, in order, on the first free slot."""
     free = [0.0] * slots
     for duration in seconds:
         heapq.heappush(free, heapq.heappop(free) + duration)

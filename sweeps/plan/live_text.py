@@ -15,7 +15,7 @@ _RUNNING = r"\b(step \d+/\d+|starting)\b"
 
 
 def is_live_terminal() -> bool:
-    """Whether standard output is a terminal that can redraw, and may: `NO_COLOR` and `TERM=dumb`
+    """True if standard output is a terminal that can redraw, and may: `NO_COLOR` and `TERM=dumb`
     ask for plain lines."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb")
     return sys.stdout.isatty() and not plain

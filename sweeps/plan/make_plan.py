@@ -1,4 +1,4 @@
-"""The plan of an experiment under a command's options: its cells, and the points left out."""
+"""The plan of an experiment under a command's options: its cells, and the excluded points."""
 
 import itertools
 import math
@@ -206,8 +206,8 @@ def _feasible(
     points: Iterable[Settings],
     limit: int | None = None,
 ) -> tuple[list[PlannedCell], list[Removed]]:
-    """The cells (the baseline and the first `limit` points that can run and differ), and the points
-    left out with the reasons."""
+    """The cells (the baseline and the first `limit` points that can run and differ), and the
+    excluded points with the reasons."""
     cells, removed, names, in_vain = [baseline], list[Removed](), set[str](), 0
     for point in points:
         name = _name(point)

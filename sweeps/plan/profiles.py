@@ -307,7 +307,7 @@ def profile_settings(name: str, model: str = "") -> dict[str, Any]:
 
 
 def suited_to_model(name: str, config: TrialConfig, given: Collection[str] = ()) -> dict[str, Any]:
-    """What a profile changes where it meets one model: its settings for that model and its quirks,
+    """A profile's changes for one model: its settings for that model and its quirks,
     unless `given` (settings of the user, of the sweep) has them; and limits on chunks that it has
     set and a model of one chunk would refuse."""
     model = config.model.name

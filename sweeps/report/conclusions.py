@@ -252,7 +252,7 @@ def against_first_stage(analysis: Analysis) -> str:
 
 
 def below_first_stage(analysis: Analysis) -> str:
-    """Which cells rank worse than the candidates they were given; "" if none does."""
+    """The cells that rank worse than the candidates they were given; "" if none does."""
     sweep = analysis.sweep
     first = sweep.first_stage.get(sweep.primary)
     scored = [one for one in analysis.cells if one.num_used]

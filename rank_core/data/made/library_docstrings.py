@@ -1,7 +1,7 @@
 """Passages that no collection has: the docstrings of installed libraries, read from their sources.
 
 The shipped backbone is trained on them, so that it has seen nothing of `python-docs` in any version
-of Python: what a docstring of the standard library resembles is left out, of all splits.
+of Python: what a docstring of the standard library resembles is excluded, whatever its split.
 """
 
 import ast
@@ -46,7 +46,7 @@ def library_pairs(
 
 
 class _Resembling:
-    """Whether a pair has the summary of a known one, or most of the words of its body."""
+    """True if a pair has the summary of a known pair, or most of the words of its body."""
 
     def __init__(self, known: Sequence[DocstringPair]) -> None:
         self._summaries = {" ".join(_words(pair.summary)) for pair in known}

@@ -122,7 +122,7 @@ class FirstStage:
         return tunings
 
     def _recipe(self) -> str:
-        """What the candidates depend on besides the collection and these settings."""
+        """Everything that the candidates depend on besides the collection and these settings."""
         if self.by == GIVEN:
             return ""
         if self.by.startswith("lucene"):

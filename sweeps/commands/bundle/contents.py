@@ -1,4 +1,4 @@
-"""What a bundle holds: the files of a sweep that its report is made of, and the report.
+"""The contents of a bundle: the files of a sweep that its report is made of, and the report.
 
     sweep/        the sweep's folder: settings, runs, judgments, per-query values, report
     bundle.json   how the bundle was made
@@ -49,7 +49,7 @@ LIBRARIES = ("ranksweep", "numpy", "scipy", "pandas", "pyarrow", "matplotlib", "
 
 @dataclass(frozen=True)
 class Manifest:
-    """How a bundle was made: the content of its `bundle.json`."""
+    """The provenance of a bundle: the content of its `bundle.json`."""
 
     format: int
     qrels: str  # "include" or "hash"

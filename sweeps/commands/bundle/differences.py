@@ -1,4 +1,4 @@
-"""Where two versions of a file of a report disagree: one as a bundle states it, one made anew."""
+"""The differences between a report's file in a bundle and the same file made again."""
 
 import csv
 import html
@@ -49,7 +49,7 @@ class Difference:
 
 
 def close(stated: float, own: float) -> bool:
-    """Whether two unrounded numbers are equal."""
+    """True if two unrounded numbers are equal within the tolerance."""
     return math.isclose(stated, own, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 
@@ -162,7 +162,7 @@ def _number(text: str) -> float | None:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number."""
+    """True if a text is a number."""
     return _number(text) is not None
 
 

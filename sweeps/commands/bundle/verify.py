@@ -56,7 +56,7 @@ PLAIN = re.compile(r"[A-Za-z0-9._+-]+")
 
 @dataclass
 class Verdict:
-    """What was compared, what was not and why, and what does not match."""
+    """The result of `verify`: what was compared, what was not and why, and what does not match."""
 
     checked: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -207,7 +207,7 @@ def _equal(stated: object, own: object) -> bool:
 def _give_qrels(
     place: Path, manifest: Manifest, qrels: Sequence[str], values: pd.DataFrame
 ) -> None:
-    """Puts judgments that somebody gives into the folder; refused where they are others."""
+    """Puts the judgments of `--qrels` into the folder; refuses files with another hash."""
     if manifest.qrels == "include" or not qrels:
         return
     given: Qrels = {}

@@ -87,7 +87,7 @@ def _gpu_problem(torch: Any) -> str:
 
 
 def _results(log: Path) -> Iterator[dict[str, Any]]:
-    """A line for each check, as it ends; last, those that the process's end left out."""
+    """A line for each check, as it ends; last, those that did not run because the process ended."""
     files = [str(CHECKS / f"test_{block}.py") for block in BLOCKS]
     # Without the project's options: they need plugins that a borrowed machine may not have.
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "--import-mode=importlib"]

@@ -172,13 +172,13 @@ def test_a_sweep_without_baseline_or_candidate_is_refused(tmp_path, fates, messa
 
 
 @pytest.mark.parametrize("over", [True, False])
-def test_an_halving_is_confirmed_when_it_has_climbed_to_its_end(tmp_path, over):
+def test_a_halving_is_confirmed_when_it_has_ended(tmp_path, over):
     search = {"name": "halving", "over": over, "num_seeds": 5, "standings": []}
     first_sweep(tmp_path, search=search)
     if over:
         assert found(tmp_path).fresh_seeds == (4, 5, 6, 7, 8)
     else:
-        with pytest.raises(BadInput, match="needs a halving that has come to its end"):
+        with pytest.raises(BadInput, match="needs a halving that has ended"):
             found(tmp_path)
 
 

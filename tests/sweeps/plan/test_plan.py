@@ -1,4 +1,4 @@
-"""From words to cells: what runs, what is left out, and why."""
+"""From words to cells: what runs, what is excluded, and why."""
 
 import json
 import shutil
