@@ -27,6 +27,7 @@ from dataclasses import asdict, replace
 from heapq import heapify, heapreplace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 from rank_core.settings.config import TrialConfig
@@ -56,8 +57,10 @@ WAITING = 1000  # trials that no slot takes up meanwhile
 def trials(number: int) -> list[Trial]:
     """Trials of a sweep with 5 seeds."""
     config = TrialConfig()
+    collection = SimpleNamespace(name="woods", content_hash="woods", documents={}, splits={})
+    inputs: Any = SimpleNamespace(collection=collection)
     cells = [
-        PlannedCell(f"cell{cell}", f"MaxP {cell}", config, None, None, 1e6, False)  # type: ignore[arg-type]
+        PlannedCell(f"cell{cell}", f"MaxP {cell}", config, inputs, None, 1e6, False)  # type: ignore[arg-type]
         for cell in range(-(-number // 5))
     ]
     return [Trial(cell, seed, ("chunking.window",)) for cell in cells for seed in range(5)][:number]

@@ -74,7 +74,7 @@ def test_a_dry_run_anywhere_prints_the_plan_and_launches_nothing(command, tmp_pa
     done = command(path, "--dry-run")
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(r"trials +\d+ cells x 3 seeds = \d+", done.stdout)
-    assert "(baseline)" in done.stdout and "estimate" in done.stdout
+    assert "1.0x  baseline" in done.stdout and "\nmeasured " in done.stdout
     modules = set(re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE))
     assert "torch" in modules and not {"ray", "mlflow"} & modules
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]

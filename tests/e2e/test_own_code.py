@@ -113,7 +113,7 @@ if __name__ == "__main__":
     ("words", "message"),
     [
         (["--model", "__main__:Mine"], "name the file, as in in_main:Mine"),
-        (["--model", "no_such.module:Mine"], "no_such.module:Mine: no module no_such; it must be"),
+        (["--model", "no_such.module:Mine"], "no_such.module:Mine: no module no_such; install it"),
         (["--collection", "own_collection:nots"], "'nots'; did you mean notes?"),
     ],
 )

@@ -110,7 +110,7 @@ def test_a_killed_driver_is_followed_at_once_and_the_last_line_is_the_uri(sweep)
 @pytest.mark.parametrize(
     "words, code, told",
     [
-        (f"status {SWEEP}", 0, ["6 done", f"report     {SWEEP}/report/index.html"]),
+        (f"status {SWEEP}", 0, ["6 done", f" {SWEEP}/report/index.html"]),
         (f"report {SWEEP}", 0, [f"Report: {SWEEP}/report/index.html"]),
         (f"design {SWEEP} --delta .05", 0, ["seeds per system"]),
         (f"derive {SWEEP}", 0, ["FirstP 96 +BM25", f"Tables: {SWEEP}/report/derived.md"]),

@@ -319,7 +319,7 @@ def test_mlflow_s_runs_are_sources(
     for source, law in (
         ("mlflow:team/one:max", "unknown system of mlflow:team/one 'max'; did you mean maxp"),
         ("mlflow:team/on", "unknown experiment 'team/on'; did you mean team/one"),
-        ("runs:/00000000000000000000000000000000", "MLflow has none"),
+        ("runs:/00000000000000000000000000000000", "MLflow does not have it"),
     ):
         with pytest.raises(BadInput, match=law):
             compared(f"A={source}", "B=mlflow:team/one:maxp")
