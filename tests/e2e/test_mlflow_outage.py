@@ -58,7 +58,7 @@ def outage(home, start_sweep):
             os.killpg(server.pid, signal.SIGKILL)
             server.wait(300)
             killed = time.monotonic()
-            sweep.wait_for("takes nothing")
+            sweep.wait_for("is unavailable")
             sweep.wait_for("[2/6]")
             time.sleep(max(0.0, killed + AWAY_SECONDS - time.monotonic()))
             with local_server(store, int(base.rpartition(":")[2])):
@@ -69,8 +69,8 @@ def outage(home, start_sweep):
 def test_a_server_that_comes_back_gets_every_point_once(outage, read_mlflow):
     sweep, store = outage
     assert_complete(read_mlflow(store))
-    assert f"everything is in {sweep.folder / 'events.jsonl'}" in sweep.text
-    assert "is back after" in sweep.text and "sweeps sync" not in sweep.text
+    assert f"Nothing is lost: {sweep.folder / 'events.jsonl'}" in sweep.text
+    assert "is back after" in sweep.text and "ranksweep sync" not in sweep.text
 
 
 def test_a_server_that_stays_away_gets_everything_by_sync(outage, home, run_sweep, read_mlflow):
@@ -85,7 +85,7 @@ def test_a_server_that_stays_away_gets_everything_by_sync(outage, home, run_swee
     assert (
         "MLflow has not received" in away.text and str(sweep.folder / "events.jsonl") in away.text
     )
-    assert f"python -m sweeps sync {sweep.folder}" in away.text
+    assert f"ranksweep sync {sweep.folder}" in away.text
     store = f"sqlite:///{home / 'second.db'}"
     command = [sys.executable, "-m", "sweeps", "sync", str(sweep.folder)]
     with local_server(store, port) as (base, _):
