@@ -1,5 +1,6 @@
 """Content-addressed folders on the local disk, built once for all processes."""
 
+import functools
 import logging
 import os
 import shutil
@@ -12,12 +13,30 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 SECONDS_BEFORE_WORD = 5.0
+MESSAGES = {
+    "collections": "preparing the collection",
+    "cpu-forms": "measuring this CPU",
+    "document-frequencies": "counting document frequencies",
+    "document-sources": "reading the documents",
+    "first-stage": "ranking candidates with BM25",
+    "lucene-index": "indexing the documents",
+    "tiny": "building the backbone",
+    "tokens": "tokenising documents and queries",
+    "training": "preparing the training pairs",
+    "transforms": "preparing the collection",
+}
+"""The log's message for each kind of folder that takes time to build."""
 _log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
     """`$RANKSWEEP_CACHE`, or `~/.cache/ranksweep`."""
     return Path(os.environ.get("RANKSWEEP_CACHE") or Path.home() / ".cache" / "ranksweep")
+
+
+@functools.cache
+def _log_once(message: str) -> None:
+    _log.info(message)
 
 
 @contextmanager
@@ -27,9 +46,7 @@ def _locked(path: Path, kind: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=SECONDS_BEFORE_WORD)
     except Timeout:
-        print(
-            f"{kind}: waiting for another process, which is building {path.stem}", file=sys.stderr
-        )
+        print(f"waiting for another process: {MESSAGES.get(kind, kind)}", file=sys.stderr)
         lock.acquire()
     try:
         yield
@@ -61,7 +78,8 @@ def cached_directory(
         if building is None:
             building = Path(tempfile.mkdtemp(prefix=f"{key}.building-", dir=home))
         building.mkdir(mode=0o700, exist_ok=True)
-        _log.info("building %s (%s) for the cache", kind, key)
+        if kind in MESSAGES:
+            _log_once(MESSAGES[kind])
         try:
             build(building)
             building.rename(final)

@@ -13,6 +13,15 @@ from sweeps.plan.terminal import print_error
 ENGINE_LOST = 1
 
 
+class _Lines(logging.Formatter):
+    """The log in the style of `say`: news as plain lines, warnings with their name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        news = record.levelno <= logging.INFO
+        return text if news else f"{record.levelname.lower()}: {text}"
+
+
 def main(
     experiment: Experiment,
     argv: Sequence[str],
@@ -22,7 +31,9 @@ def main(
     preset: Preset | None = None,
 ) -> int:
     """Runs a sweep's command line and returns the exit code; `preset` are the flags of its file."""
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    logged = logging.StreamHandler()
+    logged.setFormatter(_Lines())
+    logging.basicConfig(handlers=[logged], level=logging.WARNING)
     logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # a first run waits for minutes
 
     def command() -> int:

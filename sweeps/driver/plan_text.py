@@ -20,6 +20,12 @@ from sweeps.search.make import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
 
+CAPTION = (
+    "chunks, tokens/doc: means of a document (encoder tokens); max: its most chunks",
+    "read: share of the documents' tokens in some chunk; cost: encoder tokens",
+)
+
+
 def plan_text(plan: Plan, *, finished: int) -> str:
     """The plan: cells and trials, the chunks and costs of each cell, and the excluded cells."""
     collection, base = plan.inputs.collection, plan.base
@@ -44,7 +50,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         + (f", {finished} of them done" if finished else ""),
     ]
     lines = [*map(wrapped, head), "", *_cell_lines(plan)]
-    lines.append("read: share of the documents' tokens in some chunk; cost: encoder tokens")
+    lines += CAPTION
     lines += [wrapped(f"excluded    {item.label}: {item.reason}") for item in plan.removed]
     return "\n".join(lines)
 

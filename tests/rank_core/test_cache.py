@@ -149,4 +149,13 @@ def test_a_process_that_waits_for_a_build_says_so(monkeypatch, tmp_path):
     cached_directory("tokens", "abc", build)
     waiter.join(60)
     assert not waiter.is_alive()
-    assert said.getvalue().startswith("tokens: waiting") and "abc" in said.getvalue()
+    assert said.getvalue().startswith("waiting") and "tokenising" in said.getvalue()
+
+
+def test_a_build_is_announced_once_for_its_kind_and_without_its_hash(caplog):
+    caplog.set_level("INFO", cache.__name__)
+    cache._log_once.cache_clear()
+    for key in ("3a10e5", "6bb9a0"):
+        cached_directory("tokens", key, lambda folder: None)
+    cached_directory("documents-2", "eea778", lambda folder: None)  # moves files: no time to wait
+    assert caplog.messages == ["tokenising documents and queries"]

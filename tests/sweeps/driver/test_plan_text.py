@@ -38,6 +38,7 @@ def test_the_plan_shows_cells_costs_and_what_is_left_out(plan_of):
     assert first.endswith("1.0x  baseline")
     assert second.split()[:2] == ["MaxP", "48/32"] and "100%" in second
     assert "read: share of the documents' tokens in some chunk; cost: encoder tokens" in text
+    assert "tokens/doc: " in text and "max: " in text, "every column is explained"
     [left_out] = (line for line in text.splitlines() if line.startswith("excluded"))
     assert "chunking.window=500, chunking.stride=32: chunking.window <= 96" in left_out
 
