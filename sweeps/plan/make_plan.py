@@ -120,8 +120,9 @@ def base_config(experiment: Experiment, options: Options) -> TrialConfig:
     for name in [*options.grids, *options.ranges]:
         if name not in experiment.swept:
             raise BadInput(
-                f"only swept settings take several values, got {name}; "
-                f"swept by {experiment.name}: {', '.join(experiment.swept)}"
+                f"only swept settings take several values, got {name}; swept by "
+                f"{experiment.name}: {', '.join(experiment.swept)}. Give it one value, or sweep it "
+                "in a file with a [grid]: ranksweep run FILE.toml"
             )
     # Swept settings belong to the points.
     chosen |= {k: v for k, v in options.settings.items() if k not in experiment.swept}

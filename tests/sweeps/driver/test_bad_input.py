@@ -98,7 +98,7 @@ COMMAND_LINES = [
     ("--collection woods collection=woods", ["given once", "--collection and collection="]),
     (
         "training.batch_size=8,16",
-        ["only swept settings", "training.batch_size", "chunking.window, chunking.stride"],
+        ["training.batch_size", "chunking.window, chunking.stride", "run FILE.toml"],
     ),
     ("training.batch_size=many", ["training.batch_size must be a whole number", "'many'"]),
     ("training.batch_size=0", ["training.batch_size", "training.batch_size=0"]),
