@@ -4,6 +4,7 @@ import shutil
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from statistics import fmean
 
 from rank_core.errors import BadInput
@@ -11,9 +12,9 @@ from sweeps.commands.snapshot import DAMAGED, Snapshot, take_snapshot
 from sweeps.engine.cell_table import TrialNow, cell_lines, counts_text
 from sweeps.plan.command_line import Parser
 from sweeps.plan.live_text import LiveText, is_live_terminal
-from sweeps.plan.terminal import WIDTH, duration, numbered
+from sweeps.plan.terminal import WIDTH, duration, numbered, say
 from sweeps.store.failures import counted
-from sweeps.store.sweep_file import command_in
+from sweeps.store.sweep_file import NoSweep, command_in
 from sweeps.store.trial_status import LOST, USED, TrialStatus
 
 SETTLED = (
@@ -36,11 +37,14 @@ def main(argv: Sequence[str]) -> int:
         type=float,
         nargs="?",
         const=WATCH_SECONDS,
-        help="repeat until no command drives the sweep (default: every %(const)g seconds)",
+        help="wait for the sweep to begin, and repeat until no command drives it (default: every "
+        "%(const)g seconds)",
     )
     arguments = parser.parse_args(argv)
     if arguments.watch is not None and not 0 < arguments.watch < float("inf"):
         raise BadInput(f"--watch must be seconds above 0, got {arguments.watch:g}")
+    if arguments.watch is not None:
+        _wait_for_sweep(arguments.folder, arguments.watch)
     live = LiveText() if is_live_terminal() else None
     try:
         while True:
@@ -61,6 +65,19 @@ def main(argv: Sequence[str]) -> int:
     finally:
         if live:
             live.close()
+
+
+def _wait_for_sweep(folder: str, seconds: float) -> None:
+    """Returns once a sweep has begun in the folder; looks every `seconds`."""
+    waiting = False
+    while True:
+        with suppress(NoSweep):
+            take_snapshot(folder)
+            return
+        if not waiting:
+            say(f"waiting for a sweep to begin in {folder}")
+        waiting = True
+        time.sleep(seconds)
 
 
 def status_text(snapshot: Snapshot, *, now: float, width: int, height: int | None = None) -> str:

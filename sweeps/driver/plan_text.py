@@ -19,7 +19,6 @@ from sweeps.plan.terminal import (
 from sweeps.search.make import search_class
 from sweeps.store.plan_description import SPLITS, evaluated_qrels
 
-
 CAPTION = (
     "chunks, tokens/doc: means of a document (encoder tokens); max: its most chunks",
     "read: share of the documents' tokens in some chunk; cost: encoder tokens",

@@ -10,7 +10,7 @@ from rank_core.errors import BadInput
 from sweeps.store.driver_lock import living_driver
 from sweeps.store.scores import pull_dataset
 from sweeps.store.storage_retry import answered
-from sweeps.store.sweep_file import FILE, FIRST_STAGE, INTERPOLATED, no_sweep
+from sweeps.store.sweep_file import FILE, FIRST_STAGE, INTERPOLATED, NoSweep, no_sweep
 from sweeps.store.trial_events import EventLog
 from sweeps.store.trial_store import Store
 
@@ -36,7 +36,7 @@ def find_sweep(where: str) -> Store:
     if "://" not in where:
         folder = Path(where).absolute()
         if not os.path.exists(folder):
-            raise BadInput(f"{where} does not exist; DIR must be a sweep's folder")
+            raise NoSweep(f"{where} does not exist; DIR must be a sweep's folder")
         if not os.path.isdir(folder):
             raise BadInput(f"DIR must be a sweep's folder, got the file {where}")
         above = folder.parent.parent

@@ -105,10 +105,14 @@ def command_in(directory: str, command: str) -> str:
     return command if here else f"cd {shlex.quote(directory)} && {command}"
 
 
+class NoSweep(BadInput):
+    """The error of a folder in which a sweep may begin later."""
+
+
 def no_sweep(where: str, inside: Sequence[str]) -> BadInput:
     """The error of a folder that is not a sweep's, with the sweeps `inside` it."""
     sweeps = f"; it holds the folders of sweeps: {', '.join(inside)}" if inside else ""
-    return BadInput(
+    return (BadInput if inside else NoSweep)(
         f"DIR must be a sweep's folder, which holds {FILE}; found none in {where}{sweeps}"
     )
 

@@ -324,6 +324,23 @@ def test_a_driver_that_records_nothing_for_minutes_is_called_silent(begun):
     assert "silent for 6 min 12 s" in late and "is running" not in late
 
 
+def test_watching_waits_for_a_sweep_that_has_not_begun(begun, monkeypatch, capsys, tmp_path):
+    store, *_ = begun
+    late = store.folder.rename(tmp_path / "late")
+    steps = iter([store.folder.mkdir, store.folder.rmdir, lambda: late.rename(store.folder)])
+
+    def sleep(seconds: float) -> None:
+        next(steps)()
+
+    monkeypatch.setattr(status.time, "sleep", sleep)
+    assert main(["status", str(store.folder)]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert main(["status", str(store.folder), "--watch"]) == 0
+    said = capsys.readouterr().out
+    assert said.count(f"waiting for a sweep to begin in {store.folder}\n") == 1
+    assert "window_stride: " in said
+
+
 def test_watching_ends_with_the_command_that_is_watched(begun, monkeypatch, capsys):
     store, *_ = begun
     driver, waits = only_driver(store), []
