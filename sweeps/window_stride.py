@@ -26,8 +26,7 @@ def grid(base: TrialConfig, backbone: Backbone) -> Grid:
     pairs = PAPER_PAIRS if longest >= 300 else SMALL_PAIRS
     first = {"model.name": "firstp", "chunking.window": longest, "chunking.stride": longest}
     return Grid(
-        points=tuple({"chunking.window": w, "chunking.stride": s} for w, s in pairs),
-        baseline=first,
+        points=tuple({"chunking.window": w, "chunking.stride": s} for w, s in pairs), baseline=first
     )
 
 

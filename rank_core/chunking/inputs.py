@@ -60,9 +60,7 @@ def _inputs(collection: Collection, backbone: Backbone) -> Inputs:
     # Collections over the same documents (folds, topic fields) share their tokens.
     documents_hash = getattr(collection.documents, "content_hash", collection.content_hash)
     tokens = open_token_store(
-        collection.documents,
-        content_hash=documents_hash,
-        tokenizer=load_tokenizer(backbone.folder),
+        collection.documents, content_hash=documents_hash, tokenizer=load_tokenizer(backbone.folder)
     )
     return Inputs(collection, backbone, tokens)
 

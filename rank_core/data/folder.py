@@ -20,12 +20,7 @@ from typing import NamedTuple, NoReturn
 
 from rank_core import first_stage
 from rank_core.cache import cached_directory
-from rank_core.data.disk.document_store import (
-    HASH,
-    STORE_VERSION,
-    DocumentStore,
-    stored_documents,
-)
+from rank_core.data.disk.document_store import HASH, STORE_VERSION, DocumentStore, stored_documents
 from rank_core.data.disk.split_store import Splits, open_split, write_split
 from rank_core.data.readers.records import (
     KINDS,
@@ -38,13 +33,7 @@ from rank_core.data.readers.records import (
     table_files,
 )
 from rank_core.data.readers.records import documents as read_documents
-from rank_core.data.trec import (
-    iter_run,
-    open_content,
-    read_lines,
-    read_run,
-    write_run,
-)
+from rank_core.data.trec import iter_run, open_content, read_lines, read_run, write_run
 from rank_core.errors import BadInput, shown
 from rank_core.progress import reported
 from rank_core.records import Collection, Qrels
@@ -108,9 +97,7 @@ def _load(files: _Files, states: tuple[FileState, ...]) -> Collection:
     recipe = [first_stage.recipe(), first_stage.DEPTH, first_stage.K1, first_stage.B]
     key = _digest_of(LAYOUT_VERSION, recipe, states, *([files.fields] if fields else []))
     folder = cached_directory(
-        "collections",
-        f"{files.folder.name}-{key}",
-        lambda folder: _build(folder, files, documents),
+        "collections", f"{files.folder.name}-{key}", lambda folder: _build(folder, files, documents)
     )
     splits = {name: open_split(folder / name, documents) for name, _ in files.splits}
     content_hash = (folder / HASH).read_text(encoding="ascii")

@@ -118,12 +118,7 @@ NAMED: dict[str, Recipe] = {
     "msmarco-doc-dl20": Recipe(_DOCUMENTS | splits(test=f"{_V1}/{_DL20}")),
     "msmarco-doc-dl19-20": Recipe(
         _DOCUMENTS
-        | {
-            "test": (
-                Part(f"{_V1}/{_DL19}", prefix="dl19/"),
-                Part(f"{_V1}/{_DL20}", prefix="dl20/"),
-            )
-        }
+        | {"test": (Part(f"{_V1}/{_DL19}", prefix="dl19/"), Part(f"{_V1}/{_DL20}", prefix="dl20/"))}
     ),
     "msmarco-doc-hard": Recipe(_DOCUMENTS | {"test": (_HARD,)}),
     **{

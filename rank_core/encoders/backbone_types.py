@@ -107,11 +107,7 @@ TYPES: dict[str, BackboneType] = {
     ),
     "roberta": BackboneType("after-padding", MASKED, segments=True, pooler=True),
     "roformer": BackboneType(
-        "table",
-        MASKED,
-        segments=True,
-        attention="eager",
-        fixed=("encoder.embed_positions.weight",),
+        "table", MASKED, segments=True, attention="eager", fixed=("encoder.embed_positions.weight",)
     ),
     "xlm-roberta": BackboneType("after-padding", MASKED, segments=True, pooler=True),
 }

@@ -78,8 +78,7 @@ class RowwiseBigBird(BigBirdModel):
         back = torch.tensor(order, device=input_ids.device).argsort()
         states = tuple(torch.cat(layer)[back] for layer in zip(*parts, strict=True))
         return BaseModelOutput(
-            last_hidden_state=states[-1],
-            hidden_states=states if output_hidden_states else None,
+            last_hidden_state=states[-1], hidden_states=states if output_hidden_states else None
         )
 
     def _groups(self, lengths: list[int]) -> list[tuple[int, list[int]]]:

@@ -3,13 +3,4 @@
 from rank_core.first_stage.bm25 import Bm25Index, recipe
 from rank_core.first_stage.settings import DEPTH, K1, B, Bm25Settings, Retriever, Rm3
 
-__all__ = [
-    "DEPTH",
-    "K1",
-    "B",
-    "Bm25Index",
-    "Bm25Settings",
-    "Retriever",
-    "Rm3",
-    "recipe",
-]
+__all__ = ["DEPTH", "K1", "B", "Bm25Index", "Bm25Settings", "Retriever", "Rm3", "recipe"]

@@ -54,11 +54,7 @@ class Retriever(Protocol):
     """Retrieves from a set of documents."""
 
     def run(
-        self,
-        queries: Mapping[str, str],
-        settings: Bm25Settings = ...,
-        *,
-        depth: int = ...,
+        self, queries: Mapping[str, str], settings: Bm25Settings = ..., *, depth: int = ...
     ) -> Run:
         """The top `depth` documents of each query; ties are broken by doc_id."""
 

@@ -145,10 +145,7 @@ def ordered(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def _blocks(
-    pairs: PairEncoder,
-    queries: Mapping[str, NDArray[np.int32]],
-    candidates: Run,
-    depth: int,
+    pairs: PairEncoder, queries: Mapping[str, NDArray[np.int32]], candidates: Run, depth: int
 ) -> Iterator[_Block]:
     block, num_chunks = _Block(), 0
     for query_id, query in queries.items():

@@ -41,11 +41,7 @@ class Scorer:
     """Reranks and evaluates the splits of a trial; the queries are divided among the workers."""
 
     def __init__(
-        self,
-        config: TrialConfig,
-        inputs: Inputs,
-        model: Ranker,
-        autocast: torch.dtype | None,
+        self, config: TrialConfig, inputs: Inputs, model: Ranker, autocast: torch.dtype | None
     ) -> None:
         self.config, self.inputs, self.model, self.autocast = config, inputs, model, autocast
         default = BATCH_TOKENS["cuda" if model.device.type == "cuda" else "cpu"]

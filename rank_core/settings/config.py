@@ -189,8 +189,7 @@ class Chat:
     base_url: str = added("https://api.openai.com/v1", "URL of the server")
     model: str = added("gpt-4o-mini", "the model's name on the server")
     key_variable: str = added(
-        "OPENAI_API_KEY",
-        "the environment variable that holds the API key; empty: no key",
+        "OPENAI_API_KEY", "the environment variable that holds the API key; empty: no key"
     )
     max_words: int = added(
         300, "maximum number of words shown of a document; 900 words are about three windows"

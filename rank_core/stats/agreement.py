@@ -15,9 +15,7 @@ PERSISTENCE = 0.9
 
 
 def ranks(
-    lists: Mapping[str, Sequence[str]],
-    queries: Sequence[str],
-    places: Mapping[str, dict[str, int]],
+    lists: Mapping[str, Sequence[str]], queries: Sequence[str], places: Mapping[str, dict[str, int]]
 ) -> Ranks:
     """The ranks of a run in the rows of `queries`; a query that it lacks has none.
 

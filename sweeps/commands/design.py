@@ -303,12 +303,7 @@ def plan(
 
 
 def _designs(
-    variances: Variances,
-    goal: Goal,
-    K: int,
-    queries: tuple[int, int],
-    costs: Costs,
-    budget: float,
+    variances: Variances, goal: Goal, K: int, queries: tuple[int, int], costs: Costs, budget: float
 ) -> list[Design]:
     """The best design for K configurations, for half and for twice as many, and for two; `queries`
     are those of the comparison and all that are judged."""

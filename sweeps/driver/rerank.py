@@ -3,13 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from sweeps.engine.rerank import (
-    RerankJob,
-    missing_shards,
-    open_job,
-    put_together,
-    rerank_here,
-)
+from sweeps.engine.rerank import RerankJob, missing_shards, open_job, put_together, rerank_here
 from sweeps.plan.options import cluster_address
 from sweeps.plan.terminal import about, numbered, say
 

@@ -8,12 +8,7 @@ from functools import partial
 
 from rank_core.errors import BadInput, shown
 from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
-from sweeps.driver.confirmation import (
-    Shortlist,
-    confirmation_stores,
-    find_shortlist,
-    freeze,
-)
+from sweeps.driver.confirmation import Shortlist, confirmation_stores, find_shortlist, freeze
 from sweeps.driver.plan_text import forecast_text, plan_text
 from sweeps.driver.results import summary_rows, write_results
 from sweeps.driver.webhook import announced, check_webhook
@@ -354,11 +349,7 @@ def _launch(
     # A debugger needs the terminal for itself; that of `ray submit` is not the user's own.
     live = options.engine == "ray" and not BOOTSTRAP.expanduser().exists() and is_live_terminal()
     monitor = Monitor(
-        table,
-        feed,
-        search.plan.base.evaluation.measures[0],
-        weights,
-        LiveText() if live else None,
+        table, feed, search.plan.base.evaluation.measures[0], weights, LiveText() if live else None
     )
     try:
         _engine(options)(feed, store=store, options=options, monitor=monitor)

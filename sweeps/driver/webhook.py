@@ -18,11 +18,7 @@ from sweeps.store.trial_table import TrialTable
 
 VARIABLE = "RANKSWEEP_WEBHOOK"
 SECONDS = 10.0  # of waiting for the server
-ENDS = {
-    0: "done",
-    3: "finished with failed trials",
-    4: "stopped by its budget",
-}
+ENDS = {0: "done", 3: "finished with failed trials", 4: "stopped by its budget"}
 """{exit code: its words}."""
 
 

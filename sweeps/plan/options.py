@@ -46,10 +46,7 @@ SEARCH = {
     *("search", "num_configs", "search_seed"),
     *("race_delta", "halving_eta", "halving_min_epochs"),
 }
-NOT_CONFIRMED = (
-    *("backbone", "model", "init_from", "profile"),
-    *sorted(SEARCH),
-)
+NOT_CONFIRMED = (*("backbone", "model", "init_from", "profile"), *sorted(SEARCH))
 """Flags that would change the confirmed cells."""
 
 

@@ -35,10 +35,7 @@ SEARCHES: dict[str, Kind] = {
         "sweeps.search.race:RaceSearch", takes=("delta",), fewest_configs=2, fewest_seeds=3
     ),
     "halving": Kind(
-        "sweeps.search.halving:HalvingSearch",
-        takes=("eta", "min_epochs"),
-        orders=True,
-        pauses=True,
+        "sweeps.search.halving:HalvingSearch", takes=("eta", "min_epochs"), orders=True, pauses=True
     ),
 }
 OWN = {

@@ -54,10 +54,7 @@ FORMS: dict[str, tuple[str, str]] = {
         r"(?i)(\bauthorization[\"']?\s*[=:]\s*[\"']?)(?:(?:bearer|basic|token|digest)\s+)?[^\s\"',]+",
         rf"\1{REDACTED}",
     ),
-    "a bearer token": (
-        r"(?i)\b(bearer\s+)(?=[\w.~+/=-]*\d)[\w.~+/=-]{16,}",
-        rf"\1{REDACTED}",
-    ),
+    "a bearer token": (r"(?i)\b(bearer\s+)(?=[\w.~+/=-]*\d)[\w.~+/=-]{16,}", rf"\1{REDACTED}"),
     "a JSON web token": (r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", REDACTED),
     "Hugging Face": (r"\bhf_[A-Za-z0-9]{20,}", REDACTED),
     "GitHub": (r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,})", REDACTED),

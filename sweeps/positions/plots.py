@@ -9,16 +9,7 @@ from matplotlib.ticker import FuncFormatter
 from sweeps.positions.judged_chunks import JudgedSummary
 from sweeps.positions.positions import Histogram
 from sweeps.positions.rsv import CurvePoint
-from sweeps.report.figures.figure import (
-    BLUE,
-    GREY,
-    INK,
-    ORANGE,
-    Drawing,
-    draw,
-    new_figure,
-    style,
-)
+from sweeps.report.figures.figure import BLUE, GREY, INK, ORANGE, Drawing, draw, new_figure, style
 
 WIDTH, HEIGHT = 7.4, 3.0  # inches
 _PERCENT = FuncFormatter(lambda share, _: f"{100 * share:.3g}%")

@@ -304,9 +304,7 @@ def _average_gains(
     weights: list[CrossedWeights] = []
     for collection, measures in sweep.collections.items():
         drawn = crossed_weights(
-            matrices[measures[0]],
-            rng=generator(0, f"average gains {collection}"),
-            stretched=True,
+            matrices[measures[0]], rng=generator(0, f"average gains {collection}"), stretched=True
         )
         seeds = weights[0].seeds if weights else drawn.seeds
         weights += [CrossedWeights(drawn.queries_BQ, seeds)] * len(measures)

@@ -5,14 +5,7 @@ from collections.abc import Callable, Sequence
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.html import render
-from sweeps.report.sections import (
-    agreement,
-    attempts,
-    figures,
-    reliability,
-    reproduce,
-    results,
-)
+from sweeps.report.sections import agreement, attempts, figures, reliability, reproduce, results
 from sweeps.report.sections.section import Findings, Section
 from sweeps.report.summary import query_sets
 

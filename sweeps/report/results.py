@@ -12,12 +12,7 @@ from rank_core.stats.compare import Comparison
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import conclusions
 from sweeps.report.published import beside
-from sweeps.report.results_table import (
-    compact_caption,
-    compact_table,
-    results_csv,
-    results_table,
-)
+from sweeps.report.results_table import compact_caption, compact_table, results_csv, results_table
 from sweeps.report.sections.section import Section
 from sweeps.report.summary import CellSummary
 from sweeps.report.table import Table, csv_text, latex, markdown

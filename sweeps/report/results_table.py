@@ -176,12 +176,7 @@ def _compared(one: Comparison | None, digits: int) -> tuple[str, str, str, str]:
     """Gain, W/T/L, interval and p of one comparison."""
     if one is None:
         return "", "", "", ""
-    return (
-        gain_text(one.relative_gain),
-        wins_text(one),
-        bracketed(one, digits),
-        decisive_p(one),
-    )
+    return (gain_text(one.relative_gain), wins_text(one), bracketed(one, digits), decisive_p(one))
 
 
 def average_text(one: GainInterval | None) -> str:

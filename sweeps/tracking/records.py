@@ -10,13 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sweeps.store.trial_events import (
-    AttemptStarted,
-    CommandBegan,
-    Reported,
-    TrialEnded,
-    TrialEvent,
-)
+from sweeps.store.trial_events import AttemptStarted, CommandBegan, Reported, TrialEnded, TrialEvent
 from sweeps.store.trial_status import TrialStatus
 from sweeps.tracking.names import metric_name, run_name
 

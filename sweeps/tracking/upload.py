@@ -225,9 +225,7 @@ class Upload:
             return
         tried = self._refusals.get((group[0].number, "whole"), 0) > 0
         calls = self.writer.calls(
-            self.cursor.run_ids[trial],
-            [item.record for item in group],
-            one_by_one=split or tried,
+            self.cursor.run_ids[trial], [item.record for item in group], one_by_one=split or tried
         )
         for part, call in calls:
             self._deliver(trial, group, part, call)

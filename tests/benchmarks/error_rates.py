@@ -199,9 +199,7 @@ def unequal_scatter(rng: np.random.Generator, num: int) -> Section:
         seeds = f"{one[0]} v {other[0] or 'det'}"
         rows.append((name, shape, seeds, one[1], other[1], *rates))
         if shape == "normal" and min(one[0], other[0] or 9) >= 3:
-            bars.append(
-                Bar(f"{name}, {seeds}: at most .068", f"{rates[1]:.4f}", rates[1] <= 0.068),
-            )
+            bars.append(Bar(f"{name}, {seeds}: at most .068", f"{rates[1]:.4f}", rates[1] <= 0.068))
     columns = ("seeds", "scatter", "S", "SD", "SD", "type-I, 1st", "2nd", "power, 1st", "2nd")
     return Section("Type-I error and power of both orders of the df", columns, rows, bars)
 
@@ -380,10 +378,7 @@ def corrected_gain(rng: np.random.Generator, num: int) -> Section:
     return Section(
         f"The gain of the best of 18 equals, nothing retrained ({num} sweeps)",
         ("estimate", "bias"),
-        [
-            ("as read off", naive),
-            ("bootstrap bias correction over queries x seeds", corrected),
-        ],
+        [("as read off", naive), ("bootstrap bias correction over queries x seeds", corrected)],
         [Bar("corrected: |bias| at most .0015", f"{corrected:+.5f}", abs(corrected) <= 0.0015)],
     )
 

@@ -18,7 +18,6 @@ TRIALS = (
 
 SMALLEST = {
     "attention": ("--shapes", "2x2x8x16", "--repeats", "1"),
-    "checkpoint": ("--size", "tiny"),
     "fast_paths": ("--size", "tiny", "--rows", "2", "--tokens", "9", "--repeats", "1"),
     "error_rates": ("--simulations", "20", "--only", "type-1"),
     "many_slots": (
@@ -48,17 +47,8 @@ SMALLEST = {
     ),
     "token_store": ("--documents", "20", "--look-ups", "20", "--cold-look-ups", "5"),
     "training": (*ENCODER, "--batch-size", "1", "--curve-steps", "1"),
-    "validation": ("--queries", "20", "--candidates", "5", "--repeats", "1"),
     "trial_start": ("--queries", "20", "40", "--documents", "60"),
-    "zoo": (
-        "--models",
-        "firstp",
-        "--epochs",
-        "1",
-        *TRIALS,
-        "chunking.window=40",
-        "chunking.stride=20",
-    ),
+    "zoo": ("--models", "firstp", "--epochs", "1", *TRIALS),
 }
 """What is said to each."""
 

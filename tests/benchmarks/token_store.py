@@ -225,10 +225,7 @@ def main(argv: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as cache:
         os.environ["RANKSWEEP_CACHE"] = cache  # the processes started here inherit it
         rows = measure(
-            arguments.documents,
-            arguments.look_ups,
-            arguments.cold_look_ups,
-            arguments.tokens_only,
+            arguments.documents, arguments.look_ups, arguments.cold_look_ups, arguments.tokens_only
         )
     from tests.benchmarks.workload import machine, print_table, save
 

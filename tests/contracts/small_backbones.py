@@ -70,11 +70,7 @@ CONFIGS = {
         "eos_token_id": 2,
     },
     "modernbert": SMALL
-    | {
-        "num_hidden_layers": 3,
-        "local_attention": 8,
-        "global_attn_every_n_layers": 2,
-    },
+    | {"num_hidden_layers": 3, "local_attention": 8, "global_attn_every_n_layers": 2},
     "mosaic-bert": {},
     "mpnet": SMALL,
     "qwen3": DECODER,

@@ -66,10 +66,7 @@ def test_a_name_is_looked_up_in_the_registry_then_as_a_reference_then_among_entr
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        (
-            "o_none:X",
-            r"model o_none:X: no module o_none; install it",
-        ),
+        ("o_none:X", r"model o_none:X: no module o_none; install it"),
         ("o_bad:X", r"o_bad cannot be imported: .*o_bad\.py:2: SyntaxError"),
         ("o_needs:X", r"o_needs cannot be imported: .*o_needs\.py:1: .*No module named 'o_absent'"),
         ("o_raises:X", r"o_raises cannot be imported: .*o_raises\.py:3: ZeroDivisionError"),

@@ -10,10 +10,7 @@ from tests.sweeps.report.ranked_sweep import write_ranked_sweep
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "examples" / "notebook.ipynb"
-CELLS = (
-    ("firstp-w96-s96-0", "FirstP 96", "firstp"),
-    ("maxp-w32-s24-1", "MaxP 32/24", "maxp"),
-)
+CELLS = (("firstp-w96-s96-0", "FirstP 96", "firstp"), ("maxp-w32-s24-1", "MaxP 32/24", "maxp"))
 
 
 def test_the_notebook_is_kept_with_what_it_showed() -> None:

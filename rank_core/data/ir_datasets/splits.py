@@ -145,11 +145,7 @@ def _bm25_runs(
 
 
 def _ranked_documents(
-    folder: Path,
-    name: str,
-    recipe: Recipe,
-    judged: Mapping[str, _Judged],
-    runs: Mapping[str, Run],
+    folder: Path, name: str, recipe: Recipe, judged: Mapping[str, _Judged], runs: Mapping[str, Run]
 ) -> DocumentStore:
     """The ranked or relevant documents, of a collection too large to store."""
     for split in recipe.splits:

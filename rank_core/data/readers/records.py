@@ -36,10 +36,7 @@ DOCUMENT: Names = {
     "text": ("text", "contents"),
     "title": ("title",),
 }
-QUERY: Names = {
-    "query_id": ("query_id", "_id", "id", "qid"),
-    "text": ("text", "query", "contents"),
-}
+QUERY: Names = {"query_id": ("query_id", "_id", "id", "qid"), "text": ("text", "query", "contents")}
 JUDGMENT: Names = {
     "query_id": ("query_id", "query-id", "qid"),
     "doc_id": ("doc_id", "corpus-id", "docid", "docno"),

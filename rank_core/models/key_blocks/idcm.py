@@ -241,12 +241,9 @@ class Idcm(Ranker):
         words = self.encoder.get_input_embeddings()  # type: ignore[operator]
         return pad_chunks(self.student(words, batch.inputs), batch.counts)
 
-    def selection_loss(self, batch: ChunkBatch) -> Tensor:
-        """The loss of the student's order of chunks against BERT's, summed over documents."""
-        return self._student_loss(batch)[0]
-
     def _student_loss(self, batch: ChunkBatch) -> tuple[Tensor, Tensor]:
-        """(the student's loss, score_B of all chunks)."""
+        """(the loss of the student's order of chunks against BERT's, summed over documents;
+        score_B of all chunks)."""
         with torch.no_grad():
             teacher_BP, mask_BP = pad_chunks(self.chunk_scores(batch.inputs), batch.counts)
             score_B = self.of_chunks(teacher_BP, mask_BP)

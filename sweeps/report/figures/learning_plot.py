@@ -150,11 +150,7 @@ def _lost(analysis: Analysis, curve: Curve) -> bool:
 
 
 def _line(
-    axes: Axes,
-    points: list[tuple[int, float]],
-    colour: str,
-    front: int,
-    marker: str | None = None,
+    axes: Axes, points: list[tuple[int, float]], colour: str, front: int, marker: str | None = None
 ) -> None:
     if points:
         steps, values = zip(*points, strict=True)

@@ -75,10 +75,7 @@ def _range(sweep: Sweep, cells: list[CellSummary]) -> _Range:
     if not values:
         values = [
             value for system in cells for value in system.seed_means[sweep.primary].values()
-        ] or [
-            0.0,
-            1.0,
-        ]
+        ] or [0.0, 1.0]
     low, high = min(values), max(values)
     spread = max(high - low, 0.01)
     return _Range(low - 0.35 * spread, high + 0.25 * spread)

@@ -177,12 +177,7 @@ def traced(folder: str, name: str, num_tokens: int, *, flat: bool) -> dict[str, 
 
     def score() -> Tensor:
         return score_documents(
-            model,
-            pairs,
-            documents,
-            batch_tokens=num_tokens,
-            autocast=torch.bfloat16,
-            work=Work(),
+            model, pairs, documents, batch_tokens=num_tokens, autocast=torch.bfloat16, work=Work()
         )
 
     def recorded(compute: Callable[[], Any]) -> list[Kernel]:

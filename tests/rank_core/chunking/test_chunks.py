@@ -5,13 +5,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from rank_core.chunking.chunks import (
-    Span,
-    chunk_spans,
-    coarser_ends,
-    document_spans,
-    span_counts,
-)
+from rank_core.chunking.chunks import Span, chunk_spans, coarser_ends, document_spans, span_counts
 from rank_core.ranking.encode import Work
 from rank_core.settings.config import Chunking
 

@@ -252,10 +252,7 @@ KINDS = {
         DOCS, document(1, doc_id=LONG, text="x"), 1, "of at most 1000 characters, found 200000"
     ),
     "a document twice": Kind(
-        DOCS,
-        document(6, doc_id="d2", text="x"),
-        6,
-        "doc_id 'd2' is a duplicate of /",
+        DOCS, document(6, doc_id="d2", text="x"), 6, "doc_id 'd2' is a duplicate of /"
     ),
     # queries
     "query without a tab": Kind(

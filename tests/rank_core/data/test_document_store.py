@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from rank_core.data.disk import build, document_store
-from rank_core.data.disk.document_store import (
-    DocumentStore,
-    stored_documents,
-    write_document_store,
-)
+from rank_core.data.disk.document_store import DocumentStore, stored_documents, write_document_store
 from rank_core.data.disk.run_store import RunStore, write_run_store
 from rank_core.errors import BadInput
 

@@ -163,11 +163,7 @@ BAD_FILES = [
     ("dev/queries.tsv", "v1\t \n", ":1: query 'v1' is empty"),
     ("dev/queries.tsv", "v1\tx\ne1\ty\n", "query 'e1' is also in"),
     ("dev/qrels.trec", "v1 0 d2 1\nv9 0 d2 1\n", ":2: unknown query 'v9'"),
-    (
-        "dev/qrels.trec",
-        "v1 0 d2 1\n\nv1 0 d9 1\n",
-        ":3: unknown document",
-    ),
+    ("dev/qrels.trec", "v1 0 d2 1\n\nv1 0 d9 1\n", ":3: unknown document"),
     ("dev/qrels.trec", "v1 0 d2 0\nv1 0 d3 -1\n", "has no relevant document"),
     ("dev/qrels.trec", "", "has no relevant document"),
     ("dev/x.run", "v1 Q0 d1 1 1 t\nt1 Q0 d1 1 1 t\n", ":2: unknown query"),

@@ -8,13 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
-from transformers import (
-    BertConfig,
-    BertModel,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaModel,
-)
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from rank_core.encoders.backbones import _config, load_encoder, load_tokenizer, resolve_backbone
 from rank_core.errors import BadInput

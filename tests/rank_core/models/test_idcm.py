@@ -239,7 +239,7 @@ def test_the_students_loss_accumulates_and_trains_only_the_student(system):
     some, others = batch_of(pairs, ["d100", "d45"]), batch_of(pairs, ["d200"])
     scores(model, pairs, ["d100"])
     assert model.extra_loss is None, "evaluation has no loss"
-    expected = model.selection_loss(some) + model.selection_loss(others)
+    expected = model._student_loss(some)[0] + model._student_loss(others)[0]
     model.train()
     score_B = torch.cat([model(some), model(others)])
     assert not score_B.requires_grad and not model.encoder.training

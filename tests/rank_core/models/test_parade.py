@@ -158,10 +158,7 @@ def mini_lm(layers):
     from rank_core.models.vector_encoders import without_words
 
     config = BertConfig(
-        hidden_size=384,
-        num_hidden_layers=layers,
-        num_attention_heads=12,
-        intermediate_size=1536,
+        hidden_size=384, num_hidden_layers=layers, num_attention_heads=12, intermediate_size=1536
     )
     return without_words(AutoModel.from_config(config, add_pooling_layer=False))
 

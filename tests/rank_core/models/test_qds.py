@@ -13,13 +13,7 @@ from rank_core.encoders.longformer import QueryGlobalLongformer
 from rank_core.errors import BadInput
 from rank_core.models import check_model
 from rank_core.models.build import build_model
-from rank_core.models.qds import (
-    PATTERNS,
-    REACH,
-    QdsTransformer,
-    SentenceReader,
-    sentence_starts,
-)
+from rank_core.models.qds import PATTERNS, REACH, QdsTransformer, SentenceReader, sentence_starts
 from rank_core.settings.config import Chunking, Model, TrialConfig
 from rank_core.testing.laws import assert_each_document_is_scored_alone, batch_of, without_gradient
 from rank_core.testing.laws import scores as scores_of

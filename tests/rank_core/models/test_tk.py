@@ -11,13 +11,7 @@ from transformers import AutoModel, BertConfig
 from rank_core.errors import BadInput
 from rank_core.models import check_model, model_class
 from rank_core.models.build import build_model
-from rank_core.models.interaction.tk import (
-    MU,
-    TEXT_START,
-    Contextualiser,
-    layer_output,
-    sinusoids,
-)
+from rank_core.models.interaction.tk import MU, TEXT_START, Contextualiser, layer_output, sinusoids
 from rank_core.settings.config import Chunking, Model
 
 MODEL = "tk"

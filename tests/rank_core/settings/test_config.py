@@ -167,10 +167,7 @@ def test_files_that_training_reads_count_by_content():
     ("settings", "law"),
     [
         ({"loss": "margin-mse"}, "margin-mse needs training.teacher"),
-        (
-            {"teacher": "t.run"},
-            "teacher needs training.loss=margin-mse, got .*pair",
-        ),
+        ({"teacher": "t.run"}, "teacher needs training.loss=margin-mse, got .*pair"),
         ({"unit": "passage", "chunk_dropout": 0.5}, "chunk_dropout has no effect with .*passage"),
         ({"passage_keep": 0.5}, "passage_keep needs training.unit=passage"),
         (

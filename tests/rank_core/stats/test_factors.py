@@ -69,9 +69,7 @@ def test_for_two_cells_it_is_the_test_of_their_difference() -> None:
 
 
 @pytest.mark.parametrize("places", [SQUARE, TRIANGLE], ids=["square", "triangle"])
-def test_a_planted_factor_is_found_and_not_laid_on_the_other(
-    places: list[tuple[int, int]],
-) -> None:
+def test_a_planted_factor_is_found_and_not_laid_on_the_other(places: list[tuple[int, int]]) -> None:
     found = _by_name(_run(places, window_effect=0.03))
     assert found["window"].p < 1e-4 and found[ANY].p < 1e-4
     assert found["stride"].p > 0.01 and found[INTERACTION].p > 0.01

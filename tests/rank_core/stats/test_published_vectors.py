@@ -79,8 +79,7 @@ def test_urbano_s_example_has_its_published_sign_permutation_and_bootstrap_tests
 
 
 @pytest.mark.parametrize(
-    ("measure", "published"),
-    [("map", (0.207, 0.1483, 0.0)), ("ndcg", (0.0628, 0.3304, 0.0))],
+    ("measure", "published"), [("map", (0.207, 0.1483, 0.0)), ("ndcg", (0.0628, 0.3304, 0.0))]
 )
 def test_the_sample_of_permtest_has_its_published_unadjusted_values(
     measure: str, published: tuple[float, ...]

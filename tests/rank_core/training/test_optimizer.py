@@ -83,10 +83,7 @@ def over_time(training, num_steps=6, epoch_groups=3, batch_size=1, **extra):
         ),
         # CAP: 1 / (1 + 0.1 epoch) once the warm-up is over
         ({"schedule": "inverse-epoch"}, [0.5, 1, 1, 1 / 1.1, 1 / 1.1, 1 / 1.1]),
-        (
-            {"schedule": "inverse-epoch", "warmup": 2 / 3},
-            [0.25, 0.5, 0.75, 1, 1 / 1.1, 1 / 1.1],
-        ),
+        ({"schedule": "inverse-epoch", "warmup": 2 / 3}, [0.25, 0.5, 0.75, 1, 1 / 1.1, 1 / 1.1]),
         ({"schedule": "linear", "warmup": 0.0}, [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
         (
             {"schedule": "linear", "warmup": 0.0, "reset_optimizer": True},

@@ -197,10 +197,7 @@ def test_folds_have_streams_of_their_own_and_paired_cells_share_those(config):
     for window in (40, 41):
         settings = {"training.paired_seeds": True, "chunking.window": window}
         pairs.append(vars(trial_streams(config.override(settings), "b", fold=2)))
-    assert {name for name in pairs[0] if pairs[0][name] == pairs[1][name]} == {
-        "order",
-        "negatives",
-    }
+    assert {name for name in pairs[0] if pairs[0][name] == pairs[1][name]} == {"order", "negatives"}
 
 
 def test_the_evaluation_limits_are_shared_by_the_folds(config):

@@ -29,11 +29,7 @@ CASES = {
     "maxp by chunks that learn": {"model.dropout": 0.0},
     "sump in small micro-batches": {"model.name": "sump", "training.micro_batch_tokens": 200},
     "parade-transformer": {"model.name": "parade-transformer", "training.schedule": "linear"},
-    "co-pacrr shuffles": {
-        "model.name": "co-pacrr",
-        "chunking.window": 80,
-        "chunking.stride": 80,
-    },
+    "co-pacrr shuffles": {"model.name": "co-pacrr", "chunking.window": 80, "chunking.stride": 80},
     "idcm has a loss of its own": {"model.name": "idcm", "model.stage": "student"},
     "passages": {"training.unit": "passage", "training.passage_keep": 0.5},
     "chunk dropout": {"training.chunk_dropout": 0.5, "training.negatives": 2},

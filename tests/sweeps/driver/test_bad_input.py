@@ -224,11 +224,7 @@ COLLECTIONS = {
         lambda text: text + "dev-0 0 d99 1\n",
         ["qrels.trec:25: unknown document", "'d99'"],
     ),
-    "duplicate judgment": (
-        "dev/qrels.trec",
-        repeat_line(1),
-        ["qrels.trec:25: duplicate judgment"],
-    ),
+    "duplicate judgment": ("dev/qrels.trec", repeat_line(1), ["qrels.trec:25: duplicate judgment"]),
     "judgment that is no number": (
         "train/qrels.trec",
         replace_line(6, "train-1 0 d01 yes"),
@@ -249,11 +245,7 @@ COLLECTIONS = {
         lambda text: text + "test-99 Q0 d01 1 1.0 bm25\n",
         ["bm25.run:49: unknown query", "'test-99'"],
     ),
-    "duplicate candidate": (
-        "test/bm25.run",
-        repeat_line(2),
-        ["bm25.run:49: document"],
-    ),
+    "duplicate candidate": ("test/bm25.run", repeat_line(2), ["bm25.run:49: document"]),
     "score that is no number": (
         "dev/bm25.run",
         replace_line(3, "dev-0 Q0 d01 3 high bm25"),

@@ -5,14 +5,7 @@ import re
 import pytest
 
 from rank_core.errors import BadInput
-from sweeps.plan.secrets import (
-    FORMS,
-    REDACTED,
-    is_secret_name,
-    redact,
-    redact_text,
-    refuse_secrets,
-)
+from sweeps.plan.secrets import FORMS, REDACTED, is_secret_name, redact, redact_text, refuse_secrets
 
 HUNTER = "hunter2hunter2hunter2hunter2hunter2"  # 35 letters and digits
 PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{HUNTER}\n{HUNTER}=\n"

@@ -24,12 +24,7 @@ from ray.train.v2.api.exceptions import WorkerGroupError
 from rank_core.errors import BadInput, Diverged, OutOfMemory
 from sweeps.engine.trial_task import end_of
 from sweeps.ray_engine.cluster import Resources
-from sweeps.ray_engine.trial_process import (
-    WorkerFailed,
-    end_of_group,
-    kind_of_error,
-    run_group,
-)
+from sweeps.ray_engine.trial_process import WorkerFailed, end_of_group, kind_of_error, run_group
 from sweeps.store.failures import first_line
 
 

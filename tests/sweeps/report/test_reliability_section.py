@@ -15,12 +15,7 @@ from rank_core.stats.compare import false_positive_interval
 from rank_core.stats.scopes import confidence_interval
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
-from sweeps.report.conclusions import (
-    answer,
-    below_first_stage,
-    correction_note,
-    paired_t_test,
-)
+from sweeps.report.conclusions import answer, below_first_stage, correction_note, paired_t_test
 from sweeps.report.factors import factor_text, grid_factors
 from sweeps.report.load import load_sweep
 from sweeps.report.reliability import Reliability, assess

@@ -2,12 +2,7 @@
 
 import pytest
 
-from sweeps.store.failures import (
-    LIMITS,
-    Failure,
-    Failures,
-    kind_of_reason,
-)
+from sweeps.store.failures import LIMITS, Failure, Failures, kind_of_reason
 
 
 @pytest.mark.parametrize(

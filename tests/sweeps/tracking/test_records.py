@@ -69,10 +69,7 @@ def test_values_that_are_no_numbers_become_tags_once(tmp_path):
     assert [record.points for record in news] == [
         (("train/learning_rate", 0.1, step),) for step in (1, 2)
     ]
-    assert [dict(record.tags) for record in news] == [
-        {"nonfinite.train/loss": "nan at step 1"},
-        {},
-    ]
+    assert [dict(record.tags) for record in news] == [{"nonfinite.train/loss": "nan at step 1"}, {}]
 
 
 def test_a_step_of_fp16_whose_gradients_overflow_is_no_divergence(tmp_path):

@@ -129,10 +129,7 @@ def test_sets_with_different_numbers_of_runs_are_refused(years: Path, tmp_path: 
 
 @pytest.mark.parametrize(
     ("words", "law"),
-    [
-        (["a=x", "b"], "given as NAME=FILE, got 'b'"),
-        (["a=x", "a=y"], "named once, got 'a' twice"),
-    ],
+    [(["a=x", "b"], "given as NAME=FILE, got 'b'"), (["a=x", "a=y"], "named once, got 'a' twice")],
 )
 def test_query_sets_without_names_of_their_own_are_refused(words: list[str], law: str) -> None:
     with pytest.raises(BadInput, match=law):

@@ -68,10 +68,7 @@ def test_unequal_seeds_are_not_paired_but_a_deterministic_system_may_stand_besid
     systems = {name: [rows] for name, rows in values.groupby("system")}
     one_run = values[values["seed"] == 2].drop(columns=["seed", "system"]).iloc[:4]
     beside = compare_runs(
-        {**systems, "bm25": [one_run]},
-        baselines=["B"],
-        deterministic=["bm25"],
-        paired_seeds=True,
+        {**systems, "bm25": [one_run]}, baselines=["B"], deterministic=["bm25"], paired_seeds=True
     )
     paired = compare_runs(systems, baselines=["B"], paired_seeds=True)
     assert beside.analysis.paired
