@@ -1,7 +1,8 @@
 """A search under a budget: a block of trials that would exceed it does not start.
 
 A block, defined by the search, is all cells with one seed of a grid, or all seeds of a proposed
-configuration. A block that has started is finished, so that its trials can be compared.
+configuration. A block that has started is finished, so that its trials can be compared. GPU-hours
+are those of all commands on a sweep, a deadline is the command's own.
 """
 
 import heapq
@@ -11,7 +12,14 @@ from statistics import fmean
 
 from rank_core.errors import BadInput
 from rank_core.trial.trial_result import Progress
-from sweeps.forecast.forecast import Calibration, Forecast, TrialEstimate, calibrate, forecast
+from sweeps.forecast.forecast import (
+    Calibration,
+    Forecast,
+    TrialEstimate,
+    calibrate,
+    forecast,
+    real_seconds,
+)
 from sweeps.plan.budget import Budget
 from sweeps.plan.options import Options
 from sweeps.plan.plan import Trial
@@ -21,29 +29,43 @@ from sweeps.search.search import Block, Search
 from sweeps.store.sweep_file import update_sweep_file
 from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import TrialTable
 
 _TIMES = ("seconds", "start", "end")
 LEAST = TrialEstimate(1e-3, tokens=0.0, peak_bytes=0)
 """The estimate of trials that compute nothing."""
 
 
-def within_budget(search: Search, options: Options) -> "Search | Budgeted":
-    """The search, limited to a budget if there is one. Raises `BadInput` where no block fits."""
+def within_budget(search: Search, options: Options, table: TrialTable) -> "Search | Budgeted":
+    """The search, limited to a budget if there is one; what its trials in the table took counts.
+    Raises `BadInput` where no block fits."""
     if not options.budget.limited or search.over:
         return search
     say("measuring the cost of a trial on this device")
-    feed = Budgeted(search, options.budget, forecast(search.plan, options))
+    known, trials, store = forecast(search.plan, options), table.state.trials, search.store
+    names = {trial.name for trial in search.wanted} & trials.keys()
+    spent = sum(trials[name].seconds for name in names)
+    real = real_seconds(search.wanted, store.finished(), store, known)
+    feed = Budgeted(search, options.budget, known, spent=spent, real=real)
     feed.require_first_block()
     return feed
 
 
 def note_held_back(feed: Feed, store: Store) -> str:
-    """Removes held back trials from `sweep.json`, so that the report is complete; returns the
-    reason, "" if there are none."""
+    """Removes held back trials from `sweep.json`, so that the report is complete; returns their
+    number and the reason, "" if there are none."""
     if not isinstance(feed, Budgeted) or not feed.held_back:
         return ""
-    update_sweep_file(store.folder, stopped=feed.held_back, **feed.search.begun())
-    return feed.held_back
+    search, ahead = feed.search, {trial.job for trial in feed.search.ahead}
+    started = {trial.name for trial in search.wanted if trial.job not in ahead}
+    most = "" if search.decision.final or search.plan.search.kind.proposes else "up to "
+    planned = search.plan.max_trials
+    stopped = (
+        f"{most}{planned - len(started)} of {planned} planned trials did not start: "
+        f"{feed.held_back}; the same command with a larger budget resumes"
+    )
+    update_sweep_file(store.folder, stopped=stopped, **search.begun())
+    return stopped
 
 
 class Budgeted:
@@ -54,18 +76,21 @@ class Budgeted:
         search: Search,
         budget: Budget,
         known: Forecast,
+        *,
+        spent: float = 0.0,
+        real: Sequence[tuple[TrialEstimate, float]] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.search, self.budget, self.known, self.clock = search, budget, known, clock
         self.held_back = ""  # the reason why no more blocks start
         self._admitted: set[str] = set()
         self._running: dict[str, tuple[TrialEstimate, float]] = {}  # and since when
-        self._real: list[tuple[TrialEstimate, float]] = []
-        self._used = 0.0  # seconds of slots
+        self._real = list(real)
+        self._used = spent  # seconds of slots
 
     def require_first_block(self) -> None:
-        """Refuses a budget in which no block fits."""
-        if self.search.ahead and not self._admit(self.search.ahead[0]):
+        """Refuses a budget in which no block fits and no command has spent anything."""
+        if self.search.ahead and not self._admit(self.search.ahead[0]) and not self._used:
             raise BadInput(f"the budget must hold one block of trials: {self.held_back}")
 
     def next(self) -> Trial | None:

@@ -134,7 +134,7 @@ def _drive(
     plan = search.plan
     finished.check(trial.name for trial in plan.trials())
     adopted = finished.adopt(plan.trials())
-    feed = within_budget(search, options)
+    feed = within_budget(search, options, table)
     done = plan.num_trials - len(table.plan(plan, finished.names, search.resting()))
     say(plan_text(plan, finished=done))
     if adopted:
@@ -147,9 +147,9 @@ def _drive(
     uploader = Uploader(store.folder, tracking_uri, name)
     uploader.start()
     try:
-        if not search.over:
+        if not feed.over:
             _launch(search, feed, store, table, options, weights)
-        else:
+        elif search.over:
             say("nothing to launch: all trials have ended")
         if search.over:
             store.drop_checkpoints(set(search.resting()))  # no trial resumes from them
@@ -199,7 +199,7 @@ def _ending(search: Search, table: TrialTable, held_back: str) -> int:
     }
     lost = [t for t in chosen if t.name not in rests and not table.status(t).used]
     if held_back:
-        say(f"stopped     {held_back}; the same command with a larger budget resumes")
+        say(f"stopped     {held_back}")
     return FAILED_TRIALS if lost else OUT_OF_BUDGET if held_back else DONE
 
 

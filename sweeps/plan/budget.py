@@ -1,4 +1,4 @@
-"""The budget of a command: device time, or time until a deadline."""
+"""A budget: device time of a sweep, or time until a command's deadline."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9}
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of a command; infinite where no limit is set."""
+    """The budget of a sweep; infinite where no limit is set."""
 
     device_hours: float = float("inf")  # GPU-hours of all trials; core-hours where there is no GPU
     deadline: float = float("inf")  # Unix time

@@ -295,7 +295,12 @@ def _add_resources(group: argparse._ArgumentGroup) -> None:
         default=0.0,
         help="limit of all checkpoints (default: half the free disk)",
     )
-    add("--max-gpu-hours", metavar="H", type=float, help="budget; core-hours without a GPU")
+    add(
+        "--max-gpu-hours",
+        metavar="H",
+        type=float,
+        help="budget over all commands; core-hours without a GPU",
+    )
     add("--deadline", metavar="WHEN", help="end of the sweep: 2h30m or 2026-11-21T18:00")
 
 

@@ -4,6 +4,7 @@ lost). The store decides what is finished; the log remembers attempts, reasons a
 """
 
 import io
+import math
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ class TrialState:
     begun: int = 0  # attempts
     paused: bool = False  # the last one, at a rung: what comes next continues it
     since: int = 0  # when the last attempt started, in milliseconds since the epoch
+    seconds: float = 0.0  # of the attempts that have ended; a trial of another sweep took none
     step: int | None = None  # of the attempt that runs
     num_steps: int | None = None
     dev: Mapping[str, Any] = field(default_factory=dict)  # its latest means, at its end the best
@@ -75,6 +77,12 @@ class TrialState:
 
     def apply(self, event: TrialEvent) -> None:
         """Applies an event."""
+        if self.status is TrialStatus.RUNNING and isinstance(event, TrialEnded | AttemptLost):
+            # The driver may have died before it could record this end.
+            result = event.result if isinstance(event, TrialEnded) else {}
+            longest = result["train_seconds"] + result["eval_seconds"] if result else math.inf
+            self.seconds += max(0.0, min((event.time - self.since) / 1000, longest))
+            self.since = event.time
         if isinstance(event, AttemptStarted):
             self.begun, self.paused = event.attempt, False
             self.status, self.reason = TrialStatus.RUNNING, ""

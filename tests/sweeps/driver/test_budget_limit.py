@@ -33,7 +33,7 @@ def run(plan, tmp_path_factory):
     """Runs a search (the plan's grid) under a budget, each trial for `takes` seconds of an
     estimated 100, on two slots; returns what ran, the feed, and when it was over."""
 
-    def run(budget: Budget, takes: float = 100.0, search=None):
+    def run(budget: Budget, takes: float = 100.0, search=None, spent: float = 0.0):
         now = [NOW]
         store = Store(str(tmp_path_factory.mktemp("s")), "window_stride")
         store.open()
@@ -46,7 +46,7 @@ def run(plan, tmp_path_factory):
             **{"num_kinds": 1, "num_measured": 1, "seconds": 1.0},
             **{"device": "x86_64", "device_bytes": 0, "threads": 1},
         )
-        feed = Budgeted(search, budget, known, clock=lambda: now[0])
+        feed = Budgeted(search, budget, known, spent=spent, clock=lambda: now[0])
         feed.require_first_block()
         ran, running = [], []
         while not feed.over:
@@ -78,6 +78,13 @@ def test_core_hours_hold_whole_blocks(run, hours, blocks):
     assert seeds_of(ran) == [seed for seed in (1, 2, 3, 4)[:blocks] for _ in range(2)]
     assert feed.over and bool(feed.held_back) == (blocks < 4)
     assert sum(100 / 3600 for _ in ran) <= hours
+
+
+def test_what_earlier_commands_have_spent_counts(run):
+    ran, feed, _ = run(Budget(device_hours=0.13), spent=200.0)
+    assert seeds_of(ran) == [1, 1] and feed.held_back
+    ran, feed, _ = run(Budget(device_hours=0.06), spent=200.0)
+    assert ran == [] and feed.over and "0.00444 of 0.06 are left" in feed.held_back
 
 
 def test_a_deadline_holds_whole_blocks(run):
@@ -150,6 +157,7 @@ def test_seeds_that_were_never_begun_leave_the_description(run):
     said = note_held_back(feed, feed.search.store)
     assert described(feed.search) == before | {"seeds": [1, 2], "stopped": said}
     assert before["seeds"] == [1, 2, 3, 4] and "2 trials with seed 3" in said
+    assert said.startswith("4 of 8 planned trials did not start")
 
 
 def test_a_sweep_within_its_budget_is_described_as_planned(run):
@@ -170,7 +178,7 @@ def test_proposed_configurations_are_run_with_all_their_seeds_or_not_at_all(
     cells = {trial.cell.cell for trial in ran}
     assert len(cells) == num_cells and len(ran) == 3 * num_cells
     said = note_held_back(feed, search.store)
-    assert "3 trials of MaxP" in said
+    assert "3 trials of MaxP" in said and f"{18 - len(ran)} of 18 planned" in said
     told = described(search)
     assert told["seeds"] == [1, 2, 3] and {one["cell"] for one in told["cells"]} == cells
     assert (told["search"]["proposed"], told["search"]["over"]) == (num_cells - 1, False)
@@ -197,4 +205,5 @@ def test_a_race_tells_of_the_seeds_it_has_begun(run, plan_of, tmp_path):
     ran, feed, _ = run(Budget(device_hours=9 * 100 / 3600), search=player.begin())
     said = note_held_back(feed, feed.search.store)
     assert described(feed.search)["seeds"] == [1] and "with seed 2" in said
+    assert said.startswith("up to 28 of 35 planned trials did not start")
     assert set(seeds_of(ran)) == {1}

@@ -10,10 +10,12 @@ import pytest
 
 from rank_core.errors import BadInput
 from sweeps.store.failures import Failure
+from sweeps.store.trial_events import AttemptLost, AttemptStarted, TrialEnded
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import COSTS, TrialTable, git_state, source_tags
+from sweeps.store.trial_table import COSTS, SweepState, TrialTable, git_state, source_tags
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
+NAME = "maxp-w48-s32-0a1b2c3d4e5f-seed1"
 
 
 @pytest.fixture
@@ -282,3 +284,27 @@ def test_a_command_names_its_sweeps_file(store, plan_of):
     ledger = TrialTable(store)
     ledger.begin(plan_of(*SMALL))
     assert ledger.state.command.tags["mlflow.source.name"].endswith("/sweeps/window_stride.py")
+
+
+def test_the_time_of_all_attempts_counts_and_that_of_other_sweeps_trials_does_not():
+    state, result = SweepState(), {name: 4.0 for name in COSTS}
+
+    def start(time: int) -> None:
+        state.apply(
+            AttemptStarted(time=time, trial=NAME, attempt=1, label="", settings={}, swept=())
+        )
+
+    def end(time: int, result: dict[str, float]) -> float:
+        state.apply(TrialEnded(time=time, trial=NAME, status="done", reason="", result=result))
+        return state.trial(NAME).seconds
+
+    start(10_000)
+    lost = AttemptLost(
+        time=13_000, trial=NAME, attempt=1, kind="node", reason="", node="", again=False
+    )
+    state.apply(lost)
+    assert end(13_000, {}) == 3
+    start(20_000)
+    assert end(90_000_000, result) == 3 + 8, "the driver died before it recorded the end"
+    start(90_000_000)  # reused from another sweep
+    assert end(90_000_000, result) == 11
