@@ -13,7 +13,14 @@ from sweeps.plan.experiment import model_and_windows
 from sweeps.plan.terminal import shortened
 from sweeps.report.interpolation import interpolation_text
 from sweeps.report.load import Interpolated, Sweep
-from sweeps.report.notation import decisive_p, level_text, short_interval, short_signed
+from sweeps.report.notation import (
+    TWO_RUNS_WORDS,
+    decisive_p,
+    has_two_runs,
+    level_text,
+    short_interval,
+    short_signed,
+)
 from sweeps.report.table import Cell, csv_text, markdown, table, terminal_lines, wrapped
 
 MARK = "inference-only"
@@ -98,12 +105,14 @@ def caption(found: Derived) -> str:
     aggregated += "aggregation would have other weights"
     if not any(row.derived and not row.interpolated for row in found.rows):
         aggregated = ""
+    tested = [one for row in found.rows for one in row.comparisons.values()]
+    two = f" {TWO_RUNS_WORDS}" if any(map(has_two_runs, tested)) else ""
     how = f". {interpolation_text(sweep, mixed)}" if mixed else ""
     return (
         f"{sweep.name} on {sweep.split_text}, means over {over}. {MARK}: the weights of the "
         f"trained cell above{how}{aggregated}. diff and p: against that cell, queries and seeds as "
         "random effects, each run paired with itself; "
-        f"{CORRECTION_NAMES[sweep.correction]} over {family}."
+        f"{CORRECTION_NAMES[sweep.correction]} over {family}.{two}"
     )
 
 

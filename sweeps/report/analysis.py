@@ -125,9 +125,9 @@ def few_seeds(comparisons: Sequence[Comparison], alpha: float) -> str:
     least = min(pair.fewest_seeds for pair in decided)
     if least < LEAST_SEEDS:
         return (
-            "Two seeds give no upper-case letter: they estimate the standard deviation over seeds "
-            "only within a factor of 0.45 to 32, and under unequal seed variance p < .05 happens "
-            "by chance in up to 10 % of cases."
+            "Two seeds give no upper-case letter and p in parentheses: they estimate the standard "
+            "deviation over seeds only within a factor of 0.45 to 32, and under unequal seed "
+            "variance p < .05 happens by chance in up to 10 % of cases."
         )
     if any(not math.isnan(pair.p_moderated) for pair in decided):
         return (

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from rank_core.stats.compare import Comparison, false_positive_interval
 from rank_core.stats.multiplicity import CORRECTION_NAMES
-from rank_core.stats.scopes import LEAST_SEEDS
 from sweeps.report.analysis import Analysis
 from sweeps.report.notation import (
     ONE_RUN,
     decisive_p,
+    has_two_runs,
     interval_text,
     level_text,
     names_text,
@@ -98,7 +98,7 @@ def certainty(analysis: Analysis) -> str:
             f"One seed {whose} leaves the seed variance unknown: the test treats queries alone "
             "as random and holds for these training runs, not for the methods."
         )
-    elif any(one.fewest_seeds < LEAST_SEEDS for one in compared if not math.isnan(one.p_both)):
+    elif any(map(has_two_runs, compared)):
         scope += (
             " Two seeds of a system are too few to call a difference significant, whatever p is: "
             "three are needed."

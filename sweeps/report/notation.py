@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 from rank_core.stats.compare import Comparison
+from rank_core.stats.scopes import LEAST_SEEDS
 
 MISSING = "—"
 TIE_POLICY = "equal scores rank by ascending document id"
@@ -64,6 +65,7 @@ def level_text(alpha: float) -> str:
 ONE_RUN = "†"
 """Mark of an interval or a p of the queries alone, of one training run."""
 ONE_RUN_WORDS = f"{ONE_RUN}: one training run, so interval and p are those of the queries alone."
+TWO_RUNS_WORDS = "(p): two training runs, too few to decide."
 _WIDEST = 2.0  # an interval that no measure could fill: of two queries, or of two seeds
 _TOO_WIDE = "too wide"
 
@@ -93,14 +95,25 @@ def bracketed(comparison: Comparison, digits: int = 3) -> str:
 
 
 def decisive_p(comparison: Comparison) -> str:
-    """The adjusted p with queries and seeds random; that of the queries alone with one seed."""
+    """The adjusted p with queries and seeds random; that of the queries alone with one run."""
     if math.isnan(comparison.p_both_adjusted):
         return (
             MISSING
             if math.isnan(comparison.p_queries_adjusted)
             else p_text(comparison.p_queries_adjusted) + ONE_RUN
         )
-    return p_text(comparison.p_both_adjusted)
+    return both_p(comparison)
+
+
+def both_p(comparison: Comparison) -> str:
+    """The adjusted p with queries and seeds random, in parentheses with two runs."""
+    text = p_text(comparison.p_both_adjusted)
+    return f"({text})" if has_two_runs(comparison) else text
+
+
+def has_two_runs(comparison: Comparison) -> bool:
+    """True if p has a value that cannot make the difference significant."""
+    return not math.isnan(comparison.p_both) and comparison.fewest_seeds < LEAST_SEEDS
 
 
 def _interval(pair: Comparison, form: str, drawn: Callable[[float], str]) -> str:

@@ -11,7 +11,10 @@ from sweeps.report.analysis import Analysis, interpolated_sentence
 from sweeps.report.conclusions import conclusions
 from sweeps.report.notation import (
     ONE_RUN_WORDS,
+    TWO_RUNS_WORDS,
+    both_p,
     decisive_p,
+    has_two_runs,
     level_text,
     p_text,
     short_interval,
@@ -56,7 +59,9 @@ def table_text(analysis: Analysis) -> str:
 def _notes(analysis: Analysis) -> list[str]:
     """The notes below a table."""
     both = p_columns(analysis) if len(analysis.sweep.measures) == 1 else ""
-    return [note for note in (legend(analysis), both, interpolated_sentence(analysis)) if note]
+    two = TWO_RUNS_WORDS if any(map(has_two_runs, analysis.comparisons)) else ""
+    notes = (legend(analysis), both, two, interpolated_sentence(analysis))
+    return [note for note in notes if note]
 
 
 def measure_table(
@@ -76,7 +81,7 @@ def measure_table(
         if one is not None:
             difference = [short_signed(one.delta, sweep.digits), short_interval(one, sweep.digits)]
             difference += [] if others else [p_text(one.p_queries_adjusted)]
-            difference += [decisive_p(one) if others else p_text(one.p_both_adjusted)]
+            difference += [decisive_p(one) if others else both_p(one)]
         rows.append(
             table_row(
                 shortened(shown.label, label),

@@ -19,7 +19,7 @@ from sweeps.commands.compare.runs import RunComparison
 from sweeps.plan.terminal import shortened
 from sweeps.report.analysis import Analysis
 from sweeps.report.conclusions import certainty, conclusions, paired_t_test
-from sweeps.report.notation import level_text, p_text, short_interval, short_signed
+from sweeps.report.notation import both_p, level_text, p_text, short_interval, short_signed
 from sweeps.report.query_page import moved_queries
 from sweeps.report.reliability import comparison_limits
 from sweeps.report.results import (
@@ -110,7 +110,7 @@ def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
                 short_signed(one.delta, analysis.sweep.digits),
                 short_interval(one, analysis.sweep.digits),
                 p_text(pair.p_tukey),
-                p_text(one.p_both_adjusted),
+                both_p(one),
             )
             for pair in pairs
             if (one := pair.comparison).measure == column

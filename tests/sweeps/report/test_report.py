@@ -25,8 +25,8 @@ from sweeps.report.page import SECTIONS, page
 from sweeps.report.results import paper_table
 from sweeps.report.sections.reliability import TITLE
 from sweeps.report.sections.section import Findings, Section
-from sweeps.report.table import markdown, table
-from sweeps.report.terminal import terminal_text
+from sweeps.report.table import latex, markdown, table
+from sweeps.report.terminal import table_text, terminal_text
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
 COLUMNS = (
@@ -297,6 +297,9 @@ def test_few_seeds_are_said_to_be_few(
     assert words in shown and (len(seeds) == 1 or absent not in shown)
     upper = any(one.significant(0.05) for one in analysis.primary)
     assert upper == (len(seeds) > 2)
+    for text in (shown, latex(paper_table(analysis)), table_text(analysis)):
+        assert bool(re.search(r"\(p\)|p in parentheses", text)) == (len(seeds) == 2)
+        assert bool(re.search(r"\(\D*\.\d{3}\)", text)) == (len(seeds) == 2)
 
 
 def test_many_trained_systems_need_the_moderated_p_as_well(tmp_path: Path) -> None:
