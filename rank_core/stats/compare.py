@@ -51,7 +51,7 @@ class Comparison:
     num_seeds_system: int
     num_seeds_baseline: int
     num_queries: int
-    family_size: int  # comparisons of this measure with this baseline
+    family_size: int  # comparisons with this baseline that have `p_both`; if none has it, all
     correction: str
     mean_system: float
     mean_baseline: float
@@ -127,6 +127,7 @@ def compare_pairs(
         matrix, pairs, tests, paired_seeds=paired_seeds, deterministic=deterministic
     )
     adjust = CORRECTIONS[correction]
+    tested = sum(not math.isnan(test.p_both) for test in tests)
     adjusted = zip(
         adjust(np.fmax([test.p_both for test in tests], moderated).tolist()),
         adjust([test.p_queries for test in tests]),
@@ -140,7 +141,7 @@ def compare_pairs(
             test=test,
             p_moderated=p_moderated,
             adjusted=(float(p_both), float(p_queries)),
-            family_size=len(pairs),
+            family_size=tested or len(pairs),
             correction=correction,
             alpha=alpha,
         )

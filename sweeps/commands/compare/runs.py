@@ -603,6 +603,10 @@ def _ranked(where: str, run: Run, judged: Qrels, qrels: str) -> Run:
             f"{where}: a run must rank queries that are judged; {qrels} judges none of its "
             f"{len(run)}"
         )
+    if not any(judged[query_id].keys() & scores.keys() for query_id, scores in ranked.items()):
+        raise BadInput(
+            f"none of the documents in {where} is judged in {qrels}: do the document ids match?"
+        )
     return ranked
 
 

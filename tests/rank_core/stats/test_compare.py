@@ -83,7 +83,7 @@ def test_the_first_fields_are_the_result_format():
     )
 
 
-def test_one_seed_has_the_queries_scope_only_and_still_counts_in_the_family():
+def test_one_seed_has_the_queries_scope_only_and_is_outside_the_family_of_both():
     scores = SCORES | {"better": SCORES["better"][:1]}
     found = {c.system: c for c in compare(matrix(scores), baseline="base")}
     single = found["better"]
@@ -91,7 +91,8 @@ def test_one_seed_has_the_queries_scope_only_and_still_counts_in_the_family():
     assert all(np.isnan(getattr(single, name)) for name in undefined.split())
     assert single.p_queries_adjusted < 0.05
     assert (single.num_seeds_system, single.num_seeds_baseline) == (1, 3)
-    assert found["worse"].p_both_adjusted == pytest.approx(3 * found["worse"].p_both)
+    assert found["worse"].p_both_adjusted == pytest.approx(2 * found["worse"].p_both)
+    assert {one.family_size for one in found.values()} == {2}
 
 
 def test_paired_seeds_use_the_paired_test_and_demand_equal_seeds():

@@ -326,6 +326,23 @@ def test_runs_of_another_collection_are_refused(folder: Path, tmp_path: Path) ->
         main([str(other), str(folder / "maxp.1.run"), "--qrels", str(folder / "qrels.txt")])
 
 
+def test_runs_whose_documents_are_not_judged_are_refused(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "maxp.1.run").read_text()
+    (tmp_path / "other.run").write_text(text.replace("Q0 d", "Q0 Xd"))
+    with pytest.raises(BadInput, match=r"other\.run is judged in qrels\.txt"):
+        main([f"{tmp_path}/other.run", f"{folder}/maxp.1.run", "--qrels", f"{folder}/qrels.txt"])
+
+
+def test_a_system_of_one_run_does_not_change_the_p_of_others(folder: Path) -> None:
+    runs = {"firstp": f"{folder}/firstp.*.run", "maxp": f"{folder}/maxp.*.run"}
+    pairs = [f"{name}={files}" for name, files in runs.items()]
+    alone, with_single = (
+        compare_runs(systems_of(given), folder / "qrels.txt").analysis.primary[0]
+        for given in (pairs, [*pairs, f"sump={folder}/sump.1.run"])
+    )
+    assert with_single.p_both_adjusted == alone.p_both_adjusted == alone.p_both
+
+
 def test_a_single_judged_query_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("q1 0 d1 1\n")
     with pytest.raises(BadInput, match="two judged queries or more, found 1"):
