@@ -38,7 +38,11 @@ def test_there_are_sweeps():
     assert "window_stride" in [path.stem for path in SWEEPS]
 
 
-@every_sweep
+@pytest.mark.parametrize(
+    "path",
+    [*SWEEPS, FOLDER / "scaling.py", FOLDER / "positional_bias.py"],
+    ids=lambda path: path.stem,
+)
 def test_the_docstring_states_question_paper_size_and_expectation(path):
     text = ast.get_docstring(ast.parse(path.read_text()))
     assert text and "?" in text.partition("\n\n")[0]

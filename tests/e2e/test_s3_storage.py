@@ -19,6 +19,7 @@ from sweeps.driver.command import main as run_sweep
 from sweeps.store.opened_sweep import opened
 from sweeps.store.trial_store import Store
 from sweeps.window_stride import EXPERIMENT
+from tests.s3_server import s3_bucket
 
 pytest.importorskip("s3fs", minversion="2026.1")
 pytest.importorskip("moto")
@@ -34,21 +35,9 @@ SWEEP = "s3://bucket/rank/window_stride/woods"
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
     """Call it with the name of a machine to be there; s3://bucket is there for all of them."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
     home = tmp_path_factory.mktemp("machines")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "a")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        boto3.client("s3").create_bucket(Bucket="bucket")
+    with s3_bucket() as patch:
         yield lambda name: patch.setenv("RANKSWEEP_CACHE", str(home / name))
-    server.stop()
 
 
 def printed(command, *arguments, code=0, **given):

@@ -38,6 +38,20 @@ def plan_of(inputs_words: list[str]) -> PlanOf:
     return plan
 
 
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look at words only: drawing takes most of a report's time."""
+    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store of window_stride in a folder."""
+    store = Store(str(tmp_path / "s"), "window_stride")
+    store.open()
+    return store
+
+
 def follow(store: Store, plan: Plan, feed: type[Search] = Listed) -> Monitor:
     """Who follows a sweep that begins, with its feed; what is said goes to a string."""
     store.open()

@@ -1,12 +1,9 @@
 """Speed-up over workers: the arithmetic by hand, the law that is checked, and a run on two."""
 
-import ast
 import csv
 import json
 import os
-import re
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -199,13 +196,6 @@ def test_without_a_number_as_many_workers_as_fit_and_have_a_group(pretended, cap
     timings = {n: replace(one, num_workers=n) for n in (1, 2, 4, 8)}
     code, rows = pretended(timings, "training.batch_size=6")
     assert code == 0 and [row["num_workers"] for row in rows] == [1, 2, 4]
-
-
-def test_the_docstring_states_question_paper_size_and_expectation():
-    text = ast.get_docstring(ast.parse(Path(scaling.__file__).read_text()))
-    assert text and "?" in text.partition("\n\n")[0]
-    for word in ("Paper:", "Size:", "Expected:"):
-        assert re.search(rf"^{word} .{{10}}", text, re.MULTILINE)
 
 
 @pytest.mark.long

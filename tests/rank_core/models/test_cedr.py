@@ -227,17 +227,6 @@ def test_pacrrs_network_reads_matches_per_query_token_and_cls(backbone):
 
 
 @pytest.mark.parametrize("name", CEDR)
-def test_neither_the_batch_nor_its_padding_moves_a_score(name, backbone):
-    model = built(name, backbone)
-    documents = [[TEXT[:1]], [TEXT[:20], TEXT[20:40], TEXT[40:50]], [TEXT[:0]], [TEXT[5:17]]]
-    together = score(model, backbone, *documents)
-    alone = torch.cat([score(model, backbone, document) for document in documents])
-    assert together.isfinite().all()
-    assert_close(together, alone, atol=1e-5, rtol=0)
-    assert len(set(alone.tolist())) == 4
-
-
-@pytest.mark.parametrize("name", CEDR)
 def test_every_chunk_and_the_query_change_the_score(name, backbone):
     model = built(name, backbone)
     chunks = [TEXT[:20], TEXT[20:40], TEXT[40:50]]

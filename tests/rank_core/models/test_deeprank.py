@@ -95,11 +95,3 @@ def test_gates_sum_to_one_over_the_real_query_tokens(model):
     assert gate[0].sum().item() == pytest.approx(1.0)
     assert gate[0, 2] == 0.0
     assert gate[1].tolist() == [0.0] * 3
-
-
-def test_neither_the_batch_nor_its_padding_moves_a_score(score):
-    texts = [[10], list(range(5, 95)) * 2, [], [20, 21, 11, 22, 10]]
-    together = score([10, 11, 12], *texts)
-    alone = torch.cat([score([10, 11, 12], text) for text in texts])
-    assert_close(together, alone, atol=1e-6, rtol=0)
-    assert together.isfinite().all()

@@ -92,12 +92,3 @@ def test_query_vectors_are_those_of_the_first_chunk_and_cls_takes_no_part(model,
         text = torch.cat([hidden[0, 5:14], hidden[1, 5:11]])
         translation = model.translation(hidden[:1, 1:4], text[None])
         assert_close(model(batch), log_likelihood(translation, terms_of(batch)))
-
-
-def test_neither_the_batch_nor_its_padding_moves_a_score(model, batch_of):
-    documents = [[TEXT[:1]], [TEXT[:20], TEXT[20:40], TEXT[40:50]], [TEXT[:0]], [TEXT[5:17]]]
-    with torch.inference_mode():
-        together = model(batch_of(*documents))
-        alone = torch.cat([model(batch_of(document)) for document in documents])
-    assert_close(together, alone, atol=1e-5, rtol=0)
-    assert together.isfinite().all()

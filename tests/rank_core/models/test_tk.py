@@ -45,13 +45,6 @@ def test_empty_counts_are_clamped_as_in_the_paper(model, score):
     assert score([], [10, 11]).tolist() == [0.0]
 
 
-def test_neither_the_batch_nor_its_padding_moves_a_score(score):
-    texts = [[7], list(range(10, 80)), [], [20, 21, 22]]
-    together = score([10, 11, 12], *texts)
-    alone = torch.cat([score([10, 11, 12], text) for text in texts])
-    assert_close(together, alone, atol=1e-5, rtol=0)
-
-
 def test_positions_are_sinusoids_and_an_odd_last_number_is_zero():
     positions = sinusoids(500, 2, 5, torch.device("cpu"))
     # Two waves, of frequencies 1 and 10,000^-1.

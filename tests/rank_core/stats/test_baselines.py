@@ -8,10 +8,10 @@ import pytest
 from rank_core.errors import BadInput
 from rank_core.stats.baselines import by_slot, compare_with, of_system
 from rank_core.stats.compare import compare
-from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import holm
 from sweeps.report.results_table import ResultCell, ResultRow, caption, results_table
 from sweeps.report.table import latex, markdown
+from tests.rank_core.stats.matrices import matrix_of
 
 # FirstP and MaxP of two backbones: MaxP gains much on BERT and loses on ELECTRA.
 EFFECTS = {"bert_firstp": 0.0, "bert_maxp": 0.1, "electra_firstp": 0.2, "electra_maxp": 0.1}
@@ -26,13 +26,7 @@ def matrix():
         cell: query_Q + effect + rng.normal(0, 0.05, (3, 60)) + rng.normal(0, 0.005, (3, 1))
         for cell, effect in EFFECTS.items()
     }
-    return ScoreMatrix(
-        measure="nDCG@10",
-        cells=tuple(scores),
-        query_ids=tuple(f"q{i}" for i in range(60)),
-        seeds=dict.fromkeys(scores, (1, 2, 3)),
-        scores=scores,
-    )
+    return matrix_of(scores, "nDCG@10")
 
 
 def rows(found):

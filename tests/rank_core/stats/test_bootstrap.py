@@ -10,7 +10,7 @@ from rank_core.stats.bootstrap import (
     replicated_means,
     seed_weights,
 )
-from rank_core.stats.matrix import ScoreMatrix
+from tests.rank_core.stats.matrices import matrix_of
 
 
 def sweep(seed=0, *, S=4, Q=80, gain=0.05, sigma_S=0.01):
@@ -20,13 +20,7 @@ def sweep(seed=0, *, S=4, Q=80, gain=0.05, sigma_S=0.01):
         name: query_Q + shift + rng.normal(0, sigma_S, (S, 1)) + rng.normal(0, 0.05, (S, Q))
         for name, shift in {"firstp": 0.0, "maxp": gain, "sump": 0.0}.items()
     }
-    return ScoreMatrix(
-        measure="AP",
-        cells=tuple(scores),
-        query_ids=tuple(map(str, range(Q))),
-        seeds={cell: tuple(range(S)) for cell in scores},
-        scores=scores,
-    )
+    return matrix_of(scores)
 
 
 def unit_weights(matrix):

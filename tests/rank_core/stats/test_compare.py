@@ -7,20 +7,13 @@ import pytest
 
 from rank_core.errors import BadInput
 from rank_core.stats.compare import Comparison, compare, predicted_false_positive_rate
-from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import holm
 from rank_core.stats.scopes import confidence_interval, paired_scope_test, scope_test
+from tests.rank_core.stats.matrices import matrix_of
 
 
 def matrix(scores, *, seeds=None):
-    num_queries = next(iter(scores.values())).shape[1]
-    return ScoreMatrix(
-        measure="nDCG@10",
-        cells=tuple(scores),
-        query_ids=tuple(f"q{i}" for i in range(num_queries)),
-        seeds=seeds or {cell: tuple(range(len(x_SQ))) for cell, x_SQ in scores.items()},
-        scores=scores,
-    )
+    return matrix_of(scores, "nDCG@10", seeds)
 
 
 def random_scores(effects, *, S=3, Q=60, seed=0):

@@ -20,9 +20,9 @@ from rank_core.stats.design import (
     queries_needed,
     seeds_needed,
 )
-from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import infer
 from rank_core.stats.variance import sweep_components
+from tests.rank_core.stats.matrices import matrix_of
 
 
 def robust(seed):
@@ -242,13 +242,7 @@ def test_the_recommended_design_has_its_power_in_drawn_sweeps(num_configurations
         own_KQ[-1] += delta
         seeds_KS = rng.normal(0, variances.seed, (K, S, 1))
         scores = own_KQ + seeds_KS + rng.normal(0, variances.residual, (K, S, Q))
-        matrix = ScoreMatrix(
-            measure="AP",
-            cells=tuple(map(str, range(K))),
-            query_ids=tuple(map(str, range(Q))),
-            seeds={str(k): tuple(range(S)) for k in range(K)},
-            scores={str(k): scores[k] for k in range(K)},
-        )
+        matrix = matrix_of({str(k): scores[k] for k in range(K)})
         hits += compare(matrix, baseline="0")[-1].significant(0.05)
     assert design.power >= 0.8
     assert hits / num == pytest.approx(design.power, abs=3 * math.sqrt(0.8 * 0.2 / num))
@@ -267,13 +261,7 @@ def pilot(S=3):
         + rng.normal(0, 0.05, (S, 100))
         for name in ("base", "system")
     }
-    return ScoreMatrix(
-        measure="AP",
-        cells=tuple(scores),
-        query_ids=tuple(map(str, range(100))),
-        seeds={cell: tuple(range(S)) for cell in scores},
-        scores=scores,
-    )
+    return matrix_of(scores)
 
 
 def test_a_plan_assumes_more_seed_variance_than_the_pilot_saw():

@@ -12,6 +12,7 @@ from rank_core.seeding import generator
 from rank_core.stats.factors import ANY, INTERACTION, FactorTest, factor_tests
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import scope_test
+from tests.rank_core.stats.matrices import matrix_of
 
 SQUARE = [(w, s) for w in (1, 2, 3) for s in (1, 2, 3)]
 TRIANGLE = [(w, s) for w in (1, 2, 3, 4) for s in (1, 2, 3, 4) if s <= w]
@@ -38,13 +39,7 @@ def _grid(
         + rng.normal(0, 0.04, (num_seeds, num_queries))
         for w, s in places
     }
-    matrix = ScoreMatrix(
-        measure="nDCG@10",
-        cells=tuple(scores),
-        query_ids=tuple(f"q{i}" for i in range(num_queries)),
-        seeds={cell: tuple(range(num_seeds)) for cell in scores},
-        scores=scores,
-    )
+    matrix = matrix_of(scores, "nDCG@10")
     return matrix, {f"w{w}s{s}": {"window": w, "stride": s} for w, s in places}
 
 

@@ -9,6 +9,7 @@ from rank_core.stats.bootstrap import crossed_weights
 from rank_core.stats.gain import average_gains, gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import confidence_interval, scope_test
+from tests.rank_core.stats.matrices import matrix_of
 
 
 def _matrix(num_seeds: int = 3, num_queries: int = 150, seed: int = 1) -> ScoreMatrix:
@@ -22,13 +23,7 @@ def _matrix(num_seeds: int = 3, num_queries: int = 150, seed: int = 1) -> ScoreM
         + rng.normal(0, 0.05, num_queries)
         for cell, lift in (("a", 0.0), ("b", 0.02), ("c", 0.04))
     }
-    return ScoreMatrix(
-        measure="nDCG@10",
-        cells=tuple(scores),
-        query_ids=tuple(f"q{i}" for i in range(num_queries)),
-        seeds={cell: tuple(range(num_seeds)) for cell in scores},
-        scores=scores,
-    )
+    return matrix_of(scores, "nDCG@10")
 
 
 def test_the_interval_agrees_with_that_of_the_difference_over_the_baseline() -> None:
@@ -113,13 +108,7 @@ def test_an_average_gain_is_the_unweighted_mean_of_the_columns() -> None:
 def test_columns_of_the_same_runs_are_less_certain_together_than_independent_ones() -> None:
     rng = generator(4, "runs")
     scores = {cell: rng.normal(0.5, 0.05, (3, 1)) + np.zeros((3, 60)) for cell in ("a", "b")}
-    matrix = ScoreMatrix(
-        measure="AP",
-        cells=("a", "b"),
-        query_ids=tuple(map(str, range(60))),
-        seeds={cell: (1, 2, 3) for cell in scores},
-        scores=scores,
-    )
+    matrix = matrix_of(scores)
     first, second = _own_weights(matrix, 1), _own_weights(matrix, 2)
     settings = {"baseline": "a", "df": {"b": 4.0}}
     shared = average_gains([matrix, matrix], weights=[first, first], **settings)["b"]
@@ -158,15 +147,7 @@ def test_the_interval_of_an_average_gain_covers_the_truth() -> None:
             query_Q = rng.normal(0.45, 0.1, num_queries)
             taste_K1Q = rng.normal(0, 0.05, (2, 1, num_queries))
             score_KSQ = query_Q + taste_K1Q + run_KS1 + rng.normal(0, 0.05, (2, 3, num_queries))
-            columns.append(
-                ScoreMatrix(
-                    measure="AP",
-                    cells=("a", "b"),
-                    query_ids=tuple(map(str, range(num_queries))),
-                    seeds={"a": (1, 2, 3), "b": (1, 2, 3)},
-                    scores=dict(zip("ab", score_KSQ, strict=True)),
-                )
-            )
+            columns.append(matrix_of(dict(zip("ab", score_KSQ, strict=True))))
         df = min(scope_test(one.scores["b"], one.scores["a"]).df_both for one in columns)
         first, second = (
             crossed_weights(one, rng=rng, num_replicates=200, stretched=True) for one in columns

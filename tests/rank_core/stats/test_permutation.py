@@ -5,36 +5,22 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
-from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.permutation import permuted, randomised_tukey
-
-# Sakai (2018), Table 5.1: three systems on twenty topics, in tenths.
-SAKAI = {
-    "X": "7 3 2 6 4 4 0 7 1 3 5 4 0 6 5 3 1 5 2 1",
-    "Y": "5 1 0 2 4 3 0 5 3 3 4 4 1 4 2 1 1 6 3 2",
-    "Z": "0 0 2 1 3 3 1 2 4 4 4 3 3 2 2 2 1 5 4 3",
-}
-
-
-def of(scores):
-    """{cell: values per query} with one seed."""
-    return ScoreMatrix(
-        measure="nDCG@10",
-        cells=tuple(scores),
-        query_ids=tuple(map(str, range(len(next(iter(scores.values())))))),
-        seeds={cell: (1,) for cell in scores},
-        scores={cell: np.array([values], dtype=float) for cell, values in scores.items()},
-    )
+from tests.rank_core.stats.matrices import SAKAI, matrix_of
 
 
 def sakai():
-    return of({name: np.array(text.split(), dtype=float) / 10 for name, text in SAKAI.items()})
+    return matrix_of(
+        {name: np.array(text.split(), dtype=float) / 10 for name, text in SAKAI.items()}
+    )
 
 
 def noise(seed, *, num_cells=4, Q=40, effects=(0, 0, 0, 0)):
     rng = np.random.default_rng(seed)
     query_Q = rng.uniform(0, 1, Q)
-    return of({f"cell{k}": query_Q + effects[k] + rng.normal(0, 0.1, Q) for k in range(num_cells)})
+    return matrix_of(
+        {f"cell{k}": query_Q + effects[k] + rng.normal(0, 0.1, Q) for k in range(num_cells)}
+    )
 
 
 def rng(seed=1):
@@ -79,7 +65,7 @@ def test_the_range_is_never_stricter_than_bonferroni_by_more_than_chance():
 
 def test_equal_systems_and_a_constant_gap_give_no_nan():
     values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-    matrix = of({"a": values, "same": values, "above": [value + 0.1 for value in values]})
+    matrix = matrix_of({"a": values, "same": values, "above": [value + 0.1 for value in values]})
     pairs = randomised_tukey(matrix, rng=rng(), num_permutations=200)
     same, above, _ = pairs
     assert (same.statistic, same.p_adjusted) == (0, 1)
@@ -134,7 +120,7 @@ def one_hot(x_BRK):
 
 def test_what_cannot_be_permuted_is_refused():
     with pytest.raises(BadInput, match="two cells, got a"):
-        randomised_tukey(of({"a": [0.1, 0.2]}), rng=rng())
+        randomised_tukey(matrix_of({"a": [0.1, 0.2]}), rng=rng())
     with pytest.raises(BadInput, match="num_permutations >= 1"):
         randomised_tukey(noise(7), rng=rng(), num_permutations=0)
     with pytest.raises(BadInput, match="threads >= 1"):

@@ -13,10 +13,10 @@ import pytest
 from scipy import stats
 
 from rank_core.stats.bootstrap import crossed_weights
-from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import CORRECTIONS, holm
 from rank_core.stats.permutation import randomised_tukey
 from rank_core.stats.scopes import confidence_interval, scope_test
+from tests.rank_core.stats.matrices import SAKAI, matrix_of
 
 # System 126 minus system 125 of the example, average precision in units of .0001, 50 topics.
 URBANO = """
@@ -25,23 +25,6 @@ URBANO = """
 -1294 1681 1724 -1884 -2 821 3102
 """
 DELTA_Q = np.array(URBANO.split(), dtype=float) / 1e4
-SAKAI = {
-    "X": "7 3 2 6 4 4 0 7 1 3 5 4 0 6 5 3 1 5 2 1",
-    "Y": "5 1 0 2 4 3 0 5 3 3 4 4 1 4 2 1 1 6 3 2",
-    "Z": "0 0 2 1 3 3 1 2 4 4 4 3 3 2 2 2 1 5 4 3",
-}
-
-
-def matrix_of(scores: dict[str, np.ndarray]) -> ScoreMatrix:
-    """{cell: values per query} with one run each, or {cell: (S, Q)}."""
-    scores = {cell: np.atleast_2d(values) for cell, values in scores.items()}
-    return ScoreMatrix(
-        measure="AP",
-        cells=tuple(scores),
-        query_ids=tuple(map(str, range(next(iter(scores.values())).shape[1]))),
-        seeds={cell: tuple(range(len(score_SQ))) for cell, score_SQ in scores.items()},
-        scores=scores,
-    )
 
 
 def permtest(measure: str) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ from rank_core.stats.gain import gain_intervals, gain_weights
 from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.permutation import randomised_tukey
 from rank_core.stats.variance import homogeneity, sweep_components
+from tests.rank_core.stats.matrices import matrix_of
 
 TWINS = {
     "the same bits": lambda score_SQ, rng: score_SQ,
@@ -32,13 +33,7 @@ def twins(
     score_SQ = np.where(rng.random(num_queries) < 0.4, 0, rng.random(num_queries))
     score_SQ = scale * np.abs(score_SQ + rng.normal(0, seed_sd, (len(SEEDS), num_queries)))
     cells = [f"{window}/{stride}" for window in (1, 2) for stride in range(1, strides + 1)]
-    return ScoreMatrix(
-        measure="AP",
-        cells=tuple(cells),
-        query_ids=tuple(f"q{number}" for number in range(num_queries)),
-        seeds=dict.fromkeys(cells, SEEDS),
-        scores={c: twin(score_SQ, rng) if c != "1/1" else score_SQ for c in cells},
-    )
+    return matrix_of({c: twin(score_SQ, rng) if c != "1/1" else score_SQ for c in cells})
 
 
 @pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
@@ -90,13 +85,7 @@ def test_a_gain_over_a_baseline_of_few_hits_has_an_interval_or_none_and_no_warni
     rng = generator(hits, "hits")
     score_SQ = np.zeros((3, 8))
     score_SQ[:, :hits] = 0.2 + rng.random((3, hits)) / 10
-    matrix = ScoreMatrix(
-        measure="AP",
-        cells=("a", "b"),
-        query_ids=tuple("abcdefgh"),
-        seeds={"a": SEEDS, "b": SEEDS},
-        scores={"a": score_SQ, "b": score_SQ + 0.1},
-    )
+    matrix = matrix_of({"a": score_SQ, "b": score_SQ + 0.1})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = gain_intervals(matrix, baseline="a", df={"b": 5.0}, weights=gain_weights(matrix))
@@ -105,12 +94,6 @@ def test_a_gain_over_a_baseline_of_few_hits_has_an_interval_or_none_and_no_warni
 
 def test_a_baseline_that_a_replicate_puts_below_0_has_no_gain():
     score_SQ = np.array([[0.01], [0.5]]) * np.ones(8)  # of two seeds, one collapsed
-    matrix = ScoreMatrix(
-        measure="AP",
-        cells=("a", "b"),
-        query_ids=tuple("abcdefgh"),
-        seeds={"a": (1, 2), "b": (1, 2)},
-        scores={"a": score_SQ, "b": score_SQ + 0.1},
-    )
+    matrix = matrix_of({"a": score_SQ, "b": score_SQ + 0.1})
     weights = gain_weights(matrix)
     assert gain_intervals(matrix, baseline="a", df={"b": 2.0}, weights=weights) == {}

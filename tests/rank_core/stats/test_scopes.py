@@ -8,21 +8,7 @@ from scipy import stats
 
 from rank_core.errors import BadInput
 from rank_core.stats.scopes import confidence_interval, infer, paired_scope_test, scope_test
-
-A = np.array(
-    [
-        [0.50, 0.30, 0.70, 0.90, 0.10, 0.60, 0.42, 0.77],
-        [0.58, 0.37, 0.75, 0.97, 0.17, 0.70, 0.50, 0.80],
-        [0.44, 0.26, 0.66, 0.83, 0.03, 0.52, 0.38, 0.70],
-    ]
-)
-B = np.array(
-    [
-        [0.41, 0.29, 0.60, 0.85, 0.05, 0.55, 0.30, 0.70],
-        [0.46, 0.32, 0.68, 0.89, 0.12, 0.57, 0.37, 0.79],
-        [0.36, 0.21, 0.55, 0.77, 0.00, 0.50, 0.27, 0.64],
-    ]
-)
+from tests.rank_core.stats.matrices import A, B
 
 
 def random_pair(seed, *, S_A=3, S_B=3, Q=40, effect=0.02):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rank_core.errors import BadInput
-from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.selection import selected_gain
+from tests.rank_core.stats.matrices import matrix_of
 
 
 def sweep(seed, *, K=6, S=3, Q=100, effects=None):
@@ -20,13 +20,7 @@ def sweep(seed, *, K=6, S=3, Q=100, effects=None):
         + rng.normal(0, 0.08, (S, Q))
         for k in range(K + 1)
     }
-    return ScoreMatrix(
-        measure="AP",
-        cells=tuple(scores),
-        query_ids=tuple(map(str, range(Q))),
-        seeds={cell: tuple(range(S)) for cell in scores},
-        scores=scores,
-    )
+    return matrix_of(scores)
 
 
 def test_among_equals_the_correction_takes_most_of_the_gain_away():

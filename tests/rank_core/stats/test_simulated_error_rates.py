@@ -14,10 +14,10 @@ import pytest
 from scipy import stats
 
 from rank_core.stats.design import Goal, Variances, planned_power
-from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.multiplicity import holm
 from rank_core.stats.scopes import infer, scope_test
 from rank_core.stats.selection import selected_gain
+from tests.rank_core.stats.matrices import matrix_of
 
 
 def small_and_full(names, small, full):
@@ -206,13 +206,7 @@ def test_the_corrected_gain_of_the_best_of_eighteen_equals_is_unbiased(num_gains
             + rng.normal(0.4, 0.08, (K + 1, S, Q))
         )
         scores = {f"cell{k}": score_SQ for k, score_SQ in enumerate(score_KSQ)}
-        matrix = ScoreMatrix(
-            measure="AP",
-            cells=tuple(scores),
-            query_ids=tuple(map(str, range(Q))),
-            seeds={cell: (1, 2, 3) for cell in scores},
-            scores=scores,
-        )
+        matrix = matrix_of(scores)
         found.append(selected_gain(matrix, baseline="cell0", rng=rng, num_replicates=300))
     assert np.mean([gain.naive for gain in found]) == pytest.approx(0.0103, abs=4 * error)
     assert abs(np.mean([gain.corrected for gain in found])) <= 5 * error

@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from rank_core.errors import BadInput
-from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import scope_test
 from rank_core.stats.variance import (
     chi_square_factors,
@@ -16,21 +15,7 @@ from rank_core.stats.variance import (
     homogeneity,
     sweep_components,
 )
-
-A = np.array(
-    [
-        [0.50, 0.30, 0.70, 0.90, 0.10, 0.60, 0.42, 0.77],
-        [0.58, 0.37, 0.75, 0.97, 0.17, 0.70, 0.50, 0.80],
-        [0.44, 0.26, 0.66, 0.83, 0.03, 0.52, 0.38, 0.70],
-    ]
-)
-B = np.array(
-    [
-        [0.41, 0.29, 0.60, 0.85, 0.05, 0.55, 0.30, 0.70],
-        [0.46, 0.32, 0.68, 0.89, 0.12, 0.57, 0.37, 0.79],
-        [0.36, 0.21, 0.55, 0.77, 0.00, 0.50, 0.27, 0.64],
-    ]
-)
+from tests.rank_core.stats.matrices import A, B, matrix_of
 
 SIGMA_D, SIGMA_S, SIGMA_E = 0.08, 0.01, 0.05
 
@@ -45,20 +30,12 @@ def planted(seed, *, num_cells=8, S=5, Q=300):
         + rng.normal(0, SIGMA_E, (S, Q))
         for number in range(num_cells)
     }
-    return ScoreMatrix(
-        measure="AP",
-        cells=tuple(scores),
-        query_ids=tuple(map(str, range(Q))),
-        seeds={cell: tuple(range(S)) for cell in scores},
-        scores=scores,
-    )
+    return matrix_of(scores)
 
 
 def cell_components(score_SQ):
     """The components of a sweep of one cell: of its seeds and of the residual."""
-    S, Q = score_SQ.shape
-    query_ids, seeds = tuple(map(str, range(Q))), {"cell": tuple(range(S))}
-    matrix = ScoreMatrix("AP", ("cell",), query_ids, seeds, {"cell": score_SQ})
+    matrix = matrix_of({"cell": score_SQ})
     parts = sweep_components(matrix, baseline="cell")
     return parts.seed, parts.residual
 

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from rank_core.stats.compare import compare
-from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.moderation import LEAST_POOL, fitted_prior, moderated_p
 from rank_core.stats.multiplicity import holm
 from rank_core.stats.scopes import infer
+from tests.rank_core.stats.matrices import matrix_of
 
 # delta, V_q, Q, (V_s, V_e, S) of the trained sides: standard error, Satterthwaite's df, and of the
 # second order df at .05, p, interval, df at .05/17. Computed by an independent implementation.
@@ -152,9 +152,7 @@ def family(num_systems, S, sd, seed, baseline_sd=0.0):
         f"s{k}": rng.normal(0, baseline_sd if k == 0 else sd, (S, 1)) + rng.normal(0, 0.05, (S, 60))
         for k in range(num_systems)
     }
-    cells = tuple(scores)
-    seeds = dict.fromkeys(cells, tuple(range(S)))
-    return ScoreMatrix("nDCG@10", cells, tuple(map(str, range(60))), seeds, scores)
+    return matrix_of(scores, "nDCG@10")
 
 
 def test_a_large_family_takes_the_larger_one_of_both_p_values():
@@ -178,11 +176,7 @@ def test_holm_beside_a_stable_baseline_holds_the_familywise_level():
 
 def test_two_seeds_are_never_called_significant():
     A, B = family(2, 2, 0.0, 5).scores.values()
-    cells = ("s0", "s1")
-    far = ScoreMatrix(
-        "nDCG@10", cells, tuple(map(str, range(60))), dict.fromkeys(cells, (0, 1)),
-        {"s0": A, "s1": B + 5},
-    )  # fmt: skip
+    far = matrix_of({"s0": A, "s1": B + 5}, "nDCG@10")
     (found,) = compare(far, baseline="s0")
     assert found.p_both_adjusted < 0.05 and not math.isnan(found.ci_low)
     assert not found.significant(0.05) and found.fewest_seeds == 2

@@ -16,12 +16,6 @@ from sweeps.tracking.summary import log_summary
 from tests.sweeps.report.test_load import write_sweep
 
 
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Drawing takes most of a report's time."""
-    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
-
-
 @pytest.mark.usefixtures("no_figures")
 def test_a_row_per_configuration_says_what_the_report_says(tmp_path):
     report = write_report(write_sweep(tmp_path, num_queries=60)).folder

@@ -15,19 +15,11 @@ from sweeps.plan.terminal import duration
 from sweeps.store.failures import Failure
 from sweeps.store.trial_events import EVENTS, read_lines, read_progress
 from sweeps.store.trial_status import TrialStatus
-from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 from tests.sweeps.conftest import follow
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "1")  # FirstP and MaxP
 VALUES = {"nDCG@10": 0.25, "RR@10": 0.5}
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(str(tmp_path / "s"), "window_stride")
-    store.open()
-    return store
 
 
 @pytest.fixture

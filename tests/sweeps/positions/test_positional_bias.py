@@ -1,6 +1,5 @@
 """The command: files and page of an analysis, the same each time, and what wrong input is told."""
 
-import ast
 import csv
 import gzip
 import json
@@ -184,11 +183,3 @@ def test_far_relevant_collections_bring_their_passages_along(tmp_path, capsys, m
     assert run("--collection", text, "--out", tmp_path / "debiased") == 0
     [row] = rows(tmp_path / "debiased" / "positions.csv")
     assert row["query_id"] == "train-q"
-
-
-def test_the_docstring_states_question_paper_size_and_expectation():
-    text = ast.get_docstring(ast.parse(Path(positional_bias.__file__).read_text()))
-    assert "?" in text.partition("\n\n")[0]
-    assert all(
-        re.search(rf"^{word} .{{10,}}", text, re.M) for word in ("Paper:", "Size:", "Expected:")
-    )

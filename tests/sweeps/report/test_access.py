@@ -13,10 +13,7 @@ from sweeps.report.access import ACCESS_FILE, access_sentence, read_accesses
 from sweeps.report.build import write_report
 from tests.sweeps.report.test_load import write_sweep
 
-
-@pytest.fixture(autouse=True)
-def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def lines(folder: Path) -> list[dict]:

@@ -14,7 +14,6 @@ from rank_core.errors import BadInput
 from rank_core.evaluate import mean_values, per_query
 from rank_core.records import Collection, Split
 from sweeps.commands.report import main
-from sweeps.report import build
 from sweeps.report.analysis import Analysis, analyse
 from sweeps.report.build import write_report
 from sweeps.report.load import load_sweep
@@ -30,9 +29,7 @@ Lists = Mapping[tuple[str, int], Mapping[str, str]]
 HOSTILE = "<script>alert(1)</script>"
 
 
-@pytest.fixture(autouse=True)
-def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "figures", lambda analysis, trust: [])
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def write_runs(folder: Path, list_of: Callable[[int, int, str], str]) -> Path:

@@ -18,10 +18,7 @@ from tests.sweeps.report.test_load import write_sweep
 HEADING = "Lost attempts and unfinished trials"
 
 
-@pytest.fixture(autouse=True)
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of a report's time."""
-    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def trial(seed: int, status: str, attempts: int) -> dict[str, Any]:

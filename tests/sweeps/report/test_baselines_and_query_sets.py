@@ -16,11 +16,7 @@ from sweeps.report.summary import query_set_means, query_sets
 from sweeps.report.terminal import terminal_text
 from tests.sweeps.report.test_load import write_sweep
 
-
-@pytest.fixture(autouse=True)
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes most of a report's time."""
-    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def described(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:

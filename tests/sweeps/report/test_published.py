@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sweeps.commands.report import main
-from sweeps.report import build
 from sweeps.report.load import load_sweep
 from sweeps.report.published import TABLES, published
 from tests.sweeps.report.test_load import write_sweep
@@ -132,9 +131,7 @@ def robust04(folder: Path, backbone: str = "bert-base-uncased", **changes: Any) 
     )
 
 
-@pytest.fixture(autouse=True)
-def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "figures", lambda analysis, trust: [])
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def _as_ndcg20(folder: Path) -> Path:

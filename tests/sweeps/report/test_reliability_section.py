@@ -22,11 +22,7 @@ from sweeps.report.reliability import Reliability, assess
 from sweeps.report.sections.reliability import TITLE, reliability_lines
 from tests.sweeps.report.test_load import EIGHTEEN, FIVE, write_sweep
 
-
-@pytest.fixture(autouse=True)
-def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here looks at a figure, and drawing takes most of a report's time."""
-    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 def _analysis(folder: Path, **changes: Any) -> Analysis:

@@ -57,12 +57,6 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return write_report(write_sweep(folder, kinds=EIGHTEEN, fates=fates, num_queries=60))
 
 
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that look at words only: drawing takes most of a report's time."""
-    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
-
-
 def _page(report: Report) -> str:
     return (report.folder / "index.html").read_text(encoding="utf-8")
 

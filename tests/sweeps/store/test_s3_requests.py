@@ -15,6 +15,7 @@ from sweeps.store.driver_lock import only_driver
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
 from tests.benchmarks.many_slots import leave_result, progress, trials
+from tests.s3_server import s3_bucket
 
 pytest.importorskip("s3fs", minversion="2026.1")
 pytest.importorskip("moto")
@@ -36,9 +37,6 @@ REQUESTS = {
 @pytest.fixture(scope="module")
 def requests():
     """The number of requests that S3 has had, by kind."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
     counts: Counter[str] = Counter()
 
     class Handler(logging.Handler):
@@ -48,21 +46,12 @@ def requests():
 
     log = logging.getLogger("werkzeug")  # a line for each request
     handler, level = Handler(), log.level
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "a")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        boto3.client("s3").create_bucket(Bucket="bucket")
+    with s3_bucket():
         log.addHandler(handler)
         log.setLevel(logging.INFO)
         yield counts
         log.removeHandler(handler)
         log.setLevel(level)
-    server.stop()
 
 
 def fresh_store(number: int, home: Path, monkeypatch) -> Store:

@@ -1,6 +1,5 @@
 """The event log: whole lines alone count, nothing in it is ever changed, and all is derived."""
 
-import json
 import math
 import os
 import uuid
@@ -32,13 +31,6 @@ from tests.sweeps.made_log import MadeLog
 
 SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 cells x 2 seeds
 NEWS = {"step": 3, "num_steps": 9, "curve": [{"step": 3, "loss": 1.0}], "dev": {"nDCG@10": 0.5}}
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(str(tmp_path / "s"), "window_stride")
-    store.open()
-    return store
 
 
 def kinds(path):
@@ -318,9 +310,3 @@ def test_a_folder_of_version_0_1_is_read_by_its_tables(store):
     state = read_state(store)
     assert state.trials["c-seed1"].attempts == 2 and state.trials["c-seed1"].status.used
     assert [event.kind for event in state.lost] == ["node lost"]
-
-
-def test_a_lost_attempt_of_an_earlier_version_is_read():
-    lost = AttemptLost(trial="c-seed1", attempt=1, kind="error", reason="", node="", again=False)
-    record = json.loads(line_of(lost)) | {"excluded": ["host-a (n1)"]}
-    assert parse_line(json.dumps(record).encode()) == lost

@@ -18,13 +18,6 @@ SMALL = ("chunking.window=48", "chunking.stride=32", "--num-seeds", "2")  # 2 ce
 NAME = "maxp-w48-s32-0a1b2c3d4e5f-seed1"
 
 
-@pytest.fixture
-def store(tmp_path):
-    store = Store(str(tmp_path / "s"), "window_stride")
-    store.open()
-    return store
-
-
 def table(store):
     """`trials.parquet` as a command leaves it."""
     TrialTable(store).write_tables()
