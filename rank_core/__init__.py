@@ -1,7 +1,5 @@
-"""Neural rerankers for long documents: models, data, training, statistics.
-
-Public names are imported on first use, so that each part needs only its own libraries.
-"""
+"""Neural rerankers for long documents: models, data, training, statistics. Public names are
+imported on first use, so that each part needs only its own libraries."""
 
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
-"""Collective operations of a trial; identities in a single process.
-
-The process group is started by whatever starts the processes (Ray Train, torchrun, a test).
-"""
+"""Collective operations of a trial; identities in a single process. The process group is started by
+whatever starts the processes (Ray Train, torchrun, a test)."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -81,7 +79,6 @@ class GradientSums:
         self._sum_until(ready)
 
     def _sum_until(self, end: int) -> None:
-        """Starts the sums of the buckets before `end`."""
         for bucket in self._buckets[len(self._begun) : end]:
             flat = torch.cat(
                 [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket]

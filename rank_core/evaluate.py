@@ -128,8 +128,7 @@ def without_ties(scores_K: Sequence[float] | NDArray[np.float32]) -> list[float]
     """
     given_K = np.asarray(scores_K, dtype=np.float32)
     if (given_K < np.append(np.float32(np.inf), given_K[:-1])).all():
-        fall: list[float] = given_K.tolist()
-        return fall
+        return given_K.tolist()
     scores: list[float] = []
     limit = np.float32(np.inf)
     for score in given_K:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,20 @@ def atomic_write(path: Path) -> Iterator[Path]:
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yields an empty folder beside `folder`, a new or empty one. When the block ends, it becomes
+    `folder`; when the block fails, it is removed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.unfinished")
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        unfinished.replace(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def write_json(path: Path, content: Any) -> None:

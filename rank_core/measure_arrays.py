@@ -109,13 +109,11 @@ FORMS = {
 
 
 def _hits(grades: Grades, rel: int, cutoff: int | None) -> NDArray[np.bool_]:
-    hit_QK: NDArray[np.bool_] = grades.ranked_QK[:, :cutoff] >= rel
-    return hit_QK
+    return grades.ranked_QK[:, :cutoff] >= rel
 
 
 def _num_relevant(grades: Grades, rel: int) -> NDArray[np.int64]:
-    num_Q: NDArray[np.int64] = (grades.ideal_QJ >= rel).sum(1)
-    return num_Q
+    return (grades.ideal_QJ >= rel).sum(1)
 
 
 def _in_order(value_QK: Values) -> Values:

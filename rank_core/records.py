@@ -1,7 +1,7 @@
 """Records of ranking experiments: runs, judgments, splits of judged queries, collections."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 Run = dict[str, dict[str, float]]
 """A TREC run: {query_id: {doc_id: score}}, each query's documents in rank order."""
@@ -26,6 +26,14 @@ class Split:
             {query_id: self.qrels[query_id] for query_id in query_ids},
             {query_id: self.candidates[query_id] for query_id in query_ids},
         )
+
+    def judged_in(self, documents: Container[str]) -> "Split":
+        """The split without judgments of missing documents, which training cannot read."""
+        qrels = {
+            query_id: {doc_id: grade for doc_id, grade in judged.items() if doc_id in documents}
+            for query_id, judged in self.qrels.items()
+        }
+        return replace(self, qrels=qrels)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from pathlib import Path
 import sweeps  # noqa: F401 - first: Ctrl-C is quiet while the others are imported
 from rank_core.data.load import load_collection
 from rank_core.errors import BadInput
-from rank_core.records import Collection
 from rank_core.seeding import generator
 from sweeps.plan.command_line import Parser, check_writable, heed_interrupts, run_command
 from sweeps.positions.analysis import (
@@ -109,7 +108,9 @@ def _analyse(given: argparse.Namespace) -> int:
         scorers=_scorers(given),
         judged=_judge(given, pairs, folder),
     )
-    page = write_analysis(folder, result, settings, _described(given, collection, split, pairs))
+    facts = {"judge": given.judge_model} if given.judge_url else {}
+    about = Described(collection.name, collection.content_hash, split, len(pairs), facts)
+    page = write_analysis(folder, result, settings, about)
     for name, value in result.summary.items():
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         print(f"{name:<62} {shown:>10}")
@@ -141,13 +142,6 @@ def _judge(given: argparse.Namespace, pairs: Sequence[Pair], folder: Path) -> li
     print(f"Grading {calls} chunks of {len(chosen)} documents with {model.model}.", flush=True)
     ledger = Ledger(folder / "judge.jsonl")
     return list(judge_chunks(chosen, chat=client, window=given.judge_window, ledger=ledger))
-
-
-def _described(
-    given: argparse.Namespace, collection: Collection, split: str, pairs: Sequence[Pair]
-) -> Described:
-    facts = {"judge": given.judge_model} if given.judge_url else {}
-    return Described(collection.name, collection.content_hash, split, len(pairs), facts)
 
 
 def _file_name(name: str) -> str:

@@ -258,7 +258,6 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _local(self, path: str) -> Iterator[Path]:
-        """The file on the local disk."""
         if self.is_local:
             yield Path(path)
             return

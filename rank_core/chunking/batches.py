@@ -31,10 +31,8 @@ class RowSize(NamedTuple):
 
 
 class EncoderInput(NamedTuple):
-    """Rows of [CLS] query [SEP] chunk [SEP], padded at the end; every row has real tokens.
-
-    Facts about the rows are also kept on the host: reading them back from a GPU would block.
-    """
+    """Rows of [CLS] query [SEP] chunk [SEP], padded at the end; every row has real tokens. Facts
+    about the rows are also kept on the host: reading them back from a GPU would block."""
 
     input_ids_CL: Tensor
     attention_mask_CL: Tensor

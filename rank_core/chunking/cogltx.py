@@ -33,11 +33,8 @@ def mark_costs(tokenizer: Any) -> NDArray[np.int8]:
 
 
 def block_spans(tokens: NDArray[np.int32], cost_V: NDArray[np.int8]) -> tuple[Span, ...]:
-    """The cheapest blocks that cover `tokens`; empty for no tokens.
-
-    Among equally cheap segmentations, the one with the shortest last block wins, then the one
-    before it.
-    """
+    """The cheapest blocks that cover `tokens`; empty for no tokens. Among equally cheap
+    segmentations, the one with the shortest last block wins, then the one before it."""
     if not len(tokens):
         return ()
     ends, costs = _possible_ends(tokens, cost_V)

@@ -66,10 +66,8 @@ class TokenStore(Mapping[str, NDArray[np.int32]]):
 def open_token_store(
     documents: Mapping[str, str], *, content_hash: str, tokenizer: Any, what: str = "documents"
 ) -> TokenStore:
-    """The token store of `documents`, built on first use; `content_hash` names their contents.
-
-    A killed build is resumed by the next call. Tokenisation uses all cores.
-    """
+    """The token store of `documents`, built on first use; `content_hash` names their contents. A
+    killed build is resumed by the next call. Tokenisation uses all cores."""
     text = json.dumps([STORE_VERSION, content_hash, tokenizer_hash(tokenizer)])
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     dtype = _smallest_type(tokenizer)
@@ -96,7 +94,7 @@ def tokenizer_hash(tokenizer: Any) -> str:
 
 def tokenize(tokenizer: Any, texts: list[str]) -> list[list[int]]:
     """The token ids of each text, not truncated, without special tokens."""
-    ids: list[list[int]] = tokenizer(
+    return tokenizer(
         texts,
         add_special_tokens=False,
         truncation=False,
@@ -104,7 +102,6 @@ def tokenize(tokenizer: Any, texts: list[str]) -> list[list[int]]:
         return_token_type_ids=False,
         verbose=False,
     )["input_ids"]
-    return ids
 
 
 def _smallest_type(tokenizer: Any) -> DTypeLike:

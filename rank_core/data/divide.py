@@ -2,7 +2,7 @@
 the other queries."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rank_core.errors import BadInput
 
@@ -54,12 +54,9 @@ def fold_parts(
             if n not in (test, dev)
             for query_id in query_ids
         }
-        splits.append({"train": _in_order(queries, train), "dev": folds[dev], "test": folds[test]})
+        in_order = [query_id for query_id in queries if query_id in train]
+        splits.append({"train": in_order, "dev": folds[dev], "test": folds[test]})
     return splits
-
-
-def _in_order(queries: Iterable[str], chosen: set[str]) -> list[str]:
-    return [query_id for query_id in queries if query_id in chosen]
 
 
 def _require_filled(parts: Mapping[str, Sequence[str]], salt: str, number: int) -> None:

@@ -115,7 +115,6 @@ def _first_stage(files: _Files) -> str:
 
 
 def _build(folder: Path, files: _Files, documents: DocumentStore) -> None:
-    """Writes the splits of a collection in our layout."""
     contents = {str(path.relative_to(files.folder)): path for path in files.paths()}
     fields = dict(files.fields)
     judged = {name: _read_judged(split, documents, fields) for name, split in files.splits}
@@ -312,7 +311,6 @@ def _refuse_shared_queries(files: _Files) -> None:
 
 
 def _queries_at(split: _SplitFiles, fields: Fields, *, judged: bool) -> Iterator[tuple[str, str]]:
-    """(place, query_id) of a split's queries."""
     if judged:
         yield from (
             (place, query_id) for place, query_id, _, _ in judgment_rows(split.qrels, fields)
@@ -355,7 +353,6 @@ def _content_hash(files: Mapping[str, Path], fields: Iterable[tuple[str, str]] =
 
 
 def _size(path: Path) -> int:
-    """The number of bytes of a file's content."""
     with open_content(path) as stream:
         return stream.seek(0, os.SEEK_END)
 

@@ -22,10 +22,8 @@ def huston_croft() -> dict[str, set[str]]:
 
 
 def round_robin(query_ids: Iterable[str]) -> dict[str, set[str]]:
-    """Five folds of equal size: query n, in numeric order, is in fold n mod 5.
-
-    These folds are our own, for collections without published ones.
-    """
+    """Five folds of equal size: query n, in numeric order, is in fold n mod 5. These folds are our
+    own, for collections without published ones."""
     ordered = sorted(query_ids, key=lambda name: (len(name), name))
     return {f"fold{k + 1}": set(ordered[k::NUM_FOLDS]) for k in range(NUM_FOLDS)}
 

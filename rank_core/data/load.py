@@ -58,8 +58,7 @@ def load_collection(name: str) -> Collection:
             raise BadInput(f"--fields is for the files of a folder; {shown(folder)} is no folder")
         return load_folder(Path(folder), parse_fields(fields))
     if name in COLLECTIONS:
-        collection: Collection = load("collection", COLLECTIONS[name])(name)
-        return collection
+        return load("collection", COLLECTIONS[name])(name)
     if is_task(name):
         return load_task(name)
     if is_fold(name):

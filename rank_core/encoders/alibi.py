@@ -167,8 +167,7 @@ class _Layer(nn.Module):
         x_CLH = output["LayerNorm"](context_CLH + x_CLH)
         gate, value = self.mlp["gated_layers"](x_CLH).chunk(2, dim=-1)
         inner = self.mlp["wo"](self.dropout(self.activation(gate) * value))
-        result: Tensor = self.mlp["layernorm"](inner + x_CLH)
-        return result
+        return self.mlp["layernorm"](inner + x_CLH)
 
 
 def slopes(num_heads: int) -> list[float]:

@@ -69,7 +69,4 @@ def own_attention(
             return plain_attention(query, key, value, attention_mask, dropout, scaling), None
     # Already imported by the encoder's module; an import here would take seconds.
     fused = transformers.integrations.sdpa_attention.sdpa_attention_forward
-    result: tuple[Tensor, None] = fused(
-        module, query, key, value, attention_mask, dropout, scaling, **extra
-    )
-    return result
+    return fused(module, query, key, value, attention_mask, dropout, scaling, **extra)

@@ -1,7 +1,5 @@
-"""Pretrained encoders: their files, properties and loading.
-
-A backbone is `tiny`, a folder with a Hugging Face checkpoint, or a Hugging Face id.
-"""
+"""Pretrained encoders: their files, properties and loading. A backbone is `tiny`, a folder with a
+Hugging Face checkpoint, or a Hugging Face id."""
 
 import contextlib
 import copy
@@ -116,8 +114,7 @@ def load_encoder(backbone: Backbone, dropout: float) -> nn.Module:
     for name in kind.fixed:
         model.get_parameter(name).requires_grad_(False)
     use_own_attention(model, plain=kind.attention == "plain")
-    encoder: nn.Module = model
-    return encoder
+    return model
 
 
 @contextlib.contextmanager

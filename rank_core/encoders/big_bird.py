@@ -163,8 +163,7 @@ class _RowAttention(BigBirdBlockSparseAttention):
     ) -> list[Any]:
         """The parent's blocks of a length, cached: drawing takes longer than the attention."""
         if not self.training:
-            blocks: list[Any] = super()._bigbird_block_rand_mask_with_head(**sizes)
-            return blocks
+            return super()._bigbird_block_rand_mask_with_head(**sizes)
         length = sizes["from_seq_length"]
         if length not in self.maps:
             self.maps[length] = super()._bigbird_block_rand_mask_with_head(**sizes)

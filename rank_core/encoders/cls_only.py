@@ -28,9 +28,7 @@ SAME_LAYERS = ("bert", "electra", "roberta", "xlm-roberta", "camembert")
 
 def only_cls(encoder: nn.Module) -> None:
     """Replaces the layers of an encoder of `SAME_LAYERS`, so that the last computes only [CLS].
-
-    `last_hidden_state` then has one token. Parameters and their names do not change.
-    """
+    `last_hidden_state` then has one token. Parameters and their names do not change."""
     config: Any = encoder.config
     if not fast_paths() or config.model_type not in SAME_LAYERS or config.is_decoder:
         return
@@ -102,8 +100,7 @@ class _BertLayer:
             scale=own.scaling,
         )
         output_C1H = self.attention.output(context.transpose(1, 2).flatten(2), cls_C1H)
-        result: Tensor = self.feed_forward_chunk(output_C1H)
-        return result
+        return self.feed_forward_chunk(output_C1H)
 
     def precise_cls(
         self, cls_C1H: Tensor, key: Tensor, value: Tensor, mask: Tensor | None

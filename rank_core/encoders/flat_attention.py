@@ -77,7 +77,7 @@ def flash_attention(
     scale: float | None,
 ) -> Tensor:
     """output_Thd in 16 bits on a GPU, with a gradient."""
-    output_Thd: Tensor = torch.ops.aten._flash_attention_forward(
+    return torch.ops.aten._flash_attention_forward(
         query_Thd,
         key_Thd,
         value_Thd,
@@ -92,7 +92,6 @@ def flash_attention(
         window_size_left=reach.left,
         window_size_right=reach.right,
     )[0]
-    return output_Thd
 
 
 def attention_row_by_row(

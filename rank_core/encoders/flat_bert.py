@@ -131,7 +131,6 @@ def _constants(layer: Any) -> Constants:
 
 
 def _layer(x_TH: Tensor, w: Weights, c: Constants, flat: FlatRows, finish: Finish) -> Tensor:
-    """x_TH after a layer."""
     qkv_TK, x_TH = _product(x_TH, w.qkv_weight, w.qkv_bias)
     query, key, value = qkv_TK.view(len(x_TH), 3, -1, c.head_size).unbind(1)
     ends = Ends(flat.cu_seqlens, flat.cu_seqlens, flat.max_length, flat.max_length)
@@ -160,7 +159,6 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, ends: Ends, rate: float) 
 
 
 def _finish(x_TH: Tensor, context_TH: Tensor, w: Weights, c: Constants) -> Tensor:
-    """x_TH after a layer, given the context of its attention."""
     shape = (x_TH.shape[1],)
     y_TH, _ = _product(context_TH, w.out_weight, w.out_bias)
     y_TH = dropout(y_TH, c.dropout) + x_TH

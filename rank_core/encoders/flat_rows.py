@@ -10,10 +10,8 @@ from torch import Tensor
 
 
 class FlatRows(NamedTuple):
-    """Positions of the T tokens of a padded batch (C, L), row by row.
-
-    Lengths are kept on the host: reading them back from a GPU would block.
-    """
+    """Positions of the T tokens of a padded batch (C, L), row by row. Lengths are kept on the host:
+    reading them back from a GPU would block."""
 
     place_T: Tensor  # int64: position in the batch, row * L + column
     position_T: Tensor  # int64: position in the row, from 0
@@ -34,10 +32,8 @@ class FlatRows(NamedTuple):
 
 
 def flat_rows(mask_CL: NDArray[np.int64], *, count_padding: bool = False) -> FlatRows:
-    """The rows of a batch whose mask is 1 at tokens; every row has at least one.
-
-    `count_padding` says whether padding within a row takes a position.
-    """
+    """The rows of a batch whose mask is 1 at tokens; every row has at least one. `count_padding`
+    says whether padding within a row takes a position."""
     place_T = np.flatnonzero(mask_CL)
     lengths = mask_CL.sum(1)
     ends = lengths.cumsum()

@@ -184,7 +184,6 @@ def _pre_fine_tune(
 
 
 def _share_of_rate(step: int, recipe: Recipe) -> float:
-    """Rises over the warm-up, falls over the decay."""
     rise = (step + 1) / recipe.warmup
     fall = (recipe.steps - step) / recipe.decay if recipe.decay else 1.0
     return min(1.0, rise, fall)

@@ -13,7 +13,6 @@
 
 import json
 import shutil
-import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,7 +39,7 @@ from rank_core.encoders.backbones import (
 )
 from rank_core.errors import BadInput
 from rank_core.export.cross_encoder import is_cross_encoder, write_cross_encoder
-from rank_core.files import write_json
+from rank_core.files import new_folder, write_json
 from rank_core.models import model_class
 from rank_core.models.build import build_model
 from rank_core.models.key_blocks.block_scores import BLOCK_SCORES, DocumentFrequencies
@@ -91,10 +90,7 @@ def write_model(
     require_new(folder)
     backbone = resolve_backbone(config.model.backbone)
     model = trained_model(config, backbone, weights)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.unfinished")
-    unfinished.mkdir()
-    try:
+    with new_folder(folder) as unfinished:
         _write_encoder(model.encoder, backbone, unfinished)
         settings = config.settings() | _write_further_encoders(config, unfinished)
         rest = {k: v for k, v in model.state_dict().items() if not k.startswith(ENCODER)}
@@ -119,9 +115,6 @@ def write_model(
             **({"code": source_hash(own)} if own else {}),
         }
         write_json(unfinished / FILE, content)
-        unfinished.replace(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def read_model(folder: Path | str) -> ExportedModel:
@@ -224,7 +217,6 @@ def _load(model: Ranker, weights: Mapping[str, Tensor], path: Path, *, expected:
 
 
 def _write_encoder(encoder: nn.Module, backbone: Backbone, folder: Path) -> None:
-    """Writes the encoder as a checkpoint of its own kind."""
     if isinstance(encoder, nn.Embedding):  # of a model that reads the word table alone
         whole = load_encoder(backbone, 0.0)
         with torch.no_grad():

@@ -146,7 +146,6 @@ class Reranker:
         return require_finite(rerank(self._model, pairs, **given))
 
     def _pairs(self, texts: Mapping[str, str]) -> PairEncoder:
-        """The encoder of pairs of these queries and documents."""
         ids = tokenize(self._tokenizer, list(texts.values())) if texts else []
         arrays: list[NDArray[np.int32]] = [np.asarray(one, np.int32) for one in ids]
         tokens = KnownFrequencies(zip(texts, arrays, strict=True))

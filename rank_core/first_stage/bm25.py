@@ -49,10 +49,8 @@ def byte_to_length(code: int) -> int:
 
 
 class Bm25Index:
-    """An inverted index in memory: built once, searched with any k1 and b.
-
-    The postings of term t are `_documents_P[starts[t]:starts[t + 1]]`, P over all terms.
-    """
+    """An inverted index in memory: built once, searched with any k1 and b. The postings of term t
+    are `_documents_P[starts[t]:starts[t + 1]]`, P over all terms."""
 
     def __init__(self, documents: Mapping[str, str]) -> None:
         self._doc_ids = sorted(documents)  # ties are then broken by document number
@@ -101,10 +99,7 @@ class Bm25Index:
         depth: int = DEPTH,
     ) -> Run:
         """The top `depth` documents of each query; ties are broken by doc_id, also in the scores.
-        Only documents with a term of the query are ranked.
-
-        Raises `BadInput` for depth < 1.
-        """
+        Only documents with a term of the query are ranked. Raises `BadInput` for depth < 1."""
         require_depth(depth)
         inverse_norms_D = self._inverse_norms(settings)
         run: Run = {}
@@ -142,7 +137,6 @@ class Bm25Index:
     def _expanded(
         self, query: Mapping[str, float], scores_D: np.ndarray, settings: Rm3
     ) -> Mapping[str, float]:
-        """The query expanded by RM3."""
         hits = best(scores_D, settings.fb_docs)
         return expanded(
             query, [self._counts(n) for n in hits], map(float, scores_D[hits]), settings

@@ -50,6 +50,5 @@ def _largest(weights: Mapping[str, float], number: int) -> Weights:
 
 
 def _shares(weights: Mapping[str, float]) -> Weights:
-    """The weights, normalised to sum 1."""
     total = sum(weights.values())
     return {term: weight / total for term, weight in weights.items()}

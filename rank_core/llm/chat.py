@@ -174,10 +174,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class ChatClient:
-    """Sends chats at temperature 0 and returns answers: cached, rate-limited and retried.
-
-    The API key is read from the environment for every request and never stored.
-    """
+    """Sends chats at temperature 0 and returns answers: cached, rate-limited and retried. The API
+    key is read from the environment for every request and never stored."""
 
     def __init__(
         self,
@@ -198,10 +196,8 @@ class ChatClient:
         _key(config.key_variable)  # raises for a missing key before any request
 
     def ask(self, messages: Sequence[Message]) -> Answer:
-        """The model's answer to a chat, from the cache if possible.
-
-        Raises `BadInput` if the server rejects the request and `NoAnswer` if it is unavailable.
-        """
+        """The model's answer to a chat, from the cache if possible. Raises `BadInput` if the server
+        rejects the request and `NoAnswer` if it is unavailable."""
         body = self._protocol.body(self.config, messages)
         request = json.dumps([self.config.protocol, self._url, body], sort_keys=True)
         digest = hashlib.sha256(request.encode()).hexdigest()

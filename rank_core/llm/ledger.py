@@ -1,8 +1,5 @@
 """The cost ledger of a chat model, and a cache of its answers on disk, so that none is paid for
-twice.
-
-Neither of them contains the API key.
-"""
+twice. Neither of them contains the API key."""
 
 import json
 import logging
@@ -69,10 +66,8 @@ class Totals:
 
 @dataclass
 class Ledger:
-    """Totals, and a JSONL line per answer if a path is given.
-
-    An existing file is read first, so that a resumed trial's totals include its earlier attempts.
-    """
+    """Totals, and a JSONL line per answer if a path is given. An existing file is read first, so
+    that a resumed trial's totals include its earlier attempts."""
 
     path: Path | None = None
     totals: Totals = field(default_factory=Totals)
@@ -114,10 +109,8 @@ _NUMBERS = tuple(name for name in Answer.__dataclass_fields__ if name != "text")
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """Answers by the SHA-256 of their request, a file each.
-
-    Files are written atomically, so that processes can share the folder.
-    """
+    """Answers by the SHA-256 of their request, a file each. Files are written atomically, so that
+    processes can share the folder."""
 
     folder: Path
 

@@ -122,8 +122,7 @@ class BiEncoder(Ranker):
 
     def score(self, cls_H: Tensor) -> Tensor:
         """The scaled cosine."""
-        score: Tensor = self.head(cls_H).squeeze(-1)
-        return score
+        return self.head(cls_H).squeeze(-1)
 
     def aggregate(self, x_BPH: Tensor, mask_BP: Tensor) -> Tensor:
         """The maximum over chunk scores."""

@@ -43,8 +43,7 @@ class Attention(nn.Module):
         seen_B11T = mask_BT[:, None, None, :]
         context_BhQd = scaled_dot_product_attention(query, key, value, attn_mask=seen_B11T)
         context_BQH = self.output(context_BhQd.transpose(1, 2).flatten(2))
-        out_BQH: Tensor = self.norm(x_BQH + self.dropout(context_BQH))
-        return out_BQH
+        return self.norm(x_BQH + self.dropout(context_BQH))
 
     def copy(self, attention: Any) -> None:
         """Copies the weights of a BERT attention."""
@@ -80,10 +79,7 @@ class InteractionBlock(nn.Module):
         """out_BQH, the query after attending to the document."""
         x_BQH = self.to_itself(query_BQH, query_BQH, query_mask_BQ)
         x_BQH = self.to_document(x_BQH, text_BTH, text_mask_BT)
-        out_BQH: Tensor = self.norm(
-            x_BQH + self.dropout(self.outer(self.activation(self.inner(x_BQH))))
-        )
-        return out_BQH
+        return self.norm(x_BQH + self.dropout(self.outer(self.activation(self.inner(x_BQH)))))
 
     def copy(self, layer: Any) -> None:
         """Copies a BERT layer's weights; its attention is used for both attentions."""

@@ -125,8 +125,7 @@ class QdsTransformer(Ranker):
             extra["global_attention_mask"] = self.global_tokens(inputs).long()
         else:
             extra["attention_mask"] = self.visible(inputs)[:, None]
-        hidden_CLH: Tensor = self.encoder(inputs.input_ids_CL, **extra).last_hidden_state
-        return hidden_CLH
+        return self.encoder(inputs.input_ids_CL, **extra).last_hidden_state
 
     def global_tokens(self, inputs: EncoderInput) -> Tensor:
         """mask_CL of the global tokens."""

@@ -95,8 +95,7 @@ class Ranker(nn.Module):
 
     def score(self, cls_H: Tensor) -> Tensor:
         """score_X of vectors x_XH: dropout, then a linear layer."""
-        score: Tensor = self.head(self.dropout(cls_H)).squeeze(-1)
-        return score
+        return self.head(self.dropout(cls_H)).squeeze(-1)
 
     @property
     def device(self) -> torch.device:

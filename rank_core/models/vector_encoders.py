@@ -144,8 +144,7 @@ def read_first(
         return first_B1H[:, 0]
     extra = {"token_type_ids": segment_BT} if segments else {}
     output = body(inputs_embeds=x_BTH, attention_mask=mask_BT.long(), **extra)
-    first_BH: Tensor = output.last_hidden_state[:, 0]
-    return first_BH
+    return output.last_hidden_state[:, 0]
 
 
 def pack(

@@ -1,8 +1,5 @@
 """The fast path from chunks to scores: chunks of similar length share a batch, across documents and
-queries.
-
-`Ranker.forward` over one padded batch is the definition; this equals it up to rounding.
-"""
+queries. `Ranker.forward` over one padded batch is the definition; this equals it up to rounding."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence

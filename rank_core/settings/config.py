@@ -257,10 +257,7 @@ class TrialConfig:
         self, *, collection_hash: str, backbone_hash: str, contents: Mapping[str, str] | None = None
     ) -> str:
         """12 hex digits that name the cell: a hash of its inputs' contents and of all settings but
-        the seed.
-
-        `contents` maps a setting that names another file to that file's hash.
-        """
+        the seed. `contents` maps a setting that names another file to that file's hash."""
         inputs = {"collection": collection_hash, "model.backbone": backbone_hash}
         settings = self._naming() | inputs | dict(contents or {})
         del settings["seed"]

@@ -25,10 +25,8 @@ def compare_with(
     paired_seeds: bool = False,
     deterministic: Collection[str] = (),
 ) -> list[list[Comparison]]:
-    """The comparisons of every slot, in the order of the slots and of the matrix.
-
-    A cell that is its own baseline is excluded.
-    """
+    """The comparisons of every slot, in the order of the slots and of the matrix. A cell that is
+    its own baseline is excluded."""
     if not baselines:
         raise BadInput("at least one baseline must be given")
     for slot in baselines:
@@ -59,10 +57,8 @@ def baseline_of(cell: str, slot: Slot) -> str | None:
 def of_system(
     comparisons: Sequence[Sequence[Comparison]], system: str
 ) -> tuple[Comparison | None, tuple[Comparison, ...]]:
-    """A system's comparison in the first slot, if it has one, and those in all later slots.
-
-    They are `comparison` and `others` of a `ResultCell`, for comparisons of one measure.
-    """
+    """A system's comparison in the first slot, if it has one, and those in all later slots. They
+    are `comparison` and `others` of a `ResultCell`, for comparisons of one measure."""
     first, *later = [next((c for c in slot if c.system == system), None) for slot in comparisons]
     return first, tuple(comparison for comparison in later if comparison is not None)
 
@@ -70,10 +66,8 @@ def of_system(
 def by_slot(
     cell: str, comparisons: Sequence[Comparison], slots: Sequence[Slot]
 ) -> tuple[Comparison | None, ...]:
-    """The comparison of every slot, or None, for one cell whose comparisons are in slot order.
-
-    Two slots may have the same baseline in this row: the first gets the first comparison.
-    """
+    """The comparison of every slot, or None, for one cell whose comparisons are in slot order. Two
+    slots may have the same baseline in this row: the first gets the first comparison."""
     remaining = list(comparisons)
     of_slots: list[Comparison | None] = []
     for slot in slots:

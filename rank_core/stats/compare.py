@@ -87,9 +87,7 @@ def compare(
     deterministic: Collection[str] = (),
 ) -> list[Comparison]:
     """Compare every other cell with the baseline; the family is all of these comparisons.
-
-    `deterministic` names cells declared to have one possible run (BM25).
-    """
+    `deterministic` names cells declared to have one possible run (BM25)."""
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
     return compare_pairs(
@@ -192,10 +190,8 @@ def _moderated(
 
 
 def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> float:
-    """The type-I error of the queries-only test of two equal methods: 2 Phi(-z sqrt(V_q/V)).
-
-    V_q is the variance that test uses, V the variance of the difference of two trained methods.
-    """
+    """The type-I error of the queries-only test of two equal methods: 2 Phi(-z sqrt(V_q/V)). V_q is
+    the variance that test uses, V the variance of the difference of two trained methods."""
     return _false_positive_rate(test, test.se_both**2, alpha)
 
 

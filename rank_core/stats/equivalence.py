@@ -1,7 +1,5 @@
-"""Practical equivalence, with the standard error and degrees of freedom of the difference test.
-
-"No significant difference" is no evidence of equality; "at most 5 %" needs a test of its own.
-"""
+"""Practical equivalence, with the standard error and degrees of freedom of the difference test. "No
+significant difference" is no evidence of equality; "at most 5 %" needs a test of its own."""
 
 from scipy import stats
 

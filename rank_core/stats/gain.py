@@ -59,9 +59,7 @@ def gain_intervals(
     level: float = 0.95,
 ) -> dict[str, GainInterval]:
     """{system: gain over its baseline} for every system in `df`, its degrees of freedom in `both`.
-
-    Systems whose df is NaN (one seed on a side) or whose baseline is not above 0 are excluded.
-    """
+    Systems whose df is NaN (one seed on a side) or whose baseline is not above 0 are excluded."""
     gains = average_gains([matrix], baseline=baseline, df=df, weights=[weights], level=level)
     return {system: gain for system, gain in gains.items() if not math.isnan(gain.low)}
 

@@ -1,8 +1,5 @@
-"""From a long table of per-query values to one seeds x queries matrix per cell.
-
-A missing value is an error and is not repaired: a test on the remaining queries answers another
-question.
-"""
+"""From a long table of per-query values to one seeds x queries matrix per cell. A missing value is
+an error and is not repaired: a test on the remaining queries answers another question."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +20,8 @@ QUERIES_THAT_PROVE = 30
 
 @dataclass(frozen=True)
 class ScoreMatrix:
-    """One measure of several cells on the same queries; `scores[cell]` is float64, (S, Q).
-
-    Rows follow `seeds[cell]`, columns follow `query_ids`. Cells may differ in their seeds.
-    """
+    """One measure of several cells on the same queries; `scores[cell]` is float64, (S, Q). Rows
+    follow `seeds[cell]`, columns follow `query_ids`. Cells may differ in their seeds."""
 
     measure: str
     cells: tuple[str, ...]

@@ -48,10 +48,8 @@ def randomised_tukey(
     num_permutations: int = NUM_PERMUTATIONS,
     threads: int | None = None,
 ) -> list[Permuted]:
-    """All pairs of cells, adjusted by the largest range of permuted means (Carterette 2012).
-
-    Unlike `scipy.stats.tukey_hsd`, which takes the queries of two systems for unrelated samples.
-    """
+    """All pairs of cells, adjusted by the largest range of permuted means (Carterette 2012). Unlike
+    `scipy.stats.tukey_hsd`, which takes the queries of two systems for unrelated samples."""
     if len(matrix.cells) < 2:
         raise BadInput(f"a permutation test needs two cells, got {', '.join(matrix.cells)}")
     score_QK = np.stack([matrix.scores[cell].mean(axis=0) for cell in matrix.cells], axis=1)

@@ -146,9 +146,7 @@ def interim_analysis(
 
 def dunnett_p(t: Floats, *, rivals: int, df: int) -> Floats:
     """P(the largest of `rivals` correlated one-sided t statistics >= t), elementwise, for t >= 0.
-
-    NaN stays NaN; an infinite statistic (no seed variance at all) has p = 0.
-    """
+    NaN stays NaN; an infinite statistic (no seed variance at all) has p = 0."""
     if rivals < 1:
         return np.where(np.isnan(t), np.nan, 1.0)
     table = _log_tail(rivals, df)
@@ -181,10 +179,8 @@ def _log_tail(rivals: int, df: int) -> interpolate.CubicSpline:
 
 
 def _variances(mean_BKs: Floats, counted_BK: Bools) -> Floats:
-    """sigma^2 of each configuration, (B, K): the pool's, or its own moderated one if larger.
-
-    0 where fewer than two configurations are live.
-    """
+    """sigma^2 of each configuration, (B, K): the pool's, or its own moderated one if larger. 0
+    where fewer than two configurations are live."""
     s = mean_BKs.shape[2]
     L_B1 = counted_BK.sum(axis=1, keepdims=True)
     seed_Bs = np.where(counted_BK[:, :, None], mean_BKs, 0).sum(axis=1) / L_B1
@@ -225,9 +221,7 @@ SPENDING: dict[str, Callable[[float, float], float]] = {
 
 def spent(num_seeds: int, *, alpha: float, spending: str) -> dict[int, float]:
     """{seeds complete: budget spent by then} for the analyses after 2, ..., num_seeds - 1 seeds.
-
-    After the last seed the grid is complete and needs no test.
-    """
+    After the last seed the grid is complete and needs no test."""
     if spending not in SPENDING:
         raise unknown("spending", spending, SPENDING)
     if not 0 < alpha < 1:
@@ -290,10 +284,8 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision of an interim analysis after `num_seeds` of `planned_seeds` seeds.
-
-    A configuration with p < level is eliminated; `df` are those of the pooled seed variance.
-    """
+    """The decision of an interim analysis after `num_seeds` of `planned_seeds` seeds. A
+    configuration with p < level is eliminated; `df` are those of the pooled seed variance."""
 
     num_seeds: int
     planned_seeds: int
@@ -464,10 +456,8 @@ def _standings(
     live: Sequence[str],
     lost: Collection[str],
 ) -> tuple[Standing, ...]:
-    """Live first, then the latest eliminated; better means first, equals in the given order.
-
-    Means are rounded before they are compared, because summation order changes their last digits.
-    """
+    """Live first, then the latest eliminated; better means first, equals in the given order. Means
+    are rounded before they are compared, because summation order changes their last digits."""
     standings = []
     for name, s in runs.items():
         mean = float(_rows(finished, name, seeds[:s]).mean(axis=1).mean()) if s else float("nan")

@@ -108,10 +108,8 @@ def scope_test(
 
 
 def paired_scope_test(score_A_SQ: Floats, score_B_SQ: Floats) -> ScopeTest:
-    """Compare two systems whose row s shares its randomness: initialisation, order, negatives.
-
-    Only for a sweep that declares this; equal seed numbers alone pair nothing.
-    """
+    """Compare two systems whose row s shares its randomness: initialisation, order, negatives. Only
+    for a sweep that declares this; equal seed numbers alone pair nothing."""
     score_A_SQ, score_B_SQ = _checked(score_A_SQ), _checked(score_B_SQ)
     if score_A_SQ.shape != score_B_SQ.shape:
         raise BadInput(

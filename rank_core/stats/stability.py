@@ -31,9 +31,7 @@ def rank_stability(
     matrix: ScoreMatrix, weights: CrossedWeights, *, rng: np.random.Generator, draws: int = 1000
 ) -> RankStability:
     """The stability of the ranking of all cells of a matrix; `weights` resample seeds and queries.
-
-    Raises `BadInput` with fewer than two cells.
-    """
+    Raises `BadInput` with fewer than two cells."""
     if len(matrix.cells) < 2:
         raise BadInput(f"a ranking needs two systems, got {len(matrix.cells)}")
     means = {cell: matrix.scores[cell].mean(axis=1) for cell in matrix.cells}

@@ -124,9 +124,7 @@ def detectable_difference(
     test: ScopeTest, *, alpha: float = 0.05, power: float = 0.8, family_size: int = 1
 ) -> float:
     """The smallest true difference that this comparison detects with power `power` (scope `both`).
-
-    The family enters as Bonferroni, alpha / family_size: what Holm asks of the smallest p.
-    """
+    The family enters as Bonferroni, alpha / family_size: what Holm asks of the smallest p."""
     df = float(test.welch.at_level(alpha / family_size)) if test.se_both else test.df_both
     return test.se_both * detectable_effect(df, alpha=alpha / family_size, power=power)
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -71,11 +70,8 @@ def check_folds(config: TrialConfig) -> None:
 
 @lru_cache(maxsize=16)
 def load_folds(collection_name: str, backbone_name: str, num_folds: int) -> tuple[Inputs, ...]:
-    """The inputs of each fold, loaded once per process.
-
-    Queries are dealt before the collection is transformed, so that a transform of training data
-    never affects tested queries.
-    """
+    """The inputs of each fold, loaded once per process. Queries are dealt before the collection is
+    transformed, so that a transform of training data never affects tested queries."""
     base_name, steps = parse_collection_expression(collection_name)
     base = load_inputs(base_name, backbone_name)
     folds = _published(base_name, num_folds) or deal(base.collection, num_folds)
@@ -101,7 +97,7 @@ def deal(collection: Collection, num_folds: int) -> list[Collection]:
     for name in folds:
         members = rotate(folds, name, list(pool.queries))
         splits = {split: pool.subset(query_ids) for split, query_ids in members.items()}
-        splits["train"] = _readable(splits["train"], collection)
+        splits["train"] = splits["train"].judged_in(collection.documents)
         text = json.dumps([collection.content_hash, members])
         content_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
         dealt.append(
@@ -171,16 +167,6 @@ def _pool(collection: Collection) -> Split:
             queries[query_id], qrels[query_id] = text, split.qrels[query_id]
             candidates[query_id] = split.candidates.get(query_id, {})
     return Split(queries, qrels, candidates)
-
-
-def _readable(split: Split, collection: Collection) -> Split:
-    """The split without judgments of documents that the collection lacks."""
-    documents = collection.documents
-    qrels = {
-        query_id: {doc_id: grade for doc_id, grade in judged.items() if doc_id in documents}
-        for query_id, judged in split.qrels.items()
-    }
-    return replace(split, qrels=qrels)
 
 
 def _collection_of_trial(path: Path) -> str:

@@ -93,7 +93,6 @@ class FoldModel:
         yield self._result(workdir)
 
     def _stops_early(self) -> bool:
-        """True after `patience` validations without improvement."""
         return 0 < self.config.training.patience <= self.best.waited
 
     def _result(self, workdir: Path) -> ModelResult:
@@ -172,7 +171,6 @@ def _num_examples(config: TrialConfig, inputs: Inputs) -> int:
 
 
 def _start(config: TrialConfig, inputs: Inputs, streams: Streams) -> Ranker:
-    """The model before training."""
     model = build_model(config, inputs.backbone, init_seed=streams.init)
     if config.training.init_from:
         load_weights(model, weights_file(config.training.init_from, config.seed))

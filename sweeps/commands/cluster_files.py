@@ -1,6 +1,5 @@
 """`ranksweep cluster-files`: the files of clusters, from an installed package."""
 
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import rank_core
 from rank_core.errors import BadInput
+from rank_core.files import new_folder
 from sweeps.plan.command_line import Parser, check_writable
 
 FILES = Path(__file__).parents[1] / "cluster_files"
@@ -24,15 +24,10 @@ def main(argv: Sequence[str]) -> int:
     if folder.exists():
         raise BadInput(f"{folder} exists; remove it or give another folder")
     check_writable("DIR", folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-    try:
-        shutil.copytree(FILES, unfinished, ignore=IGNORED)
+    with new_folder(folder) as unfinished:
+        shutil.copytree(FILES, unfinished, ignore=IGNORED, dirs_exist_ok=True)
         for package in (Path(rank_core.__file__).parent, FILES.parent):
             shutil.copytree(package, unfinished / package.name, ignore=IGNORED)
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     names = ", ".join(sorted(path.name for path in (folder / "cluster").iterdir()))
     print(f"{folder / 'cluster'}: {names}")
     print(f"Next: cd {folder}, then follow the header of your file", file=sys.stderr)

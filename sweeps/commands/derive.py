@@ -94,7 +94,8 @@ def main(argv: Sequence[str]) -> int:
     with opened(given.sweep, trials=True) as store:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
-        found = derive(store.folder, asked, given.normalise, every=not _named(given))
+        named = given.normalise or given.aggregators or given.strides or given.max_chunks
+        found = derive(store.folder, asked, given.normalise, every=not named)
         markdown, table = write_derived(found, out)
         if not given.out:
             changed = [*(f"report/{path.name}" for path in (markdown, table)), INTERPOLATED]
@@ -220,7 +221,6 @@ def _comparisons(sweep: Sweep, cells: Sequence[_Cell]) -> list[Comparison]:
 
 
 def _left_out(sweep: Sweep, cells: Sequence[_Cell]) -> list[str]:
-    """A sentence for each reason why a cell lacks a derived system."""
     return [
         f"{sweep.label(cell.cell)}: {reason}."
         for cell in cells
@@ -269,11 +269,6 @@ def _explicit(config: TrialConfig) -> TrialConfig:
     if config.model.name != "kmax-avgp":
         return config
     return config.override({"model.k": config.model.k or KMaxAvgP.DEFAULT_K})
-
-
-def _named(given: argparse.Namespace) -> bool:
-    """True where flags name the systems; otherwise all are derived for which there are files."""
-    return bool(given.normalise or given.aggregators or given.strides or given.max_chunks)
 
 
 def _asked(given: argparse.Namespace) -> list[Asked]:

@@ -148,7 +148,6 @@ def _markdown(found: Derived) -> str:
 
 
 def _csv(found: Derived) -> str:
-    """Unrounded, a line for each system and measure."""
     rows = []
     for row in found.rows:
         model, chunking = row.config.model, row.config.chunking

@@ -207,7 +207,6 @@ def _pilot(given: argparse.Namespace) -> tuple[Sweep, str]:
 
 
 def _is_sweep(source: str) -> bool:
-    """True if a source is the folder or URI of a whole sweep."""
     path = Path(source)
     if path.exists():
         return path.is_dir() and ((path / FILE).exists() or not any(path.glob("*.parquet")))
@@ -415,7 +414,6 @@ def draw_plan(planned: DesignPlan, path: Path) -> None:
 
 
 def _draw_sizes(axes: Axes, planned: DesignPlan) -> str:
-    """Power over queries and seeds."""
     Q = planned.num_queries
     queries = sorted({max(2, round(float(size))) for size in np.geomspace(Q / 5, 5 * Q, 25)})
     seeds = range(SEEDS[0], SEEDS[-1] + 1)
@@ -481,7 +479,6 @@ def _contours(
 
 
 def _origin(planned: DesignPlan) -> list[str]:
-    """The source of the standard deviations, and its limits."""
     sweep = planned.pilot
     if sweep is None or planned.components is None:
         return ["Standard deviations as given."]
@@ -601,7 +598,6 @@ def _design_lines(planned: DesignPlan) -> list[str]:
 
 
 def _detectable(planned: DesignPlan, design: Design) -> float:
-    """The smallest difference that a design finds with the wanted power."""
     return planned_detectable(
         planned.variances,
         num_seeds=design.num_seeds,

@@ -50,7 +50,6 @@ def _parser(command: str, description: str | None) -> Parser:
 
 
 def _target(store: Store, given: str | None) -> tuple[str, str]:
-    """The tracking URI and the experiment of a sweep."""
     sweep = read_sweep_file(store.folder)
     if not sweep.experiment:
         raise BadInput(f"{store.uri}/{FILE}: must name the experiment")

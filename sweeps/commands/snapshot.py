@@ -93,7 +93,6 @@ def take_snapshot(where: str) -> Snapshot:
 
 
 def _is_eliminated(file: SweepFile, cell: str, seed: int) -> bool:
-    """True if a cell was eliminated before this seed."""
     eliminated = {
         standing["cell"]: standing["left_after"]
         for standing in file.search.get("standings", ())

@@ -2,10 +2,8 @@
 
 import gzip
 import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rank_core.data.divide import SALT, divided, fold_parts
@@ -13,7 +11,7 @@ from rank_core.data.named_files import PREFIX, named_qrels, named_queries, named
 from rank_core.data.readers.records import Fields, documents, kind_of, parse_fields
 from rank_core.data.trec import write_qrels, write_queries
 from rank_core.errors import BadInput, shown
-from rank_core.files import write_json
+from rank_core.files import new_folder, write_json
 from rank_core.progress import reported
 from rank_core.records import Qrels
 from sweeps.plan.command_line import Parser, check_writable
@@ -46,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         raise BadInput("--folds divides all queries alike; do not give --test or --shares")
     folds = _parts(options, queries, test[1] if test else None)
     all_qrels, all_queries = qrels | (test[0] if test else {}), queries | (test[1] if test else {})
-    with _new_folder(folder) as unfinished:
+    with new_folder(folder) as unfinished:
         for name, parts in folds.items():
             _write_splits(unfinished / name, parts, all_queries, all_qrels)
         homes = [unfinished / name for name in folds]
@@ -90,7 +88,6 @@ def _parser() -> Parser:
 
 
 def _judged(qrels: str, queries: str, fields: Fields) -> tuple[Qrels, dict[str, str]]:
-    """Judgments, and the queries that have some."""
     judged, texts = named_qrels(qrels, fields), named_queries(queries, fields)
     lacking = [query_id for query_id in judged if query_id not in texts]
     if lacking:
@@ -121,19 +118,6 @@ def _parts(
         )
     parts = divided(queries, dict(zip(names, shares, strict=True)), options["salt"])
     return {".": parts | ({"test": list(test)} if test is not None else {})}
-
-
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `folder` when the block ends, and is removed if it fails."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-    try:
-        unfinished.mkdir()
-        yield unfinished
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _write_splits(

@@ -113,7 +113,8 @@ def _fields(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
     if snapshot.news:
         news = snapshot.news
         label = _labels(snapshot).get(news.cell, news.cell)
-        yield "last event", f"{_age(now - news.time / 1000)}, from {label} seed {news.seed}"
+        age = duration(max(0.0, now - news.time / 1000))
+        yield "last event", f"{age} ago, from {label} seed {news.seed}"
     yield "time", _time(snapshot)
     yield "MLflow", _mlflow(snapshot)
 
@@ -238,7 +239,3 @@ def _next_steps(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
 
 def _labels(snapshot: Snapshot) -> dict[str, str]:
     return {cell.cell: cell.label or cell.cell for cell in snapshot.file.cells}
-
-
-def _age(seconds: float) -> str:
-    return f"{duration(max(0.0, seconds))} ago"

@@ -5,7 +5,6 @@ configuration. A block that has started is finished, so that its trials can be c
 are those of all commands on a sweep, a deadline is the command's own.
 """
 
-import heapq
 import time
 from collections.abc import Callable, Sequence
 from statistics import fmean
@@ -19,6 +18,7 @@ from sweeps.forecast.forecast import (
     calibrate,
     forecast,
     real_seconds,
+    wall_seconds,
 )
 from sweeps.plan.budget import Budget
 from sweeps.plan.options import Options
@@ -167,7 +167,7 @@ class Budgeted:
         hours = (used + sum(high[len(waiting) :])) * self.known.units / 3600
         if hours > self.budget.device_hours:
             return self._over_budget(block.what, estimates[len(waiting) :], trust, used)
-        end = now + self.known.start_seconds + _last_end(remaining, high, self.known.slots)
+        end = now + self.known.start_seconds + wall_seconds(high, self.known.slots, remaining)
         if end > self.budget.deadline:
             return (
                 f"{block.what} would end up to {duration(end - now)} from now, the deadline is in "
@@ -196,12 +196,3 @@ class Budgeted:
 def _mean(measured: Sequence[TrialEstimate]) -> TrialEstimate:
     sums = {name: fmean(getattr(estimate, name) for estimate in measured) for name in _TIMES}
     return TrialEstimate(tokens=0.0, peak_bytes=0, **sums)
-
-
-def _last_end(remaining: Sequence[float], new: Sequence[float], slots: int) -> float:
-    """Seconds until the last of the new trials ends, each on the first slot to be free."""
-    free = [*remaining, *[0.0] * (slots - len(remaining))]
-    heapq.heapify(free)
-    for seconds in new:
-        heapq.heappush(free, heapq.heappop(free) + seconds)
-    return max(free)

@@ -163,7 +163,9 @@ def choose(store: Store) -> Shortlist:
     # Only now, with the choice made, is the reported split looked at.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
     mean = chosen.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
-    used = {*sweep.seeds, *_ever_launched(store)}
+    # With the seeds of trials whose plans `sweep.json` no longer describes.
+    launched = (trial.seed for trial in read_state(store).trials.values() if trial.attempts)
+    used = {*sweep.seeds, *launched}
     # A budget may have left fewer seeds in the report than the search was asked for.
     number = max(len(sweep.seeds), sweep.search.get("num_seeds", 0))
     return Shortlist(
@@ -209,12 +211,6 @@ def _finished_sweep(store: Store) -> Sweep:
             "Resume it with its own command, with a larger budget if it had one"
         )
     return sweep
-
-
-def _ever_launched(store: Store) -> set[int]:
-    """Seeds of all trials in the folder, those of plans that `sweep.json` no longer describes
-    included."""
-    return {trial.seed for trial in read_state(store).trials.values() if trial.attempts}
 
 
 def _frozen(store: Store, sweep: Sweep, cell: str) -> Frozen:

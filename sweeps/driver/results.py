@@ -59,7 +59,6 @@ def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None
 
 
 def _padding_text(results: list[dict[str, Any]]) -> str:
-    """The line about padding: the trial with the largest share of it."""
     most = {
         kind: max(result[f"{prefix}padding_share"] for result in results)
         for kind, prefix in (("evaluation", ""), ("training", "training_"))
@@ -69,7 +68,6 @@ def _padding_text(results: list[dict[str, Any]]) -> str:
 
 
 def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
-    """Adds the versions and machines of all trials to `sweep.json`."""
     kinds: dict[str, dict[str, None]] = {}
     for result in results:
         for name, version in result["versions"].items():
@@ -116,7 +114,6 @@ def _rows_of(cell: Any, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _scores(folder: Path, trials: pd.DataFrame) -> pd.DataFrame:
-    """The per-query values of a cell's reported seeds."""
     used = trials[trials["status"].isin(USED)]
     if (folder / SCORES).is_dir():
         names = map("{}-seed{}".format, used["cell"], used["seed"])
@@ -126,7 +123,6 @@ def _scores(folder: Path, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _costs(trials: pd.DataFrame) -> dict[str, float]:
-    """The mean cost of the configuration's trials with a result."""
     used = trials[trials["status"].isin(USED)]
     return {name: float(used[name].mean()) for name in COSTS if name in used}
 

@@ -41,6 +41,7 @@ from sweeps.tracking.uri import check_database, check_tracking_uri, default_trac
 
 DONE, FAILED_TRIALS, OUT_OF_BUDGET = 0, 3, 4  # exit codes
 DRAIN_SECONDS = 60.0
+Means = Mapping[str, Mapping[str, float]]  # {split: {measure: mean}}
 
 
 def run_sweep(experiment: Experiment, options: Options, argv: list[str]) -> int:
@@ -210,9 +211,7 @@ class Finished:
     def __init__(self, store: Store) -> None:
         self.store, self.names = store, store.finished()
         self._checked: set[str] = set()
-        self._before: dict[
-            str, Mapping[str, Mapping[str, float]]
-        ] = {}  # values of trials that run again
+        self._before: dict[str, Means] = {}  # of trials that run again
 
     def check(self, names: Iterable[str]) -> None:
         """Removes damaged trials, with a warning."""
@@ -257,13 +256,13 @@ class Finished:
                     "the new values count"
                 )
 
-    def _values(self, name: str) -> Mapping[str, Mapping[str, float]]:
+    def _values(self, name: str) -> Means:
         patient_read(self.store, partial(self.store.pull, {name}))
         facts = read_result(self.store.folder / "runs" / name).facts
         return {split: facts.get(split, {}) for split in ("dev", "test")}
 
 
-def _means(values: Mapping[str, Mapping[str, float]]) -> str:
+def _means(values: Means) -> str:
     means = [f"{split} {m} {v:.4f}" for split, of in values.items() for m, v in of.items()]
     return ", ".join(means)
 
@@ -365,7 +364,6 @@ def _launch(
 
 
 def _engine(options: Options) -> Callable[..., None]:
-    """The `run_trials` of an engine."""
     if options.engine == "local":
         return local.run_trials
     from sweeps.ray_engine.runner import run_trials

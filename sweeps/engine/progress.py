@@ -230,7 +230,6 @@ class Monitor:
         )
 
     def _remaining(self) -> str:
-        """The estimated time left; empty before there is one."""
         cost = {name: trial.cell.cost * trial.share for name, trial in self.trials.items()}
         done = sum(cost[name] for name in self.ended)
         waiting = {name: self.trials[name] for name in self.trials.keys() - self.ended}

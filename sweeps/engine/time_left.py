@@ -1,7 +1,5 @@
-"""The estimate of a sweep's remaining time from the computing times of its trials.
-
-Times count from a trial's first step, because the start of a process predicts nothing.
-"""
+"""The estimate of a sweep's remaining time from the computing times of its trials. Times count from
+a trial's first step, because the start of a process predicts nothing."""
 
 import heapq
 import math
@@ -108,7 +106,6 @@ class TimeLeft:
         return max(free)
 
     def _seconds(self, trial: Trial, paces: dict[float, float]) -> float:
-        """The predicted seconds of a trial from its first step to its end."""
         own = self._own.get(trial.cell.cell)
         if own:
             return fmean(own) * _cost(trial)
@@ -116,7 +113,6 @@ class TimeLeft:
         return paces[nearest] * _cost(trial)
 
     def _spent(self, course: _Course) -> float:
-        """The seconds that a running trial has computed."""
         if course.first is not None:
             return self._clock() - course.first
         return self._clock() - course.started if course.warm else 0.0

@@ -1,7 +1,5 @@
-"""A trial as every engine runs it: its task, its reports, its files.
-
-Imports neither ray, mlflow nor optuna.
-"""
+"""A trial as every engine runs it: its task, its reports, its files. Imports neither ray, mlflow
+nor optuna."""
 
 import json
 import shutil

@@ -10,7 +10,7 @@ import heapq
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -130,7 +130,8 @@ def forecast(plan: Plan, options: Options) -> Forecast:
     for cells in groups:
         speed = _nearest(cells[0], largest, speeds)
         for cell in cells:
-            trials[cell.cell] = _estimate(cell, speed, options.num_workers)
+            workers = options.num_workers
+            trials[cell.cell] = trial_estimate(*_reads(cell), speed, num_workers=workers)
     example = speeds[0] if speeds else None
     return Forecast(
         trials=trials,
@@ -187,10 +188,6 @@ def _nearest(cell: PlannedCell, largest: Sequence[PlannedCell], speeds: list[Spe
     )[1]
 
 
-def _estimate(cell: PlannedCell, speed: Speed, num_workers: int) -> TrialEstimate:
-    return trial_estimate(*_reads(cell), speed, num_workers=num_workers)
-
-
 def _reads(cell: PlannedCell) -> tuple[Reads, Planned]:
     inputs = parts_of(cell.config, cell.inputs)[0]
     planned = planned_tokens(cell.config, inputs, draw(cell.config, inputs))
@@ -202,11 +199,9 @@ def _measure(
 ) -> tuple[_Place, list[Speed]]:
     """The resources of a trial, and the speeds of the first cells, or of all if that is quick."""
     settings, threads = [cell.config.settings() for cell in cells], options.cpus_per_worker
-    place = (
-        replace(_this_machine(options), slots=1)
-        if options.engine == "local"
-        else _this_machine(options)
-    )
+    place = _this_machine(options)
+    if options.engine == "local":
+        place = replace(place, slots=1)
     if not cells:
         return place, []
     num_trials = sum(trial.cell.cost * trial.share for trial in plan.trials()) / cells[0].cost
@@ -214,7 +209,10 @@ def _measure(
     enough = partial(_seconds_to_measure, *_reads(cells[0]), num_trials / side_by_side)
     measure = partial(probe, settings, threads, enough, gpu_share=options.gpu_share)
     if options.engine != "local" and cluster_address():
-        return _on_cluster(measure, options)
+        from sweeps.ray_engine.cluster import on_a_slot
+
+        slot, speeds = on_a_slot(measure, options)
+        return _Place(slot.slots, slot.cpus, slot.num_workers * slot.gpus), speeds
     if not torch.cuda.is_available():
         return place, measure()
     # Else this process would hold a part of the GPU's memory until it ends.
@@ -252,13 +250,6 @@ def _this_machine(options: Options) -> _Place:
     return _Place(max(1, int(slots)), cpus, gpus)
 
 
-def _on_cluster(work: Callable[[], list[Speed]], options: Options) -> tuple[_Place, list[Speed]]:
-    from sweeps.ray_engine.cluster import on_a_slot
-
-    slot, speeds = on_a_slot(work, options)
-    return _Place(slot.slots, slot.cpus, slot.num_workers * slot.gpus), speeds
-
-
 def trial_estimate(
     reads: Reads, planned: Planned, speed: Speed, *, num_workers: int = 1
 ) -> TrialEstimate:
@@ -288,9 +279,11 @@ def calibrate(real: Sequence[tuple[TrialEstimate, float]]) -> Calibration:
     return Calibration(sum(logs) / number, SPREAD / math.sqrt(number), len(logs))
 
 
-def wall_seconds(seconds: Sequence[float], slots: int) -> float:
-    """The time at which the last trial ends if each starts, in order, on the first free slot."""
-    free = [0.0] * slots
+def wall_seconds(seconds: Iterable[float], slots: int, busy: Sequence[float] = ()) -> float:
+    """The time at which the last trial ends if each starts, in order, on the first free slot;
+    `busy` are the seconds for which slots are taken."""
+    free = [*busy, *[0.0] * (slots - len(busy))]
+    heapq.heapify(free)
     for duration in seconds:
         heapq.heappush(free, heapq.heappop(free) + duration)
     return max(free)

@@ -1,7 +1,5 @@
 """The cost of scoring and training on this device: a batch of documents for each configuration.
-
-Imports no ray, mlflow or optuna.
-"""
+Imports no ray, mlflow or optuna."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

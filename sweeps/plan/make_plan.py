@@ -61,7 +61,7 @@ def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None
     space = search_space(grid.points, experiment, options)
     search, points, reduced = _existing(options.search, space), space.points, ""
     if options.smoke_test:
-        enough = _smoke_points(search)
+        enough = max(POINTS, search.fewest)
         few = min(search.num_configs or len(points), enough)
         reduced = _reduced(base, few, search.num_configs or len(points))
         search = replace(search, num_configs=few if search.num_configs else None)
@@ -169,18 +169,12 @@ def _smoke_settings(options: Options) -> dict[str, Any]:
 
 
 def _reduced(base: TrialConfig, few: int, count: int) -> str:
-    """The line of the plan about a smoke test."""
     evaluation = base.evaluation
     return (
         f"{few} of {count} configurations, few steps, {evaluation.depth} candidates of "
         f"{evaluation.max_dev_queries or 'all'} dev and {evaluation.max_test_queries or 'all'} "
         "test queries at most; it tests the installation, not the question"
     )
-
-
-def _smoke_points(search: SearchSettings) -> int:
-    """The number of points that a smoke test keeps."""
-    return max(POINTS, search.fewest)
 
 
 def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
@@ -285,7 +279,6 @@ def _distinct_labels(cells: list[PlannedCell]) -> list[PlannedCell]:
 
 
 def _existing(search: SearchSettings, space: Space) -> SearchSettings:
-    """The search, limited to the configurations that exist."""
     if search.num_configs is None or search.num_configs <= space.size:
         return search
     size = int(space.size)

@@ -4,14 +4,13 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rank_core.encoders.backbone_types import Backbone
 from rank_core.errors import BadInput, shown, unknown
-from rank_core.settings.config import TrialConfig, checked_setting
+from rank_core.settings.config import checked_setting
 from sweeps.plan.experiment import Experiment, Grid, Settings
 from sweeps.plan.options import MOST_POINTS, Preset, absolute
 from sweeps.plan.search_space import Range, parse_range
@@ -64,15 +63,11 @@ def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
         name=file.table["name"],
         question=file.table["question"],
         swept=swept,
-        grid=_constant(Grid(points, baseline)),
+        grid=lambda base, backbone: Grid(points, baseline),
         settings=base,
         file=str(path),
     )
     return experiment, Preset(_flags(file), ranges)
-
-
-def _constant(grid: Grid) -> Callable[[TrialConfig, Backbone], Grid]:
-    return lambda base, backbone: grid
 
 
 def _points(file: "_File", baseline: Settings) -> tuple[Settings, ...]:

@@ -146,7 +146,6 @@ def best_chunk_plot(curves: Mapping[str, Sequence[CurvePoint]]) -> Drawing:
 
 
 def _legend(figure: Any, axes: Any) -> None:
-    """Draws the legend: results first, their comparisons last."""
     handles, labels = axes.get_legend_handles_labels()
     pairs = sorted(
         zip(handles, labels, strict=True), key=lambda pair: pair[1].startswith(_COMPARED)

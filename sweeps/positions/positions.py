@@ -116,8 +116,7 @@ def length_edges(lengths: Sequence[int]) -> np.ndarray:
         return np.arange(0, longest + width + 1, width)
     low = np.floor(3 * np.log2(max(min(lengths), 1)))
     high = np.ceil(3 * np.log2(longest + 1))
-    edges: np.ndarray = 2 ** (np.arange(low, high + 1) / 3)
-    return edges
+    return 2 ** (np.arange(low, high + 1) / 3)
 
 
 def position_histogram(positions: Sequence[Position]) -> Histogram:

@@ -65,11 +65,8 @@ class Chunk(NamedTuple):
 
 
 def word_chunks(text: str, window: int) -> list[Chunk]:
-    """A document in equal chunks of about `window` words, at least one.
-
-    Sizes differ by one word at most, in no order: a short chunk at one end would score lower for
-    its length alone.
-    """
+    """A document in equal chunks of about `window` words, at least one. Sizes differ by one word at
+    most, in no order: a short chunk at one end would score lower for its length alone."""
     words = text.split()
     num_chunks = max(1, round(len(words) / window))
     bounds = [round(number * len(words) / num_chunks) for number in range(num_chunks + 1)]
@@ -166,7 +163,6 @@ class Bm25Chunks:
         self._numbers = {text: number for number, text in enumerate(texts)}
 
     def __call__(self, query: str, chunks: Sequence[str]) -> list[float]:
-        """The BM25 score of each chunk."""
         scores: list[float] = self._index.scores(query)[[self._numbers[c] for c in chunks]].tolist()
         return scores
 

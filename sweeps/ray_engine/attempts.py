@@ -184,5 +184,4 @@ class Attempts:
 
 
 def _death(error: Exception | None) -> End:
-    """The end of an attempt whose process is dead."""
     return End(TrialStatus.FAILED, reason=first_line(error), kind=kind_of_error(error))

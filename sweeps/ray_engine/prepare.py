@@ -69,7 +69,6 @@ def _on(node_id: str) -> Any:
 
 @ray.remote(num_cpus=0, max_retries=0, num_returns="streaming")
 def _prepared(settings: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Prepares configurations; yields their messages."""
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     failures: list[BaseException] = []
 

@@ -21,10 +21,8 @@ RETRIES = 3  # of a shard whose process or node dies
 def rerank_on_cluster(
     job: RerankJob, shards: Sequence[int], cpus: int, gpus: float | None
 ) -> Iterator[int]:
-    """Reranks shards in parallel; yields each when it is done.
-
-    Raises `BadInput` where a node does not see the job's files or a task needs too much.
-    """
+    """Reranks shards in parallel; yields each when it is done. Raises `BadInput` where a node does
+    not see the job's files or a task needs too much."""
     try:
         config = replace(read_settings(job.folder), collection=job.collection)
         connect(num_workers=1, code=travelling(own_paths(config)))

@@ -131,7 +131,6 @@ def _cause(error: BaseException) -> Exception:
 
 
 def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
-    """The resources that Tune reserves for a trial."""
     placed: PlacedTask = config["placed"]
     bundle = {"CPU": placed.resources.cpus, "GPU": placed.resources.gpus}
     if placed.resources.num_workers > 1:

@@ -209,7 +209,6 @@ def analyse(sweep: Sweep) -> Analysis:
 def _tests(
     sweep: Sweep, matrices: Matrices, compared: Sequence[Comparison], *, paired: bool
 ) -> dict[tuple[str, str], ScopeTest]:
-    """{(measure, system): the test of its comparison}."""
     return {
         (pair.measure, pair.system): scope_test_of(
             matrices[pair.measure],
@@ -364,7 +363,6 @@ def _first_stage_summary(sweep: Sweep) -> CellSummary | None:
 
 
 def _interpolated_summary(derived: Interpolated, cells: Sequence[CellSummary]) -> CellSummary:
-    """The numbers of a derived system, in the group of its cell."""
     of = next(system for system in cells if system.cell.cell == derived.of)
     means: dict[str, dict[int, float]] = {measure: {} for measure in of.seed_means}
     grouped = derived.scores.groupby(["measure", "seed"], observed=True)["value"].mean()

@@ -107,7 +107,6 @@ def certainty(analysis: Analysis) -> str:
 
 
 def _single(analysis: Analysis) -> list[str]:
-    """The trained systems with one run."""
     fixed = analysis.sweep.deterministic
     cells = [one for one in analysis.cells if one.num_used == 1]
     return [one.cell.label for one in cells if one.cell.cell not in fixed]

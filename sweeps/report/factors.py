@@ -20,10 +20,8 @@ class GridFactors:
 
 
 def grid_factors(analysis: Analysis) -> list[GridFactors]:
-    """Every crossed grid; cells without two seeds are excluded.
-
-    Where seeds collapsed, a second line of tests follows without them.
-    """
+    """Every crossed grid; cells without two seeds are excluded. Where seeds collapsed, a second
+    line of tests follows without them."""
     all_seeds = analysis.matrices.get(analysis.sweep.primary)
     factors = []
     for grid in crossed_grids(analysis.sweep, analysis.cells):

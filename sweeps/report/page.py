@@ -42,7 +42,6 @@ def page(analysis: Analysis, sections: Sequence[Section]) -> str:
 
 
 def _facts(analysis: Analysis) -> list[str]:
-    """The line under the title: what was measured on what."""
     sweep = analysis.sweep
     if sweep.third_party:
         runs = sum(system.num_used for system in analysis.cells)

@@ -1,7 +1,5 @@
-"""The reliability of numbers on the primary measure: seed variance, power, selection bias.
-
-What one seed cannot estimate is None.
-"""
+"""The reliability of numbers on the primary measure: seed variance, power, selection bias. What one
+seed cannot estimate is None."""
 
 import dataclasses
 import math

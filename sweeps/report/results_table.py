@@ -109,11 +109,8 @@ def results_table(
     caption: str = "",
     third_party: bool = False,
 ) -> Table:
-    """The table of a paper: per measure mean, gain, W/T/L, interval and p.
-
-    `slots` are the baselines of the letters, in their order; how many runs a third party launched
-    is not known.
-    """
+    """The table of a paper: per measure mean, gain, W/T/L, interval and p. `slots` are the
+    baselines of the letters, in their order; how many runs a third party launched is not known."""
     measures = _measures(rows)
     scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
     averaged = any(one.average_gain is not None for one in rows)
@@ -173,7 +170,6 @@ def compact_caption(rows: Sequence[ResultRow], *, alpha: float, slots: Sequence[
 
 
 def _compared(one: Comparison | None, digits: int) -> tuple[str, str, str, str]:
-    """Gain, W/T/L, interval and p of one comparison."""
     if one is None:
         return "", "", "", ""
     return (gain_text(one.relative_gain), wins_text(one), bracketed(one, digits), decisive_p(one))

@@ -157,7 +157,6 @@ def scaling_plot(timings: Sequence[Timing], rows: Sequence[Row]) -> Drawing:
 
 
 def _worker_axis(axes: Axes, numbers: Sequence[int]) -> None:
-    """Numbers of workers from left to right, each with its tick."""
     if numbers[-1] > _CROWD:
         axes.set_xscale("log", base=2)
         axes.set_xlim(0.8, 1.25 * numbers[-1])

@@ -161,7 +161,6 @@ def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _with_groups(rows: Sequence[Row]) -> list[tuple[bool, Row]]:
-    """Every row, and whether a group starts with it."""
     groups = ["", *(line.group for line in rows)]
     return [(line.group not in ("", groups[at]), line) for at, line in enumerate(rows)]
 

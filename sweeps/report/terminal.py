@@ -57,7 +57,6 @@ def table_text(analysis: Analysis) -> str:
 
 
 def _notes(analysis: Analysis) -> list[str]:
-    """The notes below a table."""
     both = p_columns(analysis) if len(analysis.sweep.measures) == 1 else ""
     two = TWO_RUNS_WORDS if any(map(has_two_runs, analysis.comparisons)) else ""
     notes = (legend(analysis), both, two, interpolated_sentence(analysis))

@@ -8,10 +8,8 @@ from sweeps.plan.plan import Trial
 
 
 class Feed(Protocol):
-    """Hands out trials one by one. The driver's thread alone calls it, and it never blocks.
-
-    The runner retries a trial whose process or node died; a feed gets the final end only.
-    """
+    """Hands out trials one by one. The driver's thread alone calls it, and it never blocks. The
+    runner retries a trial whose process or node died; a feed gets the final end only."""
 
     def next(self) -> Trial | None:
         """The trial to launch now; None: none at this moment. Asked again several times a second,

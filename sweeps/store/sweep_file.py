@@ -235,7 +235,6 @@ def _is_table(name: str, value: Any) -> bool:
 
 
 def _check(path: str, sweep: SweepFile) -> None:
-    """Checks the relations between the fields."""
     names = [cell.cell for cell in sweep.cells]
     if sweep.primary not in sweep.measures:
         raise BadInput(

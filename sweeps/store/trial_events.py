@@ -168,7 +168,6 @@ def parse_line(raw: bytes) -> AnyEvent | None:
     """The event of a line, None where it is none (that this version knows)."""
     try:
         record = json.loads(raw)
-        record.pop("excluded", None)  # of lost attempts, in logs of earlier versions
         event = KINDS[record.pop("event")](**record)
         if isinstance(event, TrialEvent):
             _ = event.seed  # a name without one is no trial's

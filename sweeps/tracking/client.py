@@ -2,10 +2,10 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
@@ -70,11 +70,20 @@ def _alone_in(tracking_uri: str) -> Iterator[None]:
         engine.dispose()
 
 
+def every_page(search: Callable[..., Any]) -> Iterator[Any]:
+    """All results of one of the client's searches, page after page."""
+    page = None
+    while True:
+        results = search(page_token=page)
+        yield from results
+        page = results.token
+        if not page:
+            return
+
+
 def artifact_root(tracking_uri: str, folder: Path) -> Path | None:
     """The folder of artifacts: next to a database file, otherwise in `folder`; None: the server's.
-
-    Without it MLflow would write to `mlruns` in the current directory.
-    """
+    Without it MLflow would write to `mlruns` in the current directory."""
     if is_server(tracking_uri):
         return None
     if tracking_uri.startswith("sqlite:"):

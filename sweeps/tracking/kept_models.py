@@ -3,12 +3,13 @@ themselves stay in the sweep's storage: `export --register` brings a model that 
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.plan.secrets import redact_text
-from sweeps.tracking.client import artifact_root, connect, ensure_experiment
+from sweeps.tracking.client import artifact_root, connect, ensure_experiment, every_page
 from sweeps.tracking.mlflow_writer import RunWriter, age
 from sweeps.tracking.uri import NONE
 
@@ -40,7 +41,8 @@ def log_models(
         experiment_id = ensure_experiment(
             client, experiment, artifact_root(tracking_uri, Path.cwd())
         )
-        there = {model.tags[_KEY]: model for model in _models(client, experiment_id)}
+        models = every_page(partial(client.search_logged_models, [experiment_id]))
+        there = {model.tags[_KEY]: model for model in models if _KEY in model.tags}  # ours
         runs = _runs(client, experiment_id) if kept or there else {}
         prefix = experiment.rpartition("/")[2]
         for trial, swept in kept.items():
@@ -62,17 +64,6 @@ def log_models(
             redact_text(str(error))[:300],
         )
     return number
-
-
-def _models(client: "MlflowClient", experiment_id: str) -> Iterator["LoggedModel"]:
-    """The models that this module has written."""
-    page = None
-    while True:
-        models = client.search_logged_models([experiment_id], page_token=page)
-        yield from (model for model in models if _KEY in model.tags)
-        page = models.token
-        if not page:
-            return
 
 
 def _runs(client: "MlflowClient", experiment_id: str) -> dict[str, "Run"]:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeps.tracking.client import every_page
 from sweeps.tracking.records import EVIDENCE, Point, Record
 
 if TYPE_CHECKING:
@@ -37,10 +38,8 @@ class RunWriter:
         self.trials = trials
 
     def find_or_create(self, created: Record) -> str:
-        """The run id of a trial: its oldest run, or a new one.
-
-        A lost reply to an earlier creation must not become a second run, hence the search.
-        """
+        """The run id of a trial: its oldest run, or a new one. A lost reply to an earlier creation
+        must not become a second run, hence the search."""
         runs = self.runs_of(created.tags["rank.trial_key"])
         if runs:
             return str(runs[0].info.run_id)
@@ -59,13 +58,8 @@ class RunWriter:
 
     def all_runs(self) -> Iterator["Run"]:
         """Every run of the experiment."""
-        page = None
-        while True:
-            runs = self.client.search_runs([self.experiment_id], max_results=1000, page_token=page)
-            yield from runs
-            page = runs.token
-            if not page:
-                return
+        search = partial(self.client.search_runs, [self.experiment_id], max_results=1000)
+        return every_page(search)
 
     def calls(self, run_id: str, records: Sequence[Record], *, one_by_one: bool) -> list[Call]:
         """The calls for records of one trial: any number of points, or one of another kind."""

@@ -22,9 +22,7 @@ _TREC_EVAL = {
 
 def metric_name(measure: str) -> str:
     """The metric name of a measure in ir_measures spelling; different measures never share one.
-
-    `R(rel=2)@100` becomes `recall_100_rel2`. Text values and unusual signs are escaped with `:`.
-    """
+    `R(rel=2)@100` becomes `recall_100_rel2`. Text values and unusual signs are escaped with `:`."""
     parsed = parse_measure(measure)
     name = str(parsed.NAME)
     settings = dict(parsed.params)
@@ -37,10 +35,8 @@ def metric_name(measure: str) -> str:
 
 
 def run_name(swept: Iterable[Any], seed: int) -> str:
-    """The swept values and the seed in at most 20 characters: `512 256 3e-05 #97`.
-
-    MLflow's table cuts longer names, and the seed at the end is what tells neighbours apart.
-    """
+    """The swept values and the seed in at most 20 characters: `512 256 3e-05 #97`. MLflow's table
+    cuts longer names, and the seed at the end is what tells neighbours apart."""
     ending = f"#{seed}"
     words = (f"{value:g}" if isinstance(value, float) else str(value) for value in swept)
     room = 20 - len(ending) - 1

@@ -1,8 +1,5 @@
 """The script that MLflow loads a registered model by: `predict` takes rows of `query` and
-`document`, texts, and gives each row its `score`.
-
-MLflow runs it; nothing imports it.
-"""
+`document`, texts, and gives each row its `score`. MLflow runs it; nothing imports it."""
 
 from typing import Any
 

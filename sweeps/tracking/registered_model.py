@@ -93,7 +93,6 @@ def _example() -> "pd.DataFrame":
 
 
 def _own_code(folder: Path) -> tuple[str, ...]:
-    """The files of a model that is no part of the package."""
     from rank_core.export.folder import read_settings
 
     name = read_settings(folder).model.name
@@ -109,7 +108,6 @@ def _requirements() -> Iterator[str]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Silences MLflow's messages about the environment."""
     log = logging.getLogger("mlflow")
     before = log.level
     log.setLevel(logging.ERROR)

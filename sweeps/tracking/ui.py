@@ -2,11 +2,10 @@
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rank_core.errors import BadInput
@@ -30,13 +29,13 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
     trials = _experiment(client, experiment)
     summary = client.get_experiment_by_name(f"{experiment}/summary")
     if is_server(tracking_uri):
-        _say(links(_without_password(tracking_uri), trials, summary))
+        print(links(_without_password(tracking_uri), trials, summary), flush=True)
         return 0
     with _terminated_like_ctrl_c():
         try:
             with local_server(tracking_uri, port) as (base, process):
-                _say(links(base, trials, summary))
-                _say("Ctrl-C ends the server.")
+                print(links(base, trials, summary))
+                print("Ctrl-C ends the server.", flush=True)
                 return process.wait()
         except KeyboardInterrupt:
             return 0
@@ -67,10 +66,6 @@ def _experiment(client: "MlflowClient", experiment: str) -> "Experiment":
             "here, `ranksweep sync DIR` makes it"
         )
     return known
-
-
-def _say(text: str, stream: TextIO | None = None) -> None:
-    print(text, file=stream or sys.stdout, flush=True)
 
 
 @contextlib.contextmanager

@@ -139,7 +139,6 @@ class Upload:
         return "KILLED" if run.status == "RUNNING" and not is_alive(run.writer) else run.status
 
     def _read_on(self) -> None:
-        """Reads the new lines of the logs."""
         for log, line in _merged(self.folder, self._read_to):
             self._read_to[log] = line.end
             if isinstance(line.event, CommandBegan):

@@ -75,10 +75,8 @@ def layout_of(
     curves: Iterable[str] = (),
     config_ids: Iterable[str] = (),
 ) -> Layout | None:
-    """The layout for a sweep's metrics; None while no final metric is known.
-
-    Test metrics come first, in the order in which they were recorded; `hp/` are copies of params.
-    """
+    """The layout for a sweep's metrics; None while no final metric is known. Test metrics come
+    first, in the order in which they were recorded; `hp/` are copies of params."""
     order = {"test": 0, "agg": 0, "dev": 1, "delta": 2, "cost": 3}
     shown = [name for name in final_metrics if not name.startswith("hp/")]
     shown.sort(key=lambda name: order.get(name.partition("/")[0], 4))

@@ -57,9 +57,7 @@ def build_store(
     total: int | None = None,
 ) -> None:
     """Writes the rows of all pairs to `folder`, which is empty or from a killed build of the same.
-
-    `what` names the step in progress lines; `total` is the number of pairs if known.
-    """
+    `what` names the step in progress lines; `total` is the number of pairs if known."""
     done = _num_kept(folder, name, dtype, pairs, what)
     if done:
         _say(what, f"resuming a killed build after {done:,}")

@@ -1,7 +1,5 @@
-"""Rows of different lengths in two files: the concatenated values, and the rows' offsets.
-
-Both files only grow, so everything covered by a checkpoint stays valid.
-"""
+"""Rows of different lengths in two files: the concatenated values, and the rows' offsets. Both
+files only grow, so everything covered by a checkpoint stays valid."""
 
 import hashlib
 import os

@@ -71,10 +71,8 @@ def write_run_store(
     query_ids: Iterable[str],
     documents: DocumentStore,
 ) -> None:
-    """Writes the candidates of each query, best first; a query missing from `run` gets none.
-
-    Every candidate must be one of the documents. Memory use is 12 bytes per candidate.
-    """
+    """Writes the candidates of each query, best first; a query missing from `run` gets none. Every
+    candidate must be one of the documents. Memory use is 12 bytes per candidate."""
     arrays = {}
     for query_id, scored in run:
         ranked = in_rank_order(scored)
@@ -91,5 +89,4 @@ def write_run_store(
 
 def _map_array(path: Path) -> NDArray[Any]:
     """A saved array as a view of the file; a plain one, because `memmap` is slow to index."""
-    array: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
-    return array
+    return np.load(path, mmap_mode="r").view(np.ndarray)

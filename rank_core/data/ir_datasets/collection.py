@@ -42,7 +42,6 @@ _FOLD = re.compile(r"(?P<name>[\w-]+)(?:/(?P<fold>fold\d+)|@(?P<file>.+#.+))")
 class _Opened(NamedTuple):
     documents: DocumentStore
     splits: dict[str, Split]
-    absent: dict[str, frozenset[str]]  # relevant documents that are missing
     content_hash: str
 
 
@@ -104,26 +103,14 @@ def _key(name: str, recipe: Recipe) -> str:
 @lru_cache(maxsize=4)
 def _open(folder: Path, documents_folder: Path) -> _Opened:
     documents = DocumentStore(documents_folder)
-    splits, absent = {}, {}
+    splits = {}
     for part in sorted(path for path in folder.iterdir() if (path / QUERIES).exists()):
-        absent[part.name] = frozenset((part / ABSENT).read_text(encoding="utf-8").split())
-        # Unreadable for training; in dev and test, measures need them.
-        without = absent[part.name] if part.name == "train" else frozenset()
-        splits[part.name] = open_split(part, documents, without)
+        # Missing relevant documents: unreadable for training; in dev and test, measures need them.
+        absent = (part / ABSENT).read_text(encoding="utf-8") if part.name == "train" else ""
+        splits[part.name] = open_split(part, documents, frozenset(absent.split()))
     order = [name for name in ("train", "dev", "test", POOL) if name in splits]
     content_hash = (folder / HASH).read_text(encoding="ascii")
-    return _Opened(documents, {name: splits[name] for name in order}, absent, content_hash)
-
-
-def _trainable(split: Split, absent: frozenset[str]) -> Split:
-    """The split without judgments of missing documents, which training cannot read."""
-    if not absent:
-        return split
-    qrels = {
-        query_id: {doc_id: grade for doc_id, grade in judged.items() if doc_id not in absent}
-        for query_id, judged in split.qrels.items()
-    }
-    return dataclasses.replace(split, qrels=qrels)
+    return _Opened(documents, {name: splits[name] for name in order}, content_hash)
 
 
 def _of_fold(name: str, recipe: Recipe, opened: _Opened, fold: str) -> Collection:
@@ -132,7 +119,7 @@ def _of_fold(name: str, recipe: Recipe, opened: _Opened, fold: str) -> Collectio
     splits = {}
     for split, query_ids in members.items():
         of_split = whole.subset(query_ids)
-        splits[split] = _trainable(of_split, opened.absent[POOL]) if split == "train" else of_split
+        splits[split] = of_split.judged_in(opened.documents) if split == "train" else of_split
     text = json.dumps([opened.content_hash, members])
     content_hash = hashlib.sha256(text.encode()).hexdigest()[:16]
     separator = "@" if "#" in fold else "/"

@@ -60,10 +60,8 @@ def source_files(handler: Any) -> list[SourceFile]:
 
 
 def keep_what_the_user_put(dataset: Any) -> None:
-    """Keeps ir_datasets from deleting files that the user provided.
-
-    It considers a file without its version mark to be of an older release.
-    """
+    """Keeps ir_datasets from deleting files that the user provided. It considers a file without its
+    version mark to be of an older release."""
     for thing, _ in _search(dataset, (), set()):
         if type(thing).__name__ == "Migrator":
             thing._state = "OK"

@@ -94,10 +94,8 @@ class IrSource:
                 yield document.doc_id, _text(document)
 
     def some_documents(self, wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """(doc_id, text) of the wanted documents that exist, in source order.
-
-        Web pages are in archives named by their ids, so only those archives are read.
-        """
+        """(doc_id, text) of the wanted documents that exist, in source order. Web pages are in
+        archives named by their ids, so only those archives are read."""
         names = set(wanted)
         with self._reading("docs") as handler:
             pages = web_pages(handler, names) if is_web(handler) else handler.docs_iter()

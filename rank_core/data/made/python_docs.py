@@ -88,7 +88,12 @@ def _folder() -> Path:
 
 def _build(folder: Path) -> None:
     """Writes the collection in the layout of `load_folder`, with its passages and spans."""
-    pairs = without_near_duplicates(_capped(collect_pairs()))
+    pairs = without_near_duplicates(
+        [
+            pair._replace(body=" ".join(pair.body.split()[:MAX_BODY_WORDS]))
+            for pair in collect_pairs()
+        ]
+    )
     if len(pairs) < MIN_PAIRS:
         raise BadInput(
             f"{NAME} needs an interpreter with docstrings; {sys.executable} has {len(pairs)} "
@@ -107,10 +112,6 @@ def _build(folder: Path) -> None:
         _write_split(
             folder / split, [query for query in queries if query.split == split], documents
         )
-
-
-def _capped(pairs: Iterable[DocstringPair]) -> list[DocstringPair]:
-    return [pair._replace(body=" ".join(pair.body.split()[:MAX_BODY_WORDS])) for pair in pairs]
 
 
 def without_near_duplicates(pairs: Sequence[DocstringPair]) -> list[DocstringPair]:

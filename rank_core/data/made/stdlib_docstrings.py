@@ -41,11 +41,8 @@ class DocstringPair(NamedTuple):
 
 
 def collect_pairs() -> list[DocstringPair]:
-    """The pairs of this interpreter's standard library, ordered by name.
-
-    Summaries and bodies are unique. The result does not depend on what this process has imported
-    or installed.
-    """
+    """The pairs of this interpreter's standard library, ordered by name. Summaries and bodies are
+    unique. The result does not depend on what this process has imported or installed."""
     # -I and -S: no site packages, no environment variables, no current folder.
     command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
     child = subprocess.run(
@@ -60,11 +57,8 @@ def collect_pairs() -> list[DocstringPair]:
 
 
 def pair_of(docstring: str) -> tuple[str, str] | None:
-    """(summary, body), or None without a summary of usable length or with too short a body.
-
-    The summary is the first sentence after the signatures that docstrings of C functions start
-    with.
-    """
+    """(summary, body), or None without a summary of usable length or with too short a body. The
+    summary is the first sentence after the signatures that docstrings of C functions start with."""
     lines = inspect.cleandoc(docstring).split("\n")
     while lines and (not lines[0].strip() or _SIGNATURE.match(lines[0])):
         lines.pop(0)

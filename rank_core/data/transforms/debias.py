@@ -82,10 +82,8 @@ class Debias:
 
 
 def reorder(text: str, parts: int, rng: np.random.Generator) -> str:
-    """The words of `text`, with the white space after them, as `parts` reordered parts.
-
-    No word is lost, added or cut. A text with fewer words than parts has one word per part.
-    """
+    """The words of `text`, with the white space after them, as `parts` reordered parts. No word is
+    lost, added or cut. A text with fewer words than parts has one word per part."""
     words = _WORD.findall(text)
     if len(words) < 2:
         return text

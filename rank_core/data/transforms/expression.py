@@ -35,9 +35,7 @@ _FIELDS = re.compile(r"\s*fields\s*\(([^()]*)\)\s*(?=\||$)")
 
 def parse_collection_expression(text: str) -> tuple[str, list[Step]]:
     """(name of the base, its transforms with parsed settings); a plain name has no transforms.
-
-    Raises `BadInput` for invalid names, settings and values, before any collection is loaded.
-    """
+    Raises `BadInput` for invalid names, settings and values, before any collection is loaded."""
     base = base_of(text)
     steps = text.split("|")[1 + base.count("|") :]
     if steps and not base.strip():

@@ -118,8 +118,7 @@ class FirstStage:
 
     def tuning(self, collection: Collection) -> list[dict[str, Any]]:
         """The tuning on dev: k1 and b first, then RM3; empty without tuning."""
-        tunings: list[dict[str, Any]] = json.loads((self._folder(collection) / _TUNING).read_text())
-        return tunings
+        return json.loads((self._folder(collection) / _TUNING).read_text())
 
     def _recipe(self) -> str:
         """Everything that the candidates depend on besides the collection and these settings."""
@@ -137,7 +136,8 @@ class FirstStage:
 
 
 def _build(folder: Path, collection: Collection, wanted: FirstStage) -> None:
-    index = _index(collection.documents, wanted.by)
+    by_lucene = wanted.by.startswith("lucene")
+    index = (lucene.LuceneIndex if by_lucene else Bm25Index)(collection.documents)
     tunings = list(_tunings(index, collection, wanted)) if wanted.tune else []
     settings = tunings[-1].best if tunings else wanted.settings
     for name, split in collection.splits.items():
@@ -146,10 +146,6 @@ def _build(folder: Path, collection: Collection, wanted: FirstStage) -> None:
     (folder / _TUNING).write_text(json.dumps([tuning.record() for tuning in tunings]))
     if tunings:
         _say(collection, wanted, tunings)
-
-
-def _index(documents: Mapping[str, str], by: str) -> first_stage.Retriever:
-    return lucene.LuceneIndex(documents) if by.startswith("lucene") else Bm25Index(documents)
 
 
 def _tunings(

@@ -40,7 +40,6 @@ class _Sample(ABC):
             raise BadInput(f"0 < rate <= 1 must hold for {self.name}, got rate={self.rate}")
 
     def __call__(self, collection: Collection) -> Collection:
-        """The collection with fewer training judgments."""
         return _sampled(collection, self)
 
     @abstractmethod

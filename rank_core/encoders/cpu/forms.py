@@ -85,8 +85,7 @@ def _forms(usual: bool) -> Mapping[str, str]:
         write_json(folder / "forms.json", measurement)
 
     measurement = json.loads((cached_directory("cpu-forms", key, build) / "forms.json").read_text())
-    forms: dict[str, str] = measurement["forms"]
-    return forms
+    return measurement["forms"]
 
 
 def chosen(seconds: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
@@ -151,7 +150,6 @@ def _computations() -> Iterator[tuple[str, Mapping[str, Callable[[], object]]]]:
 
 
 def _learn(attention: Callable[..., Tensor], parts: list[Tensor], mask: Tensor) -> None:
-    """A forward and a backward pass."""
     with torch.enable_grad():
         query, key, value = (part.detach().requires_grad_() for part in parts)
         attention(query, key, value, mask, 0.0).sum().backward()

@@ -184,7 +184,4 @@ class _PackedClsLayer:
             means.append(torch.softmax(score_ChL, dim=-1) @ rows_RLH)
         context_hCd = torch.cat(means).transpose(0, 1) @ self.value_hHd
         context_CH = context_hCd.transpose(0, 1).reshape(num_rows, -1) + self.value_bias
-        output_CH: Tensor = self.layer.feed_forward_chunk(
-            self.layer.attention.output(context_CH, cls_CH)
-        )
-        return output_CH
+        return self.layer.feed_forward_chunk(self.layer.attention.output(context_CH, cls_CH))

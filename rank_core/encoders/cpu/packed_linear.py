@@ -31,14 +31,12 @@ class PackedLinear:
 
     def __call__(self, x_TH: Tensor, activation: str = "none") -> Tensor:
         """y_TI after `activation`: "none", "gelu", ..."""
-        y_TI: Tensor = torch.ops.mkldnn._linear_pointwise(
+        return torch.ops.mkldnn._linear_pointwise(
             x_TH, self.weight, self.bias, activation, [], "none"
         )
-        return y_TI
 
     def plus(self, x_TH: Tensor, residual_TI: Tensor) -> Tensor:
         """y_TI + residual_TI."""
-        y_TI: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+        return torch.ops.mkldnn._linear_pointwise.binary(
             x_TH, residual_TI, self.weight, self.bias, "add"
         )
-        return y_TI

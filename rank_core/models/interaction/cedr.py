@@ -184,5 +184,4 @@ class CedrPacrr(Cedr):
         ]
         match_BQF = torch.cat(strengths, dim=2)
         x_BF = torch.cat([at_fixed_length(match_BQF).flatten(1), cls_BH], dim=1)
-        score_B: Tensor = self.head(self.hidden_layers(x_BF)).squeeze(1)
-        return score_B
+        return self.head(self.hidden_layers(x_BF)).squeeze(1)

@@ -65,8 +65,7 @@ def layer_output(layer: nn.TransformerEncoderLayer, x_BTH: Tensor, seen_BT: Tens
     mixed_BTH = attention.out_proj(mixed_BNTE.transpose(1, 2).flatten(2))
     x_BTH = layer.norm1(x_BTH + layer.dropout1(mixed_BTH))
     inner_BTI = layer.dropout(torch.relu(layer.linear1(x_BTH)))
-    out_BTH: Tensor = layer.norm2(x_BTH + layer.dropout2(layer.linear2(inner_BTI)))
-    return out_BTH
+    return layer.norm2(x_BTH + layer.dropout2(layer.linear2(inner_BTI)))
 
 
 def sinusoids(start: int, length: int, size: int, device: torch.device) -> Tensor:
@@ -106,8 +105,7 @@ class KernelScorer(WordVectorRanker):
 
     def in_size(self, ids_BT: Tensor) -> Tensor:
         """x_BTH: word vectors, scaled to the size of positions."""
-        x_BTH: Tensor = self.encoder(ids_BT) * self.scale
-        return x_BTH
+        return self.encoder(ids_BT) * self.scale
 
 
 class TK(KernelScorer):
@@ -129,8 +127,7 @@ class TK(KernelScorer):
             count_BQK = self.kernels(cosines(query_BQH, text_BDH), terms.text_mask_BD)
             log_BQK = torch.log(at_least_fp32(count_BQK).clamp_min(1e-10))
             sum_BK = log_BQK.masked_fill(~terms.query_mask_BQ[:, :, None], 0.0).sum(1)
-            score_B: Tensor = self.head(sum_BK).squeeze(1)
-            return score_B
+            return self.head(sum_BK).squeeze(1)
 
 
 PIECE = 40  # tokens that attend to each other,
@@ -204,8 +201,7 @@ class TKL(KernelScorer):
         s1, s2, s3 = s_BQW3[..., None, :].unbind(-1)
         value_BQWK = s1 * windows.count_BQWK.clamp_min(1e-10) ** (1 / s2) - s3
         sum_BWK = value_BQWK.masked_fill(~mask_BQ[:, :, None, None], 0.0).sum(1)
-        score_BW: Tensor = self.head(sum_BWK).squeeze(2)
-        return score_BW
+        return self.head(sum_BWK).squeeze(2)
 
 
 def slide(near_BQDK: Tensor, mask_BD: Tensor) -> Windows:

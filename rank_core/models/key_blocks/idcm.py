@@ -48,8 +48,14 @@ class ConvolutionalKernels(nn.Module):
     def forward(self, words: nn.Module, inputs: EncoderInput) -> Tensor:
         """score_C in fp32."""
         with torch.autocast(inputs.input_ids_CL.device.type, enabled=False):
-            query_CQE, query_CQ = self._trigrams(words, inputs, *_query_places(inputs))
-            text_CTE, text_CT = self._trigrams(words, inputs, *_text_places(inputs))
+            length_C = inputs.query_length_C
+            start_C, end_C = length_C + 2, inputs.attention_mask_CL.sum(1) - 1
+            query_CQE, query_CQ = self._trigrams(
+                words, inputs, *_places(inputs, torch.ones_like(length_C), length_C)
+            )
+            text_CTE, text_CT = self._trigrams(
+                words, inputs, *_places(inputs, start_C, end_C - start_C)
+            )
             cosine_CQT = query_CQE @ text_CTE.transpose(1, 2)
             logs = []
             # Bin by bin, for a memory eleven times smaller.
@@ -57,8 +63,7 @@ class ConvolutionalKernels(nn.Module):
                 kernel_CQT = torch.exp(-((cosine_CQT - centre) ** 2) / (2 * WIDTH**2))
                 count_CQ = (kernel_CQT * text_CT[:, None]).sum(2)
                 logs.append(((scale * count_CQ).clamp(min=LEAST).log() * query_CQ).sum(1))
-            score_C: Tensor = self.bins(torch.stack(logs, dim=1)).squeeze(1)
-            return score_C
+            return self.bins(torch.stack(logs, dim=1)).squeeze(1)
 
     def _trigrams(
         self, words: nn.Module, inputs: EncoderInput, place_CT: Tensor, mask_CT: Tensor
@@ -96,17 +101,6 @@ def selection_loss(student_BP: Tensor, teacher_BP: Tensor, mask_BP: Tensor, num:
     cost_BPP = functional.softplus(-difference_BPP) / math.log(2)
     counts_BPP = (relevance_BP[:, :, None] > relevance_BP[:, None]) & mask_BP[:, None]
     return torch.where(counts_BPP, weight_BPP * cost_BPP, 0.0).sum()
-
-
-def _query_places(inputs: EncoderInput) -> tuple[Tensor, Tensor]:
-    """(place_CQ, mask_CQ) of the query's tokens."""
-    return _places(inputs, torch.ones_like(inputs.query_length_C), inputs.query_length_C)
-
-
-def _text_places(inputs: EncoderInput) -> tuple[Tensor, Tensor]:
-    """(place_CT, mask_CT) of the chunk's tokens."""
-    start_C = inputs.query_length_C + 2
-    return _places(inputs, start_C, inputs.attention_mask_CL.sum(1) - start_C - 1)
 
 
 def _places(inputs: EncoderInput, start_C: Tensor, length_C: Tensor) -> tuple[Tensor, Tensor]:

@@ -135,7 +135,6 @@ def _parser() -> Parser:
 
 
 def _add_tests(parser: Parser) -> None:
-    """The flags of what is tested, and how."""
     parser.add_argument("--alpha", type=float, default=0.05, help="default: %(default)s")
     parser.add_argument(
         "--correction",

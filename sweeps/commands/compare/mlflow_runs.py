@@ -4,12 +4,13 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from rank_core.errors import BadInput, unknown
 from sweeps.plan.secrets import redact_text
-from sweeps.tracking.client import connect
+from sweeps.tracking.client import connect, every_page
 from sweeps.tracking.uri import check_tracking_uri, sqlite_file
 
 if TYPE_CHECKING:
@@ -71,7 +72,13 @@ def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[
         known = [experiment.name for experiment in client.search_experiments()]
         raise unknown("experiment", name, known)
     systems: set[str] = set()
-    for run in _finished(client, experiment.experiment_id):
+    finished = partial(
+        client.search_runs,
+        [experiment.experiment_id],
+        filter_string="attributes.status = 'FINISHED'",
+        order_by=["attributes.start_time"],
+    )
+    for run in every_page(finished):
         artifact = _table_of(client, run, needed=False)
         if artifact:
             systems.add(_system_of(run))
@@ -89,21 +96,6 @@ def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[
 def _system_of(run: "Run") -> str:
     name = run.data.tags.get("config.id") or re.sub(r"\s*#\d+$", "", run.info.run_name or "")
     return name or str(run.info.run_id)
-
-
-def _finished(client: "MlflowClient", experiment_id: str) -> Iterator["Run"]:
-    page = None
-    while True:
-        runs = client.search_runs(
-            [experiment_id],
-            filter_string="attributes.status = 'FINISHED'",
-            order_by=["attributes.start_time"],
-            page_token=page,
-        )
-        yield from runs
-        page = runs.token
-        if not page:
-            return
 
 
 def _table_of(client: "MlflowClient", run: "Run", *, needed: bool = True) -> str:

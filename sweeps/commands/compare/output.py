@@ -155,7 +155,6 @@ def write_files(
 
 
 def _origins(found: RunComparison) -> dict[str, Any]:
-    """The sources of the numbers."""
     return {
         "systems": {
             name: {
@@ -182,7 +181,6 @@ def _values(found: RunComparison) -> pd.DataFrame:
 
 
 def _pairs_csv(pairs: Sequence[Pair]) -> str:
-    """One line per pair and column, unrounded."""
     columns = _PAIR_COLUMNS.split()
     return csv_text(
         [*columns, "p_both_adjusted", "p_queries_tukey", "family_size"],

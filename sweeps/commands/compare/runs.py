@@ -509,18 +509,12 @@ def _measure(
                         table = per_query(one, _strict(ranked, ties), measures[name])
                     # The split is the same for all sets: they are pooled as one.
                     tables[name].append(table.assign(cell=system, seed=seed, split="judged"))
-                answered = _answered(part, ranking)
+                answered = set(ranking or () if part.values is None else part.values["query_id"])
                 ranked_anywhere |= answered
                 measured.notes += _lost(part.name, answered, own)
     measured.notes += _never_ranked(ranked_anywhere, judged)
     measured.tables = {name: pd.concat(one, ignore_index=True) for name, one in tables.items()}
     return measured
-
-
-def _answered(part: TrainingRun, ranking: Run | None) -> set[str]:
-    if part.values is not None:
-        return set(part.values["query_id"])
-    return set(ranking or ())
 
 
 def _given_values(

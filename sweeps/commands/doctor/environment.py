@@ -48,7 +48,6 @@ def _version(name: str) -> str | None:
 
 
 def _requirements() -> Iterator[Finding]:
-    """The findings on installed packages that the project does not support."""
     try:
         requirements = [Requirement(line) for line in requires("ranksweep") or ()]
     except PackageNotFoundError:
@@ -75,10 +74,8 @@ def _requirements() -> Iterator[Finding]:
 def accelerators(
     *, visible: int, attached: int, build: str | None, hidden: str | None
 ) -> Iterator[Finding]:
-    """GPUs that torch can use, out of those that are attached to the machine.
-
-    `build` is torch's CUDA version, None for a CPU build; `hidden` is CUDA_VISIBLE_DEVICES.
-    """
+    """GPUs that torch can use, out of those that are attached to the machine. `build` is torch's
+    CUDA version, None for a CPU build; `hidden` is CUDA_VISIBLE_DEVICES."""
     if visible:
         names = {torch.cuda.get_device_name(i) for i in range(visible)}
         yield Finding("ok", f"{numbered(visible, 'GPU')}: {', '.join(sorted(names))}; CUDA {build}")

@@ -113,5 +113,4 @@ def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
 
 
 def _announce(step: str) -> None:
-    """Prints the step that begins and may take long."""
     print(f"... {step}", file=sys.stderr, flush=True)

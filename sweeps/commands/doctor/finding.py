@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sweeps.plan.terminal import numbered
+
 LEVELS = ("ok", "note", "warning", "error")
 _INDENT = 11  # columns before the text of a finding
 _NARROWEST = 40
@@ -57,9 +59,7 @@ def verdict(findings: Iterable[Finding]) -> str:
     """The last line: how many of each level."""
     levels = [finding.level for finding in findings]
     counts = [
-        f"{levels.count(level)} {level}{'' if levels.count(level) == 1 else 's'}"
-        for level in reversed(LEVELS[1:])
-        if level in levels
+        numbered(levels.count(level), level) for level in reversed(LEVELS[1:]) if level in levels
     ]
     return ", ".join(counts) if counts else "no problem found"
 

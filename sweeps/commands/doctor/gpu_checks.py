@@ -143,7 +143,6 @@ def _checks_not_run(planned: list[dict[str, str]], code: int) -> Iterator[dict[s
 
 
 def _finding(line: dict[str, Any]) -> Finding:
-    """A row of the table."""
     figures = ", ".join(f"{name} {value}" for name, value in line["figures"].items())
     check = line["check"] + (f" ({line['seconds']:.0f} s)" if line["seconds"] >= 1 else "")
     if line["result"] == "ok":

@@ -165,7 +165,6 @@ def _fate(cell: CellSummary) -> str:
 
 
 def _legend(figure: Figure, axes: Axes, cells: list[CellSummary]) -> None:
-    """The marks that occur."""
     axes.plot([], [], "o", mfc=BLUE, mec=BLUE, alpha=0.65, ms=5, ls="none", label="one seed")
     if any(system.seeds("collapsed") for system in cells):
         axes.plot([], [], "o", mfc="none", mec=ORANGE, ms=5, ls="none", label="collapsed seed")

@@ -18,7 +18,6 @@ def section(findings: Findings) -> Section:
 
 
 def _origins(sweep: Sweep) -> list[tuple[str, str]]:
-    """The contents and versions that a repetition must match."""
     contents = [
         (f"{kind} {described.get('name', '')}".strip(), str(described["content_hash"]))
         for kind, described in (("collection", sweep.collection), ("backbone", sweep.backbone))

@@ -66,13 +66,11 @@ def _gain_heading(analysis: Analysis, baseline: str) -> list[str]:
 
 
 def _gain(comparison: Comparison, digits: int) -> list[str | Cell]:
-    """The difference with its interval, and the p that decides."""
     gain = Cell(signed(comparison.delta, digits), note=f"({interval_text(comparison, digits)})")
     return [gain, decisive_p(comparison)]
 
 
 def _caption(analysis: Analysis) -> str:
-    """The notes on the page's table; table.md has all of them."""
     used = sorted({system.num_used for system in analysis.cells if system.num_used})
     words = ["Mean of one seed."]
     if used and used[-1] > 1:
