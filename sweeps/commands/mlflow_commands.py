@@ -9,6 +9,7 @@ from sweeps.store.driver_lock import living_driver
 from sweeps.store.opened_sweep import drives_here, opened
 from sweeps.store.sweep_file import FILE, read_sweep_file
 from sweeps.store.trial_store import Store
+from sweeps.store.trial_table import read_state
 from sweeps.tracking.ui import serve
 from sweeps.tracking.uploader import sync as send_pending
 from sweeps.tracking.uri import default_tracking_uri
@@ -26,20 +27,32 @@ def ui(argv: Sequence[str]) -> int:
         uri, experiment = _target(store, arguments.tracking_uri)
         if not store.is_local and uri == default_tracking_uri(store) and not drives_here(store):
             store.pull(store.finished())
-            send_pending(store.folder, uri, experiment)
+            _send(store, uri, experiment)
     return serve(uri, experiment, arguments.port)
 
 
 def sync(argv: Sequence[str]) -> int:
-    """Send MLflow the events that it has not received; sending twice changes nothing."""
+    """Send MLflow all that it has not received: runs, summary, report and models. Sending twice
+    changes nothing."""
     arguments = _parser("sync", sync.__doc__).parse_args(argv)
     with opened(arguments.sweep, trials=True) as store:
         uri, experiment = _target(store, arguments.tracking_uri)
         if lease := living_driver(store):
             raise BadInput(f"{store.uri} is driven by {lease.text()}, which sends its events")
-        sent = send_pending(store.folder, uri, experiment)
+        sent = _send(store, uri, experiment)
     print(f"{sent} events sent to {redact_text(uri)}")
     return 0
+
+
+def _send(store: Store, uri: str, experiment: str) -> int:
+    """Sends the events and, of a sweep with a report, the results; the number of events."""
+    from sweeps.driver.results import log_results
+
+    sent = send_pending(store.folder, uri, experiment)
+    store.pull_folder("report")
+    if (store.folder / "report" / "results.json").is_file():
+        log_results(store, read_state(store).trials, uri, experiment)
+    return sent
 
 
 def _parser(command: str, description: str | None) -> Parser:

@@ -6,6 +6,7 @@ MLflow's grouped view averages only the runs it has loaded; the summary is the l
 
 import json
 import statistics
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from sweeps.store.storage_retry import patient_read
 from sweeps.store.sweep_file import INTERPOLATED, read_sweep_file, update_sweep_file
 from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
-from sweeps.store.trial_table import TrialTable
+from sweeps.store.trial_table import TrialState, TrialTable
+from sweeps.tracking.kept_models import log_models
 from sweeps.tracking.names import metric_name
-from sweeps.tracking.summary import MeasureSummary, SummaryRow
+from sweeps.tracking.summary import MeasureSummary, SummaryRow, log_summary
 
 COSTS = ("train_seconds", "eval_seconds", "encoder_tokens")
 
@@ -74,6 +76,17 @@ def _note_versions(folder: Path, results: list[dict[str, Any]]) -> None:
             kinds.setdefault(name, {})[version] = None
     versions = {name: ", ".join(several) for name, several in kinds.items()}
     update_sweep_file(folder, versions=versions)
+
+
+def log_results(
+    store: Store, trials: Mapping[str, TrialState], tracking_uri: str, experiment: str
+) -> None:
+    """Writes the summary, the report and the kept models to MLflow, which has the runs already."""
+    report = store.folder / "report"
+    log_summary(tracking_uri, experiment, summary_rows(report), report)
+    kept = {trial: trials[trial].settings for trial in store.with_weights() & trials.keys()}
+    if kept:  # else this is perhaps a copy without weights
+        log_models(tracking_uri, experiment, kept, store.uri)
 
 
 def summary_rows(report: Path) -> list[SummaryRow]:

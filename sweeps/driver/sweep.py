@@ -10,7 +10,7 @@ from rank_core.errors import BadInput, shown
 from sweeps.driver.budget_limit import Budgeted, note_held_back, within_budget
 from sweeps.driver.confirmation import Shortlist, confirmation_stores, find_shortlist, freeze
 from sweeps.driver.plan_text import forecast_text, plan_text
-from sweeps.driver.results import summary_rows, write_results
+from sweeps.driver.results import log_results, write_results
 from sweeps.driver.webhook import announced, check_webhook
 from sweeps.engine import EngineLost, local
 from sweeps.engine.progress import Monitor
@@ -34,8 +34,6 @@ from sweeps.store.sweep_file import FIRST_STAGE, update_sweep_file
 from sweeps.store.trial_status import TrialStatus
 from sweeps.store.trial_store import Store
 from sweeps.store.trial_table import TrialTable
-from sweeps.tracking.kept_models import log_models
-from sweeps.tracking.summary import log_summary
 from sweeps.tracking.uploader import Uploader
 from sweeps.tracking.uri import check_database, check_tracking_uri, default_tracking_uri
 
@@ -167,10 +165,7 @@ def _drive(
             f"{table.log.path}. Send them later: ranksweep sync {store.uri}"
         )
     elif report:
-        log_summary(tracking_uri, name, summary_rows(report.folder), report.folder)
-        trials = table.state.trials
-        settings = {trial: trials[trial].settings for trial in store.with_weights() & trials.keys()}
-        log_models(tracking_uri, name, settings, store.uri)
+        log_results(store, table.state.trials, tracking_uri, name)
     say(report.text if report else "no report: no trial has finished")
     return _ending(search, table, held_back)
 

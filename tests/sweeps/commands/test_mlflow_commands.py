@@ -5,6 +5,10 @@ import json
 import pytest
 
 from sweeps.__main__ import COMMANDS, main
+from sweeps.report.build import write_report
+from sweeps.tracking.client import connect
+from sweeps.tracking.description import RUNS
+from tests.sweeps.report.test_load import FIVE, write_sweep
 
 DESCRIBED = {
     "sweep": "x",
@@ -89,3 +93,21 @@ def test_a_command_without_its_folder_says_what_it_needs(command, capsys):
     message = capsys.readouterr().err
     assert message.startswith("error: the following arguments are required: ")
     assert f"`ranksweep {command} --help` lists the flags" in message
+
+
+@pytest.mark.slow
+def test_sync_sends_the_results_as_well(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sweeps.report.build.figures", lambda analysis, trust: [])
+    sizes = {"kinds": FIVE[:2], "seeds": (1,), "num_queries": 12}
+    folder = write_sweep(tmp_path / "ws" / "woods", **sizes, log=True, experiment="team/ws")
+    write_report(folder)
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    for events in ("", "0 events sent to"):
+        assert main(["sync", str(folder), "--tracking-uri", uri]) == 0
+        assert capsys.readouterr().out.startswith(events)
+    client = connect(uri)
+    experiments = [client.get_experiment_by_name(f"team/ws{part}") for part in RUNS]
+    ids = [experiment.experiment_id for experiment in experiments]
+    assert [len(client.search_runs([number])) for number in ids] == [2, 2, 1]
+    [report] = client.search_runs(ids[2:])
+    assert {file.path for file in client.list_artifacts(report.info.run_id)} == {"report"}
