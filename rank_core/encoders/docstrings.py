@@ -3,7 +3,8 @@ installed libraries and on nothing of the standard library, of which `python-doc
 
     python -m rank_core.encoders.docstrings --to FOLDER
 
-makes it again, given the libraries in the versions that its `recipe.json` names.
+makes it again, given the libraries in the versions that its `recipe.json` names; on another
+processor with other weights, because singular vectors have no sign of their own.
 Its weights begin as a lexical matcher: query tokens look for their likes in the passage, and [CLS]
 averages over the query tokens, by their rarity, how much of the passage they found.
 """
