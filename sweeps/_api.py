@@ -165,7 +165,7 @@ def _sources(given: Any) -> tuple[Any, ...]:
         rows = [(query, *pair) for query, scores in given.items() for pair in scores.items()]
         return (pd.DataFrame(rows, columns=["query_id", "doc_id", "score"]),)
     if isinstance(given, list | tuple):
-        return tuple(source for one in given for source in _sources(one))
+        return tuple(source for part in given for source in _sources(part))
     return (given,)
 
 

@@ -88,19 +88,19 @@ def _scale(given: argparse.Namespace) -> int:
     try:
         connect(1, travelling(own_paths(config)))
         groups = _groups(numbers, options, config.training.batch_size)
-        found = list(_measured(config, groups))
+        timed_groups = list(_measured(config, groups))
     finally:
         disconnect()
-    if not found:
+    if not timed_groups:
         return 3
-    timings = [one.timing for one in found]
-    rows, unjudged = scaling_rows(timings), _unjudged(config, found[0].precision)
+    timings = [group.timing for group in timed_groups]
+    rows, unjudged = scaling_rows(timings), _unjudged(config, timed_groups[0].precision)
     law = law_text(rows, unjudged=unjudged)
     say(f"\n{table_text(rows)}\n\n{law}")
-    write_scaling(folder, timings, rows, _facts(config, found[0], law))
+    write_scaling(folder, timings, rows, _facts(config, timed_groups[0], law))
     say(f"files       {folder}: scaling.json, scaling.csv, scaling.png")
     lawful = unjudged or same_losses(rows)
-    return 0 if lawful and len(found) == len(groups) else 3
+    return 0 if lawful and len(timed_groups) == len(groups) else 3
 
 
 def _unjudged(config: TrialConfig, precision: str) -> str:
@@ -203,14 +203,14 @@ def _measured(config: TrialConfig, groups: list[Resources]) -> Iterator[Timed]:
                 return
 
 
-def _facts(config: TrialConfig, found: Timed, law: str) -> dict[str, Any]:
+def _facts(config: TrialConfig, first: Timed, law: str) -> dict[str, Any]:
     """The cell, settings and versions that the figures belong to."""
     return {
         "cell": cell_of(config, load_inputs(config.collection, config.model.backbone)),
         "label": model_and_windows(config),
         "settings": config.settings(),
-        "versions": found.versions,
-        "precision": found.precision,
+        "versions": first.versions,
+        "precision": first.precision,
         "law": law,
     }
 

@@ -261,8 +261,8 @@ def open_content(path: Path) -> Iterator[IO[bytes]]:
             with gzip.open(file) as stream:
                 yield cast(IO[bytes], stream)
     except FileNotFoundError:
-        found = "; it is a symbolic link to a missing file" if path.is_symlink() else ""
-        raise BadInput(f"{path} does not exist{found}") from None
+        reason = "; it is a symbolic link to a missing file" if path.is_symlink() else ""
+        raise BadInput(f"{path} does not exist{reason}") from None
     except IsADirectoryError:
         raise BadInput(f"{path} is a folder, not a file") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

@@ -221,15 +221,15 @@ def hard_negatives(corpus: Corpus, count: int = 16) -> NDArray[np.int32]:
     bodies = sparse.diags(saturation_N.astype(np.float32)) @ corpus.in_body_NV
     summaries = corpus.in_summary_NV @ sparse.diags(corpus.rarity_V)
     names = np.array(corpus.packages)
-    found = np.zeros((len(names), count), np.int32)
+    negatives = np.zeros((len(names), count), np.int32)
     for name in dict.fromkeys(corpus.packages):
         own = np.flatnonzero(names == name)
         score = (summaries[own] @ bodies[own].T).toarray()
         np.fill_diagonal(score, -1)
         depth = min(count + 3, len(own) - 1)
         best = np.argsort(-score, axis=1, kind="stable")[:, min(3, depth - 1) : depth]
-        found[own] = own[best[:, np.arange(count) % best.shape[1]]]
-    return found
+        negatives[own] = own[best[:, np.arange(count) % best.shape[1]]]
+    return negatives
 
 
 def _train(model: Any, head: nn.Linear, corpus: Corpus, recipe: DocsRecipe) -> list[float]:

@@ -90,10 +90,10 @@ class Reranker:
                 f"first_stage must have a score for each of the {len(texts)} documents, got "
                 f"{len(scores)}"
             )
-        run: Run = {"": dict(sorted(scores.items(), key=lambda one: -one[1]))}
+        run: Run = {"": dict(sorted(scores.items(), key=lambda item: -item[1]))}
         [ranked] = self.rerank(run, {"": query}, texts, depth=max(1, len(texts))).values()
         ids: list[str | int] = [*ranked] if named else [int(place) for place in ranked]
-        return [Ranked(*one) for one in zip(ids, ranked.values(), strict=True)][:top]
+        return [Ranked(*pair) for pair in zip(ids, ranked.values(), strict=True)][:top]
 
     def rerank(
         self,
@@ -147,7 +147,7 @@ class Reranker:
 
     def _pairs(self, texts: Mapping[str, str]) -> PairEncoder:
         ids = tokenize(self._tokenizer, list(texts.values())) if texts else []
-        arrays: list[NDArray[np.int32]] = [np.asarray(one, np.int32) for one in ids]
+        arrays: list[NDArray[np.int32]] = [np.asarray(tokens, np.int32) for tokens in ids]
         tokens = KnownFrequencies(zip(texts, arrays, strict=True))
         tokens.frequencies = self._exported.frequencies
         return type(self._model).reader(self.config, self.backbone, tokens)  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ class Reranker:
 
 def _by_id(given: Sequence[T] | Mapping[str, T]) -> Mapping[str, T]:
     """The same by id; that of an entry of a list is its place."""
-    return given if isinstance(given, Mapping) else {str(i): one for i, one in enumerate(given)}
+    return given if isinstance(given, Mapping) else {str(i): entry for i, entry in enumerate(given)}
 
 
 def _blocks(run: Run, depth: int) -> Iterator[Run]:

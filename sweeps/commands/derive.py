@@ -72,13 +72,13 @@ class _Cell:
     @property
     def labels(self) -> dict[str, str]:
         """{derived system: its label}."""
-        own = {one.cell: one.label for one in (self.interpolated,) if one}
-        return own | {self.key(one): derived_label(config) for one, config in self.configs.items()}
+        own = {row.cell: row.label for row in (self.interpolated,) if row}
+        return own | {name: derived_label(c) for name, c in self.configs_by_name.items()}
 
     @property
     def configs_by_name(self) -> dict[str, TrialConfig]:
         """{system derived from chunk scores: its settings}."""
-        return {self.key(one): config for one, config in self.configs.items()}
+        return {self.key(system): config for system, config in self.configs.items()}
 
     def key(self, asked: Asked) -> str:
         """The derived system's name beside those of cells."""
@@ -95,12 +95,12 @@ def main(argv: Sequence[str]) -> int:
         out = given.out or store.folder / "report"
         check_writable("--out (default DIR/report)", out)
         named = given.normalise or given.aggregators or given.strides or given.max_chunks
-        found = derive(store.folder, asked, given.normalise, every=not named)
-        markdown, table = write_derived(found, out)
+        derived = derive(store.folder, asked, given.normalise, every=not named)
+        markdown, table = write_derived(derived, out)
         if not given.out:
             changed = [*(f"report/{path.name}" for path in (markdown, table)), INTERPOLATED]
             answered(store, lambda: store.push(*changed))
-    print(derived_text(found), end="")
+    print(derived_text(derived), end="")
     print(f"Tables: {given.out or f'{store.uri}/report'}/{markdown.name}, {table.name}")
     return 0
 
@@ -117,7 +117,7 @@ def derive(
         normalise = DEFAULT
     used = _used_seeds(sweep)
     kept = _seeds_that_kept(sweep, used, needed=not (every and normalise)) if asked else {}
-    mixed = {one.of: one for one in interpolate_cells(sweep, used, normalise)} if normalise else {}
+    mixed = {row.of: row for row in interpolate_cells(sweep, used, normalise)} if normalise else {}
     cells = [
         _derived_cell(sweep, cell, kept.get(cell, seeds), asked if cell in kept else (), qrels)
         for cell, seeds in used.items()
@@ -125,16 +125,16 @@ def derive(
     ]
     if not cells:
         raise BadInput(f"no cell of {folder} can be interpolated with its first stage")
-    for one in asked if kept and not mixed else ():
-        reasons = [cell.reasons.get(one) for cell in cells if cell.cell in kept]
+    for system in asked if kept and not mixed else ():
+        reasons = [cell.reasons.get(system) for cell in cells if cell.cell in kept]
         if all(reasons):
             raise BadInput(str(reasons[-1]))
     for cell in cells:
-        if found := mixed.get(cell.cell):
-            cell.interpolated = found
-            own = found.scores["seed"].isin(cell.seeds) | found.deterministic
-            cell.tables.append(found.scores[own])
-    compared = {(one.system, one.measure): one for one in _comparisons(sweep, cells)}
+        if interpolated := mixed.get(cell.cell):
+            cell.interpolated = interpolated
+            own = interpolated.scores["seed"].isin(cell.seeds) | interpolated.deterministic
+            cell.tables.append(interpolated.scores[own])
+    compared = {(c.system, c.measure): c for c in _comparisons(sweep, cells)}
     tables = pd.concat([table for cell in cells for table in cell.tables])
     means = tables.groupby(["cell", "measure"])["value"].mean()
     values = {(str(c), str(m)): float(v) for (c, m), v in means.items()}
@@ -153,7 +153,7 @@ def derive(
         for name, label in ((cell.cell, sweep.label(cell.cell)), *cell.labels.items())
     ]
     apart = [cell for cell in sweep.cells if normalise and cell.cell in used and why_not(cell)]
-    left_out = [f"{sweep.label(one.cell)}: it {why_not(one)}." for one in apart]
+    left_out = [f"{sweep.label(cell.cell)}: it {why_not(cell)}." for cell in apart]
     return Derived(sweep, tuple(rows), (*_left_out(sweep, cells), *left_out))
 
 
@@ -161,35 +161,35 @@ def _derived_cell(
     sweep: Sweep, cell: str, seeds: tuple[int, ...], asked: Sequence[Asked], qrels: Qrels
 ) -> _Cell:
     scores = sweep.scores
-    found = _Cell(cell, seeds, _config(sweep, cell, seeds[0]))
-    found.tables.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
-    for one in asked:
-        if found.trained.model.name == "firstp":
-            found.reasons[one] = "a FirstP trial reads and keeps only the first chunk"
+    derived = _Cell(cell, seeds, _config(sweep, cell, seeds[0]))
+    derived.tables.append(scores[(scores["cell"] == cell) & scores["seed"].isin(seeds)])
+    for system in asked:
+        if derived.trained.model.name == "firstp":
+            derived.reasons[system] = "a FirstP trial reads and keeps only the first chunk"
             continue
         try:
-            config = derived_config(found.trained, one.settings())
+            config = derived_config(derived.trained, system.settings())
         except BadInput as error:
-            found.reasons[one] = str(error)
+            derived.reasons[system] = str(error)
             continue
-        known = [_explicit(other) for other in (found.trained, *found.configs.values())]
+        known = [_explicit(other) for other in (derived.trained, *derived.configs.values())]
         if _explicit(config) not in known:
-            found.configs[one] = config
-    for seed in seeds if found.configs else ():
+            derived.configs[system] = config
+    for seed in seeds if derived.configs else ():
         folder = _folder(sweep, cell, seed)
         read_checked(folder, CHUNK_SCORES)
         kept = read_chunks(folder, sweep.split)
-        for one, config in list(found.configs.items()):
+        for system, config in list(derived.configs.items()):
             try:
                 run = derived_run(kept, config)
             except BadInput as error:
-                found.reasons[one] = str(error)
-                del found.configs[one]
+                derived.reasons[system] = str(error)
+                del derived.configs[system]
                 continue
             values = per_query(qrels, run, sweep.measures)
-            table = values.assign(cell=found.key(one), seed=seed, split=sweep.split)
-            found.tables.append(table)
-    return found
+            table = values.assign(cell=derived.key(system), seed=seed, split=sweep.split)
+            derived.tables.append(table)
+    return derived
 
 
 def _comparisons(sweep: Sweep, cells: Sequence[_Cell]) -> list[Comparison]:
@@ -291,7 +291,7 @@ def _asked(given: argparse.Namespace) -> list[Asked]:
         for stride, max_chunks in product(given.strides or [0], given.max_chunks or [0])
         for k in (given.k if name == "kmax-avgp" else [0])
     ]
-    return list(dict.fromkeys(Asked(one.name) if one.name == "firstp" else one for one in asked))
+    return list(dict.fromkeys(Asked(s.name) if s.name == "firstp" else s for s in asked))
 
 
 def _parser() -> Parser:

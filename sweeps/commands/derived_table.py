@@ -68,14 +68,14 @@ def derived_label(config: TrialConfig) -> str:
     return ", ".join(parts)
 
 
-def derived_text(found: Derived) -> str:
+def derived_text(derived: Derived) -> str:
     """The terminal's table and its caption."""
-    sweep = found.sweep
-    others = [one for one in sweep.measures if one != sweep.primary][:1]
+    sweep = derived.sweep
+    others = [measure for measure in sweep.measures if measure != sweep.primary][:1]
     rows = []
-    for row in found.rows:
-        one = row.comparisons.get(sweep.primary)
-        tested = (short_signed(one.delta), decisive_p(one)) if one else ("", "")
+    for row in derived.rows:
+        test = row.comparisons.get(sweep.primary)
+        tested = (short_signed(test.delta), decisive_p(test)) if test else ("", "")
         rows.append(
             (
                 shortened(f"  {row.label}" if row.derived else row.label, _LABEL),
@@ -87,23 +87,24 @@ def derived_text(found: Derived) -> str:
         )
     heading = ["system", "", sweep.primary, "diff", "p", *others]
     lines = [*terminal_lines(table(heading, rows, "ll".ljust(len(heading), "r"))), ""]
-    for sentence in (caption(found), *(f"Not derived from {one}" for one in found.left_out)):
+    missing = (f"Not derived from {reason}" for reason in derived.left_out)
+    for sentence in (caption(derived), *missing):
         lines += wrapped(sentence)
     return "\n".join([*lines, ""])
 
 
-def caption(found: Derived) -> str:
+def caption(derived: Derived) -> str:
     """The caption: rows, seeds and test."""
-    sweep = found.sweep
-    seeds = sorted({len(row.seeds) for row in found.rows})
+    sweep = derived.sweep
+    seeds = sorted({len(row.seeds) for row in derived.rows})
     over = f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
     if len(seeds) > 1:
         over = f"{seeds[0]} to {seeds[-1]} seeds"
-    family = sum(row.derived for row in found.rows)
-    mixed = [row.interpolated for row in found.rows if row.interpolated]
+    family = sum(row.derived for row in derived.rows)
+    mixed = [row.interpolated for row in derived.rows if row.interpolated]
     aggregated = "; others: another aggregation of its chunk scores; a model trained with that "
     aggregated += "aggregation would have other weights"
-    if not any(row.derived and not row.interpolated for row in found.rows):
+    if not any(row.derived and not row.interpolated for row in derived.rows):
         aggregated = ""
     tested = [one for row in found.rows for one in row.comparisons.values()]
     two = f" {TWO_RUNS_WORDS}" if any(map(has_two_runs, tested)) else ""
@@ -116,40 +117,43 @@ def caption(found: Derived) -> str:
     )
 
 
-def write_derived(found: Derived, folder: Path) -> tuple[Path, Path]:
+def write_derived(derived: Derived, folder: Path) -> tuple[Path, Path]:
     """`derived.md` and `derived.csv`, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {"derived.md": _markdown(found), "derived.csv": _csv(found)}
+    contents = {"derived.md": _markdown(derived), "derived.csv": _csv(derived)}
     for name, content in contents.items():
         with atomic_write(folder / name) as unfinished:
             unfinished.write_text(content, encoding="utf-8")
     return folder / "derived.md", folder / "derived.csv"
 
 
-def _markdown(found: Derived) -> str:
-    sweep = found.sweep
+def _markdown(derived: Derived) -> str:
+    sweep = derived.sweep
     heading = ["system", "", "seeds"]
     for measure in sweep.measures:
         heading += [measure, "diff", f"{level_text(sweep.alpha)} interval", "p"]
     rows = []
-    for row in found.rows:
+    for row in derived.rows:
         line: list[str | Cell] = [row.label, Cell(row.kind, face="tied" if row.derived else "")]
         line.append(str(len(row.seeds)))
         for measure in sweep.measures:
-            one = row.comparisons.get(measure)
+            test = row.comparisons.get(measure)
             line.append(f"{row.means[measure]:.3f}")
             line += (
-                [short_signed(one.delta), short_interval(one), decisive_p(one)] if one else [""] * 3
+                [short_signed(test.delta), short_interval(test), decisive_p(test)]
+                if test
+                else [""] * 3
             )
         rows.append(line)
-    left_out = "".join(f"\nNot derived from {one}\n" for one in found.left_out)
-    drawn = table(heading, rows, "ll".ljust(len(heading), "r"), caption=caption(found))
+    left_out = "".join(f"\nNot derived from {reason}\n" for reason in derived.left_out)
+    drawn = table(heading, rows, "ll".ljust(len(heading), "r"), caption=caption(derived))
     return f"{markdown(drawn)}{left_out}"
 
 
-def _csv(found: Derived) -> str:
+def _csv(derived: Derived) -> str:
+    """Unrounded, a line for each system and measure."""
     rows = []
-    for row in found.rows:
+    for row in derived.rows:
         model, chunking = row.config.model, row.config.chunking
         own = [row.cell, row.label, row.kind, model.name, model.k, chunking.window]
         own += [chunking.stride, chunking.max_chunks]
@@ -157,7 +161,7 @@ def _csv(found: Derived) -> str:
         own += [mixed.normalise, mixed.alphas_text] if mixed else ["", ""]
         own += [" ".join(map(str, row.seeds))]
         for measure, mean in row.means.items():
-            one = row.comparisons.get(measure)
-            tested = [getattr(one, name, None) for name in _TESTED]
+            comparison = row.comparisons.get(measure)
+            tested = [getattr(comparison, name, None) for name in _TESTED]
             rows.append([*own, measure, mean, *tested])
     return csv_text([*_OWN, "measure", "mean", *_TESTED], rows)

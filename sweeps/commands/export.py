@@ -113,7 +113,7 @@ def _analysis(store: Store, cell: str) -> Analysis:
     if not cell.endswith(f" +{sweep.first_stage_name}"):
         return analyse(sweep)
     reported = with_interpolated(sweep, "best")
-    if cell.startswith(WINNER) or cell in [one.label for one in reported.interpolated]:
+    if cell.startswith(WINNER) or cell in [row.label for row in reported.interpolated]:
         return analyse(reported)
     store.pull(store.finished())
     return analyse(with_interpolated(sweep, "all"))
@@ -141,8 +141,8 @@ def _chosen(store: Store, sweep: Sweep, cell: str, seed: int | None) -> Chosen:
 
 def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
     """The same trial with the weight of the first stage that its dev queries chose."""
-    found = next(one for one in sweep.cells if one.cell == chosen.cell)
-    if reason := why_not(found):
+    cell = next(cell for cell in sweep.cells if cell.cell == chosen.cell)
+    if reason := why_not(cell):
         raise BadInput(f"{sweep.label(chosen.cell)} is not interpolated: it {reason}")
     inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
     table = trial_table(chosen.name, inputs)
@@ -166,11 +166,11 @@ def _cell(
             return str(sweep.confirms["cell"])
         stayed = [cell for cell in trained if cell not in left_after(sweep)] or list(trained)
         return max(stayed, key=lambda cell: sum(trained[cell].values()) / len(trained[cell]))
-    labels = {one.label: one.cell for one in sweep.cells} | {
-        one.cell: one.cell for one in sweep.cells
+    labels = {cell.label: cell.cell for cell in sweep.cells} | {
+        cell.cell: cell.cell for cell in sweep.cells
     }
     if wanted not in labels:
-        raise unknown("cell", wanted, [WINNER, *(one.label for one in sweep.cells)])
+        raise unknown("cell", wanted, [WINNER, *(cell.label for cell in sweep.cells)])
     if labels[wanted] not in values:
         raise BadInput(f"{wanted} has no finished seed; {sweep.command or 'its sweep'} runs it")
     if labels[wanted] not in trained:
@@ -192,10 +192,10 @@ def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) 
     """The error where a model has kept no weights, with the command that keeps them."""
     wanted = "best" if seed is None else "all"
     command = re.sub(r" training\.keep_weights=\S+", "", sweep.command) or "its sweep"
-    found = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
+    weights = f"only seeds {', '.join(map(str, kept))} have" if kept else "none of its seeds has"
     return BadInput(
         f"{sweep.label(cell)} must have kept its weights"
-        f"{'' if seed is None else f' of seed {seed}'}, {found}. Run the trial again, for them "
+        f"{'' if seed is None else f' of seed {seed}'}, {weights}. Run the trial again, for them "
         f"alone: {command} training.keep_weights={wanted}"
     )
 

@@ -117,8 +117,8 @@ def _texts(names: list[str]) -> Iterator[str]:
 def _modules(name: str) -> list[str]:
     """The modules of a model and of the rankers that it builds on, its own first."""
     modules = dict.fromkeys(base.__module__ for base in model_class(name).__mro__)
-    models = [one for one in modules if one.startswith("rank_core.models.")]
-    return [one for one in models if one != Ranker.__module__]
+    models = [module for module in modules if module.startswith("rank_core.models.")]
+    return [module for module in models if module != Ranker.__module__]
 
 
 def _differences(name: str, profile: Profile) -> str:

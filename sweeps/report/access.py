@@ -26,7 +26,7 @@ class Access:
     num_cells: int
     num_trials: int
     seeds: list[int]
-    hash: str  # of split, measures and trials; a cell's name stands for all its settings
+    hash: str  # of split, measures and trials; a cell's name is the hash of its settings
 
 
 def record_access(sweep: Sweep, command: str) -> list[Access]:
@@ -51,7 +51,7 @@ def record_access(sweep: Sweep, command: str) -> list[Access]:
         seeds=sorted({seed for _, seed in trials}),
         hash=content_hash,
     )
-    with suppress(PermissionError):  # a read-only sweep shows the access in its report alone
+    with suppress(PermissionError):  # the report of a read-only sweep shows it all the same
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(access)) + "\n")
     return [*accesses, access]
@@ -80,6 +80,5 @@ def access_sentence(accesses: Sequence[Access]) -> str:
     when = datetime.fromisoformat(first.time).strftime("%Y-%m-%d %H:%M UTC")
     return (
         f"The {first.split} values of {len(accesses)} different sets of trials were read, first "
-        f"on {when}: what was added later may have been chosen with their knowledge "
-        f"({ACCESS_FILE})."
+        f"on {when}: trials added later may have been chosen by these values ({ACCESS_FILE})."
     )

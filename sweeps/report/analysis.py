@@ -48,7 +48,7 @@ class Analysis:
     first_stage: CellSummary | None = None  # a row of the table, no cell
     first_stage_comparisons: list[Comparison] = field(default_factory=list)  # of all rows with it
     published: Mapping[str, Mapping[str, list[str]]] | None = None
-    """{cell: {measure: values of papers}} where they were asked for; never tested."""
+    """{cell: {measure: values of papers}} with `--published`; never tested."""
 
     @property
     def baseline(self) -> CellSummary:
@@ -238,7 +238,7 @@ def _matrices(sweep: Sweep, scored: Sequence[str]) -> Matrices:
     matrices: dict[str, ScoreMatrix] = {}
     for measures in sweep.collections.values() if scored else ():
         table = sweep.scores[sweep.scores["measure"].isin(measures)]
-        # Seeds that lean on the first stage alone agree.
+        # Seeds agree where alpha is 0: the first stage alone.
         derived = [system.cell for system in sweep.interpolated]
         matrices |= score_matrices(table, measures=measures, cells=scored, may_agree=derived)
     return matrices
@@ -323,8 +323,8 @@ def _compare_derived(
     sweep: Sweep, scored: Sequence[str], slots: Sequence[Slot]
 ) -> dict[str, tuple[list[Comparison], list[Comparison]]]:
     """{measure: (every derived system and the first stage against the first baseline, all systems
-    against the first stage)}. A row that was added pays for the whole table: its family is that of
-    all systems. Those of the cells are as without it."""
+    against the first stage)}. The family of an added row is all systems of the table; that of the
+    cells does not change."""
     derived = [system for system in sweep.interpolated if system.of in scored]
     first_stage = [FIRST_STAGE] * bool(len(sweep.first_stage_scores))
     names = [*first_stage, *(system.cell for system in derived)]
@@ -381,7 +381,7 @@ def _in_order(
     of: Sequence[Interpolated],
     first_stage: CellSummary | None,
 ) -> list[CellSummary]:
-    """The first stage, then every cell followed by what is derived from it."""
+    """The first stage, then every cell followed by the systems derived from it."""
     after = {system.of: summary for system, summary in zip(of, derived, strict=True)}
     rows = [
         first_stage,

@@ -28,7 +28,7 @@ PLOTS = "plots"
 
 @dataclass(frozen=True)
 class Report:
-    """A written report: its folder, its comparisons, and what a terminal shows of it."""
+    """A written report: its folder, its comparisons, and its text for a terminal."""
 
     folder: Path
     comparisons: list[Comparison]
@@ -44,12 +44,11 @@ def write_report(
     with_published: bool = False,
     interpolate: str = "",
 ) -> Report:
-    """Compare what the sweep in `sweep_dir` left and write its `report/`, or `out`; the same input
-    gives the same bytes. A reader of an older report never sees half a file. `command` is who opens
-    the test values for the log of such accesses; by default the command of the sweep itself. `uri`
-    is what the sweep is called elsewhere, where `sweep_dir` is a copy. With the `collection` at
-    hand the texts that are shown of it are kept, for later reports as well. `interpolate` says
-    which cells get a row with the first stage; by default those that the sweep's command asked for.
+    """Compare the systems of the sweep in `sweep_dir` and write `report/`, or `out`. The same input
+    makes the same bytes. Files are replaced whole. `command` is logged as opening the test values;
+    by default the sweep's own. `uri` is the address of the sweep where `sweep_dir` is a copy. With
+    a `collection` the texts that the page shows are stored for later reports. `interpolate` names
+    the cells that have a row with the first stage; by default those of the sweep's command.
     """
     analysis = analyse(with_interpolated(load_sweep(sweep_dir), interpolate))
     if with_published:
@@ -86,7 +85,7 @@ def report_files(
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
     """{file name below the folder: contents}. `label` is the table's in LaTeX; `notes` end its
-    caption, `compact` keeps its means and letters alone; `more` is added to results.json."""
+    caption; `compact` shows means and letters alone; `more` is added to results.json."""
     reliability = assess(analysis)
     drawn = figures(analysis, reliability)
     parts = sections(Findings(analysis, reliability, drawn, accesses, queries))
@@ -111,13 +110,13 @@ def _plots(drawn: list[Shown]) -> dict[str, bytes]:
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Writes all of them, and their folders."""
     (folder / PLOTS).mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:  # none takes its place before all are written
+    with ExitStack() as stack:  # none is renamed before all are written
         for name, data in files.items():
             stack.enter_context(atomic_write(folder / name)).write_bytes(data)
 
 
 def _remove_older_plots(folder: Path, files: Mapping[str, bytes]) -> None:
-    """A plot that an older report drew and this one could not would contradict the page."""
+    """Remove plots of an older report that this one does not draw."""
     for path in sorted(folder.iterdir()):
         if f"{PLOTS}/{path.name}" not in files and path.suffix in (".svg", ".png"):
             path.unlink()

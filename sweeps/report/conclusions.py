@@ -43,7 +43,7 @@ def conclusions(analysis: Analysis) -> list[str]:
 
 
 def _fates(analysis: Analysis) -> list[str]:
-    """The fates of the trials; those of a third party's runs are not known."""
+    """The fates of the trials; unknown for a third party's runs."""
     sweep = analysis.sweep
     if sweep.third_party:
         return []
@@ -62,13 +62,13 @@ def answer(analysis: Analysis) -> str:
             f"No comparison is possible: only the baseline {label} has a finished seed "
             f"({sweep.primary} {analysis.baseline.mean(sweep.primary):.3f})."
         )
-    decided = [one for one in analysis.primary if not math.isnan(one.p_both)]
+    decided = [c for c in analysis.primary if not math.isnan(c.p_both)]
     if not decided:
-        marked = [one for one in analysis.primary if one.p_queries_adjusted < sweep.alpha]
+        marked = [c for c in analysis.primary if c.p_queries_adjusted < sweep.alpha]
         return _verdict(analysis, analysis.primary, marked)
-    text = _verdict(analysis, decided, [one for one in decided if one.significant(sweep.alpha)])
+    text = _verdict(analysis, decided, [c for c in decided if c.significant(sweep.alpha)])
     if analysis.undecided:
-        names = names_text([sweep.label(one.system) for one in analysis.undecided])
+        names = names_text([sweep.label(c.system) for c in analysis.undecided])
         text += f" One seed cannot decide about {names}."
     return text
 
@@ -89,18 +89,18 @@ def certainty(analysis: Analysis) -> str:
         "The test treats queries and seeds (training runs) as random effects: it holds for new "
         "queries and for the same methods trained again."
     )
-    if {one.cell for one in sweep.cells} <= set(sweep.deterministic):
+    if {cell.cell for cell in sweep.cells} <= set(sweep.deterministic):
         scope = "The test treats queries as a random effect; the systems are deterministic."
-    elif all(math.isnan(one.p_both) for one in compared):
+    elif all(math.isnan(c.p_both) for c in compared):
         single = _single(analysis)
         whose = "per system" if len(single) == len(analysis.cells) else f"of {names_text(single)}"
         scope = (
-            f"One seed {whose} leaves the seed variance unknown: the test treats queries alone "
+            f"With one seed {whose} the seed variance is unknown: the test treats queries alone "
             "as random and holds for these training runs, not for the methods."
         )
     elif any(map(has_two_runs, compared)):
         scope += (
-            " Two seeds of a system are too few to call a difference significant, whatever p is: "
+            " With two seeds of a system no difference is called significant, whatever p is: "
             "three are needed."
         )
     return f"{scope} {adjusted}; alpha = {sweep.alpha:g}."
@@ -108,8 +108,8 @@ def certainty(analysis: Analysis) -> str:
 
 def _single(analysis: Analysis) -> list[str]:
     fixed = analysis.sweep.deterministic
-    cells = [one for one in analysis.cells if one.num_used == 1]
-    return [one.cell.label for one in cells if one.cell.cell not in fixed]
+    cells = [summary for summary in analysis.cells if summary.num_used == 1]
+    return [summary.cell.label for summary in cells if summary.cell.cell not in fixed]
 
 
 def confirmation(analysis: Analysis) -> str:
@@ -124,7 +124,7 @@ def confirmation(analysis: Analysis) -> str:
         f"before any run below was started. Its gain over {baseline} on {sweep.split} was "
         f"{signed(chosen['naive_gain'])} in the runs that chose it"
     )
-    gain = next((one.delta for one in analysis.primary if one.system == chosen["cell"]), None)
+    gain = next((c.delta for c in analysis.primary if c.system == chosen["cell"]), None)
     if gain is None:
         return f"{text}; there is no fresh one yet."
     return f"{text} and is {signed(gain)} in these fresh ones."
@@ -138,7 +138,7 @@ def _verdict(
     baseline = sweep.label(sweep.baseline)
     where = f"on {sweep.primary} ({sweep.count_text(compared[0].num_queries)})"
     if not significant:
-        highest = max(compared, key=lambda one: one.delta)
+        highest = max(compared, key=lambda c: c.delta)
         if count == 1:
             name = sweep.label(highest.system)
             gain = _gain(analysis, highest)
@@ -147,12 +147,12 @@ def _verdict(
             f"No system is significantly different from {baseline} {where}. The largest gain is "
             f"{_named_gain(analysis, highest)}."
         )
-    better = sorted((one for one in significant if one.delta > 0), key=lambda one: -one.delta)
-    worse = sorted((one for one in significant if one.delta < 0), key=lambda one: one.delta)
+    better = sorted((c for c in significant if c.delta > 0), key=lambda c: -c.delta)
+    worse = sorted((c for c in significant if c.delta < 0), key=lambda c: c.delta)
     if count == 1:
-        [one] = significant
+        [comparison] = significant
         word = "better" if better else "worse"
-        name, gain = sweep.label(one.system), _gain(analysis, one)
+        name, gain = sweep.label(comparison.system), _gain(analysis, comparison)
         return f"{name} is significantly {word} than {baseline} {where}: {gain}."
     (first, word), (second, other) = (better, "better"), (worse, "worse")
     if not better:
@@ -175,34 +175,34 @@ def _count(number: int, of: int) -> str:
 
 
 def _named(analysis: Analysis, compared: Sequence[Comparison]) -> str:
-    return names_text([_named_gain(analysis, one) for one in compared], most=2)
+    return names_text([_named_gain(analysis, c) for c in compared], most=2)
 
 
-def _named_gain(analysis: Analysis, one: Comparison) -> str:
-    return f"{analysis.sweep.label(one.system)} by {_gain(analysis, one)}"
+def _named_gain(analysis: Analysis, comparison: Comparison) -> str:
+    return f"{analysis.sweep.label(comparison.system)} by {_gain(analysis, comparison)}"
 
 
-def _gain(analysis: Analysis, one: Comparison) -> str:
+def _gain(analysis: Analysis, comparison: Comparison) -> str:
     """`+0.012 (95 % interval +0.003 to +0.021)`."""
-    interval = interval_text(one).removesuffix(ONE_RUN)  # the sentence says it
-    return f"{signed(one.delta)} ({level_text(analysis.sweep.alpha)} interval {interval})"
+    interval = interval_text(comparison).removesuffix(ONE_RUN)  # the sentence says it
+    return f"{signed(comparison.delta)} ({level_text(analysis.sweep.alpha)} interval {interval})"
 
 
 def _best(analysis: Analysis) -> str:
     primary = analysis.sweep.primary
-    scored = [one for one in analysis.cells if one.num_used]
+    scored = [summary for summary in analysis.cells if summary.num_used]
     if not scored:
         return "No system has a score."
-    best = max(scored, key=lambda one: one.mean(primary))
+    best = max(scored, key=lambda summary: summary.mean(primary))
     return f"The highest {primary} is {best.mean(primary):.3f}, of {best.cell.label}."
 
 
 def paired_t_test(analysis: Analysis) -> str:
     """The predicted false-positive rate of the test that treats the runs as fixed; "" with one
-    seed, and where it is hardly above alpha in every comparison."""
+    seed, and where it is close to alpha in every comparison."""
     alpha = analysis.sweep.alpha
-    known = [one for one in analysis.primary if not math.isnan(one.p_both)]
-    worst = max(known, key=lambda one: one.predicted_false_positive_rate, default=None)
+    known = [c for c in analysis.primary if not math.isnan(c.p_both)]
+    worst = max(known, key=lambda c: c.predicted_false_positive_rate, default=None)
     if worst is None or worst.predicted_false_positive_rate < alpha + _WORTH_SAYING:
         return ""
     test = analysis.tests[worst.measure, worst.system]
@@ -216,13 +216,14 @@ def paired_t_test(analysis: Analysis) -> str:
 
 
 def correction_note(analysis: Analysis) -> str:
-    """A warning where the correction holds the share of false positives, not their existence."""
+    """A warning where the correction controls the share of false positives, not their
+    occurrence."""
     if not analysis.primary or analysis.sweep.correction != "bh":
         return ""
     count = analysis.primary[0].family_size
     return (
-        f"Exploratory: {CORRECTION_NAMES['bh']} over {count} comparisons lets about "
-        f"{100 * analysis.sweep.alpha:g} % of the significant differences be false."
+        f"Exploratory: {CORRECTION_NAMES['bh']} over {count} comparisons allows about "
+        f"{100 * analysis.sweep.alpha:g} % of the significant differences to be false."
     )
 
 
@@ -230,17 +231,16 @@ def against_first_stage(analysis: Analysis) -> str:
     """The best cell on dev, alone and interpolated, tested against the first stage, and the cells
     below it; "" where neither is known."""
     sweep, best = analysis.sweep, best_on_dev(analysis.sweep)
-    names = [best, *(one.cell for one in sweep.interpolated if one.of == best)]
+    names = [best, *(row.cell for row in sweep.interpolated if row.of == best)]
     compared = [
-        one
-        for one in analysis.first_stage_comparisons
-        if one.system in names and one.measure == sweep.primary
+        c
+        for c in analysis.first_stage_comparisons
+        if c.system in names and c.measure == sweep.primary
     ]
     sentences = []
     if compared:
         tested = "; ".join(
-            f"{sweep.label(one.system)} {_gain(analysis, one)}, p {decisive_p(one)}"
-            for one in compared
+            f"{sweep.label(c.system)} {_gain(analysis, c)}, p {decisive_p(c)}" for c in compared
         )
         sentences.append(
             f"Against {sweep.first_stage_name} ({sweep.primary} {compared[0].mean_baseline:.3f}), "
@@ -254,18 +254,18 @@ def below_first_stage(analysis: Analysis) -> str:
     """The cells that rank worse than the candidates they were given; "" if none does."""
     sweep = analysis.sweep
     first = sweep.first_stage.get(sweep.primary)
-    scored = [one for one in analysis.cells if one.num_used]
+    scored = [summary for summary in analysis.cells if summary.num_used]
     if first is None:
         return ""
     # The first stage may be a cell itself, its mean summed in another order.
-    below = [one for one in scored if first - one.mean(sweep.primary) > _ROUNDING]
+    below = [summary for summary in scored if first - summary.mean(sweep.primary) > _ROUNDING]
     if not below:
         return ""
     if len(below) == len(scored):
         every = "every system" if sweep.interpolated else "Every system"
         who = every if len(scored) > 1 else below[0].cell.label
     else:
-        who = names_text([one.cell.label for one in below])
+        who = names_text([summary.cell.label for summary in below])
     verb = "lies" if len(below) in (1, len(scored)) else "lie"
     alone = "Without interpolation " if sweep.interpolated else ""
     return (
@@ -282,25 +282,25 @@ def next_step(analysis: Analysis) -> str:
         if not single:
             return ""
         return (
-            f"Next: give several training runs of {names_text(single)} as NAME=run1,run2,run3; "
-            "declare a system without training with --deterministic NAME."
+            f"Next: name several training runs of {names_text(single)} as NAME=run1,run2,run3, or "
+            "declare a system without training: --deterministic NAME."
         )
-    if any(one.seeds("planned", "running") for one in analysis.cells):
-        return "Next: run the same command again, which trains only what is missing."
+    if any(summary.seeds("planned", "running") for summary in analysis.cells):
+        return "Next: run the same command again; it trains only the missing trials."
     if not analysis.primary:
         return ""
-    if all(math.isnan(one.p_both) for one in analysis.primary):
+    if all(math.isnan(c.p_both) for c in analysis.primary):
         return (
             "Next: train three seeds for one planned comparison (--num-seeds 3), five for a table "
             "(--num-seeds 5)."
         )
-    significant = [one for one in analysis.primary if one.significant(sweep.alpha)]
+    significant = [c for c in analysis.primary if c.significant(sweep.alpha)]
     if not significant:
         return (
             "Next: ranksweep design DIR says how many seeds and queries would find a "
             "smaller difference."
         )
-    if all(one.delta < 0 for one in significant):
+    if all(c.delta < 0 for c in significant):
         return ""
     if sweep.confirms:
         return "Next: ranksweep export DIR --to FOLDER saves the confirmed model."
@@ -311,8 +311,8 @@ def next_step(analysis: Analysis) -> str:
 
 
 def _all_finished(analysis: Analysis) -> str:
-    count = sum(one.num_used for one in analysis.cells)
-    rest = sum(len(one.seeds("stopped")) for one in analysis.cells)
+    count = sum(summary.num_used for summary in analysis.cells)
+    rest = sum(len(summary.seeds("stopped")) for summary in analysis.cells)
     why = "stopped by design" if analysis.sweep.search.get("over", True) else "that rest at a rung"
     but = f" but for {rest} {why}" if rest else ""
     return f"All {count + rest} trials finished{but}; none failed, diverged or collapsed."

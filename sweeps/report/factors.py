@@ -41,7 +41,7 @@ def grid_factors(analysis: Analysis) -> list[GridFactors]:
 
 
 def factor_text(factors: list[GridFactors]) -> str:
-    """A sentence per grid: p of every factor that the grid can tell from the others, last that of
+    """A sentence per grid: p of every factor that the grid can separate from the others, then p of
     any difference at all."""
     several = len({grid.grid for grid in factors}) > 1
     sentences = []

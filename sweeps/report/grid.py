@@ -28,8 +28,8 @@ class Grid:
 
 
 def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[Grid]:
-    """The grids in which window and stride do not move together: a picture and a test of the
-    factors tell more of these than the table does."""
+    """The grids in which window and stride vary independently, which are drawn and tested by
+    factor."""
     return [
         grid
         for grid in grids_of(sweep, cells)
@@ -38,7 +38,7 @@ def crossed_grids(sweep: Sweep, cells: list[CellSummary]) -> list[Grid]:
 
 
 def reads_one_chunk(cell: Cell) -> bool:
-    """FirstP cuts one chunk from the front: stride means nothing to it."""
+    """FirstP reads only the first chunk: stride has no effect."""
     return str(cell.settings.get("model.name", cell.group)).lower() == "firstp"
 
 
@@ -56,7 +56,7 @@ def grids_of(sweep: Sweep, cells: list[CellSummary]) -> list[Grid]:
             system.cell.group,
             *(f"{k}={v}" for k, v in sorted(settings.items())),
         )
-        # Two cells may differ in something that `settings` does not name.
+        # Two cells may differ in a setting that `settings` lacks.
         while key in grids and place in grids[key].cells:
             key = (*key, system.cell.label)
         title = system.cell.group or ", ".join(map(str, key[1:]))

@@ -1,4 +1,4 @@
-"""From a template beside this file to a page that needs nothing else."""
+"""A page without outside files, from the template beside this module."""
 
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ def render(template: str, **content: Any) -> str:
 
 
 def table_part(shown: Table) -> str:
-    """A table within somebody else's page, such as a notebook."""
+    """A table as part of another page, such as a notebook."""
     return render("table_part.html", table=shown)
 
 

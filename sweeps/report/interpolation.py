@@ -1,9 +1,10 @@
-"""The first stage, and finished trials interpolated with it, as systems beside the trained ones:
-from the kept runs of dev and test and the scores of the candidates, without a model or a GPU.
+"""The first stage, and finished trials interpolated with it, as systems beside the trained ones.
+They are computed from the kept runs of dev and test and the scores of the candidates, without a
+model or a GPU.
 
 `interpolated/<trial>.<normalisation>.parquet` holds the values of one trial with the alpha that its
-dev queries chose, `interpolated/first_stage.parquet` those of the first stage. Each names what it
-was made of, and is made anew where any of that has changed.
+dev queries chose, `interpolated/first_stage.parquet` those of the first stage. Each has the hashes
+of its inputs and is written again when one has changed.
 """
 
 import hashlib
@@ -49,7 +50,7 @@ FOLDS = "folds.parquet"
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a sweep that all of its interpolated trials are made of."""
+    """The files of a sweep from which all of its interpolated trials are computed."""
 
     folder: Path
     measures: tuple[str, ...]
@@ -58,7 +59,7 @@ class Inputs:
 
     @cached_property
     def key(self) -> str:
-        """A hash of all of it."""
+        """The hash of all of them."""
         paths = [path for split in SPLITS for path in self._paths(split)]
         recipe = [VERSION, ALPHAS, self.measures, self.primary, self.normalise]
         digests = [_noted_hash(path) or digest_file(path) for path in paths]
@@ -85,15 +86,15 @@ def digest_file(path: Path) -> str:
 
 
 def _noted_hash(path: Path) -> str:
-    """The SHA-256 that stands for a file of a bundle which may not hold it; "" elsewhere."""
+    """The stated SHA-256 of a file that a bundle may not contain; "" elsewhere."""
     note = path.with_name(f"{path.name}.sha256")
     return note.read_text(encoding="utf-8").partition(" ")[0] if note.is_file() else ""
 
 
 def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
-    """The sweep with its first stage and its derived systems, of the cells that `rows` (of
-    `INTERPOLATE`; empty: as the sweep's command asked) names. As it is where it kept no candidates;
-    what cannot be derived costs no report, but is said in it."""
+    """The sweep with its first stage and the derived systems of the cells that `rows` names (of
+    `INTERPOLATE`; empty: as in the sweep's command); unchanged where it kept no candidates. The
+    report names the systems that cannot be derived."""
     rows = rows or sweep.interpolate
     if rows not in INTERPOLATE:
         raise unknown("--interpolate", rows, INTERPOLATE)
@@ -110,7 +111,8 @@ def with_interpolated(sweep: Sweep, rows: str = "") -> Sweep:
 
 
 def first_stage_scores(sweep: Sweep) -> pd.DataFrame:
-    """The values of the candidates as the first stage ranks them; empty where a cell is that."""
+    """The values of the candidates as the first stage ranks them; empty where a cell is the first
+    stage."""
     if "bm25" in {cell.settings.get("model.name") for cell in sweep.cells}:
         return pd.DataFrame()
     inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, DEFAULT)
@@ -131,8 +133,8 @@ def interpolate_cells(
     """The systems derived from those `cells` that have a finished trial and are not `APART`."""
     if not (sweep.folder / FIRST_STAGE).is_dir():
         raise BadInput(
-            f"{sweep.folder} has no {FIRST_STAGE}/, which holds the scores of the candidates; the "
-            "sweep's own command writes it, and trains nothing that is finished"
+            f"{sweep.folder} has no {FIRST_STAGE}/ with the scores of the candidates; the sweep's "
+            "command writes it and repeats no finished trial"
         )
     inputs = Inputs(sweep.folder, sweep.measures, sweep.primary, normalise)
     used = sweep.trials[sweep.trials["status"].isin(USED)]
@@ -183,7 +185,7 @@ def _interpolated(sweep: Sweep, cell: Cell, seeds: Sequence[int], inputs: Inputs
 
 def trial_table(name: str, inputs: Inputs) -> pd.DataFrame:
     """`cell, seed, split, query_id, measure, value, alpha` of an interpolated trial, on dev and
-    test; with folds each has its own alpha. Kept where it was made of the same files."""
+    test; every fold has its own alpha. Read from disk where its inputs are the same."""
     folder = inputs.folder / "runs" / name
     path = inputs.folder / INTERPOLATED / f"{name}.{inputs.normalise}.parquet"
     present = (folder / RESULT).is_file()  # a mirror may lack it
@@ -200,14 +202,14 @@ def trial_table(name: str, inputs: Inputs) -> pd.DataFrame:
 def _cached(
     path: Path, made_of: Mapping[str, str], values: Callable[[], pd.DataFrame]
 ) -> pd.DataFrame:
-    """The table at `path` if it was made of the same; otherwise `values()`, written there."""
+    """The table at `path` if its inputs are the same; otherwise `values()`, written there."""
     stored = _stored(path)
     if stored is not None and made_of.items() <= json.loads(stored.schema.metadata[_KEY]).items():
         return stored.to_pandas()
     table = pa.Table.from_pandas(values(), preserve_index=False)
     key = json.dumps(made_of).encode()
     keyed = table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: key})
-    with suppress(OSError):  # who may read only computes it again
+    with suppress(OSError):  # a read-only sweep computes it each time
         path.parent.mkdir(exist_ok=True)
         with atomic_write(path) as unfinished:
             pq.write_table(keyed, unfinished, compression="zstd")
@@ -215,7 +217,7 @@ def _cached(
 
 
 def _stored(path: Path) -> pa.Table | None:
-    """A table that was made before; None where there is none, or nothing of it can be read."""
+    """The table on disk; None where it is missing or unreadable."""
     try:
         table = pq.read_table(path, page_checksum_verification=True)
     except (OSError, pa.ArrowException):
@@ -247,8 +249,8 @@ def _interpolate(folder: Path, inputs: Inputs) -> pd.DataFrame:
 
 
 def _folds(folder: Path, inputs: Inputs) -> list[dict[str, list[str]]]:
-    """{split: its judged queries} of each model of the trial. A query of dev in one fold is tested
-    in another, so no fold may choose by the dev of all."""
+    """{split: its judged queries} of each model of the trial. A dev query of one fold is a test
+    query of another, so a fold chooses by its own dev alone."""
     judged = {split: list(inputs.read[split][1]) for split in SPLITS}
     if not (folder / FOLDS).exists():
         return [judged]

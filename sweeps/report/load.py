@@ -18,7 +18,7 @@ from sweeps.store.sweep_file import FIRST_STAGE, Cell, SweepFile, read_sweep_fil
 from sweeps.store.trial_status import USED, TrialStatus
 from sweeps.store.trial_store import HISTORY
 
-FAILURES = "failures.parquet"  # of attempts; a sweep in which none failed has no such file
+FAILURES = "failures.parquet"  # of attempts; missing where none failed
 FILES = ("sweep.json", "trials.parquet", SCORES)
 TRIAL_COLUMNS = ("cell", "seed", "status")
 FAILURE_COLUMNS = "cell", "seed", "attempt", "time", "node", "kind", "reason", "again"
@@ -27,7 +27,7 @@ COUNTS = "Num"
 """Of measures that are no share, the beginning of the name: NumRet, NumRel."""
 MOST_NAMED = 5  # damaged trials in one message
 SCREENING = 20
-"""From so many comparisons on, a sweep that declares nothing else is exploratory."""
+"""With so many comparisons or more, a sweep without a declared correction is exploratory."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Interpolated:
     normalise: str
     alphas: Mapping[int, tuple[float, ...]]  # {seed: alpha, or those of its folds}
     scores: pd.DataFrame  # of the reported split; one seed where it is deterministic
-    deterministic: bool  # every trial would give the same: the cell is, or all alphas are 0
+    deterministic: bool  # the cell is, or all alphas are 0
 
     @property
     def alphas_text(self) -> str:
@@ -49,14 +49,14 @@ class Interpolated:
 
 
 ListReader = Callable[[Collection[str]], dict[str, list[str]]]
-"""From queries to {query_id: doc_ids, best first} of those that a run ranks."""
+"""A function from queries to {query_id: doc_ids, best first} of those that a run ranks."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Systems over their seeds: a sweep on disk, or runs of anybody. `scores` holds the reported
-    split and used trials only; `dev_scores` the primary measure of these trials on split `dev`,
-    empty where there is none."""
+    """Systems over their seeds: a sweep on disk, or a third party's runs. `scores` holds the
+    reported split and used trials only; `dev_scores` the primary measure of these trials on split
+    `dev`, empty where there is none."""
 
     folder: Path
     name: str
@@ -64,8 +64,8 @@ class Sweep:
     split: str
     measures: tuple[str, ...]
     primary: str
-    slots: tuple[Slot, ...]  # a baseline for all, then such as {cell: its own, the FirstP of it}
-    deterministic: tuple[str, ...]  # cells whose one run is the only one there is
+    slots: tuple[Slot, ...]  # the common baseline, then {cell: its own, such as its FirstP}
+    deterministic: tuple[str, ...]  # cells that have a single possible run
     alpha: float
     correction: str
     rope: float  # differences up to this size are called practically equal
@@ -83,17 +83,17 @@ class Sweep:
     first_stage: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
-    confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested anew here
+    confirms: Mapping[str, Any] | None = None  # the choice of another sweep, tested again here
     search: Mapping[str, Any] = field(default_factory=dict)
     """The record of the search and of what it eliminated; may be empty."""
-    stopped: str = ""  # why it ended before all was run; empty where it did not
+    stopped: str = ""  # why it ended early; empty where it did not
     third_party: bool = False  # runs whose number of launched trials is not known
     tie_policy: str = TIE_POLICY  # how equal scores of a run are ranked
-    interpolate: str = "none"  # which cells get a row with the first stage: of `INTERPOLATE`
+    interpolate: str = "none"  # the cells with a row "+BM25": of `INTERPOLATE`
     interpolated: tuple[Interpolated, ...] = ()
-    not_interpolated: str = ""  # why there are none, where some were asked for
+    not_interpolated: str = ""  # why such rows are missing
     first_stage_scores: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """Per query, of the candidates in the first stage's order; empty: it has no row."""
+    """Per query, of the candidates in the first stage's order; empty where it has no row."""
     digits: int = 3  # decimals of means and differences in tables
     lists: Mapping[tuple[str, int], ListReader] = field(default_factory=dict)
     """{(cell, seed): its ranked lists} of a third party; a sweep has them in its folder."""
@@ -101,7 +101,7 @@ class Sweep:
 
     @property
     def baseline(self) -> str:
-        """The cell that all others are compared with; "" where each has its own only."""
+        """The cell that all others are compared with; "" where each has a baseline of its own."""
         return self.slots[0] if isinstance(self.slots[0], str) else ""
 
     @property
@@ -128,8 +128,8 @@ class Sweep:
 
 
 def load_sweep(folder: Path, values: pd.DataFrame | None = None) -> Sweep:
-    """The sweep in `folder`, or a `BadInput` that names the file and the rule it breaks. `values`
-    replace the per-query values on disk; trials are not checked then."""
+    """The sweep in `folder`, or a `BadInput` with the file and the broken rule. `values` replace
+    the per-query values on disk; the trials are then not checked."""
     file = read_sweep_file(folder)
     missing = [name for name in FILES if not (folder / name).exists()]
     if missing:
@@ -187,8 +187,8 @@ def _distinct(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
 
 
 def _check_trials(folder: Path, trials: pd.DataFrame) -> None:
-    """Refuses a sweep with a damaged trial. Trials that are not here, as in a mirror, are nothing
-    to a report."""
+    """Refuse a sweep with a damaged trial. A report does not need the folders of trials, which a
+    mirror lacks."""
     used = trials[trials["status"].isin(USED)]
     names = [f"{cell}-seed{seed}" for cell, seed in zip(used["cell"], used["seed"], strict=True)]
     folders = [folder / "runs" / name for name in names if _is_here(folder / "runs" / name)]
@@ -220,7 +220,7 @@ def score_table(folder: Path, trials: pd.DataFrame, file: SweepFile) -> pd.DataF
 
 
 def _table(path: Path, required: tuple[str, ...], command: str) -> pd.DataFrame:
-    """A table of the sweep, which `command` writes anew."""
+    """A table of the sweep, which `command` writes again."""
     remedy = _remedy(command)
     content = path.read_bytes()
     try:
@@ -237,7 +237,7 @@ def _table(path: Path, required: tuple[str, ...], command: str) -> pd.DataFrame:
             f"found: {', '.join(map(str, table.columns))}; {remedy}"
         )
     for name, kind in _KINDS.items():
-        # Of a table without rows no type is known.
+        # The columns of an empty table have no type.
         if name in required and len(table) and table[name].dtype.kind not in kind:
             raise BadInput(
                 f"{path}: {name} must be a column of numbers, got {table[name].dtype}; {remedy}"
@@ -249,7 +249,7 @@ def read_trials(path: Path, file: SweepFile) -> pd.DataFrame:
     """One row per launched or planned trial, in the order of the cells, then of the seeds."""
     trials, seeds = _table(path, TRIAL_COLUMNS, file.command), file.seeds
     order = {cell.cell: position for position, cell in enumerate(file.cells)}
-    # A folder keeps the trials of every plan that ran in it; `sweep.json` describes the latest.
+    # A folder has the trials of every plan that ran in it; `sweep.json` describes the latest.
     trials = trials[trials["cell"].isin(list(order))]
     if seeds:
         trials = trials[trials["seed"].isin(seeds)]
@@ -311,5 +311,5 @@ def _dev_scores(table: pd.DataFrame, primary: str) -> pd.DataFrame:
 
 
 def _correction(num_comparisons: int) -> str:
-    """The correction of a sweep that declares none: many comparisons are a screening."""
+    """The correction of a sweep that declares none; many comparisons are a screening."""
     return "bh" if num_comparisons >= SCREENING else "holm"

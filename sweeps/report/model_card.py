@@ -25,7 +25,7 @@ class CardFacts:
 
 
 def model_card(analysis: Analysis, facts: CardFacts) -> str:
-    """The card as Markdown, with the metadata that a model hub reads at its top."""
+    """The card as Markdown, with metadata for a model hub at its top."""
     about, sweep = facts.about, analysis.sweep
     parts = [
         _metadata(facts),

@@ -42,7 +42,7 @@ def relation(p: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 in whole percent; what is neither never nor always does not read as that."""
+    """A share of 1 in whole percent; above 0 and below 1, never "0 %" or "100 %"."""
     if math.isnan(share):
         return MISSING
     if 0 < share < 0.01:
@@ -66,18 +66,18 @@ ONE_RUN = "†"
 """Mark of an interval or a p of the queries alone, of one training run."""
 ONE_RUN_WORDS = f"{ONE_RUN}: one training run, so interval and p are those of the queries alone."
 TWO_RUNS_WORDS = "(p): two training runs, too few to decide."
-_WIDEST = 2.0  # an interval that no measure could fill: of two queries, or of two seeds
+_WIDEST = 2.0  # an interval wider than any measure: of two queries or two seeds
 _TOO_WIDE = "too wide"
 
 
 def interval_text(comparison: Comparison, digits: int = 3) -> str:
-    """The interval of a difference in a sentence or on a page; that of the queries alone with one
-    seed."""
+    """The interval of a difference in a sentence or on a page; with one seed that of the queries
+    alone."""
     return _interval(comparison, "{} to {}", lambda value: signed(value, digits))
 
 
 def range_text(low: float, high: float, *, signs: bool = True) -> str:
-    """`+0.010 to +0.030`, or without the signs; a range that no measure fills has no numbers."""
+    """`+0.010 to +0.030`, or without the signs; words where it is wider than any measure."""
     if high - low > _WIDEST:
         return _TOO_WIDE
     drawn = signed if signs else number
@@ -95,7 +95,7 @@ def bracketed(comparison: Comparison, digits: int = 3) -> str:
 
 
 def decisive_p(comparison: Comparison) -> str:
-    """The adjusted p with queries and seeds random; that of the queries alone with one run."""
+    """The adjusted p with queries and seeds random; with one run that of the queries alone."""
     if math.isnan(comparison.p_both_adjusted):
         return (
             MISSING
@@ -134,7 +134,7 @@ def wins_text(comparison: Comparison) -> str:
 
 
 def names_text(names: list[str], most: int = 3) -> str:
-    """`a, b and c`; of more than `most` names the first ones and how many more there are."""
+    """`a, b and c`; of more than `most` names the first few and the number of the others."""
     if len(names) > most:
         names = [*names[:most], f"{len(names) - most} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

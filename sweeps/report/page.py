@@ -1,4 +1,4 @@
-"""The page `index.html`: one file that needs nothing else, to read, to print, to mail."""
+"""The page `index.html`: a single file to read, print or mail."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,12 +18,12 @@ SECTIONS: tuple[Callable[[Findings], Section | None], ...] = (
     figures.more,
     reproduce.section,
 )
-"""The sections below the conclusions, in the order of the page and of results.json; None where a
-sweep has nothing for one."""
+"""The sections below the conclusions, in the order of the page and of results.json; None for a
+section that the sweep lacks."""
 
 
 def sections(findings: Findings) -> list[Section]:
-    """Every section of the report; of some only the numbers are known and nothing is drawn."""
+    """Every section of the report; some have numbers alone and are not drawn."""
     parts = [section(findings) for section in SECTIONS]
     return [part for part in parts if part is not None]
 
@@ -42,6 +42,7 @@ def page(analysis: Analysis, sections: Sequence[Section]) -> str:
 
 
 def _facts(analysis: Analysis) -> list[str]:
+    """The line under the title: measures, split and queries."""
     sweep = analysis.sweep
     if sweep.third_party:
         runs = sum(system.num_used for system in analysis.cells)

@@ -1,4 +1,4 @@
-"""Values of published tables, to stand beside ours: other runs of other people, never tested.
+"""Values of published tables, shown beside ours and never tested.
 
 A table is transcribed whole, as it is printed. A column is matched with a collection and a measure,
 a row with a model and its encoder, only where it is known that they are the same. Unknown are the
@@ -289,7 +289,7 @@ def _is_same(
 
 def beside(shown: Table, analysis: Analysis) -> Table:
     """A table of the systems in the order of `analysis.rows`, with a column of published values
-    where they were asked for and there are any."""
+    with `--published`, where there are any."""
     if not analysis.published:
         return shown
     rows = [
@@ -318,7 +318,7 @@ def published_lines(analysis: Analysis) -> list[str]:
         collection = sweep.collection.get("name", "this collection")
         return wrapped(
             f"No published value is known for a system of this sweep on {collection} "
-            f"({', '.join(sweep.measures)}); there are some for {', '.join(places)}."
+            f"({', '.join(sweep.measures)}); known are {', '.join(places)}."
         )
     values = [
         f"Published, {sweep.label(cell)}: {_text(analysis, cell)}." for cell in analysis.published
@@ -327,6 +327,6 @@ def published_lines(analysis: Analysis) -> list[str]:
 
 
 def _text(analysis: Analysis, cell: str) -> str:
-    """`nDCG@10 .647 (Boytsov et al. 2022, Table 4)`, several behind each other."""
+    """`nDCG@10 .647 (Boytsov et al. 2022, Table 4)`, several separated by commas."""
     values = (analysis.published or {}).get(cell, {})
     return "; ".join(f"{measure} {value}" for measure, own in values.items() for value in own)

@@ -18,8 +18,7 @@ from sweeps.report.table import table
 
 QUERY_PAGE = "queries.html"
 TEXTS = Path("qrels") / "shown_texts.json"
-"""Texts of the queries and documents of this page: a report made later, or elsewhere, has no
-collection at hand."""
+"""Texts of the queries and documents of this page, for later reports without the collection."""
 EACH = 5  # queries that gained, and as many that lost
 _FIRST = 3  # documents of a list that are shown
 _MOST_DOCUMENTS = 10
@@ -67,7 +66,7 @@ def moved_queries(analysis: Analysis) -> list[Moved]:
 
 
 def moved_text(analysis: Analysis, queries: Sequence[Moved]) -> str:
-    """The words of the link; "" without such queries."""
+    """The text of the link; "" without such queries."""
     if not queries:
         return ""
     best = max(analysis.primary, key=lambda pair: pair.delta)
@@ -95,7 +94,7 @@ def _documents(
 
 
 def remember_texts(folder: Path, queries: Sequence[Moved], collection: Collection) -> None:
-    """Writes `TEXTS`, which a report of the sweep reads from then on."""
+    """Write `TEXTS`, which later reports of the sweep read."""
     texts = {
         name: text for split in collection.splits.values() for name, text in split.queries.items()
     }
@@ -126,7 +125,7 @@ def read_texts(folder: Path) -> dict[str, dict[str, str]]:
             for kind in ("queries", "documents")
         }
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return {"queries": {}, "documents": {}}  # the page has ids alone
+        return {"queries": {}, "documents": {}}  # the page then has ids alone
 
 
 def query_page(analysis: Analysis, queries: Sequence[Moved]) -> str:

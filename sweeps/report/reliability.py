@@ -1,5 +1,6 @@
-"""The reliability of numbers on the primary measure: seed variance, power, selection bias. What one
-seed cannot estimate is None."""
+"""The reliability of numbers on the primary measure: seed variance, power, selection bias. None
+where one seed estimates nothing.
+"""
 
 import dataclasses
 import math
@@ -44,7 +45,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class DevChoice:
-    """The cell with the best mean on the development queries, which know nothing of the test."""
+    """The cell with the best mean on the dev queries, which are independent of the test."""
 
     cell: str
     dev_mean: float
@@ -83,7 +84,7 @@ def assess(analysis: Analysis) -> Reliability:
     decided = any(not math.isnan(pair.se_both) for pair in analysis.primary)
     trained = seeded is not None and sweep.baseline in seeded.cells
     components = None
-    if seeded and decided:  # without seeds of the baseline, any other shows what a seed changes
+    if seeded and decided:  # a baseline without seeds has no variance
         anchor = sweep.baseline if trained else seeded.cells[0]
         components = sweep_components(seeded, baseline=anchor)
     return Reliability(
@@ -100,7 +101,7 @@ def assess(analysis: Analysis) -> Reliability:
 
 
 def _ranking(matrix: ScoreMatrix | None, *, paired_seeds: bool) -> RankStability | None:
-    """None where fewer than two systems, or no training run beside another, could change places."""
+    """None with fewer than two systems or without a system of several runs."""
     if matrix is None or len(matrix.cells) < 2 or max(map(len, matrix.seeds.values())) < 2:
         return None
     weights = crossed_weights(matrix, rng=generator(0, "rank stability"), paired_seeds=paired_seeds)
@@ -131,7 +132,7 @@ def _floor(analysis: Analysis, components: SweepComponents) -> float:
 
 
 def comparison_limits(analysis: Analysis) -> list[Limits]:
-    """The limits of every decided comparison on the primary measure."""
+    """The limits of every comparison with a decision on the primary measure."""
     sweep = analysis.sweep
     limits = []
     for pair in analysis.primary:
@@ -174,7 +175,7 @@ def _corrected(seeded: ScoreMatrix | None, baseline: str) -> SelectedGain | None
         return None
     try:
         gain = selected_gain(seeded, baseline=baseline, rng=generator(0, "selected gain"))
-    except BadInput:  # two seeds each and few cells: no replicate left a seed of both sides out
+    except BadInput:  # two seeds each and few cells: no replicate without a seed of both sides
         return None
     # The last digits of a matrix product depend on the number of threads.
     naive, corrected = (float(f"{value:.12g}") for value in (gain.naive, gain.corrected))

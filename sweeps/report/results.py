@@ -65,7 +65,7 @@ def compact_paper_table(analysis: Analysis) -> Table:
 
 
 def comparisons_csv(analysis: Analysis) -> str:
-    """One line per comparison; a value that is not defined is an empty field."""
+    """A line per comparison; an undefined value is an empty field."""
     compared = [
         *analysis.comparisons,
         *analysis.interpolated_comparisons,
@@ -76,7 +76,7 @@ def comparisons_csv(analysis: Analysis) -> str:
         COMPARISON_COLUMNS,
         (
             [fields[name] for name in COMPARISON_COLUMNS]
-            for fields in (_comparison(one, analysis.sweep.alpha) for one in compared)
+            for fields in (_comparison(c, analysis.sweep.alpha) for c in compared)
         ),
     )
 
@@ -94,14 +94,13 @@ _NOT_RESULTS = (
     "lists",
     "qrels",
 )
-"""Fields of a sweep that stand elsewhere in the results, or only on this disk."""
+"""Fields of a sweep that are elsewhere in the results, or on this disk alone."""
 
 
 def results_json(
     analysis: Analysis, sections: Sequence[Section], more: Mapping[str, Any] | None = None
 ) -> str:
-    """Everything the page shows and the variance parts behind it, and `more`; NaN is written as
-    null."""
+    """The numbers of the page, their variance components, and `more`; NaN is null."""
     results = shared_results(analysis) | {"conclusions": conclusions(analysis)}
     for section in sections:
         if twice := results.keys() & section.results.keys():
@@ -122,44 +121,44 @@ def shared_results(analysis: Analysis) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "sweep": described | {"baseline": sweep.baseline},
         "seeds_compared_as_paired": analysis.paired,
-        "cells": [_cell(one) for one in analysis.cells],
-        "comparisons": [_comparison(one, sweep.alpha) for one in analysis.comparisons],
-        "further_comparisons": [_comparison(one, sweep.alpha) for one in analysis.further],
+        "cells": [_cell(summary) for summary in analysis.cells],
+        "comparisons": [_comparison(c, sweep.alpha) for c in analysis.comparisons],
+        "further_comparisons": [_comparison(c, sweep.alpha) for c in analysis.further],
         "scope_tests": [
             {"measure": measure, "system": system, **dataclasses.asdict(test)}
             for (measure, system), test in analysis.tests.items()
         ],
         "relative_gains": [
-            {"measure": measure, "system": system, "baseline": base, **dataclasses.asdict(one)}
-            for (measure, system, base), one in analysis.gains.items()
+            {"measure": measure, "system": system, "baseline": base, **dataclasses.asdict(gain)}
+            for (measure, system, base), gain in analysis.gains.items()
         ],
         "average_gains": {
-            one.cell: dataclasses.asdict(one.average_gain)
-            for one in analysis.rows
-            if one.average_gain is not None
+            row.cell: dataclasses.asdict(row.average_gain)
+            for row in analysis.rows
+            if row.average_gain is not None
         },
         "interpolated": [
             _cell(summary)
-            | {"of": one.of, "normalise": one.normalise, "alphas": one.alphas}
+            | {"of": row.of, "normalise": row.normalise, "alphas": row.alphas}
             | {
                 "comparisons": [
-                    _comparison(found, sweep.alpha)
-                    for found in analysis.interpolated_comparisons
-                    if found.system == one.cell
+                    _comparison(c, sweep.alpha)
+                    for c in analysis.interpolated_comparisons
+                    if c.system == row.cell
                 ]
             }
-            for one, summary in zip(sweep.interpolated, analysis.interpolated, strict=True)
+            for row, summary in zip(sweep.interpolated, analysis.interpolated, strict=True)
         ],
         "first_stage": analysis.first_stage and _cell(analysis.first_stage),
         "first_stage_comparisons": [
-            _comparison(one, sweep.alpha) for one in analysis.first_stage_comparisons
+            _comparison(c, sweep.alpha) for c in analysis.first_stage_comparisons
         ],
         "caption": analysis.caption,
     }
 
 
-def _comparison(one: Comparison, alpha: float) -> dict[str, Any]:
-    return dataclasses.asdict(one) | {"significant": one.significant(alpha)}
+def _comparison(comparison: Comparison, alpha: float) -> dict[str, Any]:
+    return dataclasses.asdict(comparison) | {"significant": comparison.significant(alpha)}
 
 
 def json_text(results: Mapping[str, Any]) -> str:
@@ -167,15 +166,15 @@ def json_text(results: Mapping[str, Any]) -> str:
     return json.dumps(_plain(results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _cell(one: CellSummary) -> dict[str, Any]:
+def _cell(summary: CellSummary) -> dict[str, Any]:
     return {
-        **dataclasses.asdict(one.cell),
-        "seeds_used": one.num_used,
-        "seeds_launched": one.num_launched,
-        "fates": one.fates,
+        **dataclasses.asdict(summary.cell),
+        "seeds_used": summary.num_used,
+        "seeds_launched": summary.num_launched,
+        "fates": summary.fates,
         "measures": {
-            measure: {"mean": one.mean(measure), "per_seed": per_seed}
-            for measure, per_seed in one.seed_means.items()
+            measure: {"mean": summary.mean(measure), "per_seed": per_seed}
+            for measure, per_seed in summary.seed_means.items()
         },
     }
 
@@ -183,9 +182,9 @@ def _cell(one: CellSummary) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """`value` in JSON's own types."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(entry) for entry in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str | int | None):
@@ -196,5 +195,5 @@ def _plain(value: Any) -> Any:
 
 
 def _is_missing(value: Any) -> bool:
-    """True for pandas' NaT and NA, which are equal to nothing, themselves included."""
+    """True for pandas' NaT and NA, which do not even equal themselves."""
     return str(value) in ("NaT", "<NA>")

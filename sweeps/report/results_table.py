@@ -1,8 +1,8 @@
 """The results of systems as a table: rows of means with letters, and the caption that explains it.
 
-Letters: baseline number one is `a`, the next `b`, ...; a baseline is a cell, or a mapping from each
-system to its own. Lower case marks a difference when only the queries are random (paired t-test on
-means over seeds), upper case one that also holds over training runs.
+Letters: the first baseline is `a`, the next `b`, ...; a baseline is a cell, or a mapping from each
+system to its own. Lower case marks a difference with only the queries random (paired t-test on
+means over seeds), upper case a difference that also holds over training runs.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ PAIRED = (
 
 @dataclass(frozen=True)
 class ResultCell:
-    """One measure of one system; `others` holds comparisons with further baselines."""
+    """A measure of a system; `others` are comparisons with further baselines."""
 
     measure: str
     mean: float  # over seeds and queries
@@ -53,7 +53,7 @@ class ResultCell:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """One line of the table: a system and its measures; equal `group`s stand together.
+    """A line of the table: a system and its measures; equal `group`s are adjacent.
 
     `average_gain` is that over all columns and against the first baseline, where the table spans
     several collections.
@@ -67,7 +67,7 @@ class ResultRow:
     seeds_launched: int
     cells: tuple[ResultCell, ...]
     average_gain: GainInterval | None = None
-    derived: bool = False  # of trials that another row has, or of none
+    derived: bool = False  # from the trials of another row, or from none
 
     @property
     def seeds_text(self) -> str:
@@ -89,12 +89,12 @@ class Scores:
     def cell(self, row: ResultRow, column: int) -> Cell:
         """The mean of measure number `column`, its deviation over seeds as the note."""
         own = row.cells[column]
-        means = [round(one.cells[column].mean, self.digits) for one in self.rows]
+        means = [round(other.cells[column].mean, self.digits) for other in self.rows]
         best = max((mean for mean in means if not math.isnan(mean)), default=math.nan)
-        found = by_slot(row.cell, own.comparisons, self.slots)
+        compared = by_slot(row.cell, own.comparisons, self.slots)
         return Cell(
             number(own.mean, self.digits),
-            letters=tuple(letter(one, at, self.alpha) for at, one in enumerate(found)),
+            letters=tuple(letter(c, at, self.alpha) for at, c in enumerate(compared)),
             note="" if math.isnan(own.sd_seeds) else f"± {number(own.sd_seeds, self.digits)}",
             face="best" if round(own.mean, self.digits) == best else "",
         )
@@ -109,25 +109,28 @@ def results_table(
     caption: str = "",
     third_party: bool = False,
 ) -> Table:
-    """The table of a paper: per measure mean, gain, W/T/L, interval and p. `slots` are the
-    baselines of the letters, in their order; how many runs a third party launched is not known."""
+    """The table of a paper: per measure mean, gain, W/T/L, interval and p.
+
+    `slots` are the baselines of the letters, in their order. The number of runs that a third party
+    launched is unknown.
+    """
     measures = _measures(rows)
     scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
-    averaged = any(one.average_gain is not None for one in rows)
+    averaged = any(row.average_gain is not None for row in rows)
     heading = ["system", "runs" if third_party else "seeds"]
     for measure in measures:
         heading += [measure, "gain", "W/T/L", f"{level_text(alpha)} CI of Δ", "p"]
     heading += ["avg. gain"] if averaged else []
     lines = []
-    for one in rows:
+    for row in rows:
         cells: list[str | Cell] = [
-            one.label,
-            str(one.seeds_used) if third_party else one.seeds_text,
+            row.label,
+            str(row.seeds_used) if third_party else row.seeds_text,
         ]
         for column in range(len(measures)):
-            cells += [scores.cell(one, column), *_compared(one.cells[column].comparison, digits)]
-        cells += [average_text(one.average_gain)] if averaged else []
-        lines.append(table_row(*cells, group=one.group))
+            cells += [scores.cell(row, column), *_compared(row.cells[column].comparison, digits)]
+        cells += [average_text(row.average_gain)] if averaged else []
+        lines.append(table_row(*cells, group=row.group))
     return table(heading, lines, "lc".ljust(len(heading), "r"), caption=caption)
 
 
@@ -144,63 +147,70 @@ def compact_table(
     scores = Scores(rows, slots_in_order(rows, slots), alpha, digits)
     lines = [
         table_row(
-            one.label,
-            *(dataclasses.replace(scores.cell(one, at), note="") for at in range(len(measures))),
-            group=one.group,
+            row.label,
+            *(dataclasses.replace(scores.cell(row, at), note="") for at in range(len(measures))),
+            group=row.group,
         )
-        for one in rows
+        for row in rows
     ]
     return table(["system", *measures], lines, "l" * (1 + len(measures)), caption=caption)
 
 
 def compact_caption(rows: Sequence[ResultRow], *, alpha: float, slots: Sequence[Slot]) -> str:
     """The caption of a table of means and letters."""
-    found = [c for row in rows for cell in row.cells for c in cell.comparisons]
+    comparisons = [c for row in rows for cell in row.cells for c in cell.comparisons]
     seeds = _span(row.seeds_used for row in rows if not row.derived)
     text = f"Means over {seeds} training runs per system"
-    if not found:
+    if not comparisons:
         return f"{text}."
-    corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))
+    corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in comparisons}))
     return (
-        f"{text} and {_span(c.num_queries for c in found)} queries. Letters mark a significant "
-        f"difference ({_legend(rows, slots)}; alpha = {alpha:g}, {corrections}): lower case in "
-        "the paired t-test over queries (seeds averaged), upper case with queries and seeds "
-        "(training runs) as random effects; ↓ marks a loss. Bold: best mean."
+        f"{text} and {_span(c.num_queries for c in comparisons)} queries. Letters mark a "
+        f"significant difference ({_legend(rows, slots)}; alpha = {alpha:g}, {corrections}): "
+        "lower case in the paired t-test over queries (seeds averaged), upper case with queries "
+        "and seeds (training runs) as random effects; ↓ marks a loss. Bold: best mean."
     )
 
 
-def _compared(one: Comparison | None, digits: int) -> tuple[str, str, str, str]:
-    if one is None:
+def _compared(comparison: Comparison | None, digits: int) -> tuple[str, str, str, str]:
+    """Gain, W/T/L, interval and p of one comparison."""
+    if comparison is None:
         return "", "", "", ""
-    return (gain_text(one.relative_gain), wins_text(one), bracketed(one, digits), decisive_p(one))
+    return (
+        gain_text(comparison.relative_gain),
+        wins_text(comparison),
+        bracketed(comparison, digits),
+        decisive_p(comparison),
+    )
 
 
-def average_text(one: GainInterval | None) -> str:
+def average_text(interval: GainInterval | None) -> str:
     """`+5.0 % [+4.8, +5.2]`; the gain alone for one seed, which has no interval."""
-    if one is None:
+    if interval is None:
         return ""
-    if math.isnan(one.low):
-        return gain_text(one.gain)
-    return f"{gain_text(one.gain)} [{signed(100 * one.low, 1)}, {signed(100 * one.high, 1)}]"
+    if math.isnan(interval.low):
+        return gain_text(interval.gain)
+    low, high = (signed(100 * bound, 1) for bound in (interval.low, interval.high))
+    return f"{gain_text(interval.gain)} [{low}, {high}]"
 
 
 def results_csv(rows: Sequence[ResultRow]) -> str:
-    """One line per system, measure and comparison, nothing rounded; a line without comparison for
-    a system that has none."""
-    fields = [one.name for one in dataclasses.fields(Comparison) if one.name != "measure"]
+    """A line per system, measure and comparison, unrounded; a system without comparisons has a line
+    without one."""
+    fields = [column.name for column in dataclasses.fields(Comparison) if column.name != "measure"]
     own = "label group cell is_baseline seeds_used seeds_launched measure mean sd_seeds".split()
     average = ["average_gain", "average_gain_low", "average_gain_high"]
     return csv_text(
         [*own, *fields, *average],
         (
             [
-                *(one.label, one.group, one.cell, one.is_baseline),
-                *(one.seeds_used, one.seeds_launched, cell.measure, cell.mean, cell.sd_seeds),
+                *(row.label, row.group, row.cell, row.is_baseline),
+                *(row.seeds_used, row.seeds_launched, cell.measure, cell.mean, cell.sd_seeds),
                 *(getattr(comparison, name, None) for name in fields),
-                *(getattr(one.average_gain, name, None) for name in ("gain", "low", "high")),
+                *(getattr(row.average_gain, name, None) for name in ("gain", "low", "high")),
             ]
-            for one in rows
-            for cell in one.cells
+            for row in rows
+            for cell in row.cells
             for comparison in cell.comparisons or (None,)
         ),
     )
@@ -210,11 +220,11 @@ def _measures(rows: Sequence[ResultRow]) -> list[str]:
     if not rows:
         raise BadInput("a results table needs at least one row")
     measures = [cell.measure for cell in rows[0].cells]
-    for one in rows:
-        if [cell.measure for cell in one.cells] != measures:
+    for row in rows:
+        if [cell.measure for cell in row.cells] != measures:
             raise BadInput(
                 f"every row needs the measures {', '.join(measures)} in this order, "
-                f"got {', '.join(cell.measure for cell in one.cells)} for {one.label}"
+                f"got {', '.join(cell.measure for cell in row.cells)} for {row.label}"
             )
     return measures
 
@@ -235,24 +245,24 @@ def caption(
 ) -> str:
     """The caption of a table in a paper: test, scope, S, Q, alpha, family, lost trials.
 
-    `ties` is the number of tied scores that the tie policy ordered, if it was counted. How many
-    runs a third party launched is not known, so nothing is said about lost ones.
+    `ties` is the number of tied scores that the tie policy ordered, if it was counted. Lost runs of
+    a third party are unknown and not mentioned.
     """
     own = [row for row in rows if not row.derived]
-    found = [c for row in own for cell in row.cells for c in cell.comparisons]
+    comparisons = [c for row in own for cell in row.cells for c in cell.comparisons]
     end = "" if third_party else " " + _lost(rows, failed=failed, collapsed=collapsed)
     tied = tie_policy if ties is None else f"{tie_policy} ({ties:,} tied scores)"
     where = "Queries of" if third_party else "Split"
     seeds = f"S = {_span(row.seeds_used for row in own)} seeds per system"
-    if not found:
+    if not comparisons:
         return f"{where} {split}, {seeds}, mean ± SD over seeds; ties: {tied}.{end}"
-    corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in found}))
-    family = _span(c.family_size for c in found)
+    corrections = ", ".join(sorted({CORRECTION_NAMES[c.correction] for c in comparisons}))
+    family = _span(c.family_size for c in comparisons)
     nested = PAIRED if paired_seeds else "nested in systems"
     return (
-        f"{where} {split}, {seeds}, Q = {_span(c.num_queries for c in found)} queries, mean ± SD "
-        f"over seeds. Letters mark a difference from a baseline ({_legend(rows, slots)}) at "
-        f"alpha = {alpha:g}: "
+        f"{where} {split}, {seeds}, Q = {_span(c.num_queries for c in comparisons)} queries, "
+        f"mean ± SD over seeds. Letters mark a difference from a baseline "
+        f"({_legend(rows, slots)}) at alpha = {alpha:g}: "
         "lower case in the paired t-test over queries (seeds averaged), upper case with queries "
         "and seeds (training runs) as random effects (Welch's second-order t-test, "
         f"seeds {nested}, three or more of each trained system); ↓ marks a loss. "

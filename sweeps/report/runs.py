@@ -21,7 +21,8 @@ Lists = dict[str, list[str]]
 
 
 def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader]]:
-    """{cell: what reads the lists of its used seeds}, of cells whose runs are all here."""
+    """{cell: a function that reads the lists of its used seeds}, of cells whose runs are all
+    here."""
     if sweep.third_party:
         keys = {cell: [(cell, seed) for seed in matrix.seeds[cell]] for cell in matrix.cells}
         return {
@@ -44,7 +45,7 @@ def list_readers(sweep: Sweep, matrix: ScoreMatrix) -> dict[str, list[ListReader
 
 
 def judgments(sweep: Sweep) -> Qrels | None:
-    """Those of the reported queries, where they are here."""
+    """Lists of the reported queries, where they are on this machine."""
     if sweep.third_party:
         return sweep.qrels
     file = sweep.folder / "qrels" / f"{sweep.split}.qrels"
@@ -53,7 +54,7 @@ def judgments(sweep: Sweep) -> Qrels | None:
 
 def read_lists(path: Path, queries: Collection[str]) -> Lists:
     """The lists of some queries in a run as a trial writes it: in rank order, equal scores by
-    ascending document id. A whole file is never in memory."""
+    ascending document id. The file is read in parts."""
     lists: Lists = {}
     query_ids = array(list(queries), string())
     try:

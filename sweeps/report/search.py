@@ -1,4 +1,4 @@
-"""The decisions of a sweep's search on dev: the standings, and what was eliminated."""
+"""The decisions of a sweep's search on dev: the standings and the eliminated cells."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class Standings:
-    """The words of the table of standings; `judged` is the field of a standing that counts
+    """The words of the table of standings; `judged` is the field of a standing with the number of
     `unit`."""
 
     title: str
@@ -40,8 +40,7 @@ def _words(sweep: Sweep) -> Words:
 
 
 def left_after(sweep: Sweep) -> Mapping[str, int]:
-    """{cell that was eliminated: whole seeds that it had by then}; empty without a race or
-    successive halving."""
+    """{eliminated cell: its finished seeds by then}; empty without a race or successive halving."""
     return {
         line["cell"]: int(line["left_after"])
         for line in sweep.search.get("standings", ())
@@ -50,12 +49,12 @@ def left_after(sweep: Sweep) -> Mapping[str, int]:
 
 
 def fate_word(sweep: Sweep) -> str:
-    """The word of a table for what is in `left_after`; a terminal has no room for "eliminated"."""
+    """The word of a terminal's table for a cell in `left_after`, shorter than "eliminated"."""
     return _words(sweep).eliminated
 
 
 def search_sentences(sweep: Sweep) -> list[str]:
-    """The decisions of the search in a sentence; none for the whole grid."""
+    """The decisions of the search in a sentence; "" for the whole grid."""
     sentence = _words(sweep).sentence
     return [sentence(sweep)] if sentence else []
 
@@ -94,9 +93,8 @@ def _proposals(sweep: Sweep) -> str:
     chosen = f"{search['proposed']} of at most {search['num_configs']}"
     space = f" from {search['space']} points" if search["space"] else ""
     return (
-        f"The configurations were proposed one after the other by {search['name']}{space} "
-        f"({chosen}, search seed {search['seed']}), from the means over seeds on dev of the "
-        "earlier ones."
+        f"The configurations were proposed sequentially by {search['name']}{space} ({chosen}, "
+        f"search seed {search['seed']}), from the means over seeds on dev of the earlier ones."
     )
 
 
@@ -159,11 +157,12 @@ def _halving(sweep: Sweep) -> str:
     queries = sweep.dev_scores["query_id"].nunique()
     over = "" if search["over"] else " The search is not over."
     return (
-        f"Successive halving on dev trained {finalists} of {len(lines)} configurations to the end, "
-        f"epoch {full}; stopped before: {counts or 'none'}{because}. The stopped ones are not "
-        f"tested. The search took {cost} ({percent(search['epochs'] / search['whole_grid'])})."
-        f"{over} It judged by the best {sweep.primary} of seed {seed} on {queries} dev queries: "
-        "with another seed or more epochs it might have stopped others."
+        f"Successive halving on dev trained {finalists} of {len(lines)} configurations to the "
+        f"end, epoch {full}; stopped before: {counts or 'none'}{because}. The stopped ones are "
+        f"not tested. The search took {cost} "
+        f"({percent(search['epochs'] / search['whole_grid'])}).{over} It compared the best "
+        f"{sweep.primary} of seed {seed} on {queries} dev queries: another seed or more epochs "
+        "might have stopped others."
     )
 
 
@@ -186,8 +185,8 @@ def _halving_caption(sweep: Sweep) -> str:
     return (
         f"Trained with seed {sweep.seeds[0]}: {rungs}. From each rung at most one in "
         f"{search['eta']} resumes, in an order drawn beforehand (search seed {search['seed']}): "
-        "each decision takes the best so far that has not resumed, and the last one knows the "
-        "whole rung. A value is the best until its epoch. The baseline is not judged."
+        "each decision resumes the best so far that waits, and the last decision sees the whole "
+        "rung. A value is the best of its epochs so far. The baseline is not judged."
     )
 
 
@@ -205,4 +204,4 @@ WORDS = {
         eliminated="stopped",
     ),
 }
-"""{entry of `SEARCHES`: the words of a report on it}; others need none."""
+"""{entry of `SEARCHES`: the words of its report}; the others have none."""

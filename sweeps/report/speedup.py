@@ -15,7 +15,7 @@ from sweeps.report.figures.figure import BLUE, GREY, ORANGE, Drawing, draw, new_
 ROUNDING = 1e-4
 """Difference of a step's loss that the order of additions explains, in float32."""
 
-_CROWD = 8  # workers; with more, linear axes would heap up the first points
+_CROWD = 8  # workers; with more, linear axes would crowd the first points
 
 _COLUMNS = ("workers", "steps/s", "speed-up", "efficiency", "documents/s", "speed-up", "efficiency")
 
@@ -32,7 +32,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class Row:
-    """Median rates on `num_workers` workers, against those of one; an efficiency of 1 is ideal."""
+    """Median rates on `num_workers` workers, relative to one worker; an efficiency of 1 is
+    ideal."""
 
     num_workers: int
     steps_per_second: float
@@ -70,7 +71,7 @@ def scaling_rows(timings: Sequence[Timing]) -> list[Row]:
 
 
 def table_text(rows: Sequence[Row]) -> str:
-    """The table as it is printed: training, then validation."""
+    """The printed table: training, then validation."""
     lines = [f"{'':>7}  {'training':-^31}  {'validation':-^34}"]
     lines.append("{:>7}  {:>9}  {:>8}  {:>10}  {:>12}  {:>8}  {:>10}".format(*_COLUMNS))
     for row in rows:
@@ -88,8 +89,8 @@ def same_losses(rows: Sequence[Row]) -> bool:
 
 
 def law_text(rows: Sequence[Row], *, unjudged: str) -> str:
-    """The check that n workers train like one; `unjudged` is the reason why a difference would not
-    break it, if there is one."""
+    """The check that n workers train like one; `unjudged` is a reason why they may differ, if there
+    is one."""
     if len(rows) == 1:
         return "losses      one worker alone: nothing to compare"
     worst = max(rows[1:], key=lambda row: row.loss_difference)
@@ -175,7 +176,7 @@ def _line(
     shift: int,
     label: str,
 ) -> None:
-    """Medians, and bars from the least to the most; the lines stand a little beside each other."""
+    """Medians, and bars from the least to the most, slightly apart."""
     at = [n * 1.015**shift for n in numbers]
     middle = [median(values) for values in repeats]
     below = [m - min(values) for m, values in zip(middle, repeats, strict=True)]

@@ -1,4 +1,4 @@
-"""Each cell in numbers: its mean per seed, and the fate of every seed."""
+"""The means and fates of the seeds of each cell."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from sweeps.store.sweep_file import Cell
 from sweeps.store.trial_status import USED
 
 _MOST_SETS = 20
-"""Of more prefixes than this, a slash in a query's id is part of its name and no set."""
+"""With more prefixes than this, a slash in query ids does not name a set."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ def _fates(sweep: Sweep, cell: str) -> dict[int, str]:
     fates = {
         int(seed): str(fate) for seed, fate in zip(trials["seed"], trials["status"], strict=True)
     }
-    # What every seed would repeat is declared for the first one only.
+    # A deterministic cell declares its first seed alone.
     declared = sweep.seeds[:1] if cell in sweep.deterministic else sweep.seeds
-    if cell in left_after(sweep):  # with fewer seeds by design: none is missed
+    if cell in left_after(sweep):  # fewer seeds by design: none is missing
         declared, fates = (), {seed: fate for seed, fate in fates.items() if fate != "planned"}
     return {seed: fates.get(seed, "planned") for seed in sorted({*fates, *declared})}
 

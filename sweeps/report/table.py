@@ -1,4 +1,4 @@
-"""One table for every medium: a terminal, Markdown, LaTeX, CSV; the page draws the same object."""
+"""A table for every medium: terminal, Markdown, LaTeX, CSV; the page draws the same object."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ _LATEX = {
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
-    "[": "{[}",  # after a line's end these two would be read as its argument
+    "[": "{[}",  # after a line's end LaTeX would read these two as its argument
     "*": "{*}",
     "—": "---",
     "−": "$-$",
@@ -35,17 +35,17 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a table, rounded, with what every medium draws in its own way."""
+    """A cell of a table, rounded, with marks that every medium draws in its own way."""
 
     text: str
     letters: tuple[str, ...] = ()  # superscripts, one per baseline, "" without a difference
-    note: str = ""  # stands back behind the text: a deviation, an interval
-    face: str = ""  # "best" and "tied" of a column, "lost" for what did not finish
+    note: str = ""  # drawn paler than the text: a deviation, an interval
+    face: str = ""  # "best" and "tied" of a column, "lost" for an unfinished trial
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line; equal `group`s stand together under their name."""
+    """A line; equal `group`s are adjacent, under their name."""
 
     cells: tuple[Cell, ...]
     group: str = ""
@@ -128,14 +128,14 @@ def markdown(shown: Table) -> str:
 
 def latex(shown: Table, label: str = "") -> str:
     """A booktabs table; absent letters keep their width, so the means of a column stay aligned."""
-    # The widest letter of every baseline in a column: what an absent letter must make room for.
+    # The widest letter of every baseline in a column: the width of an absent letter.
     columns = zip(*(row.cells for row in shown.rows), strict=True)
     widest = [
         tuple(max(slot, key=len) for slot in zip(*(c.letters for c in column), strict=True))
         for column in columns
     ]
     lines = [r"\begin{table}", r"\centering"]
-    # Classes made for figures leave no room between a caption and what stands below it.
+    # Document classes leave no room between a caption and a table below it.
     lines += [rf"\caption{{{_escape_latex(shown.caption)}}}", r"\smallskip"] * bool(shown.caption)
     lines += [rf"\label{{{label}}}"] if label else []
     lines += [rf"\begin{{tabular}}{{{shown.align}}}", r"\toprule"]
@@ -151,7 +151,7 @@ def latex(shown: Table, label: str = "") -> str:
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Values as they are, nothing rounded; one that is not defined is an empty field."""
+    """The values, unrounded; an undefined value is an empty field."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(heading)
@@ -175,7 +175,7 @@ def _latex_cell(cell: Cell, widest: Sequence[str]) -> str:
 
 
 def _latex_letter(letter: str, widest: str) -> str:
-    """The letter, then empty space for what the widest entry of its baseline has and it has not."""
+    """The letter, then empty space up to the width of its baseline's widest entry."""
     full, shown = (
         [rf"\mathrm{{{mark}}}" if mark != "↓" else r"\downarrow" for mark in text]
         for text in (widest, letter)

@@ -25,14 +25,14 @@ from sweeps.report.search import fate_word, left_after
 from sweeps.report.table import Cell, Table, table, table_row, terminal_lines, wrapped
 
 _OTHERS = 1
-"""Further measures beside the primary one that fit in the width; the page has them all."""
+"""Number of further measures that fit in the width; the page has them all."""
 
 
 def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
-    """The table of a sweep, the conclusions, and where the page lies; `uri` is the sweep's, where
+    """The table of a sweep, the conclusions, and the path of the page; `uri` is the sweep's, where
     the page is a copy."""
     sweep = analysis.sweep
-    others = [one for one in sweep.measures if one != sweep.primary][:_OTHERS]
+    others = [measure for measure in sweep.measures if measure != sweep.primary][:_OTHERS]
     lines = [*wrapped(f"{sweep.name}: {sweep.question}"), ""]
     shown = measure_table(analysis, sweep.primary, others)
     lines += [*terminal_lines(shown), ""]
@@ -49,7 +49,7 @@ def terminal_text(analysis: Analysis, page: Path, uri: str = "") -> str:
 def table_text(analysis: Analysis) -> str:
     """The table with its legend alone."""
     sweep = analysis.sweep
-    others = [one for one in sweep.measures if one != sweep.primary][:_OTHERS]
+    others = [measure for measure in sweep.measures if measure != sweep.primary][:_OTHERS]
     lines = [*terminal_lines(measure_table(analysis, sweep.primary, others)), ""]
     for sentence in _notes(analysis):
         lines += wrapped(sentence)
@@ -66,28 +66,28 @@ def _notes(analysis: Analysis) -> list[str]:
 def measure_table(
     analysis: Analysis, measure: str, others: Sequence[str] = (), *, label: int = 20
 ) -> Table:
-    """One measure of every system, its difference and test, and the means of `others`; without
-    others there is room for the p of both tests. `label` is the width of a system's name."""
+    """A measure of every system, its difference and test, and the means of `others`; without others
+    the p of both tests fit. `label` is the width of a system's name."""
     sweep, fates = analysis.sweep, left_after(analysis.sweep)
     scores = Scores(analysis.rows, analysis.slots, sweep.alpha, sweep.digits)
-    at, *rest = (sweep.measures.index(one) for one in (measure, *others))
+    at, *rest = (sweep.measures.index(name) for name in (measure, *others))
     ps = ["p"] if others else ["p queries", "p both"]
     rows = []
-    for shown in analysis.rows:
-        one = shown.cells[at].comparison
-        fate = fate_word(sweep) if shown.cell in fates else "—"
-        difference = ["baseline" if shown.is_baseline else fate, "", *("" for _ in ps)]
-        if one is not None:
-            difference = [short_signed(one.delta, sweep.digits), short_interval(one, sweep.digits)]
-            difference += [] if others else [p_text(one.p_queries_adjusted)]
-            difference += [decisive_p(one) if others else both_p(one)]
+    for row in analysis.rows:
+        test = row.cells[at].comparison
+        fate = fate_word(sweep) if row.cell in fates else "—"
+        difference = ["baseline" if row.is_baseline else fate, "", *("" for _ in ps)]
+        if test is not None:
+            difference = [short_signed(test.delta, sweep.digits), short_interval(test, sweep.digits)]
+            difference += [] if others else [p_text(test.p_queries_adjusted)]
+            difference += [decisive_p(test) if others else both_p(test)]
         rows.append(
             table_row(
-                shortened(shown.label, label),
-                str(shown.seeds_used) if sweep.third_party else shown.seeds_text,
-                without_note(scores.cell(shown, at)),
+                shortened(row.label, label),
+                str(row.seeds_used) if sweep.third_party else row.seeds_text,
+                without_note(scores.cell(row, at)),
                 *difference,
-                *(without_note(scores.cell(shown, other)) for other in rest),
+                *(without_note(scores.cell(row, other)) for other in rest),
             )
         )
     seeds = "runs" if sweep.third_party else "seeds"
@@ -106,11 +106,11 @@ def measure_table(
 def legend(analysis: Analysis) -> str:
     """The letters and marks of a table; "" where it has none."""
     sweep, compared = analysis.sweep, [*analysis.comparisons, *analysis.interpolated_comparisons]
-    marks = "".join(letter(one, 0, sweep.alpha) for one in (*compared, *analysis.further))
+    marks = "".join(letter(c, 0, sweep.alpha) for c in (*compared, *analysis.further))
     baseline = sweep.label(sweep.baseline) if sweep.baseline else "its own baseline"
     different = f"significantly different from {baseline}"
     words = [f"A: {different}"] if "A" in marks else []
-    if "a" in marks and all(math.isnan(one.p_both) for one in compared):
+    if "a" in marks and all(math.isnan(c.p_both) for c in compared):
         words = [f"a: {different}"]
     elif "a" in marks:
         own = "" if words else f"{different} "
@@ -128,7 +128,7 @@ def legend(analysis: Analysis) -> str:
 
 def p_columns(analysis: Analysis) -> str:
     """The meaning of the columns of p in a table that has both; "" where the runs have one only."""
-    if all(math.isnan(one.p_both) for one in analysis.comparisons):
+    if all(math.isnan(c.p_both) for c in analysis.comparisons):
         return ""
     return (
         "p queries: paired t-test over queries; p both: queries and seeds random. Cite p both, "

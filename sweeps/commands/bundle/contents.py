@@ -86,13 +86,13 @@ def read_manifest(folder: Path) -> Manifest:
 
 def installed() -> dict[str, str]:
     """{library: version} of what the numbers and figures of a report depend on."""
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "of a checkout"
-    return found
+            versions[name] = "of a checkout"
+    return versions
 
 
 def ended(folder: Path) -> str:

@@ -85,7 +85,7 @@ def _json_differences(file: str, stated: Any, own: Any, where: str = "") -> Iter
             name = _name(pair[1]) if isinstance(pair[1], dict) else ""
             yield from _json_differences(file, *pair, f"{where}[{name or number}]")
     elif not _same(stated, own):
-        yield Difference(file, where, *(json.dumps(one)[:LONGEST] for one in (stated, own)))
+        yield Difference(file, where, *(json.dumps(entry)[:LONGEST] for entry in (stated, own)))
 
 
 def _name(entry: Mapping[str, Any]) -> str:
@@ -138,7 +138,7 @@ def _cell_differences(
     """The cells of a line under the names of its row and their columns."""
     above = [line for line in lines[:number] if "<th" in line][::-1]
     headings = (_cells(file, line) for line in above or lines)
-    heading = next((one for one in headings if len(one) == len(own)), own)
+    heading = next((cells for cells in headings if len(cells) == len(own)), own)
     rounded = not file.endswith(".csv")
     row = own[0] if rounded else ", ".join(text for text in own if text and not _number(text))
     for column, (left, right) in enumerate(zip(stated, own, strict=True)):

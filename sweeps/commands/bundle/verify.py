@@ -62,10 +62,10 @@ class Verdict:
     unchecked: list[str] = field(default_factory=list)
     wrong: list[Difference] = field(default_factory=list)
 
-    def add(self, what: str, found: Iterable[Difference]) -> None:
-        """Takes in the differences of one comparison."""
+    def add(self, what: str, wrong: Iterable[Difference]) -> None:
+        """Add the differences of one comparison."""
         self.checked.append(what)
-        self.wrong += found
+        self.wrong += wrong
 
 
 def main(argv: Sequence[str]) -> int:
@@ -84,10 +84,10 @@ def main(argv: Sequence[str]) -> int:
         say(f"checked     {text}")
     for text in verdict.unchecked:
         say(f"not checked {text}")
-    for file, found in groupby(verdict.wrong, lambda one: one.file):
-        some = list(found)
-        for one in some[:NAMED]:
-            say(f"wrong       {one}")
+    for file, of_file in groupby(verdict.wrong, lambda difference: difference.file):
+        some = list(of_file)
+        for difference in some[:NAMED]:
+            say(f"wrong       {difference}")
         if len(some) > NAMED:
             say(f"wrong       {file}: and {len(some) - NAMED} more")
     if verdict.wrong:
@@ -105,7 +105,9 @@ def verify(bundle: Path, qrels: Sequence[str] = ()) -> Verdict:
         unpack(bundle, folder)
         try:
             manifest = read_manifest(folder)
-            sums = [Difference(*one[:1], "SHA-256", *one[1:]) for one in wrong_sums(folder)]
+            sums = [
+                Difference(file, "SHA-256", stated, own) for file, stated, own in wrong_sums(folder)
+            ]
             verdict.add(f"SHA-256 of {len(files_of(folder))} files", sums)
             _verify(folder, manifest, qrels, verdict)
         except DamagedTrial as error:
@@ -126,7 +128,7 @@ def _verify(folder: Path, manifest: Manifest, qrels: Sequence[str], verdict: Ver
         verdict.add("README, CITATION.cff and RO-Crate metadata", _description(folder, manifest))
     place = folder / SWEEP
     sweep = read_sweep_file(place)
-    if strange := [one.cell for one in sweep.cells if not PLAIN.fullmatch(one.cell)]:
+    if strange := [cell.cell for cell in sweep.cells if not PLAIN.fullmatch(cell.cell)]:
         raise BadInput(f"a cell's name must be plain, got {shown(strange[0])}")
     trials = read_trials(place / "trials.parquet", sweep)
     stated = score_table(place, trials, sweep)
@@ -163,7 +165,7 @@ def _trials(
 ) -> Iterator[Difference]:
     """Files of trials that are not as the trial left them, settings and costs of tables that are
     not its own. A trial that was changed is sealed anew where its runs will be `read_again`."""
-    settings = {one.cell: one.settings for one in sweep.cells}
+    settings = {cell.cell: cell.settings for cell in sweep.cells}
     for row in trials.to_dict("records"):
         name = f"{row['cell']}-seed{row['seed']}"
         trial, file = place / "runs" / name, f"{SWEEP}/runs/{name}"
@@ -217,7 +219,7 @@ def _give_qrels(
     notes = {path: path.read_text() for path in sorted((place / "qrels").glob("*.sha256"))}
     queries = {split: set(part) for split, part in
                values.groupby("split", observed=True)["query_id"].unique().items()}  # fmt: skip
-    put_qrels(place, {split: {one: given[one] for one in queries.get(split, ()) if one in given}
+    put_qrels(place, {split: {q: given[q] for q in queries.get(split, ()) if q in given}
                       for split in SPLITS})  # fmt: skip
     for path, note in notes.items():
         if path.read_text() != note:
@@ -254,7 +256,7 @@ def _recomputed(place: Path, stated: pd.DataFrame, judged: Mapping[str, Qrels]) 
 def _values(file: str, stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[Difference]:
     """The values of two tables that differ, or that one lacks; `alpha` as well where it is one."""
     columns = [name for name in ("value", "alpha") if name in own and name in stated]
-    tables = [one.astype(dict.fromkeys(TEXTS, str))[[*KEYS, *columns]] for one in (stated, own)]
+    tables = [table.astype(dict.fromkeys(TEXTS, str))[[*KEYS, *columns]] for table in (stated, own)]
     both = tables[0].merge(tables[1], on=KEYS, how="outer", suffixes=("", "_own"), sort=False)
     for column in columns:
         left, right = both[column], both[f"{column}_own"]
@@ -262,9 +264,9 @@ def _values(file: str, stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[Diff
         for row in both[~same].to_dict("records"):
             where = "{cell}, seed {seed}, {split}, query {query_id}, {measure}".format(**row)
             where += ", alpha" if column == "alpha" else ""
-            found = ["none" if math.isnan(row[one]) else repr(row[one])
-                     for one in (column, f"{column}_own")]  # fmt: skip
-            yield Difference(file, where, *found)
+            values = ["none" if math.isnan(row[name]) else repr(row[name])
+                     for name in (column, f"{column}_own")]  # fmt: skip
+            yield Difference(file, where, *values)
 
 
 def _means(place: Path, values: pd.DataFrame) -> Iterator[Difference]:
@@ -287,7 +289,7 @@ def _derived(stated: Path, place: Path) -> Iterator[Difference]:
         if all(here):
             yield from _values(file, *(pd.read_parquet(folder / name) for folder in folders))
         else:
-            yield Difference(file, "", *("a file" if one else "no file" for one in here))
+            yield Difference(file, "", *("a file" if exists else "no file" for exists in here))
 
 
 def _compare_report(
@@ -304,18 +306,18 @@ def _compare_report(
         words = f"pages, md and tex: written by ranksweep {others['ranksweep']}, whose words differ"
         verdict.unchecked.append(words)
         names = {name for name in names if name.endswith((".json", ".csv"))}
-    found: list[Difference] = []
+    wrong: list[Difference] = []
     for name in sorted(names):
         file = f"{SWEEP}/report/{name}"
         if name in stated and name in made:
             content = stated[name].read_bytes()
-            found += differences(file, content, made[name], figures="matplotlib" not in others)
+            wrong += differences(file, content, made[name], figures="matplotlib" not in others)
         else:
             there = ("a file", "no file") if name in stated else ("no file", "a file")
-            found.append(Difference(file, "", *there))
+            wrong.append(Difference(file, "", *there))
     if "ranksweep" in others:
-        found = [one for one in found if is_number(one.stated) and is_number(one.own)]
-    verdict.add(f"{len(names)} files of the report, from these values", found)
-    if found and others:
+        wrong = [pair for pair in wrong if is_number(pair.stated) and is_number(pair.own)]
+    verdict.add(f"{len(names)} files of the report, from these values", wrong)
+    if wrong and others:
         listed = ", ".join(f"{name} {version}" for name, version in others.items())
         verdict.unchecked.append(f"whether {listed} would give these numbers, which wrote them")

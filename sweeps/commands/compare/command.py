@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     if given.out is not None:
         check_writable("--out", given.out)
     sets = query_sets_of(given.qrels)
-    found = compare_runs(
+    comparison = compare_runs(
         systems_of(given.systems, sets=list(sets), tracking_uri=given.tracking_uri),
         sets or None,
         baselines=baselines_of(given.baseline),
@@ -68,14 +68,14 @@ def main(argv: Sequence[str]) -> int:
         digits=given.digits,
         command=shlex.join(["python", "-m", "sweeps", "compare", *argv]),
     )
-    print(comparison_text(found, compact=given.compact), end="")
-    pairs = all_pairs(found.analysis) if given.all_pairs else []
+    print(comparison_text(comparison, compact=given.compact), end="")
+    pairs = all_pairs(comparison.analysis) if given.all_pairs else []
     if pairs:
-        print("\n".join(pairs_text(found.analysis, pairs)))
+        print("\n".join(pairs_text(comparison.analysis, pairs)))
     if given.out is not None:
-        write_files(found, given.out, pairs, compact=given.compact)
+        write_files(comparison, given.out, pairs, compact=given.compact)
         page = given.out / "index.html"
-        print(f"Page: {page}" if found.sweep.baseline else f"Tables: {given.out}")
+        print(f"Page: {page}" if comparison.sweep.baseline else f"Tables: {given.out}")
     return 0
 
 
@@ -185,12 +185,12 @@ def systems_of(
             parts = rest.split(",")
             if not name or not all(parts):
                 raise BadInput(f"a system is a run or NAME=run1,run2,run3, got {text!r}")
-            found: dict[str, tuple[RunSource, ...]] = {
-                name: tuple(one for part in parts for one in sources_of(part, sets))
+            named: dict[str, tuple[RunSource, ...]] = {
+                name: tuple(source for part in parts for source in sources_of(part, sets))
             }
         else:
-            found = _named(sources_of(text, sets), text, tracking_uri)
-        for name, runs in found.items():
+            named = _named(sources_of(text, sets), text, tracking_uri)
+        for name, runs in named.items():
             if name in systems:
                 raise BadInput(f"a system must be named once, got {name!r} twice: {SYNTAX}")
             systems[name] = runs
@@ -211,10 +211,10 @@ def _named(
     """Sources by themselves: the systems that they name, or the files' names."""
     systems: dict[str, tuple[RunSource, ...]] = {}
     for source in sources:
-        found: Mapping[str, Sequence[RunSource]] = {"": [source]}
+        held: Mapping[str, Sequence[RunSource]] = {"": [source]}
         if isinstance(source, Path | str):
-            found = training_runs(source, tracking_uri=tracking_uri)
-        for own, runs in found.items():
+            held = training_runs(source, tracking_uri=tracking_uri)
+        for own, runs in held.items():
             name = own or _name(source)
             if name in systems:
                 raise BadInput(f"systems of {text} share the name {name!r}: {SYNTAX}")
@@ -278,10 +278,10 @@ def _files(text: str) -> list[str]:
     """The source, or what a pattern stands for, in sorted order."""
     if not glob.has_magic(text) or is_mlflow(text) or "://" in text or Path(text).exists():
         return [text]
-    found = sorted(glob.glob(text, recursive=True))
-    if not found:
+    paths = sorted(glob.glob(text, recursive=True))
+    if not paths:
         raise BadInput(f"no file matches {text}")
-    return found
+    return paths
 
 
 def _name(source: RunSource) -> str:

@@ -48,13 +48,13 @@ class Pair:
     p_tukey: float  # randomised Tukey HSD: queries random, runs fixed, adjusted for all pairs
 
 
-def comparison_text(found: RunComparison, *, compact: bool = False) -> str:
+def comparison_text(comparison: RunComparison, *, compact: bool = False) -> str:
     """A table per column, or one of means and letters, and the verdict, in 80 columns."""
-    analysis, sweep = found.analysis, found.sweep
-    where = next(iter(found.qrels.values())) if len(found.qrels) == 1 else sweep.split
+    analysis, sweep = comparison.analysis, comparison.sweep
+    where = next(iter(comparison.qrels.values())) if len(comparison.qrels) == 1 else sweep.split
     lines = wrapped(
-        f"{len(found.systems)} systems, {len(sweep.trials)} runs, "
-        f"{sum(found.measured.num_queries.values())} queries of {where}; "
+        f"{len(comparison.systems)} systems, {len(sweep.trials)} runs, "
+        f"{sum(comparison.measured.num_queries.values())} queries of {where}; "
         f"{_baseline_words(sweep.slots)}."
     )
     if compact:
@@ -63,19 +63,19 @@ def comparison_text(found: RunComparison, *, compact: bool = False) -> str:
         lines += ["", measure, *terminal_lines(measure_table(analysis, measure, label=_LABEL))]
     lines += [*_averages(analysis), ""]
     policy = sweep.tie_policy
-    ties = f"{found.tied:,} documents tie with another; {policy}." if found.tied else ""
+    ties = f"{comparison.tied:,} documents tie with another; {policy}." if comparison.tied else ""
     for sentence in (
         legend(analysis),
         "" if compact else p_columns(analysis),
-        _declared(found),
+        _declared(comparison),
         f"Seeds are {PAIRED}." if analysis.paired else "",
-        *found.measured.notes,
+        *comparison.measured.notes,
         ties,
     ):
         lines += wrapped(sentence)
     lines += [""] if lines[-1] else []
     verdict = conclusions(analysis) if sweep.baseline else [certainty(analysis)]
-    for sentence in (*verdict, *_reservations(found)):
+    for sentence in (*verdict, *_reservations(comparison)):
         lines += wrapped(sentence)
     return "\n".join([*lines, ""])
 
@@ -93,7 +93,8 @@ def all_pairs(analysis: Analysis) -> list[Pair]:
         )
         permuted = randomised_tukey(matrix, rng=generator(0, f"pairs {column}"))
         pairs += [
-            Pair(one, other.p_adjusted) for one, other in zip(compared, permuted, strict=True)
+            Pair(comparison, other.p_adjusted)
+            for comparison, other in zip(compared, permuted, strict=True)
         ]
     return pairs
 
@@ -105,15 +106,15 @@ def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
     for column in analysis.sweep.measures:
         rows = [
             (
-                shortened(one.system, _PAIR_LABEL),
-                shortened(one.baseline, _PAIR_LABEL),
-                short_signed(one.delta, analysis.sweep.digits),
-                short_interval(one, analysis.sweep.digits),
+                shortened(comparison.system, _PAIR_LABEL),
+                shortened(comparison.baseline, _PAIR_LABEL),
+                short_signed(comparison.delta, analysis.sweep.digits),
+                short_interval(comparison, analysis.sweep.digits),
                 p_text(pair.p_tukey),
-                both_p(one),
+                both_p(comparison),
             )
             for pair in pairs
-            if (one := pair.comparison).measure == column
+            if (comparison := pair.comparison).measure == column
         ]
         heading = ("pair", "", "diff", f"{level} interval", "p queries", "p both")
         drawn = terminal_lines(table(heading, rows, "llrrrr"))
@@ -126,27 +127,27 @@ def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
 
 
 def write_files(
-    found: RunComparison, folder: Path, pairs: Sequence[Pair] = (), *, compact: bool = False
+    comparison: RunComparison, folder: Path, pairs: Sequence[Pair] = (), *, compact: bool = False
 ) -> None:
     """Write the page with its figures, the table in three formats, `comparisons.csv`,
     `results.json`, the values, and `pairs.csv` if there are pairs."""
     from sweeps.report.build import report_files  # draws
     from sweeps.report.build import write_files as write_all
 
-    notes = [*_reservations(found), *found.measured.notes]
+    notes = [*_reservations(comparison), *comparison.measured.notes]
     values = io.BytesIO()
-    _values(found).to_parquet(values, index=False)
-    more = _origins(found) | {
-        "caption": paper_table(found.analysis, notes).caption,
+    _values(comparison).to_parquet(values, index=False)
+    more = _origins(comparison) | {
+        "caption": paper_table(comparison.analysis, notes).caption,
         "pairs": [dataclasses.asdict(pair) for pair in pairs],
     }
     drawn: dict[str, Any] = {"label": "tab:comparison", "notes": notes, "compact": compact}
-    if found.sweep.baseline:
-        queries = moved_queries(found.analysis)
-        files = report_files(found.analysis, queries=queries, more=more, **drawn)
+    if comparison.sweep.baseline:
+        queries = moved_queries(comparison.analysis)
+        files = report_files(comparison.analysis, queries=queries, more=more, **drawn)
     else:  # each system has its own: there is no difference to draw
-        results = json_text(shared_results(found.analysis) | more)
-        texts = {**table_files(found.analysis, **drawn), "results.json": results}
+        results = json_text(shared_results(comparison.analysis) | more)
+        texts = {**table_files(comparison.analysis, **drawn), "results.json": results}
         files = {name: text.encode() for name, text in texts.items()}
     files[SCORES] = values.getvalue()
     if pairs:
@@ -154,28 +155,30 @@ def write_files(
     write_all(folder, files)
 
 
-def _origins(found: RunComparison) -> dict[str, Any]:
+def _origins(comparison: RunComparison) -> dict[str, Any]:
+    """The sources of the numbers."""
     return {
         "systems": {
             name: {
                 seed: {query_set: part.where for query_set, part in run.items()}
                 for seed, run in runs.items()
             }
-            for name, runs in found.systems.items()
+            for name, runs in comparison.systems.items()
         },
         "qrels": {
-            name: {"file": file, "num_queries": found.measured.num_queries[name]}
-            for name, file in found.qrels.items()
+            name: {"file": file, "num_queries": comparison.measured.num_queries[name]}
+            for name, file in comparison.qrels.items()
         },
-        "collections": found.collections,
-        "tied_scores": found.tied,
+        "collections": comparison.collections,
+        "tied_scores": comparison.tied,
     }
 
 
-def _values(found: RunComparison) -> pd.DataFrame:
+def _values(comparison: RunComparison) -> pd.DataFrame:
     """The table of all values, which is a source of another comparison or of a design."""
-    scores = found.sweep.scores.rename(columns={"cell": "system"})
-    order = {measure: at for at, measure in enumerate(found.sweep.measures)}  # the primary first
+    scores = comparison.sweep.scores.rename(columns={"cell": "system"})
+    # The primary measure comes first.
+    order = {measure: at for at, measure in enumerate(comparison.sweep.measures)}
     scores = scores.sort_values("measure", key=lambda own: own.map(order), kind="stable")
     return scores[["system", "seed", "query_id", "measure", "value"]]
 
@@ -213,9 +216,9 @@ def _averages(analysis: Analysis) -> list[str]:
     """The average gain over all columns, where there are several collections."""
     sweep = analysis.sweep
     rows = [
-        (shortened(one.label, _LABEL), average_text(one.average_gain))
-        for one in analysis.rows
-        if one.average_gain is not None
+        (shortened(row.label, _LABEL), average_text(row.average_gain))
+        for row in analysis.rows
+        if row.average_gain is not None
     ]
     if not rows:
         return []
@@ -225,14 +228,14 @@ def _averages(analysis: Analysis) -> list[str]:
     return ["", *wrapped(head), *terminal_lines(table(heading, rows, "ll"))]
 
 
-def _declared(found: RunComparison) -> str:
-    names = ", ".join(found.sweep.deterministic)
+def _declared(comparison: RunComparison) -> str:
+    names = ", ".join(comparison.sweep.deterministic)
     return f"Deterministic, without seed variance: {names}." if names else ""
 
 
-def _reservations(found: RunComparison) -> list[str]:
+def _reservations(comparison: RunComparison) -> list[str]:
     """The bias of the paired t-test and of the best gain, where the runs show them."""
-    if found.single or len(found.sweep.deterministic) == len(found.systems):
+    if comparison.single or len(comparison.sweep.deterministic) == len(comparison.systems):
         return []
-    best = best_gain(found.analysis, comparison_limits(found.analysis))
-    return [sentence for sentence in (paired_t_test(found.analysis), best) if sentence]
+    best = best_gain(comparison.analysis, comparison_limits(comparison.analysis))
+    return [sentence for sentence in (paired_t_test(comparison.analysis), best) if sentence]

@@ -235,15 +235,16 @@ def _loaded(
     for number, source in enumerate(sources, start=1):
         where = f"run {number} of {system}"
         if not isinstance(source, Mapping):
-            runs += [{"": one} for one in _runs_of(source, where, tracking_uri)]
+            runs += [{"": run} for run in _runs_of(source, where, tracking_uri)]
             continue
         by_set = {
-            name: _runs_of(one, f"{where} on {name}", tracking_uri) for name, one in source.items()
+            name: _runs_of(part, f"{where} on {name}", tracking_uri)
+            for name, part in source.items()
         }
         counts = {name: len(own) for name, own in by_set.items()}
         if len(set(counts.values())) > 1:
-            said = ", ".join(f"{count} for {name}" for name, count in counts.items())
-            raise BadInput(f"every training run must be on every query set; {where} has {said}")
+            listed = ", ".join(f"{count} for {name}" for name, count in counts.items())
+            raise BadInput(f"every training run must be on every query set; {where} has {listed}")
         runs += [dict(zip(by_set, own, strict=True)) for own in zip(*by_set.values(), strict=True)]
     places = Counter(tuple(part.where for part in run.values()) for run in runs)
     for place, count in places.items():
@@ -264,14 +265,14 @@ def _runs_of(
     """The runs of the one system that a source holds."""
     if isinstance(source, TrainingRun):
         return [source]
-    found = training_runs(source, where=where, tracking_uri=tracking_uri)
-    if len(found) > 1:
-        given = where if isinstance(source, pd.DataFrame) else source
+    systems = training_runs(source, where=where, tracking_uri=tracking_uri)
+    if len(systems) > 1:
+        place = where if isinstance(source, pd.DataFrame) else source
         raise BadInput(
-            f"{given} holds {len(found)} systems ({', '.join(found)}); one of them is "
-            f"{given}:{next(iter(found))}"
+            f"{place} holds {len(systems)} systems ({', '.join(systems)}); one of them is "
+            f"{place}:{next(iter(systems))}"
         )
-    return next(iter(found.values()))
+    return next(iter(systems.values()))
 
 
 def _is_deterministic(runs: Mapping[int, LoadedRun]) -> bool:
@@ -292,11 +293,13 @@ def _judgments(
         given = {"judgments": cast(Judgments, given)}
     read: dict[str, Qrels] = {}
     places: dict[str, str] = {}
-    for name, one in cast(Mapping[str, Judgments], given).items():
-        if isinstance(one, str | Path):
-            read[name], places[name] = named_qrels(one), str(one)
+    for name, judgments in cast(Mapping[str, Judgments], given).items():
+        if isinstance(judgments, str | Path):
+            read[name], places[name] = named_qrels(judgments), str(judgments)
         else:
-            read[name] = judgments_of(one, name) if isinstance(one, pd.DataFrame) else one
+            read[name] = (
+                judgments_of(judgments, name) if isinstance(judgments, pd.DataFrame) else judgments
+            )
             places[name] = name
     return read, places
 
@@ -334,8 +337,8 @@ def _shared_measures(parts: Sequence[TrainingRun]) -> list[str]:
     if len(given) < len(parts):  # runs are measured beside them
         shared = [name for name in shared if measure_key(name) == name and _computable(name)]
     if not shared:
-        said = "; ".join(f"{part.where}: {', '.join(part.measures)}" for part in given[:2])
-        raise BadInput(f"all tables need a measure in common, found {said}")
+        listed = "; ".join(f"{part.where}: {', '.join(part.measures)}" for part in given[:2])
+        raise BadInput(f"all tables need a measure in common, found {listed}")
     return shared if len(shared) <= _MOST_MEASURES else shared[:_TAKEN]
 
 
@@ -350,7 +353,7 @@ def _computable(name: str) -> bool:
 def _left_measures(
     parts: Sequence[TrainingRun], asked: Sequence[str], wanted: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    """A note on measures of the values that are not shown, where none were asked for."""
+    """A note on measures of the values that are not shown, where no measures were named."""
     given = next((part.measures for part in parts if part.values is not None and not asked), ())
     left = [name for name in given if all(name not in own for own in wanted.values())]
     if left:
@@ -360,7 +363,7 @@ def _left_measures(
 def _columns(measures: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """{collection: the names of its columns}."""
     return {
-        name: tuple(f"{name} {one}" if len(measures) > 1 else one for one in own)
+        name: tuple(f"{name} {measure}" if len(measures) > 1 else measure for measure in own)
         for name, own in measures.items()
     }
 
@@ -375,10 +378,10 @@ def _check_paired(
     first, *others = seeds
     for name in others:
         if seeds[name] != seeds[first]:
-            said = " and ".join(
-                f"{', '.join(map(str, seeds[one]))} of {one}" for one in (first, name)
+            listed = " and ".join(
+                f"{', '.join(map(str, seeds[system]))} of {system}" for system in (first, name)
             )
-            raise BadInput(f"paired seeds need the same seeds in every system, got {said}")
+            raise BadInput(f"paired seeds need the same seeds in every system, got {listed}")
 
 
 def _trials(
@@ -485,12 +488,12 @@ def _measure(
     are given for; `wanted` are the measures of each collection."""
     parts = _parts(systems)
     judged = dict(qrels) or {"": _own_queries(parts)}
-    measures = {one: wanted[name] for name, own in collections.items() for one in own}
+    measures = {query_set: wanted[name] for name, sets in collections.items() for query_set in sets}
     if any(part.ranking for part in parts):
         for name, names in measures.items():
             check_measures(names, [judged[name]])
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in judged}
-    measured = Measured(tables={}, num_queries={name: len(one) for name, one in judged.items()})
+    measured = Measured(tables={}, num_queries={name: len(qs) for name, qs in judged.items()})
     ranked_anywhere: set[str] = set()
     for system, runs in systems.items():
         seen: dict[str, tuple[int, Run]] = {}
@@ -500,20 +503,20 @@ def _measure(
                 _check_apart(part.where, sets, judged)
                 own = {name: judged[name] for name in sets}
                 ranking = None if part.ranking is None else _differing(part, seed, seen, system)
-                for name, one in own.items():
+                for name, queries in own.items():
                     if ranking is None:
-                        table = _given_values(part, one, measures[name], strict=not qrels)
+                        table = _given_values(part, queries, measures[name], strict=not qrels)
                     else:
-                        ranked = _ranked(part.where, ranking, one, name)
+                        ranked = _ranked(part.where, ranking, queries, name)
                         measured.ties[system, seed] += _num_tied(ranked, ties)
-                        table = per_query(one, _strict(ranked, ties), measures[name])
+                        table = per_query(queries, _strict(ranked, ties), measures[name])
                     # The split is the same for all sets: they are pooled as one.
                     tables[name].append(table.assign(cell=system, seed=seed, split="judged"))
                 answered = set(ranking or () if part.values is None else part.values["query_id"])
                 ranked_anywhere |= answered
                 measured.notes += _lost(part.name, answered, own)
     measured.notes += _never_ranked(ranked_anywhere, judged)
-    measured.tables = {name: pd.concat(one, ignore_index=True) for name, one in tables.items()}
+    measured.tables = {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
     return measured
 
 
@@ -627,8 +630,8 @@ def _compared_score(score: float, ties: str) -> float:
 
 def _num_tied(ranked: Run, ties: str) -> int:
     return sum(
-        len(one) - len({_compared_score(score, ties) for score in one.values()})
-        for one in ranked.values()
+        len(scores) - len({_compared_score(score, ties) for score in scores.values()})
+        for scores in ranked.values()
     )
 
 

@@ -88,9 +88,9 @@ def training_runs(
     if isinstance(source, pd.DataFrame):
         return _of_frame(source, where, lambda row: f"{where}, row {row}")
     text = str(source)
-    found = _of_text(text, tracking_uri)
-    if found is not None:
-        return found
+    systems = _of_text(text, tracking_uri)
+    if systems is not None:
+        return systems
     base, _, name = text.rpartition(":")
     inside = _of_text(base, tracking_uri) if base else None
     if inside is None:
@@ -125,11 +125,11 @@ def _of_sweep(where: str) -> dict[str, list[TrainingRun]]:
         return _chosen_cell(where)
     with opened(where) as store:
         sweep = load_sweep(store.folder)
-    order = [sweep.primary, *(one for one in sweep.measures if one != sweep.primary)]
+    order = [sweep.primary, *(measure for measure in sweep.measures if measure != sweep.primary)]
     runs: dict[str, list[TrainingRun]] = {}
     for (cell, seed), rows in sweep.scores.groupby(["cell", "seed"], observed=True):
         by_measure = dict(list(rows.groupby("measure", observed=True)))
-        values = pd.concat([by_measure[one] for one in order])[["query_id", "measure", "value"]]
+        values = pd.concat([by_measure[name] for name in order])[["query_id", "measure", "value"]]
         label = sweep.label(str(cell))
         runs.setdefault(label, []).append(
             TrainingRun(
@@ -139,29 +139,29 @@ def _of_sweep(where: str) -> dict[str, list[TrainingRun]]:
                 deterministic=str(cell) in sweep.deterministic,
             )
         )
-    return {one.label: runs[one.label] for one in sweep.cells if one.label in runs}
+    return {cell.label: runs[cell.label] for cell in sweep.cells if cell.label in runs}
 
 
 def _chosen_cell(where: str) -> dict[str, list[TrainingRun]]:
     """One cell of a sweep under a URI: `s3://bucket/sweeps/DIR:LABEL`."""
     scheme, _, rest = where.partition("://")
     path, _, label = rest.partition(":")
-    found = _of_sweep(f"{scheme}://{path}")
-    if label not in found:
-        raise unknown(f"system of {scheme}://{path}", label, found)
-    return {label: found[label]}
+    systems = _of_sweep(f"{scheme}://{path}")
+    if label not in systems:
+        raise unknown(f"system of {scheme}://{path}", label, systems)
+    return {label: systems[label]}
 
 
 def _of_mlflow(where: str, tracking_uri: str | None) -> dict[str, list[TrainingRun]]:
     """The runs by the systems they are of: a table of ours has a hash for the name of its cell,
     the MLflow run says more."""
-    found: dict[str, list[TrainingRun]] = {}
+    systems: dict[str, list[TrainingRun]] = {}
     with TemporaryDirectory() as folder:
         for table in run_tables(where, tracking_uri, Path(folder)):
             own = _of_file(table.path, named=table.where)
             for name, runs in own.items():
-                found.setdefault(table.system if len(own) == 1 else name, []).extend(runs)
-    return found
+                systems.setdefault(table.system if len(own) == 1 else name, []).extend(runs)
+    return systems
 
 
 def _of_file(path: Path, named: str = "") -> dict[str, list[TrainingRun]]:
@@ -282,10 +282,10 @@ def measure_key(name: str) -> str:
     except (NameError, ValueError, TypeError, SyntaxError):
         pass
     try:
-        found = ir_measures.parse_trec_measure(name)
+        measures = ir_measures.parse_trec_measure(name)
     except ValueError:
         return name
-    return str(found[0]) if len(found) == 1 else name
+    return str(measures[0]) if len(measures) == 1 else name
 
 
 def _keyed(values: pd.DataFrame) -> pd.DataFrame:
@@ -297,9 +297,9 @@ def _columns(frame: pd.DataFrame) -> dict[str, Hashable]:
     """{what it holds: the column} of those that are there."""
     by_name = {str(name).strip().lower(): name for name in frame.columns}
     return {
-        kind: by_name[next(one for one in names if one in by_name)]
+        kind: by_name[next(name for name in names if name in by_name)]
         for kind, names in COLUMNS.items()
-        if any(one in by_name for one in names)
+        if any(name in by_name for name in names)
     }
 
 
@@ -399,7 +399,7 @@ def _values(
     """query_id, measure, value of a long table, or of one with a column per measure."""
     query = column["query"]
     if {"measure", "value"} <= column.keys():
-        found = pd.DataFrame(
+        values = pd.DataFrame(
             {
                 "query_id": frame[query],
                 "measure": _texts(frame[column["measure"]]),
@@ -407,10 +407,10 @@ def _values(
             }
         )
     else:
-        found = _melted(frame, column, place)
-    found = found[found["query_id"] != _SUMMARY]
-    found = found.assign(value=_numbers(found["value"], place))
-    twice = found[found.duplicated(["query_id", "measure"])]
+        values = _melted(frame, column, place)
+    values = values[values["query_id"] != _SUMMARY]
+    values = values.assign(value=_numbers(values["value"], place))
+    twice = values[values.duplicated(["query_id", "measure"])]
     for row, query_id, measure in zip(
         twice.index[:1], twice["query_id"], twice["measure"], strict=False
     ):
@@ -418,7 +418,7 @@ def _values(
             f"{place(row)}: {measure} of query {query_id!r} stands a second time; runs and systems "
             "of one table are distinguished by the columns seed and system"
         )
-    return _keyed(found)
+    return _keyed(values)
 
 
 def _melted(

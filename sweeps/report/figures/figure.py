@@ -26,13 +26,13 @@ _LABEL = 28
 """Letters of a row's name."""
 WIDTH = 4.8  # inches; readable when scaled down to a telephone
 
-_SVG_DPI, _PNG_DPI = 72, 160  # an SVG counts in points; a PNG should stand a slide
+_SVG_DPI, _PNG_DPI = 72, 160  # an SVG is in points; a PNG is large enough for a slide
 
 _FOLLOWS = {INK: "ink", GREY: "soft", LINE: "line", PAPER: "paper", ALERT: "lost"}
-"""Colours that are the page's own: they change with it in the dark."""
+"""Colours of the page, which change in dark mode."""
 
 _STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # ships with matplotlib, so the outlines are the same everywhere
+    "font.family": "DejaVu Sans",  # ships with matplotlib: the same outlines everywhere
     "font.size": 9.5,
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
@@ -78,7 +78,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Shown:
-    """A figure under its heading; an appendix is folded until a reader opens it."""
+    """A figure under its heading; an appendix is folded."""
 
     heading: str
     drawing: Drawing
@@ -96,7 +96,7 @@ def style() -> Iterator[None]:
 
 
 class ReportFigure(Figure):
-    """A figure that a notebook shows, though pyplot does not know it."""
+    """A figure that a notebook shows without pyplot."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         width, height = (round(96 * inches) for inches in self.get_size_inches())
@@ -104,7 +104,7 @@ class ReportFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches that no window or global state knows about."""
+    """An empty figure of so many inches, without a window or global state."""
     figure = ReportFigure(figsize=(width, height), layout="constrained")
     figure.set_layout_engine("constrained", w_pad=0.07, h_pad=0.06)
     FigureCanvasSVG(figure)
@@ -112,7 +112,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def width_for(labels: list[str]) -> float:
-    """Inches for a figure with these row labels: long names must not press the axes together."""
+    """Inches for a figure with these row labels: long names must not squeeze the axes."""
     longest = max(map(len, labels), default=0)
     return WIDTH + 0.07 * min(max(0, longest - 14), _LABEL - 14)
 
@@ -135,10 +135,10 @@ def legend(figure: Figure, columns: int = 2) -> None:
 
 
 def draw(figure: Figure, *, name: str, description: str) -> Drawing:
-    """The figure as text and as pixels; to be called inside `style()`."""
+    """The figure as SVG and PNG; call it inside `style()`."""
     figure.set_dpi(_SVG_DPI)
     figure.draw_without_rendering()
-    # The layout is solved by now; solving it again for each file would take as long as drawing.
+    # The layout is done; to repeat it for each file would take as long as drawing.
     figure.set_layout_engine("none")
     text = io.StringIO()
     FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})

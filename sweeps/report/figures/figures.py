@@ -13,7 +13,7 @@ from sweeps.report.reliability import Reliability
 
 
 def figures(analysis: Analysis, reliability: Reliability) -> list[Shown]:
-    """Every figure for which the sweep left the data, those for everyone first."""
+    """Every figure for which the sweep has data, the main ones first."""
     drawn = [
         heat_map(analysis, reliability.factors),
         chunk_plot(analysis),

@@ -71,7 +71,7 @@ def forest_plot(analysis: Analysis) -> Shown | None:
 
 
 def _range(comparisons: list[Comparison], tests: Tests, alpha: float) -> tuple[float, float]:
-    """The axis: zero and all intervals, but for a few that would dwarf the others."""
+    """The axis: zero and all intervals, except a few much wider than the rest."""
     bounds = [
         bound
         for pair in comparisons
@@ -90,7 +90,7 @@ def _row(axes: Axes, row: int, comparison: Comparison, test: ScopeTest, alpha: f
         low, high = confidence_interval(test, 1 - alpha, scope=scope)
         if math.isnan(low):
             continue
-        # The only line of its row stands in the middle.
+        # The only line of a row is in the middle.
         at = row + (0.0 if math.isnan(comparison.p_both) else shift)
         axes.plot((low, high), (at, at), color=colour, linewidth=width, solid_capstyle="butt")
     face = INK if comparison.significant(alpha) else PAPER

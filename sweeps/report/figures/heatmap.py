@@ -24,7 +24,7 @@ _PLACE = 0.62, 0.44  # inches of one cell
 
 @dataclass(frozen=True)
 class _Look:
-    """The facts that every panel needs to draw a cell."""
+    """The data that every panel needs to draw a cell."""
 
     sweep: Sweep
     comparisons: Mapping[str, Comparison]
@@ -61,7 +61,8 @@ def heat_map(analysis: Analysis, factors: list[GridFactors]) -> Shown | None:
 
 
 def _largest(cells: list[CellSummary], comparisons: Mapping[str, Comparison]) -> float:
-    """The end of the colour scale: a collapsed seed must not pale all other differences."""
+    """The end of the colour scale, without collapsed seeds, beside which other differences would
+    pale."""
     healthy = {system.cell.cell for system in cells if not system.seeds("collapsed")}
     deltas = [abs(pair.delta) for name, pair in comparisons.items() if name in healthy]
     return max(deltas or [abs(pair.delta) for pair in comparisons.values()], default=0.0) or 0.001

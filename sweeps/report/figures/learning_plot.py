@@ -57,9 +57,9 @@ class Curve:
 
 
 def learning_curves(sweep: Sweep) -> list[Curve]:
-    """The curves in the order of the cells, of the `MOST_RUNS` trials that come first in the order
-    of their seeds; empty where the folder has none. A finished trial keeps its own; of others a
-    repeated step of a later attempt replaces the earlier one."""
+    """The curves in the order of the cells, of the first `MOST_RUNS` trials by seed; empty where
+    the folder has none. In an unfinished trial a step that a later attempt repeats replaces the
+    earlier one."""
     trials = sweep.trials.sort_values("seed", kind="stable")[:MOST_RUNS].sort_index()
     curves = {
         f"{cell}-seed{seed}": Curve(str(cell), int(seed))
@@ -127,7 +127,7 @@ def learning_plot(analysis: Analysis) -> Shown | None:
 
 
 def _line_styles(analysis: Analysis, curves: list[Curve]) -> dict[str, tuple[str, int, str]]:
-    """{cell: colour, drawing order, label}; "" leaves a cell out of the legend."""
+    """{cell: colour, drawing order, label}; "" for a cell that the legend lacks."""
     sweep = analysis.sweep
     present = list(dict.fromkeys(curve.cell for curve in curves))
     if len(present) <= len(_COLOURS):

@@ -69,7 +69,7 @@ def pareto_plot(analysis: Analysis) -> Shown | None:
             name="pareto",
             description=f"scatter plot: {analysis.sweep.primary} of each system by {unit}",
         )
-    cheapest = min(points, key=lambda point: point.cost)  # which nothing cheaper can beat
+    cheapest = min(points, key=lambda point: point.cost)  # no cheaper cell is better
     likely = sorted(
         (point for point in points if point != cheapest), key=lambda point: -point.chance
     )
@@ -87,7 +87,7 @@ def pareto_plot(analysis: Analysis) -> Shown | None:
 
 
 def _costs(analysis: Analysis) -> tuple[dict[str, float], str]:
-    """{cell with a score, unless it left a race: cost} and what it counts."""
+    """{cell with a score that was not eliminated: cost}, and the unit of the cost."""
     eliminated = left_after(analysis.sweep)
     scored = [
         system
@@ -177,18 +177,18 @@ def _scale(axes: Axes, costs: list[float]) -> None:
 
 
 def _frame(axes: Axes, points: list[_Point]) -> None:
-    """Room for the means and the usual intervals; one wide interval must not press them flat."""
+    """The range of the means and the usual intervals, without a single very wide one."""
     halves = sorted(point.interval[1] - point.mean for point in points if point.interval)
     half = 1.5 * halves[len(halves) // 2] if halves else 0.0
     means = [point.mean for point in points]
     margin = max(half, 0.15 * (max(means) - min(means)), 0.002)
     low = min(means) - margin
-    # A measure that is never negative needs no axis below 0.
+    # A measure that is never negative has no axis below 0.
     axes.set_ylim(max(low, 0.0) if min(means) >= 0 else low, max(means) + margin)
 
 
 def _names(axes: Axes, analysis: Analysis, points: list[_Point]) -> None:
-    """The names beside their points, on the side with more room, moved up until they meet none."""
+    """The names beside their points, on the side with more room, moved up until none overlap."""
     taken: list[tuple[float, float]] = []  # middles of names
     for point in sorted(points, key=lambda point: (point.mean, point.cost)):
         x, y = axes.transAxes.inverted().transform(

@@ -33,7 +33,7 @@ def query_bars(analysis: Analysis) -> Shown | None:
     delta_Q = matrix.scores[best.system].mean(axis=0) - matrix.scores[best.baseline].mean(axis=0)
     order = np.argsort(-delta_Q, kind="stable")
     system, baseline = sweep.label(best.system), sweep.label(best.baseline)
-    # Thousands of steps would make a page of megabytes; an eye sees no more than these.
+    # Thousands of steps would make a page of megabytes and show no more than these.
     place_Q = np.unique(np.linspace(0, len(order) - 1, min(len(order), _DRAWN)).round().astype(int))
     height_Q = delta_Q[order][place_Q]
     with style():

@@ -65,7 +65,7 @@ def strip_plot(analysis: Analysis) -> Shown:
 
 
 def _range(sweep: Sweep, cells: list[CellSummary]) -> _Range:
-    """Room for the seeds that did not collapse; far values would press these into one line."""
+    """The range of the seeds that did not collapse; far values would squeeze these into a line."""
     values = [
         value
         for system in cells
@@ -114,7 +114,7 @@ def _references(axes: Axes, sweep: Sweep, cells: list[CellSummary], shown: _Rang
 
 
 def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
-    """One cell: dots of its seeds, mean, interval, and the fates of lost seeds."""
+    """A cell: dots of its seeds, mean, interval, and the fates of lost seeds."""
     for seed, value in cell.seed_means[sweep.primary].items():
         collapsed = cell.fates[seed] == "collapsed"
         if shown.holds(value):
@@ -135,7 +135,7 @@ def _row(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -
 
 
 def _outliers(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Range) -> None:
-    """Seeds and a mean outside the axis, as numbers at the edge they lie beyond."""
+    """Seeds and a mean outside the axis, as numbers at its edge."""
     texts = [(f"{value:.3f}", value) for value in cell.seed_means[sweep.primary].values()]
     if cell.num_used:
         mean = cell.mean(sweep.primary)
@@ -157,7 +157,7 @@ def _outliers(axes: Axes, row: int, cell: CellSummary, sweep: Sweep, shown: _Ran
 
 
 def _fate(cell: CellSummary) -> str:
-    """`2/3 seeds, 1 failed`: used / launched, and what became of the others; "" if none is lost."""
+    """`2/3 seeds, 1 failed`: used / launched, and the fate of the others; "" if none is lost."""
     statuses = [*LOST, "collapsed", "running"]
     counts = [f"{len(cell.seeds(status))} {status}" for status in statuses if cell.seeds(status)]
     counts += [f"{len(cell.seeds('planned'))} not run"] if cell.seeds("planned") else []

@@ -22,7 +22,7 @@ from sweeps.report.sections.section import Findings, Section
 from sweeps.report.table import Table, table
 
 MOST_QUERIES = 1000
-"""Of more queries those are compared whose ids have the smallest hashes."""
+"""Of more queries, those with the smallest hashes of their ids are compared."""
 TOP = 10
 
 
@@ -58,7 +58,7 @@ def section(findings: Findings) -> Section | None:
 
 
 def agreements(sweep: Sweep, matrix: ScoreMatrix) -> list[Agreement]:
-    """Every cell whose runs are here, in the order of the matrix; at most the runs of two cells are
+    """Every cell whose runs are here, in the order of the matrix; the runs of at most two cells are
     in memory."""
     files = list_readers(sweep, matrix)
     queries = sampled(matrix.query_ids)
@@ -121,7 +121,7 @@ def _mean(values: Iterable[float | np.floating]) -> float:
 
 
 def _shared_documents(rows: Sequence[Agreement]) -> str:
-    """The number of the first ten documents that two runs share, a mean over the systems."""
+    """The number of documents that two runs share in their first ten, a mean over systems."""
     own = [row.top_seeds for row in rows if not math.isnan(row.top_seeds)]
     crossed = [row.top_baseline for row in rows if not math.isnan(row.top_baseline)]
     parts = [

@@ -16,7 +16,7 @@ INTERRUPTED = "the command ended first"
 
 
 def section(findings: Findings) -> Section:
-    """The trials that each reason ended, and every lost attempt."""
+    """The trials that ended for each reason, and every lost attempt."""
     sweep = findings.analysis.sweep
     lost = lost_table(sweep)
     return Section(
@@ -53,13 +53,13 @@ def lost_table(sweep: Sweep) -> Table | None:
         rows,
         "lrrrllll",
         title=f"Every lost attempt ({len(rows)})",
-        caption="A trial that is run again resumes from its last checkpoint; on CPUs in fp32 its "
-        "numbers are bit for bit those of an undisturbed one.",
+        caption="A trial that runs again resumes from its last checkpoint; on CPUs in fp32 its "
+        "numbers are bit for bit those of an uninterrupted trial.",
     )
 
 
 def attempts_sentence(sweep: Sweep) -> str:
-    """For the conclusions: how many trials needed more than one attempt; "" where none did."""
+    """The number of trials with several attempts, for the conclusions; "" where none had."""
     trials = _launched(sweep)
     lost = lost_by_kind(trials, sweep.failures.to_dict("records"))
     if not lost:
@@ -72,7 +72,7 @@ def attempts_sentence(sweep: Sweep) -> str:
 
 
 def unfinished(sweep: Sweep) -> list[tuple[str, str]]:
-    """(status, the trials that a reason left in it, and the reason), each reason once."""
+    """(status, its trials with the same reason, the reason), each reason once."""
     reasons: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for trial in _launched(sweep):
         status, reason = trial["status"], _first_line(trial.get("stop_reason"))
@@ -99,5 +99,5 @@ def _named(sweep: Sweep, trials: list[Mapping[str, Any]]) -> str:
 
 
 def _first_line(reason: object) -> str:
-    """The first line of a reason; parquet turns an absent one into NaN or None."""
+    """The first line of a reason; Parquet stores a missing reason as NaN or None."""
     return reason.strip().partition("\n")[0] if isinstance(reason, str) else ""

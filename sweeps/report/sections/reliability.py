@@ -1,5 +1,5 @@
-"""The reliability of a sweep's numbers: at most six lines, each a number, its interval, and what
-follows from it."""
+"""The reliability of a sweep's numbers: at most six lines, each a number, its interval, and its
+consequence."""
 
 import dataclasses
 import math
@@ -15,9 +15,9 @@ from sweeps.report.sections.section import Findings, Section
 TITLE = "How reliable is this?"
 _BEST = "Selection bias"
 _ALIKE = 0.05
-"""Below this p of Bartlett's test the systems scatter differently over seeds."""
+"""Below this p of Bartlett's test the systems vary unequally over seeds."""
 _MOSTLY = 0.5
-"""From this share of the residual in the variance of a difference on, the test is cautious."""
+"""Above this share of the residual in the variance of a difference the test is conservative."""
 
 
 def section(findings: Findings) -> Section:
@@ -39,7 +39,7 @@ def _plain(judged: Reliability) -> dict[str, Any]:
 
 
 def reliability_lines(analysis: Analysis, reliability: Reliability) -> list[tuple[str, str]]:
-    """(subject, sentences); what this sweep does not define is missing."""
+    """(subject, sentences), of the subjects that this sweep defines."""
     if all(math.isnan(pair.p_both) for pair in analysis.primary):
         return []
     lines = [
@@ -82,7 +82,7 @@ def _seed_variance(analysis: Analysis, reliability: Reliability) -> str:
     if residual > _MOSTLY * (parts.difference.sd**2 + residual):
         return (
             f"{words}. Most seed variance is within single queries, where the test is "
-            "conservative: more seeds find more."
+            "conservative: more seeds find smaller differences."
         )
     return f"{words}. Compare means over seeds, not single runs."
 
@@ -107,7 +107,7 @@ def _choice(analysis: Analysis, reliability: Reliability) -> str:
     """The gain of the best system corrected for its choice, and that of the best on dev."""
     sweep, choice = analysis.sweep, reliability.chosen_on_dev
     words = best_gain(analysis, reliability.limits)
-    # A confirmation's choice was made before; runs of a third party cannot be repeated here.
+    # A confirmation's choice is older; runs of a third party cannot be repeated here.
     if not words or sweep.confirms or sweep.third_party:
         return words
     best = max(analysis.primary, key=lambda pair: pair.delta)
@@ -125,8 +125,8 @@ def _choice(analysis: Analysis, reliability: Reliability) -> str:
 
 
 def best_gain(analysis: Analysis, all_limits: list[Limits]) -> str:
-    """The gain of the best of several systems, with an interval that holds for all at once, and
-    whether a gain is practically zero; "" where neither is to be said."""
+    """The gain of the best of several systems, with an interval that holds for all at once, and any
+    gain that is practically zero; "" without either."""
     if not all_limits:
         return ""
     compared, sweep = {pair.system: pair for pair in analysis.primary}, analysis.sweep

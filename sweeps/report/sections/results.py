@@ -86,7 +86,7 @@ def _caption(analysis: Analysis) -> str:
 
 
 def _seeds(analysis: Analysis, summary: CellSummary) -> Cell:
-    """Seeds used of those launched, and why some are missing."""
+    """Seeds used of those launched, and the fates of the others."""
     if analysis.sweep.third_party:
         return Cell(str(summary.num_used))
     collapsed = len(summary.seeds("collapsed"))

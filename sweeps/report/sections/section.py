@@ -1,4 +1,4 @@
-"""A section of the report, and the findings that it is made from."""
+"""A section of the report, and its input."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from sweeps.report.query_page import Moved
 from sweeps.report.reliability import Reliability
 from sweeps.report.table import Table
 
-if TYPE_CHECKING:  # draws: `python -m sweeps compare` needs none of it
+if TYPE_CHECKING:  # draws, which `compare` does not need at first
     from sweeps.report.figures.figure import Shown
 
 
@@ -30,7 +30,7 @@ class Section:
     """A part of the page, drawn in the order of the fields, and its keys in results.json."""
 
     title: str
-    sentences: Sequence[tuple[str, str]] = ()  # (subject, words); a repeated subject shows once
+    sentences: Sequence[tuple[str, str]] = ()  # (subject, words); a repeated subject is shown once
     link: tuple[str, str] | None = None  # (file beside the page, words)
     tables: Sequence[Table] = ()  # each under its title, if it has one
     folded: Mapping[str, Sequence[Table]] = field(default_factory=dict)  # {words to open: tables}
@@ -43,6 +43,6 @@ class Section:
 
     @property
     def is_drawn(self) -> bool:
-        """True if the page draws any of it."""
+        """True if the page draws it."""
         content = (self.sentences, self.tables, self.folded, self.figures, self.code, self.values)
         return any(content) or bool(self.note)
