@@ -15,14 +15,14 @@ IGNORED = shutil.ignore_patterns("__pycache__", ".*")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write a folder to start a cluster from: the files for Ray's cluster launcher, Slurm and
-    Kubernetes, the versions that all nodes install, and the code that they run. The header of each
-    file in DIR/cluster explains its use."""
+    """Write a folder to start a cluster from: files for Ray's cluster launcher, Slurm and
+    Kubernetes, the versions that all nodes install, and the code. The header of each file in
+    DIR/cluster explains its use."""
     parser = Parser("ranksweep cluster-files", main.__doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
     folder: Path = parser.parse_args(argv).folder.absolute()
     if folder.exists():
-        raise BadInput(f"{folder} exists; remove it or give another folder")
+        raise BadInput(f"{folder} exists; remove it or name another folder")
     check_writable("DIR", folder)
     with new_folder(folder) as unfinished:
         shutil.copytree(FILES, unfinished, ignore=IGNORED, dirs_exist_ok=True)

@@ -40,7 +40,7 @@ from sweeps.store.trial_status import USED
 
 
 class Asked(NamedTuple):
-    """A system to derive from every trial; 0 stands for the trial's own value."""
+    """A system to derive from every trial; 0 is the trial's own value."""
 
     name: str  # of the aggregation: an entry of `POOLING`
     k: int = 0
@@ -66,7 +66,7 @@ class _Cell:
     trained: TrialConfig
     interpolated: Interpolated | None = None
     configs: dict[Asked, TrialConfig] = field(default_factory=dict)
-    reasons: dict[Asked, str] = field(default_factory=dict)  # why something is not derived
+    reasons: dict[Asked, str] = field(default_factory=dict)  # why a system is not derived
     tables: list[pd.DataFrame] = field(default_factory=list)  # per query, of all these systems
 
     @property
@@ -108,9 +108,9 @@ def main(argv: Sequence[str]) -> int:
 def derive(
     folder: Path, asked: Sequence[Asked], normalise: str = "", *, every: bool = False
 ) -> Derived:
-    """The trained cells and the systems derived from each: those `asked` for from its chunk scores,
-    and its interpolation with the first stage, normalised by `normalise`. `every` asks for all
-    systems for which there are files."""
+    """The trained cells and the systems derived from each: those in `asked` from its chunk scores,
+    and its interpolation with the first stage, normalised by `normalise`; with `every`, all systems
+    whose files exist."""
     sweep = load_sweep(folder)
     qrels = read_qrels(folder / "qrels" / f"{sweep.split}.qrels")
     if every and (folder / FIRST_STAGE).is_dir():
@@ -240,17 +240,16 @@ def _used_seeds(sweep: Sweep) -> dict[str, tuple[int, ...]]:
 def _seeds_that_kept(
     sweep: Sweep, used: Mapping[str, tuple[int, ...]], *, needed: bool
 ) -> dict[str, tuple[int, ...]]:
-    """The same with the seeds that kept their chunk scores; `BadInput` if `needed` and none did."""
+    """{cell: its seeds with kept chunk scores}; `BadInput` if `needed` and none has any."""
     kept = {
         cell: tuple(s for s in seeds if (_folder(sweep, cell, s) / CHUNK_SCORES).is_file())
         for cell, seeds in used.items()
     }
     if needed and not any(kept.values()):
         raise BadInput(
-            "some trial of the sweep must have kept its chunk scores; none of the "
-            f"{sum(map(len, used.values()))} finished trials in {sweep.folder} has. Run the sweep "
-            "in another --storage with evaluation.keep_chunk_scores=true (finished trials do not "
-            "run again)"
+            "a trial of the sweep must have kept its chunk scores; none of the {sum(map(len, "
+            "used.values()))} finished trials in {sweep.folder} has. Run the sweep in another "
+            "--storage with evaluation.keep_chunk_scores=true (finished trials do not run again)"
         )
     return {cell: seeds for cell, seeds in kept.items() if seeds}
 
@@ -273,7 +272,7 @@ def _explicit(config: TrialConfig) -> TrialConfig:
 
 def _asked(given: argparse.Namespace) -> list[Asked]:
     """Every aggregation with every stride and number of chunks. FirstP depends on neither: it is
-    derived once, beside them only where it is named. Flags are checked before a file is opened."""
+    derived once, and beside others only by name. Flags are checked before a file is opened."""
     cut = bool(given.strides or given.max_chunks)
     if given.normalise and not (cut or given.aggregators):
         return []
@@ -311,8 +310,8 @@ def _parser() -> Parser:
         "--normalise",
         choices=NORMALISATIONS,
         default="",
-        help="interpolate with the first stage; normalisation of scores within a query (default "
-        f"{DEFAULT}); without the other flags, only that",
+        help="interpolate with the first stage, with this normalisation of scores within a query "
+        "(default {DEFAULT}); without the other flags, only that",
     )
     add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")
     add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's stride")

@@ -39,8 +39,10 @@ class DerivedRow:
     config: TrialConfig
     seeds: tuple[int, ...]
     means: Mapping[str, float]  # {measure: mean over seeds and queries}
-    comparisons: Mapping[str, Comparison]  # {measure: against the trained cell}; empty of itself
-    interpolated: Interpolated | None = None  # where it is that with the first stage
+    comparisons: Mapping[
+        str, Comparison
+    ]  # {measure: against the trained cell}; empty for that cell
+    interpolated: Interpolated | None = None  # of a row "+BM25"
 
     @property
     def kind(self) -> str:
@@ -151,7 +153,7 @@ def _markdown(derived: Derived) -> str:
 
 
 def _csv(derived: Derived) -> str:
-    """Unrounded, a line for each system and measure."""
+    """The rows as CSV, unrounded, a line for each system and measure."""
     rows = []
     for row in derived.rows:
         model, chunking = row.config.model, row.config.chunking

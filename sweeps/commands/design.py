@@ -45,7 +45,7 @@ FORMATS = (".png", ".svg")
 _SHARES = (1 / 4, 1 / 2, 1, 2, 4)
 """Of the comparison's queries: the columns of the power table."""
 _PARTS = (1, 2, 4)
-"""A design scores all queries, or a half or a quarter of them."""
+"""The shares of the queries that a design may score."""
 _SAMPLE = "evaluation.max_test_queries"
 _SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)?=")
 _CPUS = ("x86_64", "AMD64", "aarch64", "arm64", "")  # devices of trials without a GPU
@@ -69,7 +69,7 @@ class DesignPlan:
     goal: Goal
     variances: Variances
     num_queries: int  # of the comparison
-    available: int  # judged queries that there are
+    available: int  # judged queries
     seeds: float  # needed per system on these queries
     queries: dict[int, float]  # {seeds per system: queries needed}
     floor: float
@@ -81,7 +81,7 @@ class DesignPlan:
     recommended: Design | None = None
     pilot: Sweep | None = None
     components: SweepComponents | None = None  # of the pilot
-    command: str = ""  # that runs what is recommended
+    command: str = ""  # that runs the recommended design
 
 
 def main(argv: Sequence[str]) -> int:
@@ -152,7 +152,7 @@ def _parser() -> Parser:
         "--sd-residual",
         type=float,
         metavar="SD",
-        help="that between training runs on one query, beside the two above",
+        help="that between training runs on one query, beyond the two above",
     )
     add(
         "--seed-correlation",
@@ -166,7 +166,7 @@ def _parser() -> Parser:
         "--gpu-hours",
         type=float,
         metavar="H",
-        help="what may be spent (core-hours without a GPU): the best designs for it",
+        help="budget (core-hours without a GPU): the best designs for it",
     )
     add("--seconds-per-seed", type=float, metavar="S", help="of a device, to train one seed")
     add("--seconds-per-query", type=float, metavar="S", help="of a device, to score a test query")
@@ -227,8 +227,8 @@ def pilot_plan(
 ) -> DesignPlan:
     """The plan from the primary measure of a pilot, with its seed SD at the upper limit.
 
-    Without other sizes it is for as many configurations as the pilot has and for the judged queries
-    of its collection; its command is that of the pilot, typed in `directory`, with other flags.
+    By default it has the pilot's number of configurations and the judged queries of its collection.
+    Its command is the pilot's, run in `directory`, with other flags.
     """
     scored = set(sweep.scores["cell"])
     cells = [cell.cell for cell in sweep.cells if cell.cell in scored]
@@ -304,8 +304,8 @@ def plan(
 def _designs(
     variances: Variances, goal: Goal, K: int, queries: tuple[int, int], costs: Costs, budget: float
 ) -> list[Design]:
-    """The best design for K configurations, for half and for twice as many, and for two; `queries`
-    are those of the comparison and all that are judged."""
+    """The best design for K configurations, for half and twice as many, and for two; `queries` are
+    the number in the comparison and of all judged ones."""
     planned, available = queries
     parts = sorted({max(2, available // part) for part in _PARTS})
     designs = [
@@ -313,7 +313,7 @@ def _designs(
             variances,
             goal,
             num_configurations=number,
-            queries=[planned] if number == 2 < K else parts,  # a confirmation's are the sweep's
+            queries=[planned] if number == 2 < K else parts,  # a confirmation has the sweep's
             training_cost=costs.training / 3600,
             query_cost=costs.query / 3600,
             budget=budget,
@@ -324,7 +324,7 @@ def _designs(
 
 
 def _recommended(designs: Sequence[Design], goal: Goal) -> Design | None:
-    """The design of most configurations that reaches the goal, else the one of most power."""
+    """The design with most configurations that reaches the goal, else that with most power."""
     reached = [design for design in designs if design.power >= goal.power]
     if reached:
         return max(reached, key=lambda design: design.num_configurations)
@@ -334,8 +334,8 @@ def _recommended(designs: Sequence[Design], goal: Goal) -> Design | None:
 def _command(
     sweep: Sweep, design: Design, planned: DesignPlan, *, num_cells: int, directory: str
 ) -> str:
-    """The pilot's command with the sizes of a design: all of its configurations, some of them drawn
-    at random, or its winner and its baseline trained again."""
+    """The pilot's command with the sizes of a design: all of its configurations, a random sample of
+    them, or its winner and baseline trained again."""
     confirmation = design.num_configurations == 2 < num_cells
     drawn = not confirmation and design.num_configurations < num_cells
     old = ["seeds", "num_seeds", "max_gpu_hours", "deadline"]
@@ -363,7 +363,7 @@ def _command(
 def power_grid(
     variances: Variances, goal: Goal, seeds: Sequence[int], queries: Sequence[int]
 ) -> dict[tuple[int, int], float]:
-    """{(seeds per system, queries): the chance to find the goal's difference}."""
+    """{(seeds per system, queries): the power for the goal's difference}."""
     return {
         (S, Q): planned_power(variances, goal, num_seeds=S, num_queries=Q)
         for S in seeds
@@ -372,7 +372,7 @@ def power_grid(
 
 
 def design_text(planned: DesignPlan) -> str:
-    """The plan as a person reads it."""
+    """The plan as text."""
     lines = [
         *(line for text in _origin(planned) for line in wrapped(text)),
         "",
@@ -429,7 +429,8 @@ def _draw_sizes(axes: Axes, planned: DesignPlan) -> str:
 
 
 def _draw_budget(axes: Axes, planned: DesignPlan) -> str:
-    """Power over configurations and seeds, what the budget buys and the recommended design."""
+    """Power over configurations and seeds, the designs within the budget, and the recommended
+    design."""
     assert planned.costs is not None
     design, Q = planned.recommended, planned.available
     if design is not None:
@@ -467,9 +468,9 @@ def _draw_budget(axes: Axes, planned: DesignPlan) -> str:
 def _contours(
     axes: Axes, goal: Goal, x_values: Sequence[int], power_SX: Sequence[Sequence[float]]
 ) -> None:
-    """Power over seeds and something else, at round levels and at the goal's."""
+    """Power over seeds and a second number, at round levels and at the goal's."""
     area = (list(x_values), list(range(SEEDS[0], SEEDS[-1] + 1)), np.array(power_SX))
-    # Up to 1 of 1.6: lines and numbers must be read on the darkest.
+    # Up to 1 of 1.6: lines and numbers must be legible on the darkest.
     axes.contourf(*area, np.linspace(0, 1, 11), cmap="Blues", vmin=0, vmax=1.6)
     levels = sorted({0.5, 0.9, 0.95} - {goal.power})
     others = axes.contour(*area, levels=levels, colors=INK, linewidths=0.7)
@@ -491,12 +492,12 @@ def _origin(planned: DesignPlan) -> list[str]:
     ]
     if count := int(collapsed.sum()):
         lines.append(
-            f"{count} collapsed trial{'s' if count > 1 else ''} of the pilot count in its "
-            "seed variance: the plan expects as many again."
+            f"{count} collapsed trial{'s' if count > 1 else ''} of the pilot count in its seed "
+            "variance: the plan expects the same share."
         )
     if sweep.paired_seeds and not planned.variances.paired:
         lines.append(
-            "The pilot pairs its seeds; the plan is for unpaired ones and errs on the safe side "
+            "The pilot pairs its seeds; the plan is for unpaired seeds and thus conservative "
             "(--paired-seeds)."
         )
     return lines
@@ -526,8 +527,7 @@ def _variance_lines(planned: DesignPlan) -> list[str]:
         ),
         *wrapped(
             f"The plan takes the seed SD at the pilot's one-sided upper {100 * ASSURANCE:g} % "
-            "limit: half of all pilots underestimate this SD, one in five underestimates its "
-            "limit."
+            "limit: half of all pilots underestimate the SD itself, one in five even this limit."
         ),
     ]
 
@@ -561,7 +561,7 @@ def _design_lines(planned: DesignPlan) -> list[str]:
         f"test query, {costs.source}."
     )
     if best is None:
-        why = "It buys no three seeds." if limit else "No number of seeds is enough."
+        why = "Three seeds exceed it." if limit else "No number of seeds is enough."
         return wrapped(f"{words} {why}")
     rows = [
         (
@@ -628,19 +628,19 @@ def _power_lines(planned: DesignPlan) -> list[str]:
 
 
 def _costs(sweep: Sweep | None, training: float | None, query: float | None) -> Costs | None:
-    """The costs as given, else those of the pilot's own trials."""
+    """The costs of the flags, else those of the pilot's trials."""
     for name, value in (("--seconds-per-seed", training), ("--seconds-per-query", query)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise BadInput(f"{name} >= 0 must hold, got {value}")
     if training is not None and query is not None:
         return Costs(training, query)
     if training is not None or query is not None:
-        raise BadInput("--seconds-per-seed and --seconds-per-query stand together")
+        raise BadInput("--seconds-per-seed and --seconds-per-query need each other")
     return None if sweep is None else _measured_costs(sweep)
 
 
 def _measured_costs(sweep: Sweep) -> Costs | None:
-    """Means over the pilot's trials; None where these say nothing of a whole sweep."""
+    """Mean costs of the pilot's trials; None where they are no guide to a whole sweep."""
     words = shlex.split(sweep.command)
     if not {"train_seconds", "eval_seconds"} <= set(sweep.trials) or "--smoke-test" in words:
         return None

@@ -45,7 +45,7 @@ class Chosen:
     cell: str
     seed: int
     dev: float  # mean of the primary measure
-    why: str  # the reason for this trial, in words
+    why: str  # the reason for this trial
     mix: FirstStageMix | None = None  # of a system "+BM25"
     test: Mapping[str, float] = field(default_factory=dict)  # means of such a system
 
@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
         chosen = _chosen(store, analysis.sweep, given.cell, given.seed)
         if chosen.mix and given.register:
             raise BadInput(
-                f"--register takes a model alone: a registered model gets no scores of the first "
+                "--register accepts a model alone: a registered model has no scores of the first "
                 f"stage; use --to FOLDER, or --cell without +{analysis.sweep.first_stage_name}"
             )
         kept = tempfile.TemporaryDirectory() if given.to is None else nullcontext(given.to.parent)
@@ -107,8 +107,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _analysis(store: Store, cell: str) -> Analysis:
-    """The tested table, with rows "+BM25" as in the report where one of them is exported, or with
-    all of them if its own is not there."""
+    """The tested table. Where a row "+BM25" is exported it has the report's such rows, or all of
+    them if the report lacks this row."""
     sweep = load_sweep(store.folder)
     if not cell.endswith(f" +{sweep.first_stage_name}"):
         return analyse(sweep)
@@ -140,7 +140,7 @@ def _chosen(store: Store, sweep: Sweep, cell: str, seed: int | None) -> Chosen:
 
 
 def _interpolated(sweep: Sweep, chosen: Chosen) -> Chosen:
-    """The same trial with the weight of the first stage that its dev queries chose."""
+    """The trial with the weight of the first stage that was chosen on dev."""
     cell = next(cell for cell in sweep.cells if cell.cell == chosen.cell)
     if reason := why_not(cell):
         raise BadInput(f"{sweep.label(chosen.cell)} is not interpolated: it {reason}")
@@ -174,7 +174,7 @@ def _cell(
     if labels[wanted] not in values:
         raise BadInput(f"{wanted} has no finished seed; {sweep.command or 'its sweep'} runs it")
     if labels[wanted] not in trained:
-        raise BadInput(f"{wanted} has no weights of one model: there is nothing to export")
+        raise BadInput(f"{wanted} has no weights of a single model to export")
     return labels[wanted]
 
 
@@ -203,7 +203,7 @@ def _no_weights(sweep: Sweep, cell: str, kept: Sequence[int], seed: int | None) 
 def _write(
     store: Store, analysis: Analysis, chosen: Chosen, folder: Path, command: str
 ) -> dict[str, Any]:
-    """Writes the folder; returns the origin of the model that it states."""
+    """Write the folder and return the origin of the model as stated in it."""
     sweep, config = analysis.sweep, _config(store, chosen.name)
     weights = store.pull_file(f"runs/{chosen.name}/{WEIGHTS}")
     if damaged := store.damage(chosen.name):
@@ -254,7 +254,7 @@ def _register(
     name: str,
     uri: str,
 ) -> str:
-    """Registers the model; returns the line that says so."""
+    """Register the model and return a line about it."""
     sweep = analysis.sweep
     gain = next((c.delta for c in analysis.primary if c.system == chosen.cell), None)
     confirmed = (sweep.confirms or {}).get("cell") == chosen.cell

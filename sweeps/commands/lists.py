@@ -158,13 +158,13 @@ def _first_line(path: Path) -> str:
 
 def _parser(name: str, doc: str | None) -> Parser:
     parser = Parser(f"ranksweep {name}", doc)
-    parser.add_argument("word", nargs="?", default="", help="a word that lines must contain")
+    parser.add_argument("word", nargs="?", default="", help="only lines with this word")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _show(arguments: Any, rows: list[Row], text: Any) -> int:
-    """Prints the rows that contain the given word; returns exit code 0."""
+    """Print the rows that contain the given word and return exit code 0."""
     shown = [row for row in rows if arguments.word.lower() in str([*row.values()]).lower()]
     if not shown:
         raise BadInput(f"none of the {len(rows)} lines contains {arguments.word!r}")

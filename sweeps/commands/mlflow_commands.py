@@ -16,8 +16,8 @@ from sweeps.tracking.uri import default_tracking_uri
 
 
 def ui(argv: Sequence[str]) -> int:
-    """Serve the sweep's MLflow experiment on loopback and print the links to its views. The
-    database of a remote sweep whose own is on the driver's machine is rebuilt here first."""
+    """Serve the sweep's MLflow experiment on loopback and print the links to its views. For a
+    remote sweep whose database is on the driver's machine it is rebuilt here first."""
     parser = _parser("ui", ui.__doc__)
     parser.add_argument(
         "--port", metavar="N", type=int, default=0, help="port (default: a free one)"
@@ -32,8 +32,7 @@ def ui(argv: Sequence[str]) -> int:
 
 
 def sync(argv: Sequence[str]) -> int:
-    """Send MLflow all that it has not received: runs, summary, report and models. Sending twice
-    changes nothing."""
+    """Send MLflow the events that it lacks; a repetition changes nothing."""
     arguments = _parser("sync", sync.__doc__).parse_args(argv)
     with opened(arguments.sweep, trials=True) as store:
         uri, experiment = _target(store, arguments.tracking_uri)

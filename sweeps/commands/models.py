@@ -28,20 +28,20 @@ from sweeps.plan.terminal import columns, say, shortened, terminal_columns, wrap
 
 QUERY_TOKENS = 32
 HEADINGS = ("model", "paper", "parameters", "tokens/doc")
-PAPER, VALUE = 24, 20  # columns at most
+PAPER, VALUE = 24, 20  # most columns
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One system of the zoo."""
+    """A system of the zoo."""
 
     name: str
     family: str
     paper: str
-    parameters: int | None  # None: no weights of ours
-    tokens_per_document: int | None  # encoder tokens of the longest document that is read
+    parameters: int | None  # None: no trained weights
+    tokens_per_document: int | None  # encoder tokens of the longest document
     options: tuple[str, ...]
-    refused: str  # why the backbone cannot carry it; empty where it can
+    refused: str  # why it cannot use the backbone; empty where it can
 
 
 def main(argv: Sequence[str]) -> int:
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def zoo_entry(name: str, backbone: Backbone) -> Entry:
-    """The system called `name` over a backbone, with windows that it accepts."""
+    """The system `name` over a backbone, with windows that it accepts."""
     kind = model_class(name)
     if issubclass(kind, ListRanker):
         return Entry(name, kind.family, kind.paper, None, None, _options(name, kind), "")

@@ -11,8 +11,8 @@ from sweeps.plan.profiles import PROFILES, Profile
 
 INTRODUCTION = """# Models
 
-The ranking systems of ranksweep, made by `make docs` from `rank_core/models`. `--model NAME` takes
-one of them, or `module:Class` of your own ([extending](extending.md)). `ranksweep models --backbone
+The ranking systems of ranksweep, made by `make docs` from `rank_core/models`. `--model NAME`
+selects one, or `module:Class` of your own ([extending](extending.md)). `ranksweep models --backbone
 bert-base-uncased` adds the number of parameters and of encoder tokens per document. Each part says
 what the model computes and where it differs from the paper or its published code."""
 
@@ -70,7 +70,7 @@ REFERENCES = {
     "Zhu et al. 2024": "LongEmbed: Extending Embedding Models for Long Context Retrieval. EMNLP "
     "2024, arXiv:2404.12096",
 }
-"""{paper as models and profiles name it: title, venue and arXiv number}."""
+"""{paper as in models and profiles: title, venue and arXiv number}."""
 
 
 def models_page() -> str:
@@ -98,8 +98,8 @@ def _table(names: list[str]) -> str:
 
 
 def _texts(names: list[str]) -> Iterator[str]:
-    """The descriptions of models; before them, once, those of the modules that they are in, each
-    with the family that has most of its models."""
+    """The descriptions of models; before them, once, those of their modules, each in the family
+    with most of its models."""
     families: dict[str, Counter[str]] = {}
     for name in MODELS:
         families.setdefault(_modules(name)[0], Counter())[model_class(name).family] += 1

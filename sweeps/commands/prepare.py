@@ -12,8 +12,8 @@ from sweeps.plan.terminal import say
 
 def main(argv: Sequence[str]) -> int:
     """Prepare a sweep's inputs (documents, tokens, candidates, training rows) in advance, on every
-    node of the Ray cluster or on this machine. Finished parts are kept, and a killed preparation
-    resumes. A sweep prepares its inputs itself before it reserves a GPU."""
+    node of the Ray cluster or on this machine. Finished parts are kept, so a killed preparation
+    resumes. A sweep does the same before it reserves a GPU."""
     parser = Parser("ranksweep prepare", main.__doc__)
     add = parser.add_argument
     add("--collection", metavar="NAME|DIR", help="collection (default: python-docs)")

@@ -1,4 +1,4 @@
-"""`ranksweep report DIR`: write the report of a sweep again from what is on disk."""
+"""`ranksweep report DIR`: write the report of a sweep again from its files."""
 
 import shlex
 from collections.abc import Sequence

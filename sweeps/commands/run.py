@@ -15,9 +15,8 @@ from sweeps.plan.toml_sweep import read_toml_sweep
 
 USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
 
-{sweeps}
-A TOML file (my_sweep.toml) or a Python file with an EXPERIMENT (my_sweep.py)
-is one as well: docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
+{sweeps} SWEEP may also be a TOML file (my_sweep.toml) or a Python file with an EXPERIMENT
+(my_sweep.py): docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -52,7 +51,7 @@ def _of_ours(name: str) -> ModuleType:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """The module of a file, imported as workers will import it."""
+    """The module of a file, imported as in workers."""
     if not path.is_file():
         problem = "is a folder" if path.exists() else "does not exist"
         raise BadInput(f"{path} {problem}; name a sweep's file")
@@ -66,5 +65,5 @@ def _of_file(path: Path) -> ModuleType:
 
 
 def _see_modules_beside(path: Path) -> None:
-    """Makes the modules of a file's folder importable, as `python FILE` does."""
+    """Make the modules of a file's folder importable, as `python FILE` does."""
     sys.path.insert(0, str(path.resolve().parent))

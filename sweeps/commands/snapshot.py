@@ -1,4 +1,4 @@
-"""A sweep at one moment, read from its folder or URI without changing anything there."""
+"""A sweep at a moment, read from its folder or URI without a change there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,26 +21,26 @@ from sweeps.tracking.uri import NONE, default_tracking_uri
 
 Driver = Literal["alive", "gone"]
 INTERRUPTED, DAMAGED = "interrupted", "damaged"
-"""The status of a trial that a dead driver left behind, and of one whose files are damaged, beside
-those of the log."""
+"""The statuses of a trial of a dead driver and of a trial with damaged files, beside those of the
+log."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """The facts of `ranksweep status`."""
 
-    where: str  # as the user named it
+    where: str  # as in the command
     file: SweepFile
     trials: tuple[TrialNow, ...]
     lost_attempts: Mapping[str, int]  # by kind; of the planned trials, over all commands
-    others: int  # trials ever started that this plan does not have
+    others: int  # started trials that this plan lacks
     driver: Driver
     writer: Mapping[str, Any]  # the process of the last command; empty if unknown
-    started: float | None  # when that began, seconds since the epoch
+    started: float | None  # its start, seconds since the epoch
     news: TrialEvent | None  # the last one
     pending: int | None  # events that MLflow lacks; None if tracking is off or unknown
-    report: str | None  # the page, where there is one
-    failures: str | None  # the folder of tracebacks, likewise
+    report: str | None  # the page, if there is one
+    failures: str | None  # the folder of tracebacks, if there is one
 
 
 def take_snapshot(where: str) -> Snapshot:

@@ -26,13 +26,13 @@ Parts = Mapping[str, Sequence[str]]
 
 def main(argv: Sequence[str]) -> int:
     """Divide judged queries into train, dev and test, or into folds, and write them as a
-    collection. The SHA-256 of a query's text and the salt decides its split: the same on every
-    machine, with whatever other queries. Files are of any kind in docs/data.md, or ir:ID for an
-    ir_datasets id. Documents are linked, not copied."""
+    collection. The SHA-256 of a query's text and the salt decides its split, on every machine and
+    with any other queries. Files are of any kind in docs/data.md; ir:ID is an ir_datasets id.
+    Documents are linked, not copied."""
     options = _parser().parse_args(argv)
     folder: Path = options.to.absolute()
     if folder.exists():
-        raise BadInput(f"--to must be a new folder, {folder} exists; remove it or give another")
+        raise BadInput(f"--to must be a new folder, {folder} exists; remove it or name another")
     check_writable("--to", folder)
     fields = parse_fields(options.fields) if options.fields else {}
     qrels, queries = _judged(options.qrels, options.queries, fields)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     if test and (shared := qrels.keys() & test[0].keys()):
         raise BadInput(f"--test judges query {min(shared)!r}, which --qrels judges as well")
     if options.folds and (options.test or options.shares):
-        raise BadInput("--folds divides all queries alike; do not give --test or --shares")
+        raise BadInput("--folds divides all queries alike and excludes --test and --shares")
     folds = _parts(options, queries, test[1] if test else None)
     all_qrels, all_queries = qrels | (test[0] if test else {}), queries | (test[1] if test else {})
     with new_folder(folder) as unfinished:
@@ -132,13 +132,14 @@ def _write_splits(
 
 
 def _write_runs(run: str, homes: Sequence[Path], folds: Sequence[Parts]) -> None:
-    """Writes the ranking of each query to the run files of its splits, one in memory at a time."""
+    """Write the ranking of each query to the run files of its splits, with one ranking in
+    memory."""
     with ExitStack() as stack:
         files: dict[str, list[gzip.GzipFile]] = {}
         for home, parts in zip(homes, folds, strict=True):
             for name, query_ids in parts.items():
                 raw = stack.enter_context((home / name / RUN).open("wb"))
-                # No name and no time in the header: the same lines give the same bytes.
+                # No name and time in the header: the same lines give the same bytes.
                 file = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
                 stack.enter_context(file)
                 for query_id in query_ids:
@@ -153,7 +154,7 @@ def _write_runs(run: str, homes: Sequence[Path], folds: Sequence[Parts]) -> None
 
 
 def _place_documents(docs: str, homes: Sequence[Path], fields: Fields) -> None:
-    """Links the documents into each collection; those of an ir_datasets id are written once."""
+    """Link the documents into each collection; those of an ir_datasets id are written once."""
     source = source_of(docs, "docs")
     if source is not None:
         path = homes[0] / "docs.jsonl"
@@ -168,6 +169,6 @@ def _place_documents(docs: str, homes: Sequence[Path], fields: Fields) -> None:
         raise BadInput(f"{docs} does not exist")
     if not path.is_dir() and not kind_of(path):
         raise BadInput(f"{docs} must be a file or folder of documents (docs/data.md)")
-    next(documents(path, fields), None)  # names of fields that nobody knows are reported here
+    next(documents(path, fields), None)  # raises for unknown names of fields
     for home in homes:
         (home / f"docs{'' if path.is_dir() else kind_of(path)}").symlink_to(path)

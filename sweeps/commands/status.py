@@ -1,4 +1,4 @@
-"""`ranksweep status`: how far a sweep is, which process drives it, and what to do next."""
+"""`ranksweep status`: the progress of a sweep, its driver, and the next step."""
 
 import shutil
 import textwrap
@@ -21,14 +21,14 @@ SETTLED = (
     *USED,
     TrialStatus.DIVERGED,
     TrialStatus.STOPPED,
-)  # the same command would not run them again
+)  # trials that the same command does not repeat
 WATCH_SECONDS = 5.0
-SILENT_SECONDS = 180.0  # trials report, or Ray's death is noticed, long before
+SILENT_SECONDS = 180.0  # longer than between two reports of trials or to notice Ray's end
 FIELD = 12  # width of the first column of the upper part
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print how far a running, killed or finished sweep is; changes nothing."""
+    """Print the progress of a running, killed or finished sweep; changes nothing."""
     parser = Parser("ranksweep status", main.__doc__)
     parser.add_argument("folder", metavar="DIR", help="a sweep's folder or URI (s3://...)")
     parser.add_argument(
@@ -81,8 +81,8 @@ def _wait_for_sweep(folder: str, seconds: float) -> None:
 
 
 def status_text(snapshot: Snapshot, *, now: float, width: int, height: int | None = None) -> str:
-    """The status in lines of at most `width` characters; paths and commands stay whole. Where it
-    has more than `height` lines, cells that wait or have finished are left out."""
+    """The status in lines of at most `width` characters; paths and commands stay whole. With more
+    than `height` lines, waiting and finished cells are omitted."""
     title = f"{snapshot.file.sweep}: {snapshot.file.question}"
     above = [*textwrap.wrap(title, width), ""]
     for name, text in _fields(snapshot, now):
@@ -166,7 +166,7 @@ def _time(snapshot: Snapshot) -> str:
 
 def _seconds_left(snapshot: Snapshot) -> float | None:
     """The computing time of all trials that will still run, from the finished seeds of their cells;
-    for other cells it is proportional to the tokens read per document, which dominate it."""
+    for other cells in proportion to the tokens read per document, which dominate it."""
     seconds: dict[str, list[float]] = {}
     for trial in snapshot.trials:
         if trial.seconds is not None:
@@ -201,7 +201,7 @@ def _mlflow(snapshot: Snapshot) -> str:
 
 
 def _losses(snapshot: Snapshot, width: int) -> Iterator[str]:
-    """Each reason once, with the trials that ended for it."""
+    """Each reason once, with its trials."""
     labels = _labels(snapshot)
     reasons: dict[tuple[str, str], list[TrialNow]] = {}
     for trial in snapshot.trials:
@@ -227,7 +227,7 @@ def _next_steps(snapshot: Snapshot, now: float) -> Iterator[tuple[str, str]]:
         silent = "read the driver's output; Ctrl-C loses nothing, the same command resumes"
         yield "next", silent if _silence(snapshot, now) else "nothing: the sweep is running"
         return
-    # What a budget held back is no longer in the plan.
+    # A budget removes trials from the plan.
     unfinished = any(trial.status not in SETTLED for trial in snapshot.trials)
     if unfinished or snapshot.file.stopped:
         yield "resume", command_in(snapshot.file.directory, snapshot.file.command)

@@ -1,4 +1,4 @@
-"""Zip files: the same bytes from the same files, and safe to unpack from anybody."""
+"""Zip files: the same bytes from the same files, safe to unpack from any source."""
 
 import gzip
 import hashlib
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from rank_core.errors import BadInput, shown
 from rank_core.files import atomic_write
 
-SUMS = "SHA256SUMS"  # as `sha256sum --check` reads it; of every other file
+SUMS = "SHA256SUMS"  # of every other file, for `sha256sum --check`
 PACKED = (".gz", ".parquet", ".png")
 """Files that are compressed already."""
 MOST_FILES = 1_000_000
@@ -26,14 +26,14 @@ _PIECE = 2**20
 
 
 def files_of(folder: Path) -> list[str]:
-    """The relative paths of all files below a folder, sorted, but for the checksums."""
+    """The sorted relative paths of all files below a folder except the checksums."""
     paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return sorted(name for name in paths if name != SUMS)
 
 
 def write_zip(out: Path, folder: Path) -> None:
-    """Writes all files of a folder and their checksums to `out`, whole or not at all: in the order
-    of their names and without their times, read piece by piece."""
+    """Write all files of a folder and their checksums to `out`, whole or not at all, in the order
+    of their names and without times; files are read in parts."""
     sums = []
     with atomic_write(out) as unfinished, ZipFile(unfinished, "w") as archive:
         for name in files_of(folder):
@@ -42,7 +42,7 @@ def write_zip(out: Path, folder: Path) -> None:
 
 
 def _write(archive: ZipFile, path: Path, name: str) -> str:
-    """Adds a file; returns its SHA-256."""
+    """Add a file and return its SHA-256."""
     entry, digest = _entry(name), hashlib.sha256()
     entry.file_size = path.stat().st_size  # decides whether the entry needs 64-bit sizes
     with path.open("rb") as source, archive.open(entry, "w") as target:
@@ -55,15 +55,15 @@ def _write(archive: ZipFile, path: Path, name: str) -> str:
 def _entry(name: str) -> ZipInfo:
     entry = ZipInfo(name)  # of 1980
     entry.compress_type = ZIP_STORED if name.endswith(PACKED) else ZIP_DEFLATED
-    entry.create_system = 3  # Unix, whatever wrote it
+    entry.create_system = 3  # Unix on every machine
     entry.external_attr = (stat.S_IFREG | 0o644) << 16
     return entry
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Unpacks a zip file from anybody into an empty folder. Raises `BadInput` before a byte is
-    written where a name leads out of the folder, an entry is no plain file, or the whole would be
-    too large; and where the file is damaged."""
+    """Unpack an untrusted zip file into an empty folder. Raises `BadInput` before a byte is written
+    where a name leads out of the folder, an entry is no plain file, or the contents are too large;
+    and where the file is damaged."""
     if not path.is_file():
         raise BadInput(f"{path} does not exist; it must be a file that `bundle` wrote")
     folder.mkdir(exist_ok=True)
@@ -86,7 +86,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 def _check(path: Path, entries: list[ZipInfo], free: int) -> None:
-    """Refuses what `bundle` never writes, by the list of contents alone."""
+    """Refuse contents that `bundle` never writes, from their list alone."""
     if len(entries) > MOST_FILES:
         raise BadInput(f"{path}: must hold at most {MOST_FILES:,} files, has {len(entries):,}")
     if len({entry.filename for entry in entries}) < len(entries):
@@ -106,7 +106,7 @@ def _check(path: Path, entries: list[ZipInfo], free: int) -> None:
 
 
 def _check_expansion(path: Path, file: Path) -> None:
-    """Refuses a compressed file that would fill the memory when it is read."""
+    """Refuse a compressed file that would fill the memory."""
     if not file.is_file():
         return
     allowed = EXPANSION * file.stat().st_size + FREE
@@ -137,8 +137,8 @@ def _pieces(source: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
 
 
 def wrong_sums(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """(file, stated SHA-256, its own) wherever the files and the checksums of an unpacked bundle
-    disagree; a file that is missing, or not stated, has "none"."""
+    """(file, stated SHA-256, actual SHA-256) where an unpacked bundle and its checksums disagree;
+    "none" for a file that is missing or not stated."""
     path = folder / SUMS
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     stated = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     numbers. The same sweep gives the same bytes.
 
     Judgments that come with ranksweep are included; those of ir_datasets have licences of their own
-    and are only hashed; those of your own folder are hashed unless you ask for --qrels include."""
+    and are only hashed; those of your own folder are hashed unless --qrels include is given."""
     parser = Parser("ranksweep bundle", main.__doc__)
     add = parser.add_argument
     add("sweep", metavar="DIR", help="the folder or URI of one sweep")

@@ -1,8 +1,7 @@
-"""The contents of a bundle: the files of a sweep that its report is made of, and the report.
+"""The contents of a bundle: the report of a sweep and the files behind it.
 
     sweep/        the sweep's folder: settings, runs, judgments, per-query values, report
-    bundle.json   how the bundle was made
-    README.md, CITATION.cff, ro-crate-metadata.json, SHA256SUMS
+    bundle.json the bundle's provenance README.md, CITATION.cff, ro-crate-metadata.json, SHA256SUMS
 
 `bundle` and `verify` make the report by the same `report_of`, from such a folder alone.
 """
@@ -53,14 +52,14 @@ class Manifest:
 
     format: int
     qrels: str  # "include" or "hash"
-    interpolate: str  # which cells have a row with the first stage
-    date: str  # on which the sweep's last trial ended
-    license: str  # SPDX's name of it; "" where none was named
+    interpolate: str  # the cells with a row "+BM25"
+    date: str  # of the sweep's last event
+    license: str  # its SPDX name; "" without one
     authors: tuple[str, ...]
-    made_with: Mapping[str, str]  # versions of what wrote the report
+    made_with: Mapping[str, str]  # of the libraries that wrote the report
 
     def write(self, folder: Path) -> None:
-        """Puts it into a bundle's folder."""
+        """Write it into a bundle's folder."""
         write_json(folder / MANIFEST, asdict(self))
 
     def other_versions(self) -> dict[str, str]:
@@ -85,7 +84,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def installed() -> dict[str, str]:
-    """{library: version} of what the numbers and figures of a report depend on."""
+    """{library: version} of the libraries behind the numbers and figures of a report."""
     versions = {}
     for name in LIBRARIES:
         try:
@@ -104,9 +103,9 @@ def ended(folder: Path) -> str:
 
 def qrels_mode(collection: str, wanted: str) -> str:
     """`include` or `hash`, as the collection allows. Judgments that come with this package are
-    included. Those of ir_datasets have licences of their own and are only hashed. Those of one's
-    own folder or function are hashed unless `wanted` says otherwise: what was published cannot be
-    taken back, and a bundle can be made again."""
+    included. Those of ir_datasets have licences of their own and are only hashed. Those of the
+    user's folder or function are hashed unless `wanted` is `include`: a publication cannot be taken
+    back."""
     base = folder_and_fields(base_of(collection))[0]
     own = os.path.isdir(os.path.expanduser(base))
     if base in EMBEDDED:
@@ -115,8 +114,8 @@ def qrels_mode(collection: str, wanted: str) -> str:
     if not own and (theirs or is_dataset(base)):
         if wanted == "include":
             raise BadInput(
-                f"--qrels include: the judgments of {collection} are not ours to publish (see "
-                "their licence); leave it away, and the bundle has their hash"
+                f"--qrels include: the judgments of {collection} have a licence of their own; "
+                "without this flag the bundle has their hash"
             )
         return "hash"
     return wanted or "hash"
@@ -131,8 +130,8 @@ def collection_of(sweep: Sweep) -> str:
 
 
 def stage(sweep: Sweep, folder: Path, manifest: Manifest) -> None:
-    """Fills `folder` with what the bundle of a sweep holds; large files are links to the sweep's.
-    The report is made here, from these files alone."""
+    """Fill `folder` with the contents of a sweep's bundle; large files are links. The report is
+    made from these files alone."""
     source, target = sweep.folder, folder / SWEEP
     described = replace(read_sweep_file(source), directory="", tracking_uri="")
     target.mkdir(parents=True)
@@ -160,20 +159,20 @@ def stage(sweep: Sweep, folder: Path, manifest: Manifest) -> None:
 
 
 def used_trials(sweep: Sweep) -> list[tuple[str, int]]:
-    """(cell, seed) of the trials whose values count, in the order of the cells."""
+    """(cell, seed) of the trials with a result, in the order of the cells."""
     keys = sweep.scores[["cell", "seed"]].drop_duplicates()
     return [(str(cell), int(seed)) for cell, seed in zip(keys["cell"], keys["seed"], strict=True)]
 
 
 def read_judgments(folder: Path) -> dict[str, Qrels]:
-    """{split: judgments} of those that a sweep's folder has."""
+    """{split: judgments} in a sweep's folder."""
     paths = {split: folder / "qrels" / f"{split}.qrels" for split in SPLITS}
     return {split: read_qrels(path) for split, path in paths.items() if path.is_file()}
 
 
 def put_qrels(folder: Path, judged: Mapping[str, Qrels]) -> None:
-    """Writes judgments and beside them their SHA-256, all that will be left of them: of the lines
-    `query_id 0 doc_id relevance`, sorted by query and document."""
+    """Write judgments and beside them the SHA-256 of their lines `query_id 0 doc_id relevance`,
+    sorted by query and document."""
     (folder / "qrels").mkdir(exist_ok=True)
     for split, qrels in judged.items():
         path = folder / "qrels" / f"{split}.qrels"
@@ -184,8 +183,8 @@ def put_qrels(folder: Path, judged: Mapping[str, Qrels]) -> None:
 
 def report_of(folder: Path, manifest: Manifest, values: pd.DataFrame) -> dict[str, bytes]:
     """{file: contents} of the report on a bundle's sweep with these per-query values. Rows with the
-    first stage are made of runs and judgments, after which judgments that are only hashed are
-    removed: no page may show them."""
+    first stage are computed from runs and judgments; then judgments that are only hashed are
+    removed, so that no page shows them."""
     sweep = with_interpolated(load_sweep(folder, values), manifest.interpolate)
     if manifest.qrels == "hash":
         for split in SPLITS:

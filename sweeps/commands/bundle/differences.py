@@ -17,8 +17,8 @@ import numpy as np
 from matplotlib.image import imread
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-12
-"""Unrounded numbers that are this close are equal: another processor may round the last digits
-differently. Numbers of tables and pages must be the same to the last digit."""
+"""Tolerance of unrounded numbers: another processor may round the last digits differently. Rounded
+numbers of tables and pages must be equal."""
 DRAWN = 2e-3  # tolerance of a figure's coordinates
 PIXEL = 8 / 255
 FIGURES = (".svg", ".png")
@@ -34,7 +34,7 @@ _BREAKS = {".html": "</td>|</th>", ".md": r" \| ", ".tex": " & "}
 
 @dataclass(frozen=True)
 class Difference:
-    """A value as a bundle states it, and as it is."""
+    """A value as a bundle states it, and the recomputed value."""
 
     file: str
     where: str
@@ -75,7 +75,7 @@ def differences(file: str, stated: bytes, own: bytes, *, figures: bool) -> Itera
 
 
 def _json_differences(file: str, stated: Any, own: Any, where: str = "") -> Iterator[Difference]:
-    """Entries of lists are known by their names, or else by number."""
+    """The differences of two JSON values; entries of lists are named, or else numbered."""
     if isinstance(stated, dict) and isinstance(own, dict):
         for key in [*own, *(stated.keys() - own.keys())]:
             inner = f"{where}.{key}" if where else key
@@ -99,7 +99,7 @@ def _same(stated: Any, own: Any) -> bool:
 
 
 def _drawn_differences(file: str, stated: str, own: str) -> Iterator[Difference]:
-    """A figure's words must be the same and its coordinates nearly."""
+    """The differences of two figures: their words must be equal, their coordinates nearly."""
     if len({_NUMBER.sub("#", text) for text in (stated, own)}) > 1:
         yield from _text_differences(file, stated.splitlines(), own.splitlines())
         return
@@ -118,7 +118,7 @@ def _same_pixels(stated: bytes, own: bytes) -> bool:
 
 
 def _text_differences(file: str, stated: list[str], own: list[str]) -> Iterator[Difference]:
-    """Line by line, and in a table cell by cell."""
+    """The differences of two texts by line, of tables by cell."""
     matcher = SequenceMatcher(None, stated, own, autojunk=False)
     for kind, start, end, own_start, own_end in matcher.get_opcodes():
         if kind == "equal":
@@ -135,7 +135,7 @@ def _text_differences(file: str, stated: list[str], own: list[str]) -> Iterator[
 def _cell_differences(
     file: str, number: int, stated: list[str], own: list[str], lines: list[str]
 ) -> Iterator[Difference]:
-    """The cells of a line under the names of its row and their columns."""
+    """The differences in a line's cells, each with its row and column."""
     above = [line for line in lines[:number] if "<th" in line][::-1]
     headings = (_cells(file, line) for line in above or lines)
     heading = next((cells for cells in headings if len(cells) == len(own)), own)
@@ -167,7 +167,7 @@ def is_number(text: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """A text without the marks of a page, unless these are all that it is."""
+    """A text without HTML tags, unless it is tags alone."""
     return html.unescape(_TAG.sub("", text)).strip(" |") or text
 
 

@@ -56,7 +56,8 @@ PLAIN = re.compile(r"[A-Za-z0-9._+-]+")
 
 @dataclass
 class Verdict:
-    """The result of `verify`: what was compared, what was not and why, and what does not match."""
+    """The result of `verify`: the parts that were compared, those that were not and why, and the
+    differences."""
 
     checked: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -71,10 +72,9 @@ class Verdict:
 def main(argv: Sequence[str]) -> int:
     """Check a bundle on any machine: its checksums; every per-query value against runs and
     judgments; every number of results.json, tables, pages and figures against these values, by the
-    program that makes a report. Exit code 0: all match; 3: something does not, and is named.
-
-    Of a bundle with the hash of its judgments alone, --qrels gives them, as files or `ir:ID`;
-    without them its per-query values are taken as they are."""
+    program that makes a report. Exit code 0: everything matches; 3: the listed values do not. If
+    the bundle has only the hash of its judgments, name them with --qrels, as files or `ir:ID`;
+    without them the per-query values are not checked."""
     parser = Parser("ranksweep verify", main.__doc__)
     parser.add_argument("bundle", metavar="FILE.zip", type=Path, help="as `bundle` wrote it")
     parser.add_argument("--qrels", nargs="+", default=[], metavar="FILE", help="the judgments")
@@ -98,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def verify(bundle: Path, qrels: Sequence[str] = ()) -> Verdict:
-    """The verdict on a bundle. Raises `BadInput` where it is none, or judgments are not its own."""
+    """The verdict on a bundle. Raises `BadInput` for another file or other judgments."""
     verdict = Verdict()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -116,14 +116,14 @@ def verify(bundle: Path, qrels: Sequence[str] = ()) -> Verdict:
             text = str(error).replace(f"{folder}/", "")
             if not verdict.wrong:
                 raise BadInput(f"{bundle}: {text}") from None
-            verdict.unchecked.append(f"what comes after: {text}")
+            verdict.unchecked.append(f"the parts after this error: {text}")
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError) as error:
             raise BadInput(f"{bundle} is not as `bundle` wrote it: {error!r}") from None
     return verdict
 
 
 def _verify(folder: Path, manifest: Manifest, qrels: Sequence[str], verdict: Verdict) -> None:
-    """Each layer against the one below it, the report against values that were recomputed."""
+    """Compare each layer with the layer below it, the report with recomputed values."""
     if "ranksweep" not in manifest.other_versions():
         verdict.add("README, CITATION.cff and RO-Crate metadata", _description(folder, manifest))
     place = folder / SWEEP
@@ -145,7 +145,7 @@ def _verify(folder: Path, manifest: Manifest, qrels: Sequence[str], verdict: Ver
     else:
         verdict.unchecked.append(
             "per-query values against runs, rows with the first stage: the bundle has only the "
-            "hash of its judgments; --qrels FILE gives them"
+            "hash of its judgments; name them with --qrels FILE"
         )
     made = report_of(place, manifest, values)
     if judged:
@@ -163,8 +163,8 @@ def _description(folder: Path, manifest: Manifest) -> Iterator[Difference]:
 def _trials(
     place: Path, sweep: SweepFile, trials: pd.DataFrame, *, read_again: bool
 ) -> Iterator[Difference]:
-    """Files of trials that are not as the trial left them, settings and costs of tables that are
-    not its own. A trial that was changed is sealed anew where its runs will be `read_again`."""
+    """Changed files of trials, and settings and costs in tables that differ from the trial's. With
+    `read_again` a changed trial gets new checksums, so that its runs can be read."""
     settings = {cell.cell: cell.settings for cell in sweep.cells}
     for row in trials.to_dict("records"):
         name = f"{row['cell']}-seed{row['seed']}"
@@ -209,7 +209,7 @@ def _equal(stated: object, own: object) -> bool:
 def _give_qrels(
     place: Path, manifest: Manifest, qrels: Sequence[str], values: pd.DataFrame
 ) -> None:
-    """Puts the judgments of `--qrels` into the folder; refuses files with another hash."""
+    """Write the judgments of `--qrels` into the folder; refuse files with another hash."""
     if manifest.qrels == "include" or not qrels:
         return
     given: Qrels = {}
@@ -232,7 +232,7 @@ def _give_qrels(
 
 def _recomputed(place: Path, stated: pd.DataFrame, judged: Mapping[str, Qrels]) -> pd.DataFrame:
     """The stated per-query values with those of judged splits computed from runs, in their order;
-    values that nobody states stand at the end."""
+    values that are not stated come last."""
     tables = []
     for (cell, seed), part in stated.groupby(["cell", "seed"], observed=True, sort=False):
         for split in judged:
@@ -254,7 +254,7 @@ def _recomputed(place: Path, stated: pd.DataFrame, judged: Mapping[str, Qrels]) 
 
 
 def _values(file: str, stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[Difference]:
-    """The values of two tables that differ, or that one lacks; `alpha` as well where it is one."""
+    """The values that differ between two tables or are in one alone, likewise `alpha`."""
     columns = [name for name in ("value", "alpha") if name in own and name in stated]
     tables = [table.astype(dict.fromkeys(TEXTS, str))[[*KEYS, *columns]] for table in (stated, own)]
     both = tables[0].merge(tables[1], on=KEYS, how="outer", suffixes=("", "_own"), sort=False)
@@ -270,7 +270,7 @@ def _values(file: str, stated: pd.DataFrame, own: pd.DataFrame) -> Iterator[Diff
 
 
 def _means(place: Path, values: pd.DataFrame) -> Iterator[Difference]:
-    """Means in results of trials that are not those of their values."""
+    """Means in results of trials that differ from the means of their values."""
     means = values.groupby(["cell", "seed", "split", "measure"], observed=True)["value"].mean()
     for (cell, seed, split, measure), mean in means.items():
         name = f"{cell}-seed{seed}"
@@ -281,7 +281,7 @@ def _means(place: Path, values: pd.DataFrame) -> Iterator[Difference]:
 
 
 def _derived(stated: Path, place: Path) -> Iterator[Difference]:
-    """The same for trials interpolated with the first stage."""
+    """The values that differ in trials interpolated with the first stage."""
     folders = stated, place / INTERPOLATED
     for name in sorted({path.name for folder in folders for path in folder.glob("*")}):
         file = f"{SWEEP}/{INTERPOLATED}/{name}"
@@ -295,7 +295,7 @@ def _derived(stated: Path, place: Path) -> Iterator[Difference]:
 def _compare_report(
     folder: Path, made: Mapping[str, bytes], manifest: Manifest, verdict: Verdict
 ) -> None:
-    """Every file of a report that the installed versions can write as its own did."""
+    """Compare every file of a report that the installed versions can reproduce."""
     others = manifest.other_versions()
     stated = {name: folder / name for name in files_of(folder)}
     names = {*stated, *made}
@@ -303,7 +303,7 @@ def _compare_report(
         verdict.unchecked.append(f"figures: drawn by matplotlib {others['matplotlib']}")
         names = {name for name in names if not name.endswith(FIGURES)}
     if "ranksweep" in others:
-        words = f"pages, md and tex: written by ranksweep {others['ranksweep']}, whose words differ"
+        words = f"pages, md and tex: written by ranksweep {others['ranksweep']}, whose texts differ"
         verdict.unchecked.append(words)
         names = {name for name in names if name.endswith((".json", ".csv"))}
     wrong: list[Difference] = []
@@ -320,4 +320,6 @@ def _compare_report(
     verdict.add(f"{len(names)} files of the report, from these values", wrong)
     if wrong and others:
         listed = ", ".join(f"{name} {version}" for name, version in others.items())
-        verdict.unchecked.append(f"whether {listed} would give these numbers, which wrote them")
+        verdict.unchecked.append(
+            f"whether {listed}, the versions of the report, would give these numbers"
+        )

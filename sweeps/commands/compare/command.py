@@ -1,7 +1,7 @@
-"""`ranksweep compare A.run B.run --qrels Q`: the tested table of anybody's systems.
+"""`ranksweep compare A.run B.run --qrels Q`: the tested table of any systems.
 
-Several runs of one system are its seeds. With one run per system only the queries can be random:
-the table says so wherever it matters.
+Several runs of one system are its seeds. With one run per system only the queries are random; the
+table says so.
 """
 
 import glob
@@ -25,7 +25,7 @@ from sweeps.commands.compare.sources import training_runs
 from sweeps.plan.command_line import Parser, check_writable
 
 SET = "{set}"
-"""Stands for the name of the query set in the path of a run."""
+"""The placeholder for a query set's name in the path of a run."""
 
 SOURCES = """SYSTEM is a source, or NAME=source1,source2,source3 for several training runs
 (seeds) of one system. A source is a file with
@@ -36,7 +36,7 @@ SOURCES = """SYSTEM is a source, or NAME=source1,source2,source3 for several tra
   the output of trec_eval -q or ir_measures -q,
 or the folder or URI of a sweep (DIR: its cells are systems; DIR:LABEL is one of them), the folder
 that an earlier comparison wrote (--out), mlflow:EXPERIMENT, mlflow:EXPERIMENT:SYSTEM or runs:/ID
-(--tracking-uri). A pattern in quotes stands for its files: 'NAME=runs/maxp.*.run'; a file by itself
+(--tracking-uri). A pattern in quotes names its files: 'NAME=runs/maxp.*.run'; a file by itself
 is a system with its name."""
 """The sources of `compare` and `design`."""
 
@@ -92,17 +92,17 @@ def _parser() -> Parser:
     parser.add_argument(
         "--apart",
         action="store_true",
-        help="every query set is a collection of its own, with columns of its own and the average "
-        "gain over all; sets named dl/2019 and dl/2020 are pooled as dl. The k-th run of "
-        "a system must be the same training run everywhere",
+        help="every query set is a separate collection with its own columns, and the average gain "
+        "over all is shown; sets named dl/2019 and dl/2020 are pooled as dl. The k-th run of a "
+        "system must be the same training run everywhere",
     )
     parser.add_argument(
         "--baseline",
         action="append",
         default=[],
         metavar="NAME",
-        help="default: the first system. May be repeated, each has its letter; SYSTEM=NAME is the "
-        "baseline of that system alone, all of these share a letter",
+        help="default: the first system. May be repeated: each has its letter. SYSTEM=NAME is the "
+        "baseline of that system alone; all of these share a letter",
     )
     parser.add_argument(
         "--measures",
@@ -166,7 +166,7 @@ def _add_tests(parser: Parser) -> None:
         "--paired-seeds",
         action="store_true",
         help="seed i of every system shares its randomness (initialisation, order of the data, "
-        "negatives) with seed i of the others: their differences are tested seed by seed",
+        "negatives) with seed i of the others: differences are tested seed by seed",
     )
     parser.add_argument(
         "--all-pairs", action="store_true", help="test every pair of systems too (pairs.csv)"
@@ -176,8 +176,8 @@ def _add_tests(parser: Parser) -> None:
 def systems_of(
     arguments: Sequence[str], *, sets: Sequence[str] = (), tracking_uri: str | None = None
 ) -> dict[str, tuple[RunSource, ...]]:
-    """{name: its training runs} from `NAME=source1,source2`, patterns and sources by themselves, in
-    the given order."""
+    """{name: its training runs} from `NAME=source1,source2`, patterns and plain sources, in the
+    order of the arguments."""
     systems: dict[str, tuple[RunSource, ...]] = {}
     for text in arguments:
         name, equals, rest = text.partition("=")
@@ -208,7 +208,8 @@ def _is_source(text: str) -> bool:
 def _named(
     sources: Sequence[RunSource], text: str, tracking_uri: str | None
 ) -> dict[str, tuple[RunSource, ...]]:
-    """Sources by themselves: the systems that they name, or the files' names."""
+    """{name: its training runs} of plain sources: the systems that they name, or the files'
+    names."""
     systems: dict[str, tuple[RunSource, ...]] = {}
     for source in sources:
         held: Mapping[str, Sequence[RunSource]] = {"": [source]}
@@ -238,7 +239,7 @@ def query_sets_of(arguments: Sequence[str]) -> dict[str, Path]:
 
 
 def baselines_of(arguments: Sequence[str]) -> tuple[Slot, ...]:
-    """The slots of the letters: each `NAME` is one, all `SYSTEM=NAME` together are another."""
+    """The baselines of the letters: each `NAME` has a letter, all `SYSTEM=NAME` share another."""
     own: dict[str, str] = {}
     slots: list[Slot] = []
     for text in arguments:
@@ -253,7 +254,7 @@ def baselines_of(arguments: Sequence[str]) -> tuple[Slot, ...]:
         if system == name:
             raise BadInput(f"a system cannot be its own baseline, got {text!r}")
         if system in own:
-            raise BadInput(f"a system has one baseline of its own, got two for {system!r}")
+            raise BadInput(f"a system can have one baseline of its own, got two for {system!r}")
         if not own:
             slots.append(own)
         own[system] = name
@@ -275,7 +276,7 @@ def sources_of(text: str, sets: Sequence[str] = ()) -> list[RunSource]:
 
 
 def _files(text: str) -> list[str]:
-    """The source, or what a pattern stands for, in sorted order."""
+    """The source, or the sorted files of a pattern."""
     if not glob.has_magic(text) or is_mlflow(text) or "://" in text or Path(text).exists():
         return [text]
     paths = sorted(glob.glob(text, recursive=True))

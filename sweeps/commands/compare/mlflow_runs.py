@@ -26,7 +26,7 @@ TABLES = tuple(
 
 @dataclass(frozen=True)
 class RunTable:
-    """The table of one run, downloaded, and the system that the run is one of."""
+    """The downloaded table of a run, and the run's system."""
 
     where: str
     path: Path
@@ -39,9 +39,9 @@ def is_mlflow(source: str) -> bool:
 
 
 def run_tables(source: str, tracking_uri: str | None, folder: Path) -> Iterator[RunTable]:
-    """The tables of all finished runs of an experiment that have one, the oldest first, or of one
-    run; they are downloaded into `folder`. Runs of one name, but for a number at its end (`#2`),
-    are those of one system."""
+    """The tables of all finished runs of an experiment that have one, oldest first, or of one run;
+    they are downloaded into `folder`. Runs whose names differ only in a number at the end (`#2`)
+    are of one system."""
     from mlflow.exceptions import MlflowException
 
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
@@ -60,7 +60,7 @@ def run_tables(source: str, tracking_uri: str | None, folder: Path) -> Iterator[
         yield from _of_experiment(client, source.removeprefix(EXPERIMENT), folder)
     except MlflowException as error:
         reason = redact_text(str(error).strip().partition("\n")[0])
-        raise BadInput(f"{source}: MLflow does not have it, or refuses it: {reason}") from None
+        raise BadInput(f"{source}: MLflow does not have it or denies access: {reason}") from None
 
 
 def _of_experiment(client: "MlflowClient", name: str, folder: Path) -> Iterator[RunTable]:

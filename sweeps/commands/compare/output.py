@@ -42,7 +42,7 @@ _PAIR_COLUMNS = "measure system baseline delta se_both df_both ci_low ci_high p_
 
 @dataclass(frozen=True)
 class Pair:
-    """Two systems: the test that decides, and the one over queries that knows all pairs."""
+    """Two systems with the test that decides and a test over queries for all pairs."""
 
     comparison: Comparison  # Holm over all pairs
     p_tukey: float  # randomised Tukey HSD: queries random, runs fixed, adjusted for all pairs
@@ -100,7 +100,7 @@ def all_pairs(analysis: Analysis) -> list[Pair]:
 
 
 def pairs_text(analysis: Analysis, pairs: list[Pair]) -> list[str]:
-    """The lines of a terminal: one table per column, then what the p-values are."""
+    """The lines of a terminal: a table per column, then the meaning of the p-values."""
     level = level_text(analysis.sweep.alpha)
     lines = []
     for column in analysis.sweep.measures:
@@ -145,7 +145,7 @@ def write_files(
     if comparison.sweep.baseline:
         queries = moved_queries(comparison.analysis)
         files = report_files(comparison.analysis, queries=queries, more=more, **drawn)
-    else:  # each system has its own: there is no difference to draw
+    else:  # each system has a baseline of its own: no difference is drawn
         results = json_text(shared_results(comparison.analysis) | more)
         texts = {**table_files(comparison.analysis, **drawn), "results.json": results}
         files = {name: text.encode() for name, text in texts.items()}
@@ -200,7 +200,7 @@ def _pairs_csv(pairs: Sequence[Pair]) -> str:
 
 
 def _baseline_words(slots: Sequence[Slot]) -> str:
-    """`baseline firstp`, or what every letter's baseline is."""
+    """`baseline firstp`, or the baselines of all letters."""
     named = [
         slot
         if isinstance(slot, str)

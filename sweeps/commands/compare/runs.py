@@ -1,7 +1,7 @@
 """The report's analysis of a third party's systems, given as runs or as per-query values.
 
-A system is a cell, its k-th training run is its k-th seed. A column is one measure on one
-collection, and a collection is one query set or several pooled ones.
+A system is a cell; its k-th training run is its k-th seed. A column is a measure on a collection,
+and a collection is a query set or several pooled sets.
 """
 
 from collections import Counter
@@ -34,17 +34,17 @@ from sweeps.report.notation import TIE_POLICY, names_text
 from sweeps.store.sweep_file import ROPE, Cell
 
 MEASURES = ("nDCG@10", "RR@10")
-"""Of runs, unless others are named."""
+"""Default measures of runs."""
 _MOST_MEASURES, _TAKEN = 6, 4
-"""Of tables with more measures than the first, so many are taken."""
+"""Of tables with more measures than the first number, so many are shown."""
 
 TIES = {
     "doc_id": TIE_POLICY,
     "trec_eval": "equal scores rank by descending document id, as trec_eval sorts them",
 }
-"""{rule for the documents of a run that have the same score: its words}."""
+"""{rule for equal scores of a run: its description}."""
 GIVEN = "as in the given values"
-"""The tie policy of given values, which is not known."""
+"""The unknown tie policy of per-query values."""
 
 RunSource: TypeAlias = Source | TrainingRun | Mapping[str, Source]
 """One training run, or several of one system: on all query sets, or {query set: source}."""
@@ -55,7 +55,7 @@ Systems = Mapping[str, Sequence[RunSource]]
 Judgments: TypeAlias = str | Path | pd.DataFrame | Qrels
 
 LoadedRun = Mapping[str, TrainingRun]
-"""{query set: a training run on it}; "" stands for all sets."""
+"""{query set: a training run on it}; "" for all sets."""
 
 
 @dataclass
@@ -64,9 +64,9 @@ class Measured:
 
     tables: dict[str, pd.DataFrame]  # {query set: long per-query table}
     num_queries: dict[str, int]  # {query set: judged queries}
-    notes: list[str] = field(default_factory=list)  # what was counted as 0 or excluded
+    notes: list[str] = field(default_factory=list)  # on queries counted as 0 or excluded
     ties: dict[tuple[str, int], int] = field(default_factory=dict)
-    """{(system, seed): scores of judged queries that another document has as well}."""
+    """{(system, seed): tied scores of judged queries}."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class RunComparison:
 
     @property
     def single(self) -> list[str]:
-        """Systems with one run, about whose training nothing is known."""
+        """Trained systems with one run, whose seed variance is unknown."""
         return [
             name
             for name, runs in self.systems.items()
@@ -120,11 +120,11 @@ def compare_runs(
 
     `qrels` are needed for runs; several query sets are pooled as one collection; with `apart` each
     is a collection of its own, except that `dl/2019` and `dl/2020` are both sets of `dl`. The first
-    system is the baseline unless others are named. `deterministic` names systems (BM25) whose one
-    run is declared to be the only one there is; with `paired_seeds` run i of every other system
-    shares its randomness with run i of the others. `margin` is a difference that practice does not
-    notice; `ties` is one of `TIES`; `digits` are those of tables; without `measures` they are
-    `MEASURES`, or those of the values; `command` is named where the numbers come from.
+    system is the baseline unless others are named. `deterministic` names systems (BM25) that can
+    have only one run; with `paired_seeds` run i of every other system shares its randomness with
+    run i of the others. `margin` is a difference without practical importance; `ties` is one of
+    `TIES`; `digits` are those of tables; `measures` default to `MEASURES`, or to those of the
+    values; `command` is stored with the results.
     """
     slots = tuple(baselines) or (next(iter(systems)),)
     _check_names(slots, deterministic, systems, ties)
@@ -195,7 +195,7 @@ def _as_sweep(
 def _lists(
     systems: Mapping[str, Mapping[int, LoadedRun]], qrels: Mapping[str, str], ties: str
 ) -> dict[tuple[str, int], ListReader]:
-    """{(system, seed): its ranked lists}, of runs on a single query set; they are read again."""
+    """{(system, seed): its ranked lists}, of runs on a single query set, read again."""
 
     def read(ranking: Callable[[], Run], queries: Collection[str]) -> dict[str, list[str]]:
         wanted = set(queries)
@@ -311,7 +311,7 @@ def _is_qrels(given: Mapping[str, object]) -> bool:
 
 
 def _own_queries(parts: Sequence[TrainingRun]) -> Qrels:
-    """The queries of values without judgments, as if they were judged."""
+    """The queries of values without judgments, treated as judged."""
     for part in parts:
         if part.ranking is not None:
             raise BadInput(f"{part.where} is a run and needs judgments: --qrels FILE")
@@ -325,7 +325,7 @@ def _own_queries(parts: Sequence[TrainingRun]) -> Qrels:
 
 
 def _shared_measures(parts: Sequence[TrainingRun]) -> list[str]:
-    """The measures of the values that all of them have, in their order; for runs `MEASURES`."""
+    """The measures that all tables of values have, in their order; `MEASURES` for runs."""
     given = [part for part in parts if part.values is not None]
     if not given:
         return list(MEASURES)
@@ -334,7 +334,7 @@ def _shared_measures(parts: Sequence[TrainingRun]) -> list[str]:
         for name in given[0].measures
         if all(name in part.measures for part in given) and not name.startswith((COUNTS, "num_"))
     ]
-    if len(given) < len(parts):  # runs are measured beside them
+    if len(given) < len(parts):  # there are runs as well
         shared = [name for name in shared if measure_key(name) == name and _computable(name)]
     if not shared:
         listed = "; ".join(f"{part.where}: {', '.join(part.measures)}" for part in given[:2])
@@ -371,7 +371,7 @@ def _columns(measures: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]
 def _check_paired(
     systems: Mapping[str, Mapping[int, LoadedRun]], deterministic: Collection[str], paired: bool
 ) -> None:
-    """Seed i of one system is only beside seed i of another where both have it."""
+    """Refuse paired seeds where systems have different seeds."""
     seeds = {name: tuple(runs) for name, runs in systems.items() if name not in deterministic}
     if not paired or not seeds:
         return
@@ -452,7 +452,8 @@ def _measures(measures: Sequence[str], collections: Sequence[str]) -> dict[str, 
 def _split(
     qrels: Mapping[str, str], collections: Mapping[str, Sequence[str]], measured: Measured
 ) -> str:
-    """The query sets with their sizes: `dl19 (43) + dl20 (45)` is pooled, a comma separates."""
+    """The query sets with their sizes: `dl19 (43) + dl20 (45)` are pooled; a comma separates
+    collections."""
     if len(qrels) < 2:
         return next(iter(qrels), "the given tables")
     return ", ".join(
@@ -484,8 +485,8 @@ def _measure(
     wanted: Mapping[str, Sequence[str]],
     ties: str,
 ) -> Measured:
-    """Every training run on the judged queries of every set, or, without any, on those that values
-    are given for; `wanted` are the measures of each collection."""
+    """The values of every training run on the judged queries of every set, or on the queries of the
+    values without judgments; `wanted` are the measures of each collection."""
     parts = _parts(systems)
     judged = dict(qrels) or {"": _own_queries(parts)}
     measures = {query_set: wanted[name] for name, sets in collections.items() for query_set in sets}
@@ -553,7 +554,7 @@ def _given_values(
 
 
 def _sets_of(run: LoadedRun, names: list[str]) -> Iterator[tuple[TrainingRun, list[str]]]:
-    """Every part of a training run once, with the query sets it answers."""
+    """Every part of a training run once, with its query sets."""
     if "" in run and names != [""]:
         yield run[""], names
         return
@@ -580,15 +581,15 @@ def _differing(part: TrainingRun, seed: int, seen: dict[str, tuple[int, Run]], s
 
 
 def _check_apart(where: str, sets: Sequence[str], judged: Mapping[str, Qrels]) -> None:
-    """One file for several sets is only right where no query id stands in two of them."""
+    """Refuse one file for several sets that share a query id."""
     owner: dict[str, str] = {}
     for name in sets:
         for query_id in judged[name]:
             if query_id in owner:
                 raise BadInput(
                     f"{where}: one file for several query sets needs different query ids, but "
-                    f"{owner[query_id]} and {name} both judge {query_id}; give one file per set, "
-                    "with {set} in its name"
+                    f"{owner[query_id]} and {name} both judge {query_id}; use a file per set, "
+                    f"with {set} in its name"
                 )
             owner[query_id] = name
 
@@ -608,7 +609,7 @@ def _ranked(where: str, run: Run, judged: Qrels, qrels: str) -> Run:
 
 
 def _strict(ranked: Run, ties: str) -> Run:
-    """Tools break ties each in their own way: the order by the rule becomes the score."""
+    """The run with ranks for scores: evaluation tools break ties in different ways."""
     return {
         query_id: {doc_id: float(-rank) for rank, doc_id in enumerate(_ordered(scores, ties))}
         for query_id, scores in ranked.items()
@@ -649,14 +650,14 @@ def _lost(where: str, answered: Collection[str], judged: Mapping[str, Qrels]) ->
 
 
 def _never_ranked(ranked: Collection[str], judged: Mapping[str, Qrels]) -> Iterator[str]:
-    """A note per set on queries that no run has: most often those of another split."""
+    """A note per set on queries that no run has, most often those of another split."""
     for name, queries in judged.items():
         if missing := len(queries.keys() - ranked):
             of_set = f" of {name}" if len(judged) > 1 else ""
             yield (
                 f"No run has {missing} of the {len(queries)} judged queries{of_set}: the zeros "
-                "shrink all differences. If these queries are of another split, give the "
-                "judgments of this one alone (of a sweep: --qrels DIR/qrels/test.qrels)."
+                "shrink all differences. If these queries are of another split, name the "
+                "judgments of this split alone (of a sweep: --qrels DIR/qrels/test.qrels)."
             )
 
 

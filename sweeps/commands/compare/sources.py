@@ -40,7 +40,7 @@ COLUMNS = {
     "seed": ("seed",),
     "split": ("split",),
 }
-"""{what a column holds: its names, any case; the first that is there counts}."""
+"""{content of a column: its names in any case, the preferred name first}."""
 
 KINDS = (
     "a TREC run (query_id Q0 doc_id rank score tag), a table of values with the columns query_id, "
@@ -48,24 +48,25 @@ KINDS = (
     "query_id, doc_id, score, or what trec_eval -q or ir_measures -q prints"
 )
 _PARQUET = b"PAR1"
-_SUMMARY = "all"  # where trec_eval and ir_measures name a query: the mean of all
+_SUMMARY = "all"  # trec_eval's and ir_measures' query id of the mean
 _NO_MEASURES = {"rank", "iteration", "q0", "query_set"}
-"""Columns of numbers that are none, in a table with a column per measure."""
+"""Columns of numbers that are no measures, in a table with a column per measure."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """One training run of a system: a ranking that is yet to be measured, or values."""
+    """A training run of a system: a ranking, or per-query values."""
 
     where: str
     ranking: Callable[[], Run] | None = None
     values: pd.DataFrame | None = None  # query_id, measure, value; measures by `measure_key`
-    seed: int | None = None  # None where the source numbers none
+    seed: int | None = None  # None where the source has no seeds
     deterministic: bool = False
 
     @property
     def name(self) -> str:
-        """The short form of its place; the label of a sweep's cell (`DIR:MaxP 48/32`) is whole."""
+        """The short form of its place; the label of a sweep's cell (`DIR:MaxP 48/32`) stays
+        whole."""
         if "://" in self.where:
             return self.where
         path, colon, label = self.where.partition(":")
@@ -73,7 +74,7 @@ class TrainingRun:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Those of its values, in their order."""
+        """The measures of its values, in their order."""
         return () if self.values is None else tuple(dict.fromkeys(self.values["measure"]))
 
 
@@ -94,7 +95,7 @@ def training_runs(
     base, _, name = text.rpartition(":")
     inside = _of_text(base, tracking_uri) if base else None
     if inside is None:
-        return _of_file(Path(text))  # which says that it does not exist
+        return _of_file(Path(text))  # raises: it does not exist
     if name not in inside:
         raise unknown(f"system of {base}", name, filter(None, inside))
     return {name: inside[name]}
@@ -143,7 +144,7 @@ def _of_sweep(where: str) -> dict[str, list[TrainingRun]]:
 
 
 def _chosen_cell(where: str) -> dict[str, list[TrainingRun]]:
-    """One cell of a sweep under a URI: `s3://bucket/sweeps/DIR:LABEL`."""
+    """The runs of one cell of a sweep at a URI: `s3://bucket/sweeps/DIR:LABEL`."""
     scheme, _, rest = where.partition("://")
     path, _, label = rest.partition(":")
     systems = _of_sweep(f"{scheme}://{path}")
@@ -153,8 +154,8 @@ def _chosen_cell(where: str) -> dict[str, list[TrainingRun]]:
 
 
 def _of_mlflow(where: str, tracking_uri: str | None) -> dict[str, list[TrainingRun]]:
-    """The runs by the systems they are of: a table of ours has a hash for the name of its cell,
-    the MLflow run says more."""
+    """The runs by system. A table of ranksweep names a cell by its hash, so the name of the MLflow
+    run is used."""
     systems: dict[str, list[TrainingRun]] = {}
     with TemporaryDirectory() as folder:
         for table in run_tables(where, tracking_uri, Path(folder)):
@@ -247,7 +248,7 @@ def _tool_output(path: Path) -> pd.DataFrame:
         if query_id == _SUMMARY:
             continue
         if (query_id, measure) in seen:
-            raise BadInput(f"{path}:{number}: {measure} of query {query_id!r} stands a second time")
+            raise BadInput(f"{path}:{number}: {measure} of query {query_id!r} occurs twice")
         seen.add((query_id, measure))
         rows.append((query_id, measure, _number(fields[2], f"{path}:{number}")))
     return _keyed(pd.DataFrame(rows, columns=["query_id", "measure", "value"]))
@@ -274,7 +275,7 @@ def _is_measure(name: str, *, ours: bool) -> bool:
 
 @cache
 def measure_key(name: str) -> str:
-    """The spelling of ir_measures: `nDCG@10` for `ndcg_cut_10`; what it does not know stays."""
+    """The spelling of ir_measures: `nDCG@10` for `ndcg_cut_10`; unknown names are unchanged."""
     import ir_measures
 
     try:
@@ -294,7 +295,7 @@ def _keyed(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def _columns(frame: pd.DataFrame) -> dict[str, Hashable]:
-    """{what it holds: the column} of those that are there."""
+    """{content: the column} of a frame."""
     by_name = {str(name).strip().lower(): name for name in frame.columns}
     return {
         kind: by_name[next(name for name in names if name in by_name)]
@@ -306,7 +307,7 @@ def _columns(frame: pd.DataFrame) -> dict[str, Hashable]:
 def _of_frame(
     frame: pd.DataFrame, where: str, place: Callable[[Any], str]
 ) -> dict[str, list[TrainingRun]]:
-    """The training runs of a table; `place` is where a row of it stands, by its index."""
+    """The training runs of a table; `place` names a row in messages, by its index."""
     column = _columns(frame)
     if "query" not in column or frame.empty:
         what = "has no row" if "query" in column else f"has {', '.join(map(str, frame.columns))}"
@@ -330,7 +331,7 @@ def _of_frame(
 
 
 def _one_split(frame: pd.DataFrame, column: Mapping[str, Hashable], where: str) -> pd.DataFrame:
-    """The rows of split test, of several."""
+    """The rows of split test where the table has several splits."""
     splits = list(map(str, frame[column["split"]].unique())) if "split" in column else []
     if len(splits) < 2:
         return frame
@@ -383,8 +384,8 @@ def _run(frame: pd.DataFrame, column: Mapping[str, Hashable], place: Callable[[A
         ranked = run.setdefault(query_id, {})
         if doc_id in ranked:
             raise BadInput(
-                f"{place(row)}: a document may be ranked once for a query, found {doc_id!r} a "
-                f"second time for query {query_id!r}"
+                f"{place(row)}: a document may be ranked once for a query, found {doc_id!r} twice "
+                f"for query {query_id!r}"
             )
         ranked[doc_id] = score
     return {
@@ -396,7 +397,7 @@ def _run(frame: pd.DataFrame, column: Mapping[str, Hashable], place: Callable[[A
 def _values(
     frame: pd.DataFrame, column: Mapping[str, Hashable], place: Callable[[Any], str]
 ) -> pd.DataFrame:
-    """query_id, measure, value of a long table, or of one with a column per measure."""
+    """query_id, measure, value of a long table, or of a table with a column per measure."""
     query = column["query"]
     if {"measure", "value"} <= column.keys():
         values = pd.DataFrame(
@@ -415,8 +416,8 @@ def _values(
         twice.index[:1], twice["query_id"], twice["measure"], strict=False
     ):
         raise BadInput(
-            f"{place(row)}: {measure} of query {query_id!r} stands a second time; runs and systems "
-            "of one table are distinguished by the columns seed and system"
+            f"{place(row)}: {measure} of query {query_id!r} occurs twice; runs and systems of one "
+            "table are distinguished by the columns seed and system"
         )
     return _keyed(values)
 

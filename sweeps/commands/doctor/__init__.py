@@ -1,1 +1,1 @@
-"""`ranksweep doctor`: what is wrong, or worth knowing, before a sweep is launched."""
+"""`ranksweep doctor`: findings on environment and data before a sweep is launched."""

@@ -1,4 +1,4 @@
-"""The first stage: its recall, the best that a reranker could make of it, and its run files."""
+"""The first stage: its recall, the best possible reranking of it, and its run files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,14 +38,14 @@ def found_share(split: Split, depth: int) -> float:
 
 
 def first_and_best(split: Split, evaluation: Evaluation) -> tuple[float, float]:
-    """The first measure for the candidates as they are, and in the best order there is."""
+    """The first measure of the candidates as they are ranked, and in the best order."""
     as_ranked: Run = {}
     best: Run = {}
     for query_id in split.queries:
         grades = split.qrels.get(query_id, {})
         first = list(split.candidates.get(query_id, ()))[: evaluation.depth]
         by_grade = sorted(first, key=lambda doc_id: -grades.get(doc_id, 0))
-        # Ranks for scores: evaluation tools break ties each in their own way.
+        # Ranks for scores: evaluation tools break ties in different ways.
         as_ranked[query_id] = {doc_id: float(-rank) for rank, doc_id in enumerate(first)}
         best[query_id] = {doc_id: float(-rank) for rank, doc_id in enumerate(by_grade)}
     if not any(best.values()):
@@ -87,7 +87,7 @@ def _recall(name: str, split: Split, evaluation: Evaluation) -> Finding:
 
 
 def _holes(name: str, split: Split) -> Iterator[Finding]:
-    """Queries that say nothing, or nothing good."""
+    """Queries without a relevant document or without a candidate."""
     irrelevant = [
         query_id
         for query_id in split.queries
@@ -122,7 +122,7 @@ def _unjudged(name: str, split: Split) -> Finding:
     return Finding(
         "note",
         result,
-        "they count as not relevant, which is a bias against systems unlike the judged ones",
+        "they count as not relevant, a bias against systems unlike those that were judged",
         "report nDCG(judged_only=True)@10 as well",
     )
 
@@ -131,13 +131,13 @@ class Ranks(NamedTuple):
     """Counts over the lines of a run."""
 
     lines: int
-    tied: int  # scores that another document of the query has as well
-    against: int  # documents that another one with a higher score stands behind
-    repeated: int  # ranks that another document of the query has as well
+    tied: int  # scores equal to those of another document of the query
+    against: int  # documents ranked above another with a higher score
+    repeated: int  # ranks equal to those of another document of the query
 
 
 def run_files(folder: Path) -> Iterator[Finding]:
-    """A finding for every run whose ranks contradict or must complete its scores."""
+    """A finding for every run whose ranks contradict its scores or break their ties."""
     for split in SPLITS:
         for path in sorted([*folder.glob(f"{split}/*.run"), *folder.glob(f"{split}/*.run.gz")]):
             name, ranks = f"{split}/{path.name}", count_ranks(path)
@@ -159,7 +159,7 @@ def run_files(folder: Path) -> Iterator[Finding]:
 
 
 def count_ranks(path: Path) -> Ranks:
-    """Reads the run once more, with its ranks."""
+    """Count ties and contradictions of a run, read again with its ranks."""
     ranks: dict[str, dict[str, int]] = {}
     for _, line in read_lines(path):
         query_id, _, doc_id, rank, *_ = line.split()

@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
         return check_gpu(arguments.json or Path("gpu-checks.json"))
     if arguments.json:
         parser.error("--json needs --gpu")
-    # What --gpu does without: a machine that lends its GPU may have nothing but torch.
+    # Not needed by --gpu, which runs with torch alone.
     from sweeps.commands.doctor.examination import examine
 
     return examine(arguments)

@@ -1,4 +1,4 @@
-"""The share of documents and of relevant text that the chosen windows never show the encoder."""
+"""The share of documents and of relevant text that is in no chunk."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from sweeps.commands.doctor.finding import Finding
 from sweeps.plan.trial_cost import chunk_statistics
 
 MUCH = 0.05
-"""Share of relevant text that may stay unseen before it is a warning."""
+"""Share of relevant text in no chunk above which a finding is a warning."""
 
 
 class Passage(NamedTuple):
@@ -29,9 +29,9 @@ class Passage(NamedTuple):
 class Unseen(NamedTuple):
     """Shares over relevant passages."""
 
-    text: float  # of their tokens, that no chunk holds
-    whole: float  # of the passages, of which no chunk holds a token
-    cut: float  # of the passages, that no single chunk holds from end to end
+    text: float  # of their tokens in no chunk
+    whole: float  # of the passages without a token in a chunk
+    cut: float  # of the passages that no single chunk contains whole
     start: float  # mean token at which they start
 
 
@@ -54,8 +54,8 @@ def coverage(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
     if path is None:
         yield Finding(
             "note",
-            f"no {FILE}: where in a document the relevant text stands is not known",
-            "windows that miss it stay unnoticed",
+            f"no {FILE}: the place of relevant text in documents is not known",
+            "the doctor cannot tell whether windows miss it",
         )
         return
     passages = relevant_passages(path, inputs)
@@ -66,7 +66,7 @@ def coverage(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
 def unseen(
     passages: Sequence[Passage], inputs: Inputs, chunking: Chunking, first_only: bool
 ) -> Unseen:
-    """Shares of the passages that the chunks of their documents leave out."""
+    """Shares of the passages that are in no chunk of their documents."""
     tokens = lost = gone = cut = 0
     for _, doc_id, passage in passages:
         chunks = document_spans(doc_id, len(inputs.tokens[doc_id]), chunking)
@@ -93,7 +93,7 @@ def seen_tokens(passage: Span, chunks: Sequence[Span]) -> int:
 
 
 def setting_text(config: TrialConfig) -> str:
-    """The settings that decide what is read."""
+    """The settings that decide which tokens are read."""
     chunking = config.chunking
     limit = (
         f", max_chunks {chunking.max_chunks} ({chunking.overflow})" if chunking.max_chunks else ""
@@ -126,7 +126,7 @@ def relevant_passages(path: Path, inputs: Inputs) -> list[Passage]:
     tokenizer = load_tokenizer(inputs.backbone.folder)
     passages = []
     for query_id, doc_id, start, end in relevant_spans(path, inputs.collection):
-        # Of one text at a time: offsets of all would be larger than the collection.
+        # A text at a time: the offsets of all would be larger than the collection.
         offsets = tokenizer(
             documents[doc_id],
             add_special_tokens=False,

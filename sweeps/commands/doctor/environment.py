@@ -54,7 +54,7 @@ def _requirements() -> Iterator[Finding]:
         yield Finding(
             "warning",
             "ranksweep is not installed, it is imported from the current folder",
-            "trials run in other folders and on other machines, where nothing would be found",
+            "trials run in other folders and on other machines, which would not find it",
             "pip install -e '.[sweep]'",
         )
         return
@@ -118,7 +118,7 @@ def _java() -> Finding:
 
 @dataclass(frozen=True)
 class Probe:
-    """A file that lies in the storage while it is examined; None where none could be written."""
+    """The probe file in the storage; None where it could not be written."""
 
     findings: tuple[Finding, ...]
     path: Path | None = None  # of a storage that is a folder
@@ -126,7 +126,7 @@ class Probe:
 
 @contextlib.contextmanager
 def probed(store: Store) -> Iterator[Probe]:
-    """Writes a probe file, says how that went, and takes it away with the end of the block."""
+    """Write a probe file, report on it, and remove it when the block ends."""
     root = store.root.rpartition("/")[0]
     if store.is_local and not Path(root).is_dir():
         yield Probe((_missing_folder(Path(root)),))
@@ -134,7 +134,7 @@ def probed(store: Store) -> Iterator[Probe]:
     file = f"{root}/.doctor-{uuid.uuid4().hex[:8]}"
     try:
         store.fs.pipe_file(file, b"ok")
-    except Exception as error:  # every filesystem has its own kinds
+    except Exception as error:  # filesystems raise many kinds
         yield Probe((_not_writable(store.storage, f"{type(error).__name__}: {error}"),))
         return
     try:
@@ -153,7 +153,7 @@ def cache_findings() -> Iterator[Finding]:
             "error",
             f"cache {cache_root()} cannot be written",
             "collections and tokens are kept there",
-            "set RANKSWEEP_CACHE to a folder that can",
+            "set RANKSWEEP_CACHE to a writable folder",
         )
         return
     yield Finding("ok", f"cache {cache_root()}")
@@ -161,7 +161,7 @@ def cache_findings() -> Iterator[Finding]:
 
 
 def nearest_existing(path: Path) -> Path:
-    """The path itself, or the first folder above it that exists."""
+    """The path itself, or the nearest existing folder above it."""
     path = path.absolute()
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
@@ -171,8 +171,8 @@ def _missing_folder(root: Path) -> Finding:
     if not existing.is_dir():
         return _not_writable(str(root), f"{existing} is a file")
     if not os.access(existing, os.W_OK):
-        return _not_writable(str(root), f"{existing} is not ours to write")
-    return Finding("ok", f"storage {root} is new, a sweep will make it")
+        return _not_writable(str(root), f"{existing} is not writable")
+    return Finding("ok", f"storage {root} is new; the sweep creates it")
 
 
 def _not_writable(storage: str, reason: str) -> Finding:
@@ -192,7 +192,7 @@ def _disk_space(folder: Path) -> list[Finding]:
         Finding(
             "warning",
             f"{free / 2**30:.1f} GiB free on the disk of {folder}",
-            "a full disk ends every trial",
-            "make room, or use another disk",
+            "trials fail on a full disk",
+            "free some space, or use another disk",
         )
     ]

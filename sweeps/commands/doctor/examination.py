@@ -1,7 +1,7 @@
 """The examination of environment and data, one line per finding.
 
-Nothing is launched. Nothing is written but a probe file in the storage, which is taken away again,
-and what every sweep keeps in the cache: collections, tokens, backbones.
+Nothing is launched. It writes a temporary probe file to the storage, and to the cache what every
+sweep needs: collections, tokens, backbones.
 """
 
 import argparse
@@ -31,9 +31,9 @@ CUT = ("chunking.window", "chunking.stride")
 
 
 def examine(arguments: argparse.Namespace) -> int:
-    """Prints the findings; returns the exit code."""
+    """Print the findings and return the exit code."""
     logging.basicConfig(format="... %(message)s", level=logging.WARNING)
-    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # what takes minutes, once
+    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # once, for minutes
     config = config_of(arguments)
     store = Store(arguments.storage or "results", "doctor")
     uri = arguments.tracking_uri or default_tracking_uri(store)
@@ -83,13 +83,14 @@ def _environment(store: Store, uri: str) -> Iterator[Finding]:
 
 
 def _data(config: TrialConfig, *, windows_given: bool) -> Iterator[Finding]:
-    """The findings on the data; inputs that a sweep would refuse are one error, in its words."""
+    """The findings on the data; inputs that a sweep would refuse are an error with the sweep's
+    message."""
     try:
         _announce(f"reading {config.collection} and its tokens for {config.model.backbone}")
         inputs = load_inputs(config.collection, config.model.backbone)
         splits = inputs.collection.splits.values()
         check_measures(config.evaluation.measures, [split.qrels for split in splits])
-        if not windows_given:  # those that a sweep would choose for this backbone
+        if not windows_given:  # a sweep's default for this backbone
             config = config.override(suited(config, inputs.backbone))
         yield from _examined(config, inputs)
         check_model(config, inputs.backbone)
@@ -105,7 +106,7 @@ def _examined(config: TrialConfig, inputs: Inputs) -> Iterator[Finding]:
         "measuring the first stage": candidates(collection, config.evaluation),
         "reading run files": run_files(folder) if folder.is_dir() else iter(()),
         "comparing queries of different splits": similar_queries(collection),
-        "looking for what windows miss": coverage(config, inputs),
+        "looking for text outside the windows": coverage(config, inputs),
     }
     for step, part in parts.items():
         _announce(step)

@@ -15,7 +15,7 @@ _NARROWEST = 40
 
 @dataclass(frozen=True)
 class Finding:
-    """A fact, why it matters and what to do; a finding that is ok needs the fact alone."""
+    """A fact, its consequence and its remedy; level ok needs the fact alone."""
 
     level: str  # one of LEVELS
     what: str
@@ -27,7 +27,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """All of it as one line."""
+        """The finding as a line."""
         text = f"{self.what}: {self.why}" if self.why else self.what
         return f"{text}. Remedy: {self.remedy}" if self.remedy else text
 
@@ -56,7 +56,7 @@ def finding_text(finding: Finding, width: int | None) -> str:
 
 
 def verdict(findings: Iterable[Finding]) -> str:
-    """The last line: how many of each level."""
+    """The last line: the number of findings of each level."""
     levels = [finding.level for finding in findings]
     counts = [
         numbered(levels.count(level), level) for level in reversed(LEVELS[1:]) if level in levels

@@ -1,7 +1,7 @@
-"""`ranksweep doctor --gpu`: runs tests/gpu and prints what passed, what failed, what to do.
+"""`ranksweep doctor --gpu`: the tests of tests/gpu with their results and remedies.
 
-The checks are tests, run by pytest in a process of its own, which a broken GPU may take down. Each
-appends a line to a file when it ends (tests/gpu/conftest.py), which is read as it grows.
+pytest runs them in a separate process, which a broken GPU may kill. Each test appends a line to a
+file when it ends (tests/gpu/conftest.py); the file is read as it grows.
 """
 
 import json
@@ -34,17 +34,17 @@ BLOCKS = {
     "speed": "speed",
 }
 """{file of tests/gpu, without test_: its name in the table}, in their order."""
-MOST_SECONDS = 1200.0  # twice what they take; a GPU that hangs ends there
+MOST_SECONDS = 1200.0  # twice their duration; a GPU that hangs is killed then
 POLL_SECONDS = 0.2
 
 
 def check_gpu(json_file: Path) -> int:
-    """Runs the checks, prints a table and writes it to `json_file`; returns the exit code."""
+    """Run the checks, print a table, write it to `json_file` and return the exit code."""
     _check_parts(json_file)
     log = json_file.with_suffix(".log")
     width, start, shown = line_width(), time.monotonic(), ""
     lines, findings = [], []
-    print(f"checks of the GPU, about ten minutes; what they print goes to {log}", flush=True)
+    print(f"checks of the GPU, about ten minutes; their output goes to {log}", flush=True)
     for line in _results(log):
         lines.append(line)
         findings.append(_finding(line))
@@ -57,12 +57,12 @@ def check_gpu(json_file: Path) -> int:
     print(f"{passed} of {len(lines)} checks passed in {seconds:.0f} s: {verdict(findings)}")
     code = exit_code(findings)
     write_json(json_file, {"passed": not code, "seconds": round(seconds, 1), "checks": lines})
-    print(f"figures and reasons: {json_file}; what the checks printed: {log}")
+    print(f"figures and reasons: {json_file}; output of the checks: {log}")
     return code
 
 
 def _check_parts(json_file: Path) -> None:
-    """Refuses a machine without what the checks need, before any of them."""
+    """Refuse a machine on which the checks cannot run."""
     if not CHECKS.is_dir():
         raise BadInput(f"--gpu runs the checks of a clone, tests/gpu, which is not in {ROOT}")
     missing = [name for name in ("torch", "transformers", "pytest") if not find_spec(name)]
@@ -87,9 +87,9 @@ def _gpu_problem(torch: Any) -> str:
 
 
 def _results(log: Path) -> Iterator[dict[str, Any]]:
-    """A line for each check, as it ends; last, those that did not run because the process ended."""
+    """A line for each check as it ends, then those that did not run because the process ended."""
     files = [str(CHECKS / f"test_{block}.py") for block in BLOCKS]
-    # Without the project's options: they need plugins that a borrowed machine may not have.
+    # Without the project's options, whose plugins a GPU machine may lack.
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "--import-mode=importlib"]
     command += ["-p", "no:cacheprovider", "-m", "gpu", "-rA", *files]
     planned: list[dict[str, str]] = []
@@ -102,7 +102,7 @@ def _results(log: Path) -> Iterator[dict[str, Any]]:
             env=os.environ | {"RANKSWEEP_GPU_CHECKS_FILE": str(results_file)},
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # with what the checks start
+            start_new_session=True,  # with its children
         )
         try:
             for line in _lines(results_file, process):
@@ -120,7 +120,7 @@ def _results(log: Path) -> Iterator[dict[str, Any]]:
 
 
 def _lines(results_file: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """The records of the file, until the process ends or its time is up."""
+    """The records of the file until the process ends or its time is up."""
     until = time.monotonic() + MOST_SECONDS
     with results_file.open() as file:
         ended, begun = False, ""
@@ -135,7 +135,7 @@ def _checks_not_run(planned: list[dict[str, str]], code: int) -> Iterator[dict[s
     if planned or code not in (0, 1):
         reason = f"the process of the checks ended with {code}"
         if code == -signal.SIGKILL:
-            reason = f"the process of the checks was killed, by us after {MOST_SECONDS:.0f} s"
+            reason = f"the process of the checks was killed after {MOST_SECONDS:.0f} s"
         first = planned[:1] or [{"block": "facts", "check": "the checks run", "do": ""}]
         for check in planned or first:
             result = {"result": "failed", "seconds": 0.0, "reason": reason, "figures": {}}

@@ -30,17 +30,17 @@ CONNECT_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True)
 class Node:
-    """The answer of one node of the cluster."""
+    """The answer of a node of the cluster."""
 
     name: str
-    gpus: float  # that Ray hands out
+    gpus: float  # known to Ray
     attached: int  # devices of the machine
     versions: Mapping[str, str]
     sees_storage: bool
 
 
 def cluster(storage: Path | None) -> Iterator[Finding]:
-    """The findings on the nodes; `storage` is a file that all should see. Never starts Ray."""
+    """The findings on the nodes; all should see the file `storage`. Ray is never started."""
     address = running_address()
     if address is None:
         yield Finding("ok", "no Ray cluster: a sweep starts Ray on this machine alone")
@@ -51,7 +51,7 @@ def cluster(storage: Path | None) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"no Ray cluster at {address} ({reason})",
-            "a sweep would wait for it and end",
+            "a sweep would wait for it and then fail",
             "`ray up`, or unset RAY_ADDRESS to run on this machine alone",
         )
         return
@@ -123,7 +123,7 @@ def node_findings(nodes: list[Node]) -> Iterator[Finding]:
     if idle := [node.name for node in nodes if node.attached > node.gpus]:
         yield Finding(
             "warning",
-            f"Ray hands out fewer GPUs than are attached on {', '.join(idle)}",
+            f"Ray has fewer GPUs than are attached on {', '.join(idle)}",
             "the others stay idle",
             "num_gpus in the node's `ray start`, or CUDA_VISIBLE_DEVICES",
         )
@@ -141,11 +141,11 @@ def _cluster_nodes(address: str, storage: Path | None) -> list[Node]:
 
 
 def node_answers(storage: str | None) -> list[Node]:
-    """One small task per node of the connected cluster, on no CPU, so that busy nodes answer."""
+    """The answers to a small task per node, on no CPU, so that busy nodes answer."""
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    # By value: a node that cannot import this project must be able to say so.
+    # By value: a node that cannot import this project must be able to answer.
     task = ray.remote(num_cpus=0, max_retries=0)(_self_description())
     answers = [
         task.options(resources={f"node:{node['NodeManagerAddress']}": 0.001}).remote(
@@ -212,7 +212,7 @@ def _database(file: Path) -> Finding:
         folder = nearest_existing(file.parent)
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             return _unreachable(str(file), f"{folder} cannot be written")
-        return Finding("ok", f"MLflow: {file} is new, a sweep will make it")
+        return Finding("ok", f"MLflow: {file} is new; the sweep creates it")
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=5)) as database:
             [count] = database.execute("select count(*) from experiments").fetchone()
@@ -236,7 +236,9 @@ def _server(uri: str, name: str) -> Finding:
         return _unreachable(name, reason)
     try:
         connect(uri).search_experiments(max_results=1)
-    except Exception as error:  # MLflow's, requests' and a proxy's: the remedy is the same
+    except (
+        Exception
+    ) as error:  # MLflow, requests and proxies raise many kinds, with the same remedy
         text = redact_text(" ".join(str(error).split()))
         return _unreachable(name, f"{type(error).__name__}: {text[:200]}")
     return Finding("ok", f"MLflow: {name} answers")

@@ -1,6 +1,5 @@
-"""Documents and queries as texts: how many, how long, which are empty, equal or alike.
-
-A test query that training has seen in other words measures nothing.
+"""Documents and queries as texts: number, length, and those that are empty, equal or similar. A
+test query that is in the training queries in other words measures nothing.
 """
 
 import hashlib
@@ -21,14 +20,14 @@ from sweeps.commands.doctor.finding import Finding
 FEW_QUERIES = 50
 
 ALIKE = 0.8
-"""Share of the words of two queries, by weight, that both have: alike from here on."""
+"""Weighted share of common words at which two queries are similar."""
 
 _WORD = re.compile(r"\w+")
 _FROM = {"dev": ("train",), "test": ("train", "dev")}
 
 
 def texts(inputs: Inputs, chunking: Chunking) -> Iterator[Finding]:
-    """Counts and lengths, then what is empty, double or cut."""
+    """Counts and lengths, then empty, repeated and truncated texts."""
     collection = inputs.collection
     lengths = inputs.tokens.lengths()
     counts = ", ".join(
@@ -51,7 +50,8 @@ def normalised(text: str) -> str:
 
 
 def equal_texts(documents: Mapping[str, str]) -> list[list[str]]:
-    """The groups of doc_ids whose texts are equal but for case and white space; not the empty."""
+    """The groups of doc_ids whose texts are equal except in case and white space; without empty
+    texts."""
     groups: dict[bytes, list[str]] = {}
     for doc_id in documents:
         if text := normalised(documents[doc_id]):
@@ -90,7 +90,7 @@ def _documents(collection: Collection) -> Iterator[Finding]:
             "warning",
             f"a copy of a relevant document is among the candidates and not judged "
             f"relevant; such queries: {len(unfair):,}, first {unfair[0]}",
-            "ranking the copy first counts as an error",
+            "a copy that is ranked first counts as an error",
             "judge copies alike, or keep one of them",
         )
     if groups:
@@ -160,21 +160,20 @@ def similar_queries(collection: Collection) -> Iterator[Finding]:
                 what = f"close to a {split} query"
                 yield _same_question("note", what, name, number, f"{alike[0][0]} and {alike[0][1]}")
     if not any_alike and len(collection.splits) > 1:
-        yield Finding("ok", "no two splits have queries alike")
+        yield Finding("ok", "no two splits have similar queries")
 
 
 def equal_queries(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, None]:
-    """Those of our query_ids whose text, but for case and white space, is one of theirs."""
+    """The query_ids whose text, except for case and white space, is in the other split."""
     seen = {normalised(text) for text in theirs.values()}
     return {query_id: None for query_id, text in ours.items() if normalised(text) in seen}
 
 
 def alike_queries(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(our query_id, the first of theirs that is alike), by the weighted Jaccard coefficient.
-
-    A word weighs the more the fewer queries have it, so that the words of a template hardly count.
-    Exact: of two alike queries, both have a word in common before the last `ALIKE` of their weight,
-    rarest words first (prefix filtering; Chaudhuri, Ganti & Kaushik 2006), so few pairs are formed.
+    """(query_id, the first similar query_id of the other split), by the weighted Jaccard
+    coefficient. Rare words weigh more, so that the words of a template hardly count. Exact: two
+    similar queries share a word before the last `ALIKE` of their weight, rarest words first (prefix
+    filtering; Chaudhuri, Ganti & Kaushik 2006), so few pairs are formed.
     """
     words = {name: frozenset(_WORD.findall(text.casefold())) for name, text in theirs.items()}
     own_words = {name: frozenset(_WORD.findall(text.casefold())) for name, text in ours.items()}
@@ -197,11 +196,11 @@ def alike_queries(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[tu
 
 
 def _prefix(words: frozenset[str], weight: Mapping[str, float]) -> Sequence[str]:
-    """The rarest words, one of which is in every query that is alike."""
+    """The rarest words; every similar query has one of them."""
     ordered = sorted(words, key=lambda word: (-weight[word], word))
     rest = total = sum(weight[word] for word in ordered)
     for number, word in enumerate(ordered):
-        if rest < ALIKE * total - 1e-9:  # sums in another order differ in their last digits
+        if rest < ALIKE * total - 1e-9:  # sums in another order differ in the last digits
             return ordered[:number]
         rest -= weight[word]
     return ordered

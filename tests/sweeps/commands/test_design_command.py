@@ -232,7 +232,7 @@ def test_collapsed_trials_and_paired_seeds_are_mentioned(tmp_path: Path) -> None
     folder = write_sweep(tmp_path, num_queries=60, fates={(1, 2): "collapsed"}, paired_seeds=True)
     text = " ".join(design_text(planned(folder, delta=0.2)).split())
     assert "1 collapsed trial of the pilot count" in text
-    assert "the plan is for unpaired ones" in text
+    assert "the plan is for unpaired" in text
     sweep = load_sweep(folder)
     paired = pilot_plan(sweep, Goal(0.2), baseline=sweep.baseline, paired_seeds=True)
     assert "unpaired" not in design_text(paired) and "paired differences" in design_text(paired)

@@ -148,7 +148,7 @@ def test_a_row_with_the_first_stage_is_exported_as_it_was_derived(
     means = mean_values(per_query(qrels, expected, list(about["test"])))
     assert about["test"] == pytest.approx(means)
     capsys.readouterr()
-    assert "--register takes a model alone" in refused(*words, "--register", "name")
+    assert "--register accepts a model alone" in refused(*words, "--register", "name")
 
 
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(

@@ -142,7 +142,7 @@ def test_a_division_that_breaks_leaves_nothing(files, tmp_path, monkeypatch):
 def test_what_is_there_is_not_replaced(files, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     assert main(["split", *files, "--to", "out"]) == 2
-    assert "exists; remove it or give another" in capsys.readouterr().err
+    assert "exists; remove it" in capsys.readouterr().err
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -268,7 +268,7 @@ def test_some_seeds_may_lean_on_the_first_stage_alone(finished: Path) -> None:
 def test_what_cannot_be_interpolated_costs_no_report_and_is_said(tmp_path: Path) -> None:
     without = write_ranked_sweep(tmp_path / "without", first_stage=False)
     assert "first stage" not in write_report(without).text
-    with pytest.raises(BadInput, match="the sweep's own command writes it"):
+    with pytest.raises(BadInput, match="the sweep's command writes it"):
         interpolate_cells(load_sweep(without), [MAXP])
 
     ranks_only = write_ranked_sweep(tmp_path / "ranks")

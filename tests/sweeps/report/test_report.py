@@ -267,7 +267,7 @@ def test_a_section_is_a_function_and_a_line(
 def test_one_seed_makes_the_letters_conditional(tmp_path: Path) -> None:
     report = write_report(write_sweep(tmp_path, seeds=(1,), num_queries=40))
     assert all(math.isnan(one.p_both) for one in report.comparisons)
-    assert "One seed per system" in report.text and "(--num-seeds 3)" in report.text
+    assert "one seed per system" in report.text and "(--num-seeds 3)" in report.text
     line = next(csv.DictReader((report.folder / "comparisons.csv").open()))
     assert line["p_both"] == line["ci_low"] == "" and line["p_queries"] != ""
     for text in (_page(report), (report.folder / "table.md").read_text(), report.text):

@@ -114,7 +114,7 @@ def test_sets_of_one_collection_are_pooled_beside_another_collection(years: Path
 def test_one_file_for_sets_with_equal_query_ids_is_refused(years: Path) -> None:
     sets = {name: years / f"{name}.qrels" for name in ("y19", "y20")}
     systems = systems_of([str(years / "y20" / f"{one}.1.run") for one in ("maxp", "sump")])
-    with pytest.raises(BadInput, match="y19 and y20 both judge q0; give one file per set"):
+    with pytest.raises(BadInput, match="y19 and y20 both judge q0; use a file per set"):
         compare_runs(systems, sets)
 
 
