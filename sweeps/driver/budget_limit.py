@@ -33,11 +33,11 @@ from sweeps.store.trial_table import TrialTable
 
 _TIMES = ("seconds", "start", "end")
 LEAST = TrialEstimate(1e-3, tokens=0.0, peak_bytes=0)
-"""The estimate of trials that compute nothing."""
+"""The estimate of trials without computation."""
 
 
 def within_budget(search: Search, options: Options, table: TrialTable) -> "Search | Budgeted":
-    """The search, limited to a budget if there is one; what its trials in the table took counts.
+    """The search, limited to a budget if there is one, less the time of its trials in the table.
     Raises `BadInput` where no block fits."""
     if not options.budget.limited or search.over:
         return search
@@ -52,7 +52,7 @@ def within_budget(search: Search, options: Options, table: TrialTable) -> "Searc
 
 
 def note_held_back(feed: Feed, store: Store) -> str:
-    """Removes held back trials from `sweep.json`, so that the report is complete; returns their
+    """Remove held back trials from `sweep.json`, so that the report is complete; return their
     number and the reason, "" if there are none."""
     if not isinstance(feed, Budgeted) or not feed.held_back:
         return ""
@@ -104,7 +104,7 @@ class Budgeted:
                 self.search.launch(trial)
                 return trial
             if not self.held_back:
-                return None  # its block is not known yet
+                return None  # its block is still unknown
         return None
 
     @property
@@ -122,7 +122,7 @@ class Budgeted:
 
     @property
     def wanted(self) -> Sequence[Trial]:
-        """All trials that the search asks for, those held back included."""
+        """All trials of the search, including those held back."""
         return self.search.wanted
 
     def stop(self, trial: Trial, news: Progress) -> bool:
@@ -139,7 +139,7 @@ class Budgeted:
         self.search.ended(trial, status)
 
     def _admit(self, trial: Trial) -> bool:
-        """True if a trial, and with it its block, may start."""
+        """True if a trial and its block may start."""
         if trial.job in self._admitted:
             return True
         block = self.search.block(trial)
@@ -187,7 +187,7 @@ class Budgeted:
         )
 
     def _estimate(self, trial: Trial) -> TrialEstimate:
-        """The rest of the trial; for a cell that was not measured, the mean of those that were."""
+        """The rest of the trial; for an unmeasured cell, the mean of the measured ones."""
         trials = self.known.trials
         estimate = trials.get(trial.cell.cell) or _mean(list(trials.values()) or [LEAST])
         return estimate.part(self.search.left(trial), ends=not trial.epochs)

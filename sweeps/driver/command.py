@@ -34,7 +34,7 @@ def main(
     logged = logging.StreamHandler()
     logged.setFormatter(_Lines())
     logging.basicConfig(handlers=[logged], level=logging.WARNING)
-    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # a first run waits for minutes
+    logging.getLogger("rank_core.cache").setLevel(logging.INFO)  # the first run takes minutes
 
     def command() -> int:
         program = prog or f"{experiment.name}.py"

@@ -1,7 +1,7 @@
 """A confirmation: the winner on dev and the baseline, frozen, trained again with fresh seeds.
 
-The runs that a winner was chosen from were chosen with it, so their test values flatter it even
-where only dev was looked at. New runs of the same two cells are free of that luck.
+A winner is chosen together with its runs, so their test values are optimistic even though only dev
+was used. New runs of the same two cells have no such selection bias.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The trials of a confirmation; on disk before anything is launched, never chosen again."""
+    """The trials of a confirmation, stored before a launch and never changed."""
 
     sweep: str
     primary: str
@@ -49,30 +49,30 @@ class Shortlist:
     baseline: Frozen
     dev_mean: float  # of the winner, over its seeds in the first sweep
     num_candidates: int
-    naive_gain: float  # on the reported split, from the runs that the winner was chosen from
+    naive_gain: float  # on the reported split, from the runs of the choice
     used_seeds: tuple[int, ...]  # by any trial of the first sweep
     fresh_seeds: tuple[int, ...]  # of the command that froze it
 
     @property
     def hash(self) -> str:
-        """12 hex digits over everything above."""
+        """The hash of the fields above, 12 hex digits."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def base(self) -> TrialConfig:
-        """The settings that both cells start from; each then sets all of its own."""
+        """The settings shared by both cells; each then sets its own."""
         return TrialConfig().override(self.winner.settings)
 
     def seeds(self, options: Options) -> tuple[int, ...]:
-        """The seeds that a command asks for; without any, those the shortlist was frozen with."""
+        """The seeds of a command, by default those of the frozen shortlist."""
         if options.seeds:
             used = [seed for seed in options.seeds if seed in self.used_seeds]
             if used:
                 raise BadInput(
-                    f"the seeds of a confirmation must never have been used in {self.sweep}, "
-                    f"got {_joined(used)}; used: {_joined(self.used_seeds)}; "
-                    f"free from {self._first_free} on"
+                    f"the seeds of a confirmation must not have been used in {self.sweep}, got "
+                    f"{_joined(used)}; used: {_joined(self.used_seeds)}; free from "
+                    f"{self._first_free} on"
                 )
             return options.seeds
         if options.num_seeds is None:
@@ -84,7 +84,7 @@ class Shortlist:
         return max(self.used_seeds) + 1
 
     def experiment(self, first: Experiment) -> Experiment:
-        """The sweep over the frozen pair; all else is as in the first one."""
+        """The sweep over the frozen pair, otherwise as the first sweep."""
         grid = Grid(points=(self.winner.settings,), baseline=self.baseline.settings)
         return replace(
             first,
@@ -106,7 +106,7 @@ class Shortlist:
         )
 
     def check(self, plan: Plan) -> None:
-        """Refuses a plan of other cells: the contents of the inputs are part of a cell's name."""
+        """Refuse a plan of other cells: the contents of the inputs are part of a cell's name."""
         frozen = [self.baseline.cell, self.winner.cell]
         planned = [cell.cell for cell in plan.cells]
         if planned != frozen:
@@ -122,8 +122,8 @@ def confirmation_name(sweep: str) -> str:
 
 
 def confirmation_stores(experiment: Store, options: Options) -> tuple[Store, Store]:
-    """The stores of the finished sweep (on the collection that is asked for, else on the only one
-    there is) and of its confirmation."""
+    """The stores of the finished sweep (on the command's collection, else on the only one) and of
+    its confirmation."""
     first = experiment
     if options.collection:
         first = experiment.of(load_collection(options.collection))
@@ -139,7 +139,7 @@ def confirmation_stores(experiment: Store, options: Options) -> tuple[Store, Sto
 
 
 def find_shortlist(first: Store, confirmation: Store, options: Options) -> Shortlist:
-    """The shortlist that is frozen already, or a new one from the finished sweep; writes none."""
+    """The frozen shortlist, or a new one from the finished sweep, which is not written yet."""
     path = confirmation.pull_file(FILE)
     if path.exists():
         return read_shortlist(path)
@@ -160,13 +160,11 @@ def choose(store: Store) -> Shortlist:
         )
     stayed = [cell for cell in candidates if cell not in left_after(sweep)] or candidates
     winner = max(stayed, key=lambda cell: float(dev[cell]))
-    # Only now, with the choice made, is the reported split looked at.
+    # The reported split is read only now, after the choice.
     chosen = sweep.scores[sweep.scores["measure"] == sweep.primary]
     mean = chosen.groupby(["cell", "seed"])["value"].mean().groupby("cell").mean()
-    # With the seeds of trials whose plans `sweep.json` no longer describes.
-    launched = (trial.seed for trial in read_state(store).trials.values() if trial.attempts)
-    used = {*sweep.seeds, *launched}
-    # A budget may have left fewer seeds in the report than the search was asked for.
+    used = {*sweep.seeds, *_ever_launched(store)}
+    # With a budget the report may have fewer seeds than the search was to run.
     number = max(len(sweep.seeds), sweep.search.get("num_seeds", 0))
     return Shortlist(
         sweep=sweep.name,
@@ -182,7 +180,7 @@ def choose(store: Store) -> Shortlist:
 
 
 def _finished_sweep(store: Store) -> Sweep:
-    """The first sweep; every seed of its baseline must have ended, one at least with scores."""
+    """The first sweep; every seed of its baseline must have ended, at least one with scores."""
     if not store.is_local:
         store.folder.mkdir(parents=True, exist_ok=True)
         pull_dataset(store)
@@ -214,19 +212,19 @@ def _finished_sweep(store: Store) -> Sweep:
 
 
 def _frozen(store: Store, sweep: Sweep, cell: str) -> Frozen:
-    """A cell with the settings that its first trial with scores was run with."""
+    """A cell with the settings of its first trial with scores."""
     used = sweep.trials[(sweep.trials["cell"] == cell) & sweep.trials["status"].isin(USED)]
     name = f"{cell}-seed{used['seed'].iloc[0]}"
     store.pull({name})
     settings = json.loads(read_checked(store.folder / "runs" / name, "config.json"))
-    # A confirmation keeps its winner's weights, whatever the first sweep kept.
+    # A confirmation keeps its winner's weights in any case.
     del settings["seed"]
     settings.pop("training.keep_weights", None)
     return Frozen(cell, sweep.label(cell), settings)
 
 
 def freeze(store: Store, shortlist: Shortlist) -> None:
-    """Writes the shortlist into the confirmation's folder; one that is there is never replaced."""
+    """Write the shortlist into the confirmation's folder; an existing one is never replaced."""
     path = store.folder / FILE
     if not path.exists():
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -234,12 +232,12 @@ def freeze(store: Store, shortlist: Shortlist) -> None:
         store.push(FILE)
     elif read_shortlist(path).hash != shortlist.hash:
         raise BadInput(
-            f"a shortlist is frozen once, another command has just written {path}; start again"
+            f"a shortlist is frozen once, and another command has just written {path}; start again"
         )
 
 
 def read_shortlist(path: Path) -> Shortlist:
-    """A frozen shortlist, which must be as it was written."""
+    """A frozen shortlist, which must be unchanged."""
     try:
         stored = json.loads(path.read_text())
         hash_then, _ = stored.pop("hash"), stored.pop("frozen_at")
@@ -247,11 +245,10 @@ def read_shortlist(path: Path) -> Shortlist:
         stored |= {name: tuple(stored[name]) for name in ("used_seeds", "fresh_seeds")}
         shortlist = Shortlist(**stored)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{path}: must hold a shortlist as it was frozen; {error!r}") from None
+        raise BadInput(f"{path}: must hold an unchanged shortlist; {error!r}") from None
     if shortlist.hash != hash_then:
         raise BadInput(
-            f"{path}: must be as it was frozen (hash {hash_then}), got contents of hash "
-            f"{shortlist.hash}"
+            f"{path}: must be unchanged (hash {hash_then}), got contents of hash {shortlist.hash}"
         )
     return shortlist
 

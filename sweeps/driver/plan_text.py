@@ -45,7 +45,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
         *([f"smoke test  {plan.reduced}"] if plan.reduced else []),
         *search_class(plan.search.name).plan_lines(plan),
         f"trials      {len(plan.cells)} cells x {len(plan.seeds)} seeds = {number}"
-        + (f" ({once} that every seed would repeat run once)" if once else "")
+        + (f" ({once} without randomness run once)" if once else "")
         + (f", {finished} of them done" if finished else ""),
     ]
     lines = [*map(wrapped, head), "", *_cell_lines(plan)]
@@ -55,7 +55,7 @@ def plan_text(plan: Plan, *, finished: int) -> str:
 
 
 def _cell_lines(plan: Plan) -> list[str]:
-    # Costs are multiples of the baseline's, or of the first cell's that encodes anything.
+    # Costs are multiples of the baseline's, or of the first cell's with an encoder.
     reference = next((cell.cost for cell in plan.cells if cell.cost), 1)
     rows: list[tuple[str, ...]] = [("cell", "chunks", "max", "tokens/doc", "read", "cost", "")]
     for cell in plan.cells:
@@ -80,7 +80,7 @@ def forecast_text(missing: Sequence[Trial], forecast: Forecast, calibration: Cal
     trials_of = dict.fromkeys(number, 0.0)  # of trials that pause, the parts
     for trial in missing:
         trials_of[trial.cell.cell] += trial.share
-    # Of a search that stops trials, the most that can run: which are eliminated is not known yet.
+    # Of a search that stops trials, the most that can run; eliminations are not known yet.
     title = "to run, at most" if any(trial.epochs for trial in missing) else "to run"
     rows = [(title, "trials", "tokens", "a trial (95 %)", f"{forecast.unit}-hours", "memory")]
     for cell in {trial.cell.cell: trial.cell for trial in missing}.values():

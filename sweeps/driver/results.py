@@ -1,7 +1,7 @@
 """The results of a sweep whose trials have ended: the table of values, the report, and the rows of
 MLflow's summary experiment.
 
-MLflow's grouped view averages only the runs it has loaded; the summary is the leaderboard to quote.
+MLflow's grouped view averages only the runs on screen; quote the summary.
 """
 
 import json
@@ -32,7 +32,7 @@ COSTS = ("train_seconds", "eval_seconds", "encoder_tokens")
 
 
 def write_results(plan: Plan, store: Store, trials: TrialTable) -> Report | None:
-    """Writes tables and report of the finished trials; None if there are none."""
+    """Write tables and report of the finished trials; None without any."""
     trials.write_tables()
     launched = trials.state.trials.keys()
 

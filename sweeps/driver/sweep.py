@@ -105,7 +105,7 @@ def _check_same_sweep(experiment: Experiment, store: Store) -> None:
 
 
 def _check_storage(store: Store, options: Options) -> None:
-    """Refuses an unusable storage before planning, which may take long."""
+    """Refuse an unusable storage before planning, which may take long."""
     if store.is_memory and options.engine != "local":
         raise BadInput(
             "--storage must be where every process of a trial can write; memory:// is the memory "
@@ -140,7 +140,7 @@ def _drive(
         say(f"reused      {numbered(len(adopted), 'trial')} of other sweeps in {store.storage}")
     say("")
     _describe(search, store, argv, options)
-    # Trials of other plans and machines too: their files go to MLflow from here.
+    # Also trials of other plans and machines, whose files this command sends to MLflow.
     patient_read(store, lambda: store.pull(finished.names & table.state.trials.keys()))
     name = experiment_name(options, store)
     uploader = Uploader(store.folder, tracking_uri, name)
@@ -177,7 +177,7 @@ def _describe(search: Search, store: Store, argv: list[str], options: Options) -
         alpha=options.alpha,
         interpolate=options.interpolate,
         experiment=experiment_name(options, store),
-        tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of whoever asks
+        tracking_uri=redact_text(options.tracking_uri or ""),  # "": that of the reader
     )
     write_description(store.folder, search.plan, description)
     search.describe()
@@ -226,8 +226,7 @@ class Finished:
         return adopted
 
     def run_again(self, names: set[str]) -> None:
-        """Has trials run again for missing files. Until then they stay in the store with their
-        values."""
+        """Mark trials with missing files to run again; until then the store has their values."""
         self.check(names)
         names = names & self.names
         for name in sorted(names):
@@ -237,12 +236,12 @@ class Finished:
         self.names -= names
         if names:
             say(
-                f"rerun       {numbered(len(names), 'finished trial')} without a file that this "
-                "command asks for"
+                f"rerun {numbered(len(names), 'finished trial')} without a file that this command "
+                "needs"
             )
 
     def compare(self) -> None:
-        """Warns of trials that ran again with other values than before."""
+        """Warn of trials that ran again with other values than before."""
         for name, before in self._before.items():
             if (now := self._values(name)) != before:
                 say(
@@ -281,8 +280,8 @@ def _print_weights(weights: KeptWeights, options: Options) -> None:
 
 
 def _incomplete(plan: Plan, finished: set[str], weights: KeptWeights, options: Options) -> set[str]:
-    """The finished trials of the plan that lack a file: one that every trial leaves, or the weights
-    of the best seeds where the command sets `training.keep_weights`."""
+    """The finished trials of the plan that lack a file: one of every trial, or the weights of the
+    best seeds where the command sets `training.keep_weights`."""
     trials = [trial for trial in plan.trials() if trial.name in finished]
     lacking = weights.store.lacking(trials, finished)
     if options.settings.get("training.keep_weights") == "best":
@@ -294,7 +293,7 @@ def _incomplete(plan: Plan, finished: set[str], weights: KeptWeights, options: O
 
 
 def _known_status(table: TrialTable, finished: Finished) -> Known:
-    """A function for the status of trials that ended before this command."""
+    """A function from a trial to its status before this command."""
 
     def known(trial: Trial) -> str | None:
         finished.check([trial.name])
@@ -311,12 +310,12 @@ def _known_status(table: TrialTable, finished: Finished) -> Known:
 
 
 def experiment_name(options: Options, store: Store) -> str:
-    """MLflow's experiment of the sweep: other storages and collections have others."""
+    """MLflow's experiment of the sweep, specific to storage and collection."""
     return f"{options.experiment_prefix}/{store.sweep.replace('/', '-')}-{store.identity}"
 
 
 def _dry_run(plan: Plan, store: Store, options: Options) -> None:
-    """Prints the plan with its forecast; launches and writes nothing."""
+    """Print the plan with its forecast; launch and write nothing."""
     finished = store.finished()
     again = _incomplete(plan, finished, _weights(plan, store, options), options)
     done = (finished | store.adoptable(plan.trials())) - again
@@ -340,7 +339,7 @@ def _launch(
 ) -> None:
     weights.take_in(sorted(store.finished() & table.state.trials.keys()))
     weights.prune()
-    # A debugger needs the terminal for itself; that of `ray submit` is not the user's own.
+    # A debugger needs the terminal; `ray submit` has another one.
     live = options.engine == "ray" and not BOOTSTRAP.expanduser().exists() and is_live_terminal()
     monitor = Monitor(
         table, feed, search.plan.base.evaluation.measures[0], weights, LiveText() if live else None

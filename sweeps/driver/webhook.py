@@ -1,6 +1,6 @@
 """The message at the end of a sweep to the URL in `RANKSWEEP_WEBHOOK`: a POST of JSON with a `text`
-that Slack and similar services show. An environment variable is in no stored command; a message
-that fails changes nothing else."""
+that Slack and similar services show. No stored command has the variable; a message that fails
+changes nothing else."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def check_webhook() -> None:
 
 
 def announced(store: Store, table: TrialTable, drive: Callable[[], int]) -> int:
-    """The exit code of `drive`; sends the message however it ends."""
+    """The exit code of `drive`; the message is sent in any case."""
     try:
         code = drive()
     except BaseException as error:

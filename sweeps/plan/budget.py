@@ -48,5 +48,5 @@ def _moment(text: str, now: float) -> float:
         ) from None
     if moment <= now:
         is_now = datetime.fromtimestamp(now, UTC).isoformat(timespec="minutes")
-        raise BadInput(f"--deadline must lie ahead, got {text}; it is {is_now}")
+        raise BadInput(f"--deadline must be in the future, got {text}; it is {is_now}")
     return moment

@@ -21,19 +21,19 @@ from rank_core.settings.config import setting_aliases, setting_types
 from sweeps.plan.terminal import print_error
 
 SWEEP_EXTRA = ("torch", "transformers", "tokenizers", "safetensors", "ray", "mlflow", "optuna")
-"""Packages of the extra `sweep`, which comparing runs does without."""
+"""Packages of the extra `sweep`, which comparing runs does not need."""
 _UNRECOGNIZED = "unrecognized arguments: "  # argparse's words
 INTERPOLATE = ("best", "all", "none")
 """Cells with a row interpolated with the first stage; best: the baseline and the best on dev."""
-BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: nobody reads the output any more
+BAD_INPUT, INTERRUPTED, UNREAD = 2, 130, 141  # exit codes; 141: the output was closed
 
 
-SCRIPT = "ranksweep"  # what the installed package calls `python -m sweeps`
+SCRIPT = "ranksweep"  # the installed command for `python -m sweeps`
 
 
 def typed_command(sweep: str, argv: Sequence[str]) -> list[str]:
-    """The command line of this process if it ends with `argv`; else, for arguments that a program
-    gave, an equivalent one."""
+    """The command line of this process if it ends with `argv`; else, for a call from a program, an
+    equivalent one."""
     rest, arguments = sys.argv[1:], list(argv)
     if rest != arguments and (rest[:1] != ["run"] or rest[2:] != arguments):
         return ["python", "-m", "sweeps", "run", sweep, *arguments]
@@ -45,14 +45,14 @@ def typed_command(sweep: str, argv: Sequence[str]) -> list[str]:
 
 
 def end_at_interrupts() -> None:
-    """Has Ctrl-C end this process at once while it imports libraries: nothing has begun, and a
-    library interrupted halfway raises errors of its own."""
+    """Let Ctrl-C end this process at once while it imports libraries, some of which raise other
+    errors when interrupted."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
 def heed_interrupts() -> None:
-    """Has Ctrl-C raise `KeyboardInterrupt` again."""
+    """Let Ctrl-C raise `KeyboardInterrupt` again."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -63,8 +63,8 @@ def _end(signum: int, frame: FrameType | None) -> None:
 
 
 def run_command(command: Callable[[], int], *, interrupted: str = "interrupted") -> int:
-    """The exit code of a command: its own, or that of bad input, Ctrl-C or an output closed by
-    `| head`. The command can import modules of the working directory, as with `python -m`."""
+    """The exit code of a command: its own, or that of bad input, Ctrl-C or a closed output (`|
+    head`). The command can import modules of the working directory, as with `python -m`."""
     if not {"", os.getcwd()} & {*sys.path}:
         sys.path.append(os.getcwd())
     try:
@@ -89,7 +89,7 @@ def run_command(command: Callable[[], int], *, interrupted: str = "interrupted")
     except BrokenPipeError:
         if not _output_is_unread():
             raise  # a socket's
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest at its end
         return UNREAD
     except OSError as error:
         if error.errno != ENAMETOOLONG:
@@ -106,20 +106,19 @@ def _output_is_unread() -> bool:
 
 
 def check_writable(name: str, folder: Path) -> None:
-    """Refuses a folder that cannot be made or written, before any work; leaves nothing behind."""
+    """Refuse a folder that cannot be made or written, before any work, and leave no trace."""
     try:
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         with TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise BadInput(
-            f"{name} must be a folder that can be written, got {folder}: {error.strerror}"
+            f"{name} must be a writable folder, got {folder}: {error.strerror}"
         ) from None
 
 
 class _Once(argparse.Action):
-    """An action that refuses a flag given twice, as settings given twice are refused, and
-    `--flag=--`, which argparse takes for no value."""
+    """An action that refuses a repeated flag, and `--flag=--`, which argparse reads as no value."""
 
     def __call__(
         self,
@@ -139,7 +138,7 @@ class _Once(argparse.Action):
 
 class _Formatter(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Wraps paragraphs, labelled ones (`Paper: ...`) and indented items each on their own."""
+        """Wrap paragraphs, labelled ones (`Paper: ...`) and indented items separately."""
         blocks = [""]
         for line in text.splitlines():
             starts = not line.strip() or re.match(r"[A-Z]\w+: |  \S", line)
@@ -154,7 +153,7 @@ class _Formatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser for which bad usage is bad input like any other: one message, exit code 2."""
+    """A parser whose errors are `BadInput`: one message, exit code 2."""
 
     def __init__(self, prog: str, description: str | None = None, **more: Any) -> None:
         text = cleandoc(description or "")
@@ -164,14 +163,14 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses, for every way of parsing; refuses arguments that are not text."""
+        """Parse, for every way of parsing; refuse arguments that are not text."""
         for word in args or ():
             if "\0" in word or (not word.isprintable() and not _is_text(word)):
                 raise BadInput(f"an argument must be UTF-8 text, got {word!r}")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises `BadInput`; for an unknown flag it names the flag or setting that was meant."""
+        """Raise `BadInput`; for an unknown flag with the similar flag or setting."""
         if message.startswith(_UNRECOGNIZED):
             words = message.removeprefix(_UNRECOGNIZED).split()
             flag = next((word for word in words if word.startswith("-")), words[0])

@@ -38,12 +38,12 @@ class Experiment:
     swept: tuple[str, ...]
     grid: Callable[[TrialConfig, Backbone], Grid]
     label: Callable[[TrialConfig], str] | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings that are not given
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings without a value
     settings: Mapping[str, Any] = field(default_factory=dict)  # they override its profile
     profile: str = "clean"  # of PROFILES; the user's settings override it
     given: frozenset[str] = frozenset()  # settings of the user, which no profile changes
     confirms: Mapping[str, Any] | None = None  # the choice of another sweep, for `sweep.json`
-    file: str = ""  # that states it; empty: the one with `grid`
+    file: str = ""  # that defines it; empty: the one with `grid`
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\w[\w.-]*", self.name):
@@ -54,9 +54,9 @@ class Experiment:
 
     @property
     def source(self) -> str:
-        """The absolute path of the sweep's file; "" for a sweep that was typed into a notebook."""
+        """The absolute path of the sweep's file; "" for a sweep in a notebook."""
         path = self.file
-        with suppress(TypeError):  # `grid` is an object that can be called
+        with suppress(TypeError):  # `grid` is a callable object
             path = path or inspect.getsourcefile(self.grid) or ""
         return os.path.abspath(path) if os.path.isfile(path) else ""
 
@@ -77,9 +77,9 @@ def _text(value: Any) -> str:
 
 
 def suited(config: TrialConfig, backbone: Backbone) -> Settings:
-    """Windows for a model that was named without any, the first of these that it accepts: those of
-    the settings, overlapping ones, the longest disjoint ones, the whole document as one window, the
-    longest start of it. Empty where it accepts none; the settings' own then give the reason."""
+    """The default windows of a model, the first of these that it accepts: those of the settings,
+    overlapping windows, the longest disjoint windows, the whole document as a window, its longest
+    start. Empty where it accepts none; the check of the settings then names the reason."""
     chunking = config.chunking
     longest = backbone.max_window(chunking.max_query_tokens)
     two_thirds = longest * 2 // 3

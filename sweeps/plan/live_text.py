@@ -1,5 +1,4 @@
-"""A text that a terminal shows in place: each version replaces the one before, and what is printed
-meanwhile scrolls above it."""
+"""A text that is updated in place on a terminal; other output scrolls above it."""
 
 import logging
 import os
@@ -15,15 +14,14 @@ _RUNNING = r"\b(step \d+/\d+|starting)\b"
 
 
 def is_live_terminal() -> bool:
-    """True if standard output is a terminal that can redraw, and may: `NO_COLOR` and `TERM=dumb`
-    ask for plain lines."""
+    """True if standard output is a terminal that can redraw, without `NO_COLOR` or `TERM=dumb`."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb")
     return sys.stdout.isatty() and not plain
 
 
 class LiveText:
-    """The text on the terminal from the first `show` to `close`. The terminal itself is left as it
-    is, cursor included: a process that is killed leaves nothing to repair."""
+    """The text on the terminal from the first `show` to `close`. The state of the terminal and its
+    cursor do not change, so a killed process leaves nothing to repair."""
 
     def __init__(self) -> None:
         self._live: Live | None = None
@@ -59,12 +57,12 @@ class LiveText:
 
 class _Console(Console):
     def show_cursor(self, show: bool = True) -> bool:
-        """Never hides it."""
+        """Keep the cursor visible."""
         return False
 
 
 def _log_to_stderr() -> None:
-    """Has the log follow `sys.stderr`, which the live text replaces."""
+    """Let the log follow `sys.stderr`, which the live text replaces."""
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler:
             handler.setStream(sys.stderr)

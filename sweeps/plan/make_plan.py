@@ -30,7 +30,7 @@ from sweeps.plan.search_space import Space
 from sweeps.plan.trial_cost import chunk_statistics, trial_cost
 
 DRAWS = 1_000
-"""The limit of points drawn in a row that cannot run or repeat others."""
+"""The limit of consecutive draws that cannot run or repeat others."""
 # The sizes of `--smoke-test`: small enough for seconds, but most queries have a relevant candidate,
 # so that systems differ and a search can choose.
 FEW = {
@@ -41,13 +41,13 @@ FEW = {
 }
 TWO_STEPS = {"training.max_steps": 2}
 TWO_EPOCHS = {"training.epoch_steps": 1, "training.num_epochs": 2}
-"""Two steps as well, with a rung between them."""
+"""Two steps, with a rung between them."""
 POINTS = 2
 
 
 def make_plan(experiment: Experiment, options: Options, base: TrialConfig | None = None) -> Plan:
-    """The plan, with all that is known before a launch. `base` are the settings that all cells
-    share (default: from the options). Raises `BadInput` for what can never run."""
+    """The plan of an experiment. `base` are the settings that all cells share (default: from the
+    options). Raises `BadInput` for a plan that can never run."""
     names = {*experiment.settings, *options.settings, *_smoke_settings(options)}
     experiment = replace(experiment, profile=options.profile, given=frozenset(names))
     base = portable_config(base or base_config(experiment, options))
@@ -152,7 +152,8 @@ def search_space(points: tuple[Settings, ...], experiment: Experiment, options: 
 
 
 def _common(points: tuple[Settings, ...], experiment: Experiment, options: Options) -> Settings:
-    """The settings, such as windows, that are equal in all points, neither swept nor the user's."""
+    """The settings, such as windows, that are equal in all points and neither swept nor the
+    user's."""
     return {
         name: value
         for name, value in points[0].items()
@@ -178,7 +179,7 @@ def _reduced(base: TrialConfig, few: int, count: int) -> str:
 
 
 def _check_room(base: TrialConfig, inputs: Inputs, num_workers: int) -> None:
-    """Refuses queries so long that no document fits, and workers without a pair."""
+    """Refuse queries so long that no document fits, and workers without a pair."""
     backbone, query_tokens = inputs.backbone, base.chunking.max_query_tokens
     if backbone.max_window(query_tokens) < 1:
         raise BadInput(
@@ -202,7 +203,7 @@ def _feasible(
     limit: int | None = None,
 ) -> tuple[list[PlannedCell], list[Removed]]:
     """The cells (the baseline and the first `limit` points that can run and differ), and the
-    excluded points with the reasons."""
+    excluded points with reasons."""
     cells, removed, names, in_vain = [baseline], list[Removed](), set[str](), 0
     for point in points:
         name = _name(point)
@@ -230,7 +231,7 @@ def _feasible(
 def _new_cell(
     experiment: Experiment, base: TrialConfig, cells: list[PlannedCell], point: Settings
 ) -> PlannedCell | Removed:
-    """The point as a cell, or the reason why it is none beside the other cells."""
+    """The point as a cell, or the reason to exclude it."""
     name = _name(point)
     try:
         cell = _cell(experiment, base, point)
@@ -248,7 +249,8 @@ def _name(point: Settings) -> str:
 
 def _equivalent(cell: PlannedCell, other: PlannedCell) -> bool:
     """True if both cells are trained and evaluated alike and compute the same function: the same
-    model on the same chunks, or FirstP and a chunked model where every document is one chunk."""
+    model on the same chunks, or FirstP and a chunked model where every document is a single
+    chunk."""
     if cell.cell == other.cell:
         return True
     ours, theirs = cell.config, other.config

@@ -28,9 +28,9 @@ MOST_POINTS = 10_000
 """The limit of a grid: more would take hours to plan."""
 OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")  # commas of a|debias(seed=1,parts=3) are its own
 LISTS = tuple(name for name, kind in setting_types().items() if kind == tuple[str, ...])
-"""Settings whose value is a list: commas make no grid."""
+"""Settings whose value is a list: their commas do not make a grid."""
 FOLDERS = ("collection", "model.backbone")  # settings that may name a folder
-BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # `ray up` leaves it on the head
+BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")  # written by `ray up` on the head
 FILES = ("training.init_from", "training.teacher", "training.negatives_from")
 """Settings that name files or folders of files."""
 PREFIX, PREFIX_VARIABLE = "rank", "RANKSWEEP_EXPERIMENT_PREFIX"
@@ -40,7 +40,7 @@ FLAG_SETTINGS = {
     "model": "model.name",
     "init_from": "training.init_from",
 }
-"""{flag: the setting that it is short for}"""
+"""{flag: the setting that it sets}"""
 SEEDS = {"seeds", "num_seeds"}
 SEARCH = {
     *("search", "num_configs", "search_seed"),
@@ -73,7 +73,7 @@ class Options:
     budget: Budget
     checkpoint_minutes: float  # 0: no checkpoints
     checkpoint_gib: float  # of all running trials; 0: half the free disk
-    weights_gib: float  # of the weights that training.keep_weights=best keeps
+    weights_gib: float  # of weights with training.keep_weights=best
     dry_run: bool
     smoke_test: bool
     confirm: bool
@@ -97,8 +97,8 @@ class Preset:
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
     def fill(self, arguments: argparse.Namespace) -> None:
-        """Sets the flags that were not given, except those of a search or of seeds where the
-        command line names another."""
+        """Set the missing flags, except those of a search or of seeds where the command line names
+        another."""
         flags = vars(arguments).get("given", set())
         flags = flags | SEEDS if arguments.smoke_test else flags
         for group, names in ((SEEDS, SEEDS), ({"search"}, SEARCH)):
@@ -110,7 +110,7 @@ class Preset:
 def parse(
     argv: Sequence[str], *, prog: str, description: str, preset: Preset | None = None
 ) -> Options:
-    """The options of a command, with those of its sweep's file."""
+    """The options of a command and of its sweep's file."""
     parser = _parser(prog, description)
     # Settings may stand before, between and after the flags.
     arguments = parser.parse_intermixed_args(list(argv))
@@ -179,7 +179,7 @@ def _check_numbers(arguments: argparse.Namespace) -> None:
 
 
 def cluster_address() -> str | None:
-    """The cluster to join; None: this machine alone."""
+    """The cluster to join; None for this machine alone."""
     return os.environ.get("RAY_ADDRESS") or ("auto" if BOOTSTRAP.expanduser().exists() else None)
 
 
@@ -305,7 +305,7 @@ def _add_resources(group: argparse._ArgumentGroup) -> None:
 
 
 def named_collection(name: str | None, fields: str | None) -> str | None:
-    """A collection as settings name it: with an absolute folder and the names of `--fields`."""
+    """The collection of a setting, with an absolute folder and the names of `--fields`."""
     if fields is None:
         return absolute_folder(name)
     if name is None:
@@ -370,14 +370,14 @@ def _engine(arguments: argparse.Namespace) -> str:
         raise unknown("engine", name, ENGINES)
     if name == "local" and arguments.num_workers > 1:
         raise BadInput(
-            "--engine local runs a trial in this one process, got --num-workers "
-            f"{arguments.num_workers}; --engine ray starts several workers"
+            "--engine local runs a trial in this process alone, got --num-workers "
+            "{arguments.num_workers}; --engine ray starts several workers"
         )
     return name
 
 
 def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> None:
-    """Refuses settings of a confirmation: it trains two cells as they were."""
+    """Refuse settings of a confirmation, which trains two unchanged cells."""
     flags = [
         f"--{name.replace('_', '-')}"
         for name in NOT_CONFIRMED
@@ -386,11 +386,11 @@ def _check_confirmation(arguments: argparse.Namespace, settings: list[str]) -> N
     refused = [*flags, *["--smoke-test"] * arguments.smoke_test, *(f"{name}=" for name in settings)]
     if refused:
         raise BadInput(
-            "--confirm takes all settings from the finished sweep; it goes only with "
-            "--collection, --storage, --seeds, --num-seeds, --engine, --num-workers, "
-            "--cpus-per-worker, --gpus-per-worker, --checkpoint-minutes, --checkpoint-gib, "
-            "--weights-gib, --max-gpu-hours, --deadline, --tracking-uri, --experiment-prefix and "
-            f"--dry-run, got {', '.join(refused)}"
+            "--confirm uses all settings of the finished sweep and accepts only --collection, "
+            "--storage, --seeds, --num-seeds, --engine, --num-workers, --cpus-per-worker, "
+            "--gpus-per-worker, --checkpoint-minutes, --checkpoint-gib, --weights-gib, "
+            "--max-gpu-hours, --deadline, --tracking-uri, --experiment-prefix and --dry-run, got "
+            f"{', '.join(refused)}"
         )
 
 
@@ -424,7 +424,7 @@ def _settings(
         if not equals:
             raise BadInput(f"a setting is written section.setting=value, got {shown(word)}")
         if name == "seed":
-            raise BadInput("seeds are given with --seeds or --num-seeds, not with seed=")
+            raise BadInput("seeds must be given with --seeds or --num-seeds, not with seed=")
         if name in settings or name in grids or name in ranges:
             raise BadInput(f"a setting is given once, got {name} twice")
         texts = [text] if name in LISTS else OUTSIDE_BRACKETS.split(text)

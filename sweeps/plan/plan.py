@@ -24,12 +24,12 @@ class PlannedCell:
     inputs: "Inputs"
     chunks: "ChunkStatistics"
     cost: float  # of one trial, see `trial_cost`
-    deterministic: bool  # its run is the same for every seed: only the first one runs
+    deterministic: bool  # the same run for every seed: only the first runs
 
 
 @dataclass(frozen=True)
 class Removed:
-    """A point of the grid that does not run, and the reason."""
+    """An excluded point of the grid, and the reason."""
 
     label: str
     reason: str
@@ -42,7 +42,7 @@ class Trial:
     cell: PlannedCell
     seed: int
     swept: tuple[str, ...]
-    epochs: int = 0  # it pauses after so many; 0: never
+    epochs: int = 0  # number of epochs before a pause; 0: none
 
     @property
     def name(self) -> str:
@@ -77,11 +77,11 @@ class Plan:
     seeds: tuple[int, ...]
     space: Space
     search: SearchSettings
-    reduced: str = ""  # what a smoke test leaves of it
+    reduced: str = ""  # the size of a smoke test
 
     def trials(self) -> Iterator[Trial]:
-        """The trials seed by seed, so that all cells have about as many seeds whenever a sweep
-        ends."""
+        """The trials seed by seed: a sweep that ends early has about as many seeds of every
+        cell."""
         for seed in self.seeds:
             for cell in self.cells:
                 if seed == self.seeds[0] or not cell.deterministic:
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def max_trials(self) -> int:
-        """The number of trials, or for a search that proposes configurations its limit."""
+        """The number of trials; of a search that proposes configurations, its limit."""
         if not self.search.kind.proposes:
             return self.num_trials
         proposed = self.search.num_configs or 0

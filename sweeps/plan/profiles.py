@@ -1,9 +1,8 @@
-"""Settings of published experiments by name: `--profile NAME`, below what the user sets.
+"""Settings of published experiments by name: `--profile NAME`, overridden by the user's settings.
 
-A profile states the hyperparameters that a paper or its code documents beside the reference's own
-words for them, the faults of its code that its numbers depend on (quirks), and what no setting can
-give. `ranksweep models --profile NAME` prints all of it. Backbones, collections and fields
-are for the user to choose.
+A profile has the hyperparameters of a paper or its code beside the reference's names for them, the
+faults of the code that affect its numbers (quirks), and the differences that no setting removes.
+`ranksweep models --profile NAME` prints it. The user chooses backbone, collection and fields.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,19 +14,19 @@ from rank_core.models import model_class
 from rank_core.settings.config import TrialConfig
 
 Stated = Mapping[str, tuple[Any, str]]
-"""{setting: (its value, what the reference calls it or says of it)}."""
+"""{setting: (its value, the reference's name or remark)}."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The experiments of a paper, as far as settings can give them."""
+    """The experiments of a paper, as far as settings can reproduce them."""
 
     source: str = ""
     settings: Stated = field(default_factory=dict)
     of_models: Mapping[str, Stated] = field(default_factory=dict)  # for one model, above `settings`
     quirks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # {model: model.quirks}
-    not_the_same: tuple[str, ...] = ()  # what differs all the same
-    by_hand: tuple[str, ...] = ()  # what its other runs set
+    not_the_same: tuple[str, ...] = ()  # remaining differences
+    by_hand: tuple[str, ...] = ()  # settings of its other runs
 
 
 _BOYTSOV: Stated = {
@@ -45,7 +44,7 @@ _BOYTSOV: Stated = {
     "training.schedule": ("constant", "lr_schedule const_with_warmup"),
     "training.warmup": (0.2, "warmup_pct 0.2"),
     "training.epoch_decay": (0.95, "epoch_lr_decay 0.95"),
-    "training.reset_optimizer": (True, "optimizer and schedule are built anew in each epoch"),
+    "training.reset_optimizer": (True, "optimizer and schedule are rebuilt in each epoch"),
     "training.loss": ("pairwise-margin", "loss_func pairwise_margin, summed"),
     "training.margin": (1.0, "loss_margin 1.0"),
     "training.negatives": (1, "one negative a query and epoch"),
@@ -60,14 +59,14 @@ _LATE_INTERACTION: Stated = {
     "training.interaction_learning_rate": (1e-4, "init_lr 1e-4"),
 }
 _RANDOM_AGGREGATOR: Stated = {"training.num_epochs": (2, "epoch_qty 2")}
-_UNMASKED = ("unmasked-chunks",)  # the masks of blocks are computed there and never used
+_UNMASKED = ("unmasked-chunks",)  # the reference computes masks of blocks without using them
 _BOYTSOV_QUIRKS: dict[str, tuple[str, ...]] = {
     "firstp": ("padded-rows",),
     "maxp": _UNMASKED,
     "sump": _UNMASKED,
     "parade-avg": _UNMASKED,
     "parade-max": _UNMASKED,
-    # A Linear(H, H) whose every dimension attends by itself; the paper has one vector.
+    # A Linear(H, H) in which every dimension attends separately; the paper has one vector.
     "parade-attn": ("unmasked-chunks", "elementwise-attention"),
     "parade-transformer": _UNMASKED,
     "parade-transformer-pretrained": _UNMASKED,
@@ -171,7 +170,7 @@ PROFILES: dict[str, Profile] = {
             "linear over [CLS].",
             "Windows start at 0, 75, 150, .. as long as the document lasts, so that each document "
             "has one more, inside the one before, which AvgP and SumP count.",
-            "AvgP and SumP leave out passages of at most 5 tokens; AvgP divides by the passages of "
+            "AvgP and SumP skip passages of at most 5 tokens; AvgP divides by the passages of "
             "the whole batch.",
             "Passages are drawn per pair, and absent ones are one [PAD] token that competes in "
             "MaxP; more than 30 are kept in random order.",
@@ -307,9 +306,8 @@ def profile_settings(name: str, model: str = "") -> dict[str, Any]:
 
 
 def suited_to_model(name: str, config: TrialConfig, given: Collection[str] = ()) -> dict[str, Any]:
-    """A profile's changes for one model: its settings for that model and its quirks,
-    unless `given` (settings of the user, of the sweep) has them; and limits on chunks that it has
-    set and a model of one chunk would refuse."""
+    """A profile's changes for a model: its settings for that model and its quirks, except those in
+    `given` (settings of the user or sweep); and no limits on chunks for a model of one chunk."""
     model = config.model.name
     changes = profile_settings(name, model) if model in profile(name).of_models else {}
     changes = {setting: value for setting, value in changes.items() if setting not in given}

@@ -10,18 +10,16 @@ from rank_core.errors import BadInput, unknown
 
 @dataclass(frozen=True)
 class Kind:
-    """The properties of a search that a plan needs before the search is imported.
-
-    `path` is "module:Class", a `Search`, imported on use because some need Optuna. `drawn` tells
-    whether `--num-configs`, which draws from the grid, is given: "never", "may" or "must". `takes`
-    are its own settings."""
+    """The properties of a search that a plan needs before it imports the search. `path` is
+    "module:Class", a `Search`, imported on use because some need Optuna. `drawn` is "never", "may"
+    or "must" for `--num-configs`, which draws from the grid. `takes` are its own settings."""
 
     path: str
     drawn: str = "may"
     takes: tuple[str, ...] = ()
     proposes: bool = False  # new configurations follow from finished trials
     orders: bool = False  # `--search-seed` has an effect without `--num-configs`
-    pauses: bool = False  # its trials pause between epochs, and may never resume
+    pauses: bool = False  # its trials pause between epochs and may not resume
     fewest_configs: int = 1
     fewest_seeds: int = 0  # of a search with interim analyses on dev
 
@@ -43,14 +41,14 @@ OWN = {
     "eta": ("--halving-eta", 2),
     "min_epochs": ("--halving-min-epochs", 1),
 }
-"""{setting that not every search takes: its flag and least value}"""
+"""{setting of some searches alone: its flag and least value}"""
 
 MOST_CONFIGS = 100_000
 ETA = 3
-"""One of so many configurations passes a rung of halving, as in the papers."""
+"""One in so many configurations passes a rung of halving, as in the papers."""
 AT_ONCE = 4
-"""Proposed configurations that run at a time, if that fills the slots: a proposal does not know the
-results of those that run."""
+"""Proposed configurations that run at a time, if that fills the slots: a proposal ignores running
+ones."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,8 @@ class SearchSettings:
         return SEARCHES[self.name]
 
     def filling(self, slots: int, num_seeds: int) -> "SearchSettings":
-        """The settings with as many proposals at a time as fill the slots, and one more for slots
-        that wait for the last seed of a proposal."""
+        """The settings with as many proposals at a time as fill the slots, and one more while the
+        last seed of a proposal runs."""
         return replace(self, at_once=max(AT_ONCE, math.ceil(slots / num_seeds) + 1))
 
     @property
@@ -123,18 +121,15 @@ def search_settings(
     if num_configs is not None and num_configs > MOST_CONFIGS:
         raise BadInput(f"--num-configs <= {MOST_CONFIGS:,} must hold, got {num_configs}")
     if num_configs is not None and kind.drawn == "never":
-        raise BadInput(f"--search {name} runs all of the grid; --num-configs goes with {drawing}")
+        raise BadInput(f"--search {name} runs the whole grid; --num-configs needs {drawing}")
     if seed is not None and num_configs is None and not kind.orders:
-        raise BadInput("--search-seed draws configurations: give --num-configs as well")
+        raise BadInput("--search-seed draws configurations and needs --num-configs")
     if ranges and num_configs is None:
-        raise BadInput(
-            "a range lo..hi has any number of values: give --num-configs N and --search with one "
-            f"of {drawing}"
-        )
+        raise BadInput("a range lo..hi needs --num-configs N and --search with one of {drawing}")
     if num_seeds < kind.fewest_seeds:
         raise BadInput(
             f"--search {name} needs {kind.fewest_seeds} seeds or more, because it analyses dev "
-            f"before the last; got {num_seeds}"
+            f"before the last seed; got {num_seeds}"
         )
     return settings
 
@@ -145,4 +140,4 @@ def _check_own(name: str, given: Mapping[str, float | None]) -> None:
         if value is None or (setting in SEARCHES[name].takes and least <= value < float("inf")):
             continue
         owners = ", ".join(other for other, row in SEARCHES.items() if setting in row.takes)
-        raise BadInput(f"{flag} >= {least} goes with --search {owners}, got {value:g} with {name}")
+        raise BadInput(f"{flag} >= {least} needs --search {owners}, got {value:g} with {name}")

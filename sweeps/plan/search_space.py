@@ -45,7 +45,7 @@ class Range:
 
     @property
     def size(self) -> float:
-        """The number of values; infinite unless they are whole."""
+        """The number of values; infinite unless they are whole numbers."""
         return self.high - self.low + 1 if self.whole else math.inf
 
     def __contains__(self, number: Any) -> bool:
@@ -54,13 +54,13 @@ class Range:
 
 def parse_range(name: str, text: str) -> Range | None:
     """The range written `lo..hi` or `lo..hi:log`; None for other texts. Raises `BadInput` for a
-    setting that is no number."""
+    setting that is not a number."""
     match = _RANGE.fullmatch(text)
     if match is None:
         return None
     kind = setting_type(name)
     if kind not in (int, float):
-        raise BadInput(f"a range lo..hi is of a setting that is a number, got {name}={text}")
+        raise BadInput(f"a range lo..hi needs a setting that is a number, got {name}={text}")
     low, high = parse_setting(name, match[1]), parse_setting(name, match[2])
     log = match[3] is not None
     if not low < high or (log and low <= 0):
@@ -82,8 +82,8 @@ class Space:
         return len(self.points) * math.prod(r.size for r in self.ranges.values())
 
     def drawn(self, seed: int) -> Iterator[Settings]:
-        """Points in random order: without ranges each once, with them without end. The first n do
-        not depend on how many are drawn."""
+        """Points in random order: each once, or with ranges endlessly. The first n do not depend on
+        the number of draws."""
         rng = generator(seed, "search")
         order = rng.permutation(len(self.points))
         if not self.ranges:
@@ -94,15 +94,15 @@ class Space:
             yield point | {name: r.drawn(rng) for name, r in self.ranges.items()}
 
     def axes(self) -> dict[str, tuple[Any, ...]]:
-        """The values of each setting without a range, in their order; None where a point leaves it
-        to the model."""
+        """The values of each setting without a range, in their order; None where a point lacks
+        it."""
         names = dict.fromkeys(name for point in self.points for name in point)
         return {
             name: tuple(dict.fromkeys(point.get(name) for point in self.points)) for name in names
         }
 
     def point(self, values: Mapping[str, Any]) -> Settings | None:
-        """The settings of one value per axis and range; None where that is no point of the grid."""
+        """The settings of a value per axis and range; None where the grid lacks this point."""
         chosen = {
             name: value
             for name, value in values.items()

@@ -71,8 +71,8 @@ FORMS: dict[str, tuple[str, str]] = {
 
 
 def is_secret_name(name: str, value: Any = "") -> bool:
-    """True if a setting called `name` holds a secret. Counts of tokens are none, nor are the
-    working directory (`PWD`), `pass=3` or a database without a password."""
+    """True if a setting called `name` holds a secret; false for counts of tokens, the working
+    directory (`PWD`), `pass=3` and a database without a password."""
     match, text = _SECRET_NAME.search(name), str(value).strip("\"' ")
     if not match:
         return False
@@ -110,8 +110,8 @@ def refuse_secrets(settings: Mapping[str, str]) -> None:
 
 
 def _secrets_of_environment() -> list[str]:
-    """Secrets and passwords within URLs, the longest first so that no part of one remains; short
-    ones would redact ordinary words."""
+    """Secrets and passwords within URLs, the longest first so that no part remains; without short
+    ones, which would match ordinary words."""
     values = {value for name, value in os.environ.items() if is_secret_name(name, value)}
     values |= set(_PASSWORD.findall("\n".join(os.environ.values())))
     long = [value for value in values if len(value) >= _SHORTEST and not os.path.exists(value)]

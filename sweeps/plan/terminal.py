@@ -6,16 +6,16 @@ import textwrap
 from collections.abc import Sequence
 
 WIDTH = 80
-"""Columns of a terminal, and of output that goes to a file."""
+"""Columns of a terminal, and of output to a file."""
 
 
 def say(text: str) -> None:
-    """Prints text at once; a line is wrapped on a terminal only, so that a log has it whole."""
+    """Print text at once; lines are wrapped on a terminal only."""
     print(wrapped(text) if sys.stdout.isatty() and "\n" not in text else text, flush=True)
 
 
 def print_error(text: str) -> None:
-    """Prints an error; only on a terminal it is wrapped, so that a log has it on one line."""
+    """Print an error, wrapped on a terminal only: a log has it on one line."""
     line = f"error: {text}"
     print(wrapped(line, len("error: ")) if sys.stderr.isatty() else line, file=sys.stderr)
 
@@ -96,5 +96,5 @@ def duration(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """A duration rounded as a forecast deserves: `40 s`, `4 min`, `2 h 5 min`."""
+    """A duration rounded for a forecast: `40 s`, `4 min`, `2 h 5 min`."""
     return duration(seconds if seconds < 90 else 60 * round(seconds / 60))

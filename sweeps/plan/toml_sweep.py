@@ -37,7 +37,7 @@ SEARCH_FLAGS = {
     "eta": ("halving_eta", int),
     "min_epochs": ("halving_min_epochs", int),
 }
-"""{key of [search]: (what `parse` calls its flag, type)}"""
+"""{key of [search]: (its name in `parse`, type)}"""
 TYPES: dict[str, Any] = {
     "name": str, "question": str, "profile": str,
     "baseline": dict, "base": dict, "grid": dict, "ranges": dict, "points": list,
@@ -46,8 +46,8 @@ _WORDS = {str: "a text", int: "a whole number", float: "a number", dict: "a tabl
 
 
 def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
-    """The sweep of a file, and the flags that it presets. Relative paths in it start at its own
-    folder. Raises `BadInput` with the line of the error."""
+    """The sweep of a file, and the flags that it sets. Relative paths in it start at its folder.
+    Raises `BadInput` with the line of the error."""
     file = _File.read(path)
     base = file.settings("base", file.table.get("base", {}))
     baseline = file.settings("baseline", file.table["baseline"])
@@ -71,7 +71,7 @@ def read_toml_sweep(path: Path) -> tuple[Experiment, Preset]:
 
 
 def _points(file: "_File", baseline: Settings) -> tuple[Settings, ...]:
-    """The points, or those of the grid, without the baseline; for ranges alone, one without
+    """The points, or those of the grid, without the baseline; for ranges alone, a point without
     settings."""
     if "grid" in file.table and "points" in file.table:
         raise file.error("a sweep has a grid or points, got both", "points")
@@ -126,7 +126,7 @@ def _flags(file: "_File") -> dict[str, Any]:
 
 
 class _Place:
-    """Adds a file and a line to the message of a `BadInput`."""
+    """Add a file and a line to the message of a `BadInput`."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -140,7 +140,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _File:
-    """The content of a file, and its text for the lines of errors."""
+    """The content of a file, and its text for line numbers."""
 
     path: Path
     text: str
@@ -179,8 +179,8 @@ class _File:
         return _Place(f"{self.path}:{self.line(*keys)}")
 
     def line(self, *keys: str) -> int:
-        """The line of dotted keys, each searched for after the one before: TOML's parser keeps no
-        lines."""
+        """The line of dotted keys, each searched after the one before; TOML's parser has no line
+        numbers."""
         at = 0
         lines = [line.partition("#")[0] for line in self.text.splitlines()]
         for word in ".".join(keys).split("."):
@@ -201,13 +201,13 @@ class _File:
     def values(self, key: str, name: str, listed: Any) -> list[Any]:
         """The values of a setting in a grid."""
         if not isinstance(listed, list) or not listed:
-            law = f"{key} holds a list of values for each setting"
+            law = f"{key} must have a list of values for each setting"
             raise self.error(f"{law}, got {name} = {shown(listed)}", key, name)
         return [self._value(key, name, value) for value in listed]
 
     def _value(self, key: str, name: str, value: Any) -> Any:
         if name == "seed":
-            raise self.error("seeds are given under seeds, not under seed", key, name)
+            raise self.error("seeds must be given as seeds, not as seed", key, name)
         with self.place(key, name):
             checked = checked_setting(name, value)
         folder = str(self.path.resolve().parent)

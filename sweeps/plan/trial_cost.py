@@ -89,7 +89,7 @@ def _length_histogram(inputs: Inputs) -> tuple[NDArray[np.int64], NDArray[np.int
 def _own_cuts(kind: type[Ranker], config: TrialConfig, inputs: Inputs) -> _Cuts:
     reader = kind.reader(config, inputs.backbone, inputs.tokens)
     query, cuts = np.arange(8, dtype=np.int32), list[tuple[int, ...]]()
-    step = -(-len(inputs.tokens) // SAMPLE)  # the first ones may all be of one kind
+    step = -(-len(inputs.tokens) // SAMPLE)  # the first documents may all be alike
     for doc_id in inputs.tokens.ids_of(np.arange(0, len(inputs.tokens), max(1, step))):
         sizes = [len(chunk.text) for chunk in reader.chunks(query, doc_id)]
         length = len(inputs.tokens[doc_id])
@@ -146,7 +146,7 @@ def _reads_of_model(config: TrialConfig, inputs: Inputs) -> Reads:
     num_train = len(training_queries(inputs, config))
     steps = num_training_steps(config.training, num_train)
     validations = -(-steps // validation_interval(config.training, num_train))
-    last = not ranks_by_score_alone(model_class(config.model.name))  # it scores dev once more
+    last = not ranks_by_score_alone(model_class(config.model.name))  # dev is scored once more
     number = {name: _num_candidates(inputs, name, evaluation) for name in ("dev", "test")}
     times = validations + last
     documents = times * number["dev"] + number["test"]

@@ -3,11 +3,11 @@
 `result.json` names size and SHA-256 of every other file of the trial (`files`) and the SHA-256 of
 its own content (`checksum`). Results of version 0.1 have neither and are not checked.
 
-A sweep's command checks the trials that it takes for finished when it begins: `result.json` by its
-checksum, every other file by its size, and by its SHA-256 where it has at most `SMALL` bytes or was
-changed after `result.json`. Commands that only read (status, report) hash changed files
-alone. Every file of a trial is checked when it is read, by `read_checked`.
-2,000 trials of .4 MB take 1.2 processor seconds, .3 for commands that only read.
+A sweep's command checks finished trials when it begins: `result.json` by its checksum, every other
+file by its size, and by its SHA-256 where it has at most `SMALL` bytes or was changed after
+`result.json`. Commands that only read (status, report) hash changed files alone. Every file of a
+trial is checked when it is read, by `read_checked`. 2,000 trials of .4 MB take 1.2 processor
+seconds, .3 for commands that only read.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 RESULT = "result.json"
 SMALL = 2**20
 MAY_GO = (WEIGHTS,)
-"""Files that a finished trial may lack: of a cell only the best seed's are kept."""
-REMEDY = "the sweep's own command sets the trial aside and runs it again"
+"""Files that a finished trial may lack: only the best seed of a cell keeps them."""
+REMEDY = "the sweep's command sets the trial aside and runs it again"
 SCORES = "per_query.parquet"
 COSTS = (
     "train_seconds",

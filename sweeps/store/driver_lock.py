@@ -1,8 +1,7 @@
-"""The lease of a sweep: one command at a time drives it, and others can see which.
-
-The lease is a file of the storage, so that it holds between machines, too. It is created only where
-there is none (`If-None-Match` on S3, a generation on GCS, `O_EXCL` in a folder) and its driver
-refreshes it. Ages are differences of the storage's own times: no two machines' clocks are compared.
+"""The lease of a sweep: one command at a time drives it. The lease is a file of the storage, so
+that it is valid between machines. It is created only where none exists (`If-None-Match` on S3, a
+generation on GCS, `O_EXCL` in a folder) and its driver refreshes it. Ages are differences of the
+storage's times: clocks of machines are never compared.
 """
 
 import getpass
@@ -26,10 +25,10 @@ from sweeps.store.trial_store import Store
 LEASE = "driver.json"
 REFRESH_SECONDS = 15.0
 STALE_SECONDS = 120.0
-"""A lease of another machine that was not refreshed for so long belongs to a dead driver."""
+"""Seconds without a refresh after which the driver on another machine is dead."""
 SETTLE_SECONDS = 1.0
-"""The wait between taking over a lease and checking it: of two commands the later one wins."""
-TAKEN_OVER = 130  # exit code of a driver that was away until another one took its place
+"""The wait between taking over a lease and checking it: the later of two commands wins."""
+TAKEN_OVER = 130  # exit code of a driver whose lease another one took over
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Lease:
     mirror: str
 
     def text(self) -> str:
-        """For people."""
+        """The driver in messages."""
         since = datetime.fromtimestamp(self.since).strftime("%Y-%m-%d %H:%M")
         return f"process {self.pid} of {self.user} on {self.host}, since {since}"
 
@@ -84,14 +83,14 @@ def only_driver(store: Store) -> Iterator[None]:
     finally:
         over.set()
         refresher.join(SETTLE_SECONDS)
-        with suppress(Exception):  # left behind, it is taken over: this process is dead by then
+        with suppress(Exception):  # otherwise it is taken over once this process has ended
             if read_lease(store) == lease:
                 store.fs.rm_file(_path(store))
 
 
 def living_driver(store: Store) -> Lease | None:
-    """The lease of the command that drives a sweep now; None where none does. Changes nothing: the
-    age of another machine's lease is measured by this machine's clock."""
+    """The lease of the command that drives a sweep now; None without one. Changes nothing: the age
+    of another machine's lease is measured by this machine's clock."""
     lease = read_lease(store)
     if lease is None:
         return None
@@ -107,7 +106,7 @@ def living_driver(store: Store) -> Lease | None:
 
 
 def read_lease(store: Store) -> Lease | None:
-    """The lease of a store, of any holder and age; None if there is none."""
+    """The lease of a store, of any holder and age; None without one."""
     store.fs.invalidate_cache()
     try:
         content = store.fs.cat_file(_path(store))
@@ -116,7 +115,7 @@ def read_lease(store: Store) -> Lease | None:
     try:
         stored = json.loads(content)
         return Lease(**stored | {"pid": int(stored["pid"]), "since": float(stored["since"])})
-    except (ValueError, TypeError, KeyError):  # of another version, or killed as it wrote it
+    except (ValueError, TypeError, KeyError):  # of another version, or half written
         return Lease("", "another host", 0, "", "somebody", 0.0, "")
 
 
@@ -137,7 +136,7 @@ def _acquire(store: Store, lease: Lease) -> None:
         raise BadInput(
             f"one command at a time may drive a sweep, and {store.uri} is driven by "
             f"{holder.text() if holder else 'another command'}. Wait for it or end it there; it "
-            f"counts as dead once it has not refreshed {LEASE} for {STALE_SECONDS:.0f} s"
+            f"is taken for dead {STALE_SECONDS:.0f} s after its last refresh of {LEASE}"
         )
 
 
@@ -159,8 +158,8 @@ def _is_stale(store: Store, lease: Lease) -> bool:
 def _refresh(
     store: Store, lease: Lease, over: threading.Event, taken_over: Callable[[Store, Lease], None]
 ) -> None:
-    """Refreshes the lease until it is `over`, or somebody else's. A storage that is away is asked
-    again: it is away to everybody."""
+    """Refresh the lease until it is `over`, or another driver's. An unavailable storage is tried
+    again: no other driver can reach it either."""
     while not over.wait(REFRESH_SECONDS):
         with suppress(Exception):
             store.require()
@@ -177,11 +176,11 @@ def _refresh(
 
 
 def _end_this_process(store: Store, other: Lease) -> None:
-    """Ends this process as a kill does, which loses nothing: anything written now would go among
-    what the other driver writes."""
+    """End this process as a kill does, which loses nothing: its writes would mix with those of the
+    other driver."""
     print(
         f"error: this command was silent for more than {STALE_SECONDS:.0f} s, and {store.uri} is "
-        f"driven by {other.text()} now. It ends here; what it has finished is kept",
+        f"driven by {other.text()} now. It ends here; finished trials are kept",
         flush=True,
     )
     os._exit(TAKEN_OVER)
@@ -208,12 +207,12 @@ def _path(store: Store) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, in a container
+    except (KeyError, OSError):  # a container may have a number without a name
         return str(os.getuid())
 
 
 def this_process() -> dict[str, Any]:
-    """The identity of this process as it is stored with what it writes."""
+    """The identity of this process, stored with its events and lease."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
@@ -226,7 +225,7 @@ def is_alive(process: Mapping[str, Any]) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True  # somebody else's process: it exists
+        return True  # another user's process: it exists
     return bool(_started(int(process["pid"])) == process.get("started"))
 
 
@@ -235,6 +234,6 @@ def _started(pid: int) -> str:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return ""  # no /proc on this system: the pid alone has to do
+        return ""  # no /proc on this system: the pid alone
     # The command may contain spaces and brackets; field 22 is counted behind its last bracket.
     return text.rpartition(")")[2].split()[19]

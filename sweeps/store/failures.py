@@ -14,7 +14,7 @@ Kind = Literal[
 ]
 LIMITS: dict[Kind, int] = {
     "process died": 3,
-    "node lost": 30,  # spot machines are lost often, never by the trial's fault
+    "node lost": 30,  # spot machines are lost often, without a fault of the trial
     "host memory": 3,
     "device memory": 0,  # training has already reduced its batches to one example
     "device": 2,  # each in a new process; after that the settings or all devices are faulty
@@ -31,7 +31,7 @@ WORDS = {
     "storage": "storage away",
     "error": "error of the trial itself",
 }
-"""A person's words for the kinds of `failures.parquet`; the others are words already."""
+"""Readable names of kinds of `failures.parquet`; the others are readable as they are."""
 GOOD = (*USED, TrialStatus.STOPPED, TrialStatus.RUNNING)
 """The last attempt of such a trial was not lost."""
 
@@ -50,12 +50,12 @@ class Failure:
 
     kind: Kind
     reason: str
-    node: str = ""  # Ray's id of the node it ran on; empty where it never reached one
+    node: str = ""  # Ray's id of its node; empty without one
     host: str = ""  # that node's name
 
     @property
     def where(self) -> str:
-        """The node as people and tables name it; Ray may have several on one host."""
+        """The node in tables and messages; Ray may have several on one host."""
         return f"{self.host} ({self.node[:8]})" if self.node else ""
 
 
@@ -69,7 +69,7 @@ def kind_of_reason(reason: str) -> Kind:
 
 
 def first_line(error: BaseException | None) -> str:
-    """An error in a line: Ray's text has many lines, of which the last ones name the cause."""
+    """An error in a line: of Ray's many lines the last ones name the cause."""
     if error is None:
         return "unknown"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -79,7 +79,7 @@ def first_line(error: BaseException | None) -> str:
 
 
 class Failures:
-    """Counts the failures of one command, which decide on retries."""
+    """The number of failures of a command, which decides on retries."""
 
     def __init__(self) -> None:
         self._of_trial: Counter[tuple[str, Kind]] = Counter()
@@ -94,7 +94,7 @@ def lost_by_kind(
     trials: Iterable[Mapping[str, Any]], failures: Iterable[Mapping[str, Any]]
 ) -> dict[str, int]:
     """{kind of failure in words: lost attempts}, the most frequent first, from the rows of the two
-    tables. Attempts without a row were interrupted: the command ended, or all of Tune."""
+    tables. Attempts without a row were interrupted: the command or Tune ended."""
     recorded: Counter[tuple[str, int]] = Counter()
     kinds: Counter[str] = Counter()
     for failure in failures:

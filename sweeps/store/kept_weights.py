@@ -1,7 +1,6 @@
 """The weights that a sweep keeps: those of the seed of each cell that is best on dev, of as many
-cells as a quota holds, the best on dev first.
-
-Only weights that `training.keep_weights=best` left are ever removed; those of `all` stay.
+cells as a quota allows, the best on dev first. Only weights of `training.keep_weights=best` are
+ever removed; those of `all` stay.
 """
 
 import json
@@ -23,7 +22,7 @@ class _Model:
     """A finished trial that could leave weights."""
 
     dev: float  # its value of the primary measure
-    num_bytes: int | None  # of the weights it has left, removed ones included
+    num_bytes: int | None  # of its weights, removed ones included
 
 
 class KeptWeights:
@@ -32,7 +31,7 @@ class KeptWeights:
 
     def __init__(self, store: Store, measure: str, quota_bytes: int) -> None:
         self.store, self.measure, self.quota_bytes = store, measure, quota_bytes
-        self.over_quota: set[str] = set()  # cells of which the quota held no weights
+        self.over_quota: set[str] = set()  # cells whose weights exceeded the quota
         self._models: dict[str, dict[int, _Model]] = {}  # {cell: {seed: its model}}
         self._here: dict[str, bool] = {}  # {trial with weights in the storage: may be removed}
 
@@ -48,24 +47,24 @@ class KeptWeights:
             self._add(name, name in here)
 
     def finished(self, name: str) -> None:
-        """Records a trial that has ended now, and removes weights that need not be kept."""
+        """Record a trial that has ended now, and remove weights that need not be kept."""
         self._add(name, here=True)
         self.prune()
 
     def prune(self) -> None:
-        """Removes the weights of all but the best seed of each cell, and of the cells that the
-        quota does not hold."""
+        """Removes the weights of all but the best seed of each cell, and of the cells beyond the
+        quota."""
         for name in sorted(self._superfluous()):
             try:
                 self.store.remove_weights(name)
-            except Exception as error:  # every filesystem has its own kinds; tried again next time
+            except Exception as error:  # filesystems raise many kinds; tried again next time
                 _log.warning("the weights of %s could not be removed: %s", name, error)
             else:
                 del self._here[name]
 
     def missing(self, trials: Iterable[Trial]) -> set[str]:
-        """The trials whose weights should be kept and are not there: of each cell the best one, as
-        far as the quota holds."""
+        """The trials whose weights should be kept and are missing: the best one of each cell,
+        within the quota."""
         asked = {trial.name for trial in trials if is_trained(trial.config)}
         best: dict[str, _Model] = {}
         for cell in self._by_dev():
@@ -117,8 +116,8 @@ class KeptWeights:
 
 
 def _within(models: Mapping[str, _Model], quota_bytes: int) -> set[str]:
-    """The first of the models as far as the quota holds, and the first of all. A model
-    without recorded weights counts as large as the largest."""
+    """The first models within the quota, and always the first. A model with unrecorded weights
+    counts as large as the largest."""
     largest = max((model.num_bytes or 0 for model in models.values()), default=0)
     kept: set[str] = set()
     total = 0

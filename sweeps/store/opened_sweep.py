@@ -1,5 +1,5 @@
-"""A finished or running sweep as a command finds it: a folder, or a URI whose files are brought
-into the mirror on this machine."""
+"""A finished or running sweep for a command: a folder, or a URI whose files are fetched into the
+mirror on this machine."""
 
 import os
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from sweeps.store.trial_events import EventLog
 from sweeps.store.trial_store import Store
 
 FILES = (FILE, "trials.parquet", "failures.parquet", "test_access.jsonl")
-"""With the per-query values, the judgments and the event log all that a report is made of."""
+"""With the per-query values, the judgments and the event log, all files that a report needs."""
 
 
 @contextmanager
 def opened(where: str, *, trials: bool = False) -> Iterator[Store]:
-    """A sweep with its files in `folder`, those of its `trials` included where they are wanted.
-    What is refused of a copy is named by its URI."""
+    """A sweep with its files in `folder`, with `trials` also those of its trials. Errors about a
+    copy name its URI."""
     store = find_sweep(where)
     if not store.is_local:
         answered(store, lambda: _bring(store, trials))
@@ -32,7 +32,7 @@ def opened(where: str, *, trials: bool = False) -> Iterator[Store]:
 
 
 def find_sweep(where: str) -> Store:
-    """The store of a sweep from its folder or its URI; a URI may lead nowhere."""
+    """The store of a sweep from its folder or its URI, which may not exist."""
     if "://" not in where:
         folder = Path(where).absolute()
         if not os.path.exists(folder):

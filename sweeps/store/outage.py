@@ -7,12 +7,12 @@ from collections.abc import Callable
 from sweeps.plan.secrets import redact_text
 
 REPEAT_SECONDS = 60.0
-_CLASS = re.compile(r"^\(\w+\.\w+\) ")  # SQLAlchemy begins with it
+_CLASS = re.compile(r"^\(\w+\.\w+\) ")  # SQLAlchemy's prefix
 _VARIES = re.compile(r"\d+|/\S+")  # within one kind: attempts, ports, endpoints
 
 
 class Outage:
-    """Decides if an error is worth a line. Repeated failures with successes in between get no more
+    """The decision whether an error is reported. Failures with successes in between get no more
     lines than a permanent failure."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,14 +38,14 @@ class Outage:
         return True
 
     def over(self) -> float | None:
-        """Ends the outage; its seconds, None if there was none or it was never reported."""
+        """End the outage; returns its seconds, None if none was reported."""
         seconds, reported = self.seconds, self._since is not None and self._reported
         self._since = None
         return seconds if reported else None
 
 
 def reason_of(error: BaseException) -> str:
-    """The cause of an error in a line: the system's own words, or else its first line."""
+    """The cause of an error in a line: the system's message, or else its first line."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

@@ -42,7 +42,7 @@ def manifest(plan: Plan, argv: list[str]) -> SweepFile:
         },
         backbone={"name": backbone.name, "content_hash": backbone.content_hash},
         first_stage=first_stage_means(_parts(plan), "test", base.evaluation),
-        # A confirmation is a mode of the sweep that it confirms.
+        # A confirmation is a mode of the confirmed sweep.
         command=redact_text(
             shlex.join(typed_command(confirms.get("sweep", plan.experiment.name), argv))
         ),
@@ -94,8 +94,8 @@ def own_baselines(plan: Plan) -> dict[str, str]:
 
 
 def write_description(folder: Path, plan: Plan, description: SweepFile) -> None:
-    """`sweep.json`, and of the queries that are evaluated `qrels/<split>.qrels` and
-    `first_stage/<split>.run.gz`, which holds the candidates that are reranked."""
+    """`sweep.json`, and for the evaluated queries `qrels/<split>.qrels` and
+    `first_stage/<split>.run.gz` with the reranked candidates."""
     description.write(folder)
     for name in ("qrels", FIRST_STAGE):
         (folder / name).mkdir(exist_ok=True)
@@ -114,7 +114,7 @@ def evaluated_qrels(plan: Plan, split: str) -> Qrels:
 
 
 def _candidates(plan: Plan, split: str) -> Run:
-    """The first stage's scores of the documents that some cell reranks."""
+    """The first stage's scores of the documents that any cell reranks."""
     depth = max(cell.config.evaluation.depth for cell in plan.cells)
     return {
         query_id: dict(list(part.splits[split].candidates.get(query_id, {}).items())[:depth])

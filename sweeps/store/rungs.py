@@ -15,8 +15,8 @@ FOLDER = "rungs"
 
 @dataclass(frozen=True)
 class Rung:
-    """A trial that has paused. `dev` is the best mean of the primary measure until then: a trial is
-    worth its best checkpoint."""
+    """A paused trial. `dev` is its best mean of the primary measure so far, that of its best
+    checkpoint."""
 
     epochs: int
     num_epochs: int  # of the whole trial
@@ -26,7 +26,7 @@ class Rung:
     dev: float
 
     def text(self) -> str:
-        """For tables and people."""
+        """The rung in tables and messages."""
         return f"after {self.epochs} of {self.num_epochs} epochs, dev {self.measure} {self.dev:.3f}"
 
 
@@ -60,7 +60,7 @@ def leave_rung(store: Store, name: str, rung: Rung) -> None:
 
 
 def read_rung(store: Store, name: str, epochs: int) -> Rung | None:
-    """The rung of a trial that paused after `epochs`; None if it has not."""
+    """The rung of a trial after `epochs`; None if it has not paused there."""
     path = f"{store.root}/{_path(name, epochs)}"
 
     def read() -> Rung | None:
@@ -72,8 +72,8 @@ def read_rung(store: Store, name: str, epochs: int) -> Rung | None:
             return Rung(**json.loads(content))
         except (ValueError, TypeError):
             raise BadInput(
-                f"{path} must hold what a trial had reached at its rung; move it away, and the "
-                "trial resumes from its checkpoint"
+                f"{path} must hold a trial's state at its rung; move it away, and the trial "
+                "resumes from its checkpoint"
             ) from None
 
     return patient_read(store, read)

@@ -26,8 +26,8 @@ TEXTS = ("cell", "split", "query_id", "measure")
 
 
 def write_dataset(folder: Path, names: Iterable[str]) -> None:
-    """Makes the dataset hold exactly these trials: copies missing tables and removes all other
-    files. Raises `DamagedTrial`."""
+    """Copy missing tables of these trials into the dataset and remove all other files. Raises
+    `DamagedTrial`."""
     dataset = folder / SCORES
     if dataset.is_file():
         dataset.unlink()  # of version 0.1
@@ -55,8 +55,8 @@ def read_checksums(content: bytes) -> dict[str, str]:
 
 
 def read_dataset(folder: Path, names: Sequence[str], remedy: str) -> "pd.DataFrame":
-    """The per-query values of these trials in the dataset, `TEXTS` as sorted categories. A file
-    that is missing, or not as it was written, is a `BadInput`."""
+    """The per-query values of these trials in the dataset, `TEXTS` as sorted categories. A missing
+    or changed file raises `BadInput`."""
     import pyarrow as pa
     from pyarrow import dataset as arrow
 
@@ -101,7 +101,7 @@ def _sha256(content: bytes) -> str:
 
 
 def push_dataset(store: Store) -> None:
-    """Sends the files that the storage lacks, in parallel, and removes obsolete ones."""
+    """Send the files that the storage lacks, in parallel, and remove obsolete ones."""
     if store.is_local:
         return
     root, folder = f"{store.root}/{SCORES}", store.folder / SCORES
@@ -119,8 +119,8 @@ def push_dataset(store: Store) -> None:
 
 
 def pull_dataset(store: Store) -> None:
-    """Brings the files of the storage's dataset that `folder` lacks, in parallel; of version
-    0.1 its one file."""
+    """Fetch the files of the storage's dataset that `folder` lacks, in parallel; of version 0.1 its
+    one file."""
     root, folder = f"{store.root}/{SCORES}", store.folder / SCORES
     if not (there := _remote_checksums(store)):
         if folder.is_file():

@@ -1,4 +1,4 @@
-"""Retries for a storage that is unavailable; nothing is lost if it stays so."""
+"""Retries for an unavailable storage, without a loss if it stays unavailable."""
 
 import logging
 import shutil
@@ -22,7 +22,7 @@ WAIT_SECONDS = 300.0
 ANSWER_SECONDS = 60.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 OURS = (BadInput, TypeError, AttributeError, KeyError, IndexError, AssertionError)
-"""Mistakes, which no waiting mends. Every filesystem has its own kinds of the rest."""
+"""Errors that no waiting repairs. Filesystems raise many other kinds."""
 
 _log = logging.getLogger("sweeps.storage")
 T = TypeVar("T")
@@ -58,8 +58,8 @@ def patiently(action: Callable[[], T], what: str, wait_seconds: float | None = N
 
 
 def answered(store: Store, ask: Callable[[], T]) -> T:
-    """The answer of a storage when a command begins. Raises `BadInput` if it fails or is silent
-    for `ANSWER_SECONDS`: an endpoint may be wrong, and its client retries for ever."""
+    """The answer of a storage when a command begins. Raises `BadInput` if it fails or does not
+    answer within `ANSWER_SECONDS`: clients of a wrong endpoint retry for ever."""
     answers: list[T] = []
     errors: list[Exception] = []
 
@@ -110,8 +110,8 @@ def publish_or_keep(store: Store, workdir: Path, name: str) -> None:
             shutil.copytree(workdir, arriving)
             arriving.rename(kept)
         raise StorageAway(
-            f"{error}. The finished trial is kept in {kept} on {socket.gethostname()}; run there, "
-            "the same command publishes it without computing it again"
+            f"{error}. The finished trial is kept in {kept} on {socket.gethostname()}; the same "
+            "command on this machine publishes it without computing it again"
         ) from error
 
 

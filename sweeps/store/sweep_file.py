@@ -1,4 +1,4 @@
-"""`sweep.json`: the description of a sweep and its facts. Read, checked and written here alone."""
+"""`sweep.json`: the description of a sweep and its facts, read, checked and written here alone."""
 
 import json
 import os
@@ -28,14 +28,14 @@ class Cell:
     label: str = ""
     group: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)  # the swept ones
-    ignored: Sequence[str] = ()  # those of them without effect on the cell
-    coverage: float | None = None  # share of the document tokens that some chunk shows
+    ignored: Sequence[str] = ()  # swept ones without effect on the cell
+    coverage: float | None = None  # share of the document tokens in some chunk
     encoder_tokens_per_document: float | None = None
 
 
 @dataclass(frozen=True)
 class SweepFile:
-    """The content of `sweep.json`; a field that has its default is not in the file."""
+    """The content of `sweep.json`; fields with their defaults are not in the file."""
 
     sweep: str
     question: str
@@ -56,17 +56,17 @@ class SweepFile:
     backbone: Mapping[str, Any] = field(default_factory=dict)
     first_stage: Mapping[str, float] = field(default_factory=dict)
     command: str = ""  # as it was typed
-    directory: str = ""  # where it was
+    directory: str = ""  # its working directory
     profile: str = ""
     confirms: Mapping[str, Any] = field(
         default_factory=dict
     )  # the choice that it tests with new seeds
     experiment: str = ""  # MLflow's name of it
     tracking_uri: str = ""
-    search: Mapping[str, Any] = field(default_factory=dict)  # how the cells were chosen
-    versions: Mapping[str, str] = field(default_factory=dict)  # of what the trials ran on
+    search: Mapping[str, Any] = field(default_factory=dict)  # the search
+    versions: Mapping[str, str] = field(default_factory=dict)  # of the trials' machines
     stopped: str = ""  # the reason for an early end
-    interpolate: str = "best"  # which cells the report interpolates with the first stage
+    interpolate: str = "best"  # the cells with a row "+BM25"
     schema_version: int = 1
 
     def write(self, folder: Path) -> None:
@@ -98,9 +98,9 @@ def read_sweep_file(folder: Path) -> SweepFile:
 
 
 def command_in(directory: str, command: str) -> str:
-    """A command that works anywhere, of one that was typed in `directory`; its relative paths and
-    modules are those of that folder."""
-    # One folder may have several paths: on a cluster, where it is mounted and where it is linked.
+    """A command for any working directory from one that was typed in `directory`, whose relative
+    paths and modules it needs."""
+    # A folder may have several paths, such as a mount and a link.
     here = not directory or (os.path.exists(directory) and os.path.samefile(directory, os.getcwd()))
     return command if here else f"cd {shlex.quote(directory)} && {command}"
 

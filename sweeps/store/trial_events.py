@@ -1,12 +1,10 @@
-"""`events.jsonl`: everything that happens to the trials of a sweep, in one append-only log.
-
-A line is an event; nothing in the log is ever changed. Status, tables and what MLflow gets are
-derived from it (`trial_table`, `sweeps.tracking`). One process writes it, the driver; any number
-may read it meanwhile, since only whole lines count.
+"""`events.jsonl`: the append-only log of a sweep's trials. A line is an event and never changes.
+Status, tables and MLflow's runs are derived from it (`trial_table`, `sweeps.tracking`). The driver
+alone writes it; others may read it at any time, since only whole lines count.
 
 Reports of running trials are in `progress.jsonl`: the log has a few lines per trial, so that a
-command starts in O(trials). No later command reads the reports, because a finished trial
-keeps its own in its folder.
+command starts in O(trials). No later command reads these reports: a finished trial has its own in
+its folder.
 """
 
 import io
@@ -29,11 +27,11 @@ EVENTS = "events.jsonl"
 PROGRESS = "progress.jsonl"
 NEWS = ("step", "num_steps", "curve", "dev")
 PIECES = "events"
-"""Folder of a remote storage with the log in pieces: an object store cannot append."""
+"""Folder of a remote storage with the log in pieces, since an object store cannot append."""
 PIECE_BYTES = 2**18
 TAIL_BYTES = 2**22
 """Bytes at the end of `progress.jsonl` that hold the progress of the running trials."""
-REPORTS_SECONDS = 1.0  # from one write of reports to the next: 64 trials cost as many as one
+REPORTS_SECONDS = 1.0  # between writes of reports, for any number of trials
 
 
 def now() -> int:
@@ -51,7 +49,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandBegan(Event):
-    """A command took up the sweep: what all trials that it starts have in common."""
+    """A command took up the sweep, with the facts that its trials share."""
 
     writer: Mapping[str, Any]  # its process
     model: str  # of the sweep's base configuration
@@ -61,7 +59,7 @@ class CommandBegan(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialEvent(Event):
-    """Something that happened to a trial, which is named `<cell>-seed<seed>`."""
+    """An event of a trial, which is named `<cell>-seed<seed>`."""
 
     trial: str
 
@@ -85,13 +83,13 @@ class AttemptStarted(TrialEvent):
     settings: Mapping[str, Any]
     swept: Sequence[str]
     ignored: Sequence[str] = ()  # settings without effect on the trial
-    data: Mapping[str, Any] = field(default_factory=dict)  # what it reads of its collection
+    data: Mapping[str, Any] = field(default_factory=dict)  # its part of the collection
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reported(TrialEvent):
-    """News of a running trial: `curve` has the points since the last news, `dev` the means of the
-    measures where it has validated. Numbers that are not finite are texts."""
+    """A report of a running trial: `curve` has the points since the last report, `dev` the means of
+    the measures after a validation. Infinities and NaN are texts."""
 
     step: int
     num_steps: int
@@ -106,7 +104,7 @@ class Reported(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptLost(TrialEvent):
-    """An attempt ended without a result, and whether another one follows."""
+    """The end of an attempt without a result, and whether another follows."""
 
     attempt: int
     kind: str
@@ -117,7 +115,7 @@ class AttemptLost(TrialEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialPlanned(TrialEvent):
-    """A command takes up a trial of earlier commands, which waits or is paused at a rung."""
+    """A trial of earlier commands that waits or is paused at a rung."""
 
     status: str
     reason: str
@@ -129,8 +127,8 @@ class TrialEnded(TrialEvent):
 
     status: str
     reason: str
-    result: Mapping[str, Any] = field(default_factory=dict)  # `result.json`, where there is one
-    files: Sequence[str] = ()  # of the trial's folder, where it has one
+    result: Mapping[str, Any] = field(default_factory=dict)  # `result.json`, if it exists
+    files: Sequence[str] = ()  # of the trial's folder, if it exists
 
 
 KINDS: dict[str, type[CommandBegan | TrialEvent]] = {
@@ -147,7 +145,7 @@ AnyEvent = CommandBegan | TrialEvent
 
 @dataclass(frozen=True)
 class Line:
-    """A complete line of the log; `event` is None if the bytes are no event."""
+    """A complete line of the log; `event` is None for an invalid line."""
 
     raw: bytes
     event: AnyEvent | None
@@ -165,12 +163,12 @@ def line_of(event: AnyEvent) -> bytes:
 
 
 def parse_line(raw: bytes) -> AnyEvent | None:
-    """The event of a line, None where it is none (that this version knows)."""
+    """The event of a line; None if this version does not know it."""
     try:
         record = json.loads(raw)
         event = KINDS[record.pop("event")](**record)
         if isinstance(event, TrialEvent):
-            _ = event.seed  # a name without one is no trial's
+            _ = event.seed  # every trial's name has one
         if isinstance(event, TrialPlanned | TrialEnded):
             TrialStatus(event.status)
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -179,8 +177,8 @@ def parse_line(raw: bytes) -> AnyEvent | None:
 
 
 def read_lines(path: Path, offset: int = 0, end: int | None = None) -> Iterator[Line]:
-    """The complete lines of a log from byte `offset` on, to byte `end`; none where there is no log.
-    A torn last line is left for later."""
+    """The complete lines of a log from byte `offset` on, to byte `end`; none without a log. A torn
+    last line is skipped."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -199,8 +197,8 @@ def _lines(file: IO[bytes], offset: int, end: int | None = None) -> Iterator[Lin
 
 
 def read_log(store: Store, *, live: bool = False) -> list[Line]:
-    """The log of a sweep that another process may drive, changing nothing. The disk of a `live`
-    driver is ahead of a remote storage."""
+    """The log of a sweep that another process may drive, read only. The disk of a `live` driver is
+    ahead of a remote storage."""
     path = store.folder / EVENTS
     if store.is_local or (live and path.exists()):
         return list(read_lines(path))
@@ -238,8 +236,7 @@ def _tail(path: Path, size: int) -> bytes:
 
 
 class EventLog:
-    """The log of one sweep, in the driver's hands. `folder` keeps it where that is the storage
-    itself; for a remote one the mirror does, and the storage gets it in pieces."""
+    """The log of a sweep for its driver, in `folder`; a remote storage gets it in pieces."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -255,8 +252,8 @@ class EventLog:
         return patient_read(self.store, lambda: list(read_lines(self.path)))
 
     def append(self, *events: AnyEvent, durable: bool = False) -> list[AnyEvent]:
-        """Adds events in one write and returns them as they will be read; `durable` also waits for
-        the disk. What was reported before is written before."""
+        """Add events in one write, after pending reports, and return them as they will be read;
+        `durable` also waits for the disk."""
         lines = [line_of(event) for event in events]
         if lines:
             self.write_reports()
@@ -265,7 +262,7 @@ class EventLog:
         return [event for line in lines if (event := parse_line(line)) is not None]
 
     def report(self, event: Reported) -> None:
-        """Adds a report, in one write with those of the other trials since the last write."""
+        """Add a report, written together with the others since the last write."""
         self._reports.append(line_of(event))
         self.write_due_reports()
 
@@ -284,8 +281,8 @@ class EventLog:
         self._reports_due = time.monotonic() + REPORTS_SECONDS
 
     def push(self) -> None:
-        """Brings the storage up to date: the piece that grows, and those begun since; of the
-        reports the last ones, for `status` on other machines."""
+        """Send the growing piece and later ones to the storage, and the last reports for `status`
+        on other machines."""
         if self.store.is_local:
             return
 
@@ -312,8 +309,8 @@ class EventLog:
         return f"{self.store.root}/{PIECES}"
 
     def _pull(self) -> None:
-        """The storage's log counts, unless this machine has what it has and more. Of a storage that
-        was emptied nothing counts: a log there has its first piece before a trial begins."""
+        """Fetch the storage's log, unless the local one continues it. An emptied storage has no
+        log: its first piece is written before a trial begins."""
         pieces = remote_pieces(self.store)
         content = b"".join(pieces.values())
         here = self.path.read_bytes() if self.path.exists() else b""
@@ -343,9 +340,9 @@ def remote_pieces(store: Store) -> dict[int, bytes]:
 
 
 def append_lines(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Adds whole lines in one write. A torn last line of a killed writer is cut off first, so that
-    it never joins with these. May be repeated after an error: data at the end of the
-    file is not added again (events have their time in milliseconds, so no two are equal)."""
+    """Adds whole lines in one write. A torn last line of a killed writer is cut off first. May be
+    repeated after an error: data at the end of the file is not added again (no two events are
+    equal, since they have their time in milliseconds)."""
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         _cut_torn_line(handle)
@@ -353,7 +350,7 @@ def append_lines(path: Path, data: bytes, *, durable: bool = False) -> None:
         if start < 0 or os.pread(handle, len(data), start) != data:
             written = os.write(handle, data)
             if written != len(data):
-                # The written part would be read as events, and written again.
+                # Otherwise the written part would be read as events, and written again.
                 os.ftruncate(handle, start + len(data))
                 raise OSError(f"{written} of {len(data)} bytes were written: the disk may be full")
         if durable:

@@ -8,11 +8,11 @@ class TrialStatus(StrEnum):
 
     DONE = "done"
     COLLAPSED = "collapsed"  # finished, with the same score for all candidates of a query
-    FAILED = "failed"  # the next command tries it again
-    DIVERGED = "diverged"  # it would diverge again
-    STOPPED = "stopped"  # paused at a rung, or given up by the search
+    FAILED = "failed"  # runs again with the next command
+    DIVERGED = "diverged"  # never runs again
+    STOPPED = "stopped"  # paused at a rung, or eliminated
     RUNNING = "running"
-    PLANNED = "planned"  # it waits; with attempts behind it, the command ended before it did
+    PLANNED = "planned"  # it waits; with earlier attempts, the command ended first
 
     @property
     def used(self) -> bool:
@@ -21,7 +21,7 @@ class TrialStatus(StrEnum):
 
     @property
     def lost(self) -> bool:
-        """True if it ended without scores by a fault."""
+        """True if it ended without scores."""
         return self in LOST
 
     @property

@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 
 HISTORY = "history.jsonl"  # the reports of the trial, a line each
 ARRIVING = ".arriving-"
-ASIDE = ".damaged-"  # and a number, after the name of a trial that no longer counts
+ASIDE = ".damaged-"  # and a number, after the name of a trial that was set aside
 CHECKPOINTS = "checkpoints"
 SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "memory")
-"""Of storages that files can be written to, listed and replaced in."""
+"""Schemes whose files can be written, listed and replaced."""
 LEFT_FOR_OTHERS = {
     "training.keep_weights": WEIGHTS,
     "training.keep_run": "train.run.gz",
     "evaluation.keep_chunk_scores": "chunk_scores.parquet",
 }
-"""Settings that change no number of a trial, but its files: an equal trial may lack them."""
+"""Settings that change a trial's files, but no number: an equal trial may lack them."""
 
 
 class Store:
-    """One sweep's results, or an experiment's, with a folder for each collection. `folder` is where
-    the driver reads and writes them: the storage itself where that is a folder, else a mirror on
-    the local disk that `push` and `pull` keep in step."""
+    """The results of a sweep, or of an experiment with a folder for each collection. The driver
+    works in `folder`: the storage itself if it is a folder, else a local mirror, which `push` and
+    `pull` synchronise."""
 
     def __init__(self, storage: str, sweep: str) -> None:
         self.storage, self.sweep = storage, sweep
@@ -76,8 +76,8 @@ class Store:
         self.folder = Path(self.root) if self.is_local else mirror
 
     def of(self, collection: Collection) -> "Store":
-        """The store of this experiment on a collection, which is named as the collection. If
-        that folder has other contents, this collection's name gets six more digits."""
+        """The store of this experiment on a collection, named as the collection; with six more
+        digits if that folder has a collection of other contents."""
         name = folder_name(collection.name)
         plain, apart = (
             Store(self.storage, f"{self.sweep}/{name}{suffix}")
@@ -115,7 +115,7 @@ class Store:
         return f"{derive(0, self.fs.protocol[0], self.root):016x}"[:6]
 
     def open(self) -> None:
-        """Makes the folder and proves that it can be written."""
+        """Make the folder and check that it is writable."""
         probe = f"{self.root}/.writable-{uuid.uuid4().hex[:8]}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -133,8 +133,8 @@ class Store:
             self.fs.rm(leftover, recursive=True)
 
     def require(self) -> None:
-        """Raises if the sweep's folder is unavailable: it would seem to be empty, and a mount point
-        without its mount would accept writes. An object store raises itself."""
+        """Raise if the sweep's folder is unavailable: it would seem empty, and a mount point
+        without its mount would accept writes. An object store raises by itself."""
         if self.is_local:
             os.stat(self.root)
 
@@ -144,8 +144,8 @@ class Store:
         return {name for name in names if _is_trial(name)}
 
     def _results(self, folder: str, *depths: int) -> list[str]:
-        """The paths of the results in the `runs` so many folders below. An object store lists all
-        files, a thousand in a request; folder by folder it would take a request per trial."""
+        """The paths of the results in the `runs` so many folders below. An object store lists a
+        thousand files per request; folder by folder it would need a request per trial."""
         self.fs.invalidate_cache()
         if self.is_local:
             patterns = [f"{folder}/{'*/' * depth}runs/*/{RESULT}" for depth in depths]
@@ -173,11 +173,11 @@ class Store:
             self.pull({name})
             damaged = damage(folder, thorough=True)
         if damaged:
-            self.require()  # else all would seem to be missing
+            self.require()  # otherwise all seem to be missing
         return damaged
 
     def set_aside(self, name: str) -> str:
-        """Renames a damaged trial, which then no longer counts; returns its new name."""
+        """Rename a damaged trial, which then no longer counts; return its new name."""
         names = {str(path).rpartition("/")[2] for path in self.fs.glob(f"{self.root}/runs/*")}
         aside = next(new for n in count(1) if (new := f"{name}{ASIDE}{n}") not in names)
         if self.is_local:
@@ -188,7 +188,7 @@ class Store:
         return aside
 
     def publish(self, workdir: Path, name: str) -> None:
-        """Puts a finished trial's folder into the store, atomically and at most once."""
+        """Publish a finished trial's folder in the store, atomically and at most once."""
         if self.is_local:
             self._publish_folder(workdir, name)
             return
@@ -208,14 +208,14 @@ class Store:
         try:
             arriving.rename(target)
         except OSError:
-            # Another process finished the same trial first: same content, keep that one.
+            # Another process finished the same trial first, with the same content.
             shutil.rmtree(arriving)
         if aside and _same_values(target, old := target.with_name(aside)):
             shutil.rmtree(old)
 
     def adoptable(self, trials: Iterable["Trial"]) -> set[str]:
         """The names of trials that another sweep of this storage has finished, with all files
-        wanted here. A trial's name identifies everything that affects its numbers."""
+        needed here. A trial's name identifies everything that affects its numbers."""
         there = self._elsewhere
         return {
             trial.name
@@ -225,7 +225,7 @@ class Store:
         }
 
     def lacking(self, trials: Iterable["Trial"], finished: set[str]) -> set[str]:
-        """The finished trials without all files that their settings require. Those settings are not
+        """The finished trials without all files that their settings require. These settings are not
         part of a trial's name and may have changed since."""
         return {
             trial.name
@@ -259,9 +259,9 @@ class Store:
 
     @cached_property
     def _elsewhere(self) -> dict[str, str]:
-        """{name: folder} of the trials that other sweeps had finished when this was first asked."""
+        """{name: folder} of the trials that other sweeps had finished at the first use."""
         folders: dict[str, str] = {}
-        for path in self._results(self.all_sweeps, 2, 1):  # version 0.1 had no collection's folder
+        for path in self._results(self.all_sweeps, 2, 1):  # 1: version 0.1 had no collection folder
             folder = path.rpartition("/")[0]
             name = folder.rpartition("/")[2]
             if not folder.startswith(f"{self.root}/") and _is_trial(name):
@@ -269,8 +269,8 @@ class Store:
         return folders
 
     def seek(self, name: str) -> bool:
-        """True if another experiment on this collection has finished a trial by now, also after
-        their trials were listed."""
+        """True if another experiment on this collection has finished a trial by now, even after the
+        listing."""
         self.fs.invalidate_cache()
         collection = self.sweep.rpartition("/")[2]
         for experiment in self.fs.ls(self.all_sweeps, detail=False):
@@ -297,7 +297,7 @@ class Store:
     def has_checkpoints(self, name: str) -> bool:
         """True if a trial that has paused or died can resume."""
         from rank_core.checkpoints.checkpoint import (
-            SUFFIX,  # with torch, which `sweeps status` does without
+            SUFFIX,  # with torch, which `status` does not need
         )
 
         self.fs.invalidate_cache()
@@ -311,8 +311,7 @@ class Store:
                 self.fs.rm(path, recursive=True)
 
     def pull(self, names: set[str]) -> None:
-        """Brings finished trials into `folder`, without their weights, which are large and
-        brought by `pull_file` on request."""
+        """Fetch finished trials into `folder`, without their large weights (see `pull_file`)."""
         if self.is_local:
             return
         for name in names:
@@ -333,13 +332,13 @@ class Store:
         return path
 
     def pull_folder(self, name: str) -> None:
-        """Brings a folder of the sweep into `folder`, where there is one."""
+        """Fetch a folder of the sweep into `folder`, if it exists."""
         if not self.is_local and self.fs.exists(f"{self.root}/{name}"):
             self.fs.get(f"{self.root}/{name}/", f"{self.folder / name}/", recursive=True)
 
     def read_file(self, name: str, *, live: bool = False) -> bytes | None:
-        """The content of a file of the sweep, changing nothing; None if it does not exist. The disk
-        of a `live` driver is ahead of a remote storage."""
+        """The content of a file of the sweep; None if it does not exist. The disk of a `live`
+        driver is ahead of a remote storage."""
         mirror = self.folder / name
         if live and mirror.exists():
             return mirror.read_bytes()
@@ -353,7 +352,7 @@ class Store:
             ) from None
 
     def push(self, *names: str) -> None:
-        """Sends files and folders that the driver wrote in `folder` to the storage."""
+        """Send files and folders that the driver wrote in `folder` to the storage."""
         if self.is_local:
             return
         for name in names:
@@ -365,13 +364,13 @@ class Store:
 
 
 def folder_name(collection: str) -> str:
-    """A collection's name as every file system takes it: `python-docs-debias-seed-2` for
+    """A collection's name as a valid folder name: `python-docs-debias-seed-2` for
     `python-docs|debias(seed=2)`."""
     return re.sub(r"[^\w.+-]+", "-", collection).strip("-.")[:80] or "collection"
 
 
 def _extra(storage: str) -> str:
-    """The command that installs what a URI needs; "" if that is not known."""
+    """The command that installs the packages of a URI's scheme; "" if unknown."""
     scheme = storage.partition("://")[0]
     extra = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}.get(scheme)
     if extra is None or find_spec({"s3": "s3fs", "gcs": "gcsfs"}[extra]):
@@ -388,8 +387,7 @@ def _result_last(path: Path) -> tuple[bool, str]:
 
 
 def _left(trial: "Trial") -> list[str]:
-    """The files that a trial's settings require. Weights of the best seed of a cell are decided
-    elsewhere."""
+    """The files that a trial's settings require, except the weights of a cell's best seed."""
     settings = trial.config.settings()
     asked = [file for name, file in LEFT_FOR_OTHERS.items() if settings[name] in (True, "all")]
     return asked if asked and is_trained(trial.config) else []
@@ -402,7 +400,7 @@ def is_trained(config: TrialConfig) -> bool:
 
 
 def _left_more(folder: Path, other: Path) -> bool:
-    """True if a trial has left a file for others that its twin lacks."""
+    """True if a trial has a file for others that its twin lacks."""
     files = LEFT_FOR_OTHERS.values()
     return any((folder / file).exists() and not (other / file).exists() for file in files)
 

@@ -1,6 +1,6 @@
-"""The trials of a sweep by its event log: their state, and the two tables made of it,
-`trials.parquet` (a row per trial ever started) and `failures.parquet` (a row per attempt that was
-lost). The store decides what is finished; the log remembers attempts, reasons and costs.
+"""The trials of a sweep by its event log: their state and two tables, `trials.parquet` (a row per
+started trial) and `failures.parquet` (a row per lost attempt). The store decides which trials are
+finished; the log has attempts, reasons and costs.
 """
 
 import io
@@ -55,24 +55,24 @@ class TrialState:
     status: TrialStatus = TrialStatus.PLANNED
     reason: str = ""
     begun: int = 0  # attempts
-    paused: bool = False  # the last one, at a rung: what comes next continues it
+    paused: bool = False  # the last one, at a rung: the next resumes it
     since: int = 0  # when the last attempt started, in milliseconds since the epoch
-    seconds: float = 0.0  # of the attempts that have ended; a trial of another sweep took none
-    step: int | None = None  # of the attempt that runs
+    seconds: float = 0.0  # of the ended attempts; 0 for a trial of another sweep
+    step: int | None = None  # of the running attempt
     num_steps: int | None = None
-    dev: Mapping[str, Any] = field(default_factory=dict)  # its latest means, at its end the best
+    dev: Mapping[str, Any] = field(default_factory=dict)  # its latest means; at its end the best
     settings: Mapping[str, Any] = field(default_factory=dict)  # the swept ones
     costs: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def attempts(self) -> int:
-        """Attempts so far, at least one if the trial has left a result or a rung."""
+        """Attempts so far, at least one if the trial has a result or a rung."""
         left = self.status.used or self.status is TrialStatus.STOPPED
         return max(self.begun, int(left))
 
     @property
     def next_attempt(self) -> int:
-        """The number of the attempt that would start now; resuming from a rung is no new one."""
+        """The number of the next attempt; resuming from a rung is not a new one."""
         return max(1, self.begun + (not self.paused))
 
     def apply(self, event: TrialEvent) -> None:
@@ -93,7 +93,7 @@ class TrialState:
             self.step, self.num_steps = event.step, event.num_steps
             self.dev = event.dev or self.dev
         elif isinstance(event, TrialPlanned):
-            if self.status.used:  # it runs again, damaged or for a file: no attempt was lost
+            if self.status.used:  # damaged, or run again for a file: no attempt was lost
                 self.begun = 0
             self.status, self.reason = TrialStatus(event.status), event.reason
         elif isinstance(event, TrialEnded):
@@ -173,8 +173,8 @@ def replay(lines: Iterable[Line]) -> SweepState:
 
 
 def read_state(store: Store, *, live: bool = False) -> SweepState:
-    """The state of a sweep that another process may drive (`live`), changing nothing. A folder of
-    version 0.1 has no log: its two tables are read instead."""
+    """The state of a sweep that another process may drive (`live`), read only. A folder of version
+    0.1 has no log, but two tables."""
     lines = read_log(store, live=live)
     if lines:
         state = replay(lines)
@@ -220,8 +220,8 @@ def _rows(store: Store, name: str, columns: Sequence[str]) -> list[dict[Any, Any
 
 
 class TrialTable:
-    """The trials of a sweep, as its driver changes them: every change is an event, which is in the
-    log before the method returns."""
+    """The trials of a sweep for its driver: every change is an event, which is in the log before
+    the method returns."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -230,12 +230,12 @@ class TrialTable:
         self.state = replay(lines)
         if not lines and store.pull_file(TRIALS).exists():
             say(
-                f"warning: {store.root} has no {self.log.path.name} that can be read: attempts and "
-                "failures of earlier commands are forgotten, the trials in runs/ are not"
+                f"warning: {store.root} has no readable {self.log.path.name}: attempts and "
+                "failures of earlier commands are lost, the trials in runs/ are not"
             )
 
     def begin(self, plan: "Plan") -> None:
-        """Records that a command takes up the sweep."""
+        """Record that a command takes up the sweep."""
         model, inputs = plan.base.model.name, plan.inputs
         tags = {
             "collection": inputs.collection.name,
@@ -264,7 +264,7 @@ class TrialTable:
             state = self._state(trial)
             if trial.name in finished:
                 events += self._end_of(trial)
-            elif state.status is not TrialStatus.DIVERGED:  # it would diverge again
+            elif state.status is not TrialStatus.DIVERGED:  # never runs again
                 missing.append(trial)
                 reached = (resting or {}).get(trial.name)
                 status = TrialStatus.STOPPED if reached else TrialStatus.PLANNED
@@ -281,7 +281,7 @@ class TrialTable:
         return event.attempt
 
     def reported(self, trial: "Trial", news: Mapping[str, Any]) -> None:
-        """Adds the report of a running trial, which is written with those of the others."""
+        """Add the report of a running trial, written with the others."""
         event = Reported.of(trial.name, news)
         self.log.report(event)
         self.state.apply(event)
@@ -300,8 +300,8 @@ class TrialTable:
         self._add(*patient_read(self.store, read))
 
     def failed(self, trial: "Trial", failure: Failure, *, again: bool) -> None:
-        """Records how an attempt ended without a result, and whether another one follows. Without
-        one the trial has failed."""
+        """Record the end of an attempt without a result, and whether another follows. Otherwise the
+        trial has failed."""
         reason = redact_text(failure.reason)
         lost = AttemptLost(
             trial=trial.name,
@@ -336,11 +336,11 @@ class TrialTable:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Writes the tables also if the command ends by an error or an interrupt."""
+        """Write the tables also after an error or an interrupt."""
         try:
             yield
         except BaseException:
-            with suppress(Exception):  # the first error matters more, and the log is complete
+            with suppress(Exception):  # the first error is more important, and the log is complete
                 self.write_tables()
             raise
 
@@ -357,7 +357,7 @@ class TrialTable:
         patiently(write, f"{self.store.storage} rejected {name}")
 
     def _add(self, *events: AnyEvent) -> None:
-        """Appends to the log first, so that an interrupted event has not happened."""
+        """Append to the log, then apply: an interrupted event has not happened."""
         ends = any(isinstance(event, TrialEnded) for event in events)
         for event in self.log.append(*events, durable=ends):
             self.state.apply(event)
@@ -404,7 +404,7 @@ def _iso(time_ms: int) -> str:
 
 
 def _data_of(trial: "Trial", ignored: Sequence[str]) -> dict[str, Any]:
-    """The collection of a trial, and how many queries of each split it reads."""
+    """The collection of a trial, with the numbers of its queries by split."""
     collection, trained = trial.cell.inputs.collection, "training.batch_size" not in ignored
     return {
         "name": collection.name,

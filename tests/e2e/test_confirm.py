@@ -72,6 +72,6 @@ def test_winner_and_baseline_are_trained_again_with_fresh_seeds(storage, confirm
 
 def test_seeds_of_the_first_sweep_and_settings_are_refused(storage, confirm):
     used = confirm("--seeds", "2,3", code=2)
-    assert "must never have been used in window_stride, got 2; used: 1, 2; free from 3" in used
-    assert "--confirm takes all settings from" in confirm("training.max_steps=3", code=2)
+    assert "must not have been used in window_stride, got 2; used: 1, 2; free from 3" in used
+    assert "--confirm uses all settings of" in confirm("training.max_steps=3", code=2)
     assert not (storage / "window_stride-confirm").exists()

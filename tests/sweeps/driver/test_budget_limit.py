@@ -135,7 +135,7 @@ def test_a_deadline_may_be_a_time():
         (float("nan"), None, "--max-gpu-hours > 0"),
         (None, "tomorrow", "--deadline must be a time"),
         (None, "", "--deadline must be a time"),
-        (None, "1970-01-02T00:00:00+00:00", "--deadline must lie ahead"),
+        (None, "1970-01-02T00:00:00+00:00", "--deadline must be in the future"),
     ],
 )
 def test_a_bad_budget_is_refused(hours, deadline, law):

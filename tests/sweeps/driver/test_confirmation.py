@@ -142,7 +142,7 @@ def test_fresh_seeds_follow_every_seed_that_was_ever_launched(tmp_path):
 
 def test_seeds_that_were_used_are_refused_with_the_free_ones(tmp_path):
     first_sweep(tmp_path)
-    law = r"must never have been used in window_stride, got 2; used: 1, 2, 3; free from 4 on"
+    law = r"must not have been used in window_stride, got 2; used: 1, 2, 3; free from 4 on"
     with pytest.raises(BadInput, match=law):
         found(tmp_path, "--seeds", "2,9")
 
@@ -223,7 +223,7 @@ def test_another_choice_cannot_replace_a_frozen_one(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"MaxP 64/48"', '"MaxP 64/64"', "must be as it was frozen"),
+        ('"MaxP 64/48"', '"MaxP 64/64"', "must be unchanged"),
         ('"winner"', '"looser"', "must hold a shortlist"),
         ("{", "", "must hold a shortlist"),
     ],

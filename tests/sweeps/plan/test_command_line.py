@@ -111,5 +111,5 @@ def test_a_folder_that_cannot_be_made_is_refused_and_nothing_is_left_behind(tmp_
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "x", Path("/proc/x"), Path("x" * 300)):
-        with pytest.raises(BadInput, match="--out must be a folder that can be written"):
+        with pytest.raises(BadInput, match="--out must be a writable folder"):
             check_writable("--out", folder)

@@ -56,7 +56,7 @@ def test_a_confirmation_takes_fresh_seeds_unless_some_are_given():
 )
 def test_a_confirmation_refuses_settings_of_its_own(words):
     named = words[0].partition("=")[0]
-    law = "--confirm takes all settings from the finished sweep; .* --storage, --seeds, .* got "
+    law = "--confirm uses all settings of the finished sweep .* --storage, --seeds, .* got "
     with pytest.raises(BadInput, match=law + named):
         parsed("--confirm", *words)
     running = (
@@ -170,7 +170,7 @@ def test_a_profile_is_a_known_one_and_clean_unless_said():
 
 @pytest.mark.parametrize("flag", ["--profile", "--init-from"])
 def test_a_confirmation_takes_neither_a_profile_nor_weights(flag):
-    with pytest.raises(BadInput, match=f"--confirm takes all .* got {flag}"):
+    with pytest.raises(BadInput, match=f"--confirm uses all .* got {flag}"):
         parsed("--confirm", flag, "cedr2019")
 
 

@@ -113,7 +113,7 @@ WRONG = [
     ),
     (
         f"{FEW}[grid]\nchunking.window = 40\n",
-        r":5: grid holds a list of values for each setting, got chunking.window = 40",
+        r":5: grid must have a list of values for each setting, got chunking.window = 40",
     ),
     (
         f'{FEW}[grid]\nchunking.window = [40, "x"]\n',
@@ -129,7 +129,7 @@ WRONG = [
         f"{FEW}{GRID}[base]\nchunking.max_chunks = 2\n",
         r":7: a setting is given once, got chunking.max_chunks in base and swept",
     ),
-    (f"{FEW}{GRID}[base]\nseed = 2\n", r":7: seeds are given under seeds, not under seed"),
+    (f"{FEW}{GRID}[base]\nseed = 2\n", r":7: seeds must be given as seeds"),
     (
         f'{FEW}[ranges]\ntraining.head_learning_rate = "small"\n',
         r""":5: a range is written "lo..hi" or "lo..hi:log", got training.head_learning_rate =""",

@@ -99,7 +99,7 @@ def test_a_smoke_test_takes_few_documents_and_a_storage_is_tried_first(
     assert json.loads(path.read_text())["relevant_pairs"] == 3
     capsys.readouterr()
     assert run("--collection", collection_folder, "--storage", path) == 2
-    assert "--storage must be a folder that can be written" in capsys.readouterr().err
+    assert "--storage must be a writable folder" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def test_the_first_word_of_a_rung_stands(tmp_path, kind):
     assert read_rung(store, "cell-seed1", 1) == rung
     assert read_rung(store, "cell-seed1", 3) is None
     store.fs.pipe_file(f"{store.root}/rungs/cell-seed1-epoch1.json", b"{")
-    with pytest.raises(BadInput, match=r"epoch1\.json must hold what a trial had reached"):
+    with pytest.raises(BadInput, match=r"epoch1\.json must hold a trial"):
         read_rung(store, "cell-seed1", 1)
     assert rung.text() == "after 1 of 9 epochs, dev nDCG@10 0.250"
 
@@ -286,12 +286,12 @@ def test_the_plan_tells_the_most_that_can_run(wide, tmp_path):
 @pytest.mark.parametrize(
     ("words", "law"),
     [
-        (["--halving-eta", "3"], "--halving-eta >= 2 goes with --search halving"),
+        (["--halving-eta", "3"], "--halving-eta >= 2 needs --search halving"),
         (["--search", "halving", "--halving-eta", "1"], "--halving-eta >= 2"),
         (["--search", "halving", "--halving-min-epochs", "0"], "--halving-min-epochs >= 1"),
         (["--search", "halving", "--num-configs", "2"], "--num-configs >= 3"),
-        (["--search", "halving", "chunking.window=16..40"], "has any number of values"),
-        (["--confirm", "--halving-eta", "2"], "--confirm takes all settings"),
+        (["--search", "halving", "chunking.window=16..40"], "a range lo..hi needs --num-configs"),
+        (["--confirm", "--halving-eta", "2"], "--confirm uses all settings"),
     ],
 )
 def test_a_command_that_contradicts_itself_is_refused(words, law):

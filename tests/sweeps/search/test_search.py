@@ -221,13 +221,13 @@ def test_ranges_are_searched_within_the_law(plan_of, tmp_path):
         (["--search", "annealing"], "unknown search .annealing"),
         (["--search", "asha"], "--search asha is called --search halving"),
         (["--search", "tpe"], "needs --num-configs"),
-        (["--num-configs", "3"], "--search grid runs all of the grid"),
+        (["--num-configs", "3"], "--search grid runs the whole grid"),
         (["--search", "race", "--num-seeds", "2"], "needs 3 seeds or more"),
         (["--search", "race", "--num-configs", "1", "--num-seeds", "4"], "--num-configs >= 2"),
-        (["--race-delta", ".01"], "--race-delta >= 0 goes with --search race"),
-        (["--search-seed", "2"], "give --num-configs"),
-        (["chunking.window=16..40"], "has any number of values"),
-        (["--confirm", "--search", "race"], "--confirm takes all settings"),
+        (["--race-delta", ".01"], "--race-delta >= 0 needs --search race"),
+        (["--search-seed", "2"], "needs --num-configs"),
+        (["chunking.window=16..40"], "a range lo..hi needs --num-configs"),
+        (["--confirm", "--search", "race"], "--confirm uses all settings"),
     ],
 )
 def test_a_search_that_contradicts_itself_is_refused(words, law):

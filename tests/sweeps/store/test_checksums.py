@@ -59,7 +59,7 @@ def test_a_result_says_what_it_said_before_it_was_sealed(tmp_path):
 def test_an_edited_result_is_known_by_its_own_checksum(tmp_path, edit, words):
     path = sealed(tmp_path / "work") / "result.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | edit))
-    with pytest.raises(DamagedTrial, match=rf"{path} {words}; the sweep's own command sets"):
+    with pytest.raises(DamagedTrial, match=rf"{path} {words}; the sweep's command sets"):
         read_result(path.parent)
 
 

@@ -1,5 +1,5 @@
 """Every file of a finished sweep, damaged in every way: one message says what and where, nothing
-else is touched, and the sweep's own command brings everything back."""
+else is touched, and the sweep's command brings everything back."""
 
 import json
 import os
@@ -136,7 +136,7 @@ def test_a_damaged_trial_is_named_by_all_who_read_the_sweep(folder, refusal, cap
     for command in COMMANDS:
         message = refusal(command, folder)
         assert f"runs/{path.parent.name}/{file} " in message
-        assert "the sweep's own command sets the trial aside and runs it again" in message
+        assert "the sweep's command sets the trial aside and runs it again" in message
     assert main(["status", str(folder)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "5 done, 1 damaged" in text and f"damaged: {path.parent.name}: {file} " in text
