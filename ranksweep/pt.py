@@ -2,7 +2,7 @@
 
     bm25 >> pt.text.get_text(index) >> ranksweep.pt.Reranker("FOLDER")
 
-`pip install 'ranksweep[pyterrier]'` brings PyTerrier; it starts no Java for this.
+`pip install 'ranksweep[pyterrier]'` brings PyTerrier, which starts no Java for this.
 """
 
 from pathlib import Path
@@ -14,7 +14,8 @@ import rank_core
 
 
 class Reranker(pt.Transformer):
-    """Rescores the documents of each query, from the columns qid, query, docno and text."""
+    """A transformer that rescores the documents of each query, from the columns qid, query, docno
+    and text."""
 
     def __init__(self, folder: str | Path, *, text_field: str = "text", device: str = "") -> None:
         self.reranker = rank_core.Reranker.load(folder, device=device or None)

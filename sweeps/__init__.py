@@ -9,7 +9,7 @@ from typing import Any
 
 from sweeps.plan.command_line import end_at_interrupts
 
-# Batches of ever new shapes fragment a GPU's memory; PyTorch reads this when it first takes some.
+# Batches of many shapes fragment a GPU's memory; PyTorch reads this at its first allocation.
 if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name, which takes precedence
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 

@@ -50,7 +50,7 @@ COMMANDS = {
     "sync": (
         "sweeps.commands.mlflow_commands:sync",
         "DIR",
-        "send MLflow the events that it has not received",
+        "send MLflow the events that it lacks",
     ),
     "compare": (
         "sweeps.commands.compare.command:main",
@@ -91,8 +91,8 @@ COMMANDS = {
         "check environment and collection before a sweep",
     ),
 }
-"""{command: (its function, its argument, what it does)}. A module is imported when its command is
-called, so that no command waits for the libraries of another."""
+"""{command: (its function, its argument, its description)}. A module is imported when its command
+is called, so that no command waits for the libraries of another."""
 
 
 def script() -> int:

@@ -61,7 +61,7 @@ class TestedTable:
         return markdown(paper_table(self._analysis))
 
     def latex(self, label: str = "tab:results") -> str:
-        """The same for a paper."""
+        """The table in LaTeX, for a paper."""
         return latex(paper_table(self._analysis), label)
 
     def _repr_html_(self) -> str:
@@ -75,8 +75,8 @@ class LoadedSweep:
     """A sweep with at least one finished trial.
 
     `trials` has a row for each trial, `per_query` the value of each used trial, query and measure
-    on the reported split, and of the primary measure on dev. Both name systems as the table does;
-    changing them changes nothing else.
+    on the reported split, and of the primary measure on dev. Both name systems as the table does
+    and are copies.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -115,9 +115,9 @@ class LoadedSweep:
 
 
 def load(where: str | Path, *, interpolate: str = "") -> LoadedSweep:
-    """The sweep in a folder or under a URI. `interpolate` says which systems get a row with the
-    first stage: best, all or none; empty: as the sweep's command asked. Raises `BadInput` where
-    there is no such sweep, or nothing of it has finished."""
+    """The sweep in a folder or under a URI. `interpolate` names the systems with a row "+BM25":
+    best, all or none; empty: as in the sweep's command. Raises `BadInput` without a sweep or a
+    finished trial."""
     with opened(str(where), trials=interpolate == "all") as store:
         sweep = with_interpolated(load_sweep(store.folder), interpolate)
         record_access(sweep, f"sweeps.load({str(where)!r})")
@@ -135,8 +135,8 @@ def compare(
     Each is a source of `ranksweep compare` (a pattern too), a data frame (a run: query_id, doc_id,
     score, or qid, docno, score; values: query_id, measure, value), or a run as {query: {document:
     score}}. One frame of values with a column `name` or `system` holds all systems. `qrels` are the
-    judgments that runs need: a file, a data frame or a dictionary. `baseline` is the first system
-    unless it is named. `options` are those of `compare_runs` in `sweeps.commands.compare.runs`:
+    judgments that runs need: a file, a data frame or a dictionary. `baseline` is by default the
+    first system. `options` are those of `compare_runs` in `sweeps.commands.compare.runs`:
     `measures`, `correction`, `deterministic`, ... Raises `BadInput`."""
     runs: dict[str, Any] = (
         {name: tuple(own) for name, own in training_runs(systems).items()}

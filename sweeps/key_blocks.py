@@ -20,7 +20,7 @@ SELECTORS = ("random", "tfidf", "bm25", "learned-shared", "bm25-then-learned")
 
 
 def grid(base: TrialConfig, backbone: Backbone) -> Grid:
-    """One cell per selector, and MaxP."""
+    """A cell per selector, and MaxP."""
     chosen = [{"model.name": "keyb", "model.selector": selector} for selector in SELECTORS]
     everything = {"model.name": "maxp", "model.selector": ""}
     return Grid(points=(*chosen, everything), baseline={"model.name": "firstp"})

@@ -1,7 +1,7 @@
 """Which learning rates suit a backbone and a head, and does the choice matter more than a seed?
 
 Paper: Zhang, Yates & Lin 2021 (backbone 1e-5, other parts 1e-3) and Boytsov et al. 2022 (1e-5 and
-1e-4); neither shows the grid behind its choice.
+1e-4); neither reports a grid.
 Cells: the backbone's rate times a third, one and three; the head's and the aggregator's likewise.
 The baseline is the middle of the grid, the rates that the settings already have.
 Size: 9 cells x 3 seeds of one training each.

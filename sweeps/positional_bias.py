@@ -41,7 +41,7 @@ LIMITS = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Analyses one collection and prints where the page is; returns the exit code."""
+    """Analyse a collection, print the path of the page, and return the exit code."""
     heed_interrupts()
     return run_command(lambda: _analyse(_parser().parse_args(argv)))
 
@@ -55,7 +55,7 @@ def _parser() -> Parser:
         metavar="NAME|DIR",
         help="a name, a folder or an expression such as 'python-docs|debias(splits=all)'",
     )
-    add("--split", default="", help="train, dev or test; default: the first that there is")
+    add("--split", default="", help="train, dev or test; default: the first of them")
     add("--passages", type=Path, metavar="FILE", help="JSON lines of {query_id, text}: relevant")
     add("--least-grade", type=int, default=1, help="of a relevant document (default: 1)")
     add("--max-pairs", type=int, default=1000, help="sampled relevant documents, 0: all")
@@ -70,7 +70,12 @@ def _parser() -> Parser:
     add("--judge-pairs", type=int, default=50, help="relevant documents to grade (default: 50)")
     add("--judge-window", type=int, default=300, help="words of a graded chunk (default: 300)")
     add("--smoke-test", action="store_true", help=f"{SMOKE_PAIRS} relevant documents alone")
-    add("--storage", metavar="DIR", default="results", help="where results go (default results)")
+    add(
+        "--storage",
+        metavar="DIR",
+        default="results",
+        help="folder of the results (default: results)",
+    )
     add("--out", type=Path, metavar="DIR", help="default: STORAGE/positional_bias/COLLECTION-SPLIT")
     return parser
 
@@ -145,7 +150,7 @@ def _judge(given: argparse.Namespace, pairs: Sequence[Pair], folder: Path) -> li
 
 
 def _file_name(name: str) -> str:
-    """The name with only those characters that every file system and shell takes."""
+    """The name in characters that are valid in every file system and shell."""
     return "".join(c if c.isalnum() or c in "-_.=," else "_" for c in name).strip("_")
 
 

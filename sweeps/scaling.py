@@ -3,15 +3,15 @@
 Paper: none; the question is about machines, not about ranking.
 Cells: one configuration (MaxP, without dropout) and one seed, trained by Ray Train on 1, 2, 4, ...
 workers, GPUs or CPU processes. The global batch is the same for all, so that a number of workers
-changes the speed and nothing else: in fp32 the loss curves must be equal within rounding, which is
-checked; in half precision their difference is told.
+changes the speed alone: in fp32 the loss curves must be equal within rounding, which is checked; in
+half precision their difference is reported.
 Size: for each number of workers six epochs of five steps, each followed by a validation. Epochs
 after the first are the repeats (`training.num_epochs`, `training.epoch_steps`); rates are medians.
 Expected: below the ideal line, and the further the smaller the batch or the backbone. Workers add
 up gradients once per optimiser step, after their last micro-batch, in one message of 4 bytes a
-trained parameter, which does not overlap with the backward pass; within micro-batches nobody waits
-for anybody. In validation the workers share the queries and gather the scores once, at the end;
-each then computes the measures of the whole run, a serial part that only small models feel.
+trained parameter, which does not overlap with the backward pass; within micro-batches no worker
+waits. In validation the workers share the queries and gather the scores once, at the end; each then
+computes the measures of the whole run, a serial part that matters for small models alone.
 """
 
 import argparse
@@ -52,8 +52,8 @@ SMOKE = {"training.epoch_steps": 1, "training.num_epochs": 2}
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures, prints the table, writes the files; returns the exit code (3: losses differ,
-    or some workers failed)."""
+    """Measure, print the table, write the files, and return the exit code (3: losses differ, or
+    some workers failed)."""
     heed_interrupts()
     return run_command(
         lambda: _scale(_parser().parse_intermixed_args(list(argv))),
@@ -104,7 +104,7 @@ def _scale(given: argparse.Namespace) -> int:
 
 
 def _unjudged(config: TrialConfig, precision: str) -> str:
-    """Why the loss curves may differ; nothing where they must not."""
+    """The reason why loss curves may differ; "" where they must not."""
     if config.model.dropout:
         return f"with model.dropout={config.model.dropout:g} every worker draws its own masks"
     if precision != "float32":
@@ -113,7 +113,7 @@ def _unjudged(config: TrialConfig, precision: str) -> str:
 
 
 def _options(given: argparse.Namespace) -> Options:
-    """The flags that this sweep shares with the others, by their laws."""
+    """The flags that this sweep shares with the others, checked as theirs."""
     if given.engine != "ray":
         raise BadInput(f"scaling compares numbers of Ray's workers, got --engine {given.engine}")
     names = "collection backbone model profile seeds cpus_per_worker gpus_per_worker".split()
@@ -122,13 +122,13 @@ def _options(given: argparse.Namespace) -> Options:
     words += ["--smoke-test"] * given.smoke_test
     options = parse([*words, *given.settings], prog="scaling.py", description="")
     if len(options.seeds) > 1:
-        raise BadInput(f"--seeds takes one seed, the same for all workers, got {given.seeds}")
+        raise BadInput(f"--seeds must be one seed, the same for all workers, got {given.seeds}")
     return options
 
 
 def _configuration(options: Options, most: int) -> TrialConfig:
-    """The one configuration, with windows that suit its backbone; refuses what cannot be timed,
-    also on `most` workers."""
+    """The configuration, with windows that suit its backbone; refuses settings that cannot be
+    timed, also on `most` workers."""
     defaults = dict(CONFIGURATION.defaults) | (SMOKE if options.smoke_test else {})
     configuration = replace(CONFIGURATION, defaults=defaults, profile=options.profile)
     base = portable_config(base_config(configuration, options))
@@ -161,7 +161,7 @@ def _configuration(options: Options, most: int) -> TrialConfig:
 
 
 def _numbers(given: str | None) -> list[int]:
-    """The numbers of workers that were asked for, rising; none: as many as the cluster holds."""
+    """The numbers of workers of the flag, rising; empty for as many as the cluster has."""
     if given is None:
         return []
     try:

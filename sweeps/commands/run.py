@@ -15,8 +15,10 @@ from sweeps.plan.toml_sweep import read_toml_sweep
 
 USAGE = """usage: ranksweep run SWEEP [flags] [section.setting=value ...]
 
-{sweeps} SWEEP may also be a TOML file (my_sweep.toml) or a Python file with an EXPERIMENT
-(my_sweep.py): docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
+{sweeps}
+
+SWEEP may also be a TOML file (my_sweep.toml) or a Python file with an EXPERIMENT (my_sweep.py):
+docs/extending.md. `ranksweep run SWEEP --help` lists the flags."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,5 +1,4 @@
-"""The trials of a sweep at one moment, a line for each cell: what a running sweep and `status`
-show."""
+"""The trials of a sweep at a moment, a line for each cell, for a running sweep and `status`."""
 
 import textwrap
 from collections import Counter
@@ -34,7 +33,7 @@ class TrialNow:
     status: str
     attempts: int
     reason: str = ""
-    dev: float | None = None  # the primary measure: of the result, or the latest of a running trial
+    dev: float | None = None  # the primary measure of the result, or the latest of a running trial
     seconds: float | None = None  # of training and evaluation
     step: int | None = None  # of the running attempt
     num_steps: int | None = None
@@ -62,9 +61,9 @@ def cell_lines(
     width: int,
     height: int | None = None,
 ) -> list[str]:
-    """A line for each cell: seeds with a result, their mean and standard deviation on dev, and what
-    is neither done nor waiting. Of more lines than `height` those of waiting cells, then those of
-    finished ones are omitted and counted."""
+    """A line for each cell: seeds with a result, their mean and standard deviation on dev, and
+    trials neither done nor waiting. With more lines than `height`, waiting cells, then finished
+    ones are omitted and counted."""
     by_cell: dict[str, list[TrialNow]] = {cell: [] for cell in labels}
     for trial in trials:
         by_cell[trial.cell].append(trial)

@@ -1,5 +1,5 @@
-"""The local engine: trials run one at a time in this process, without Ray, so that breakpoints work
-and errors have plain tracebacks."""
+"""The local engine: trials run one at a time in this process, without Ray. Breakpoints work, and
+errors have plain tracebacks."""
 
 import os
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ from sweeps.store.trial_store import Store
 
 
 def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) -> None:
-    """Runs the feed's trials until it is over. Raises `BadInput` for what this machine cannot run,
-    and `EngineLost` where a trial's error breaks the GPU for this process."""
+    """Run the feed's trials until it is over. Raises `BadInput` for trials that this machine cannot
+    run, and `EngineLost` where a trial's error breaks the GPU for this process."""
     _check(options)
     say(f"{numbered(len(feed.ahead), 'trial')}, one at a time in this process")
     failures = Failures()
@@ -68,7 +68,7 @@ def _end(trial: Trial, end: End, monitor: Monitor, failures: Failures) -> bool:
 
 
 def _check(options: Options) -> None:
-    """Refuses a trial that needs more than this machine has."""
+    """Refuse a trial that needs more than this machine has."""
     cpus, gpus, wanted = os.cpu_count() or 1, torch.cuda.device_count(), options.gpus_per_worker
     if options.cpus_per_worker > cpus or (wanted or 0) > gpus:
         raise BadInput(
@@ -84,7 +84,7 @@ def _check(options: Options) -> None:
 
 @contextmanager
 def _settings_of_torch_restored() -> Iterator[None]:
-    """Restores torch's threads and determinism, which trials set for their process."""
+    """Restore torch's threads and determinism, which trials set for their process."""
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     try:
         yield

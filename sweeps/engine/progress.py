@@ -1,5 +1,5 @@
-"""The monitor of a running sweep: it records what happens, and shows it as lines or, on a terminal,
-as a table that is drawn in place."""
+"""The monitor of a running sweep: it records events and shows them as lines or, on a terminal, as a
+table drawn in place."""
 
 import shutil
 import sys
@@ -25,7 +25,7 @@ from sweeps.store.trial_table import TrialTable
 
 HEARTBEAT_SECONDS = 30.0
 DRAW_SECONDS = 0.5  # at least, between two drawings of the table
-ENOUGH_TO_ESTIMATE = 0.1  # share of the work after which the time left is shown
+ENOUGH_TO_ESTIMATE = 0.1  # share of the work before the time left is shown
 TITLE, SHORTEST_TITLE = 28, 20  # columns of a trial's name
 MOST_RUNNING = 8  # trials named in a line
 
@@ -98,14 +98,14 @@ class Monitor:
         self._say(text)
 
     def close(self) -> None:
-        """Leaves the table as it is at the end."""
+        """Leave the final table on the terminal."""
         if self.live:
             self._draw(now=True)
             self.live.close()
 
     def interrupted(self) -> None:
-        """The driver stops early, perhaps within any line: running trials count as not run, except
-        those that have reported their end and have a result in the store."""
+        """The driver stops early, at any point: running trials count as not run, except those with
+        a reported end and a result in the store."""
         for name, trial in self.trials.items():
             if self.table.status(trial) is TrialStatus.RUNNING and name not in self.ended:
                 self.table.lost(trial, TrialStatus.PLANNED, "interrupted")
@@ -139,7 +139,7 @@ class Monitor:
         self._say(f"{word} {reason.splitlines()[0]}", trial, in_table=in_table)
 
     def _over(self, trial: Trial, seconds: float | None = None) -> str:
-        """Forgets an attempt that has ended; returns its last state."""
+        """Remove an ended attempt and return its last state."""
         self.time_left.ended(trial, seconds)
         return self.running.pop(trial.name, "")
 
@@ -155,7 +155,8 @@ class Monitor:
         patiently(write, f"{store.storage} rejected a traceback")
 
     def heartbeat(self) -> None:
-        """Shows running trials, in lines only after a silence, and says if no trial reports."""
+        """Show running trials, as lines only after a pause, with the time since the last report if
+        it is long."""
         self.table.heartbeat()
         self._draw()
         now = time.monotonic()
@@ -178,8 +179,8 @@ class Monitor:
         return shortened(trial.cell.label, columns - len(seed)) + seed
 
     def _say(self, text: str, trial: Trial | None = None, *, in_table: bool = False) -> None:
-        """Prints a line unless the live table has it (`in_table`). To fit the terminal a label is
-        shortened first; then the text is wrapped."""
+        """Print a line unless the live table has it (`in_table`). To fit the terminal a label is
+        shortened, then the text is wrapped."""
         self.last_line = time.monotonic()
         if self.live and in_table:
             self._draw()
@@ -206,14 +207,14 @@ class Monitor:
             self.live.show(self.lines(*shutil.get_terminal_size()))
 
     def lines(self, width: int, height: int) -> list[str]:
-        """The live table, and below it how many trials are in which state and the time left."""
+        """The live table, with the number of trials by state and the time left below."""
         shown = {trial.name: trial for trial in (*self.feed.wanted, *self.trials.values())}
         trials = [self._now(trial) for trial in shown.values()]
         labels = {trial.cell.cell: trial.cell.label for trial in shown.values()}
         total = f"{numbered(len(trials), 'trial')}: {counts_text(trials)}{self._remaining()}"
         if time.monotonic() - self.last_news >= HEARTBEAT_SECONDS:
             total += self._silence()
-        # Three lines are the space around the table and the total.
+        # Three lines: the space around the table, and the total.
         table = cell_lines(labels, trials, self.primary, width=width, height=height - 4)
         return ["", *table, "", total]
 

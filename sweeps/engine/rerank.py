@@ -51,10 +51,10 @@ class RerankJob:
 
 
 def open_job(job: RerankJob) -> int:
-    """Checks a job and makes or reopens its folder; returns the number of its shards.
+    """Check a job, make or reopen its folder, and return the number of its shards.
 
     Raises `BadInput` where the output exists, the run has ids that the collection lacks, or the
-    folder is another job's.
+    folder belongs to another job.
     """
     require_model(Path(job.folder))
     for cached in (_reranker, _run, _texts):  # files of an earlier job may have changed
@@ -65,9 +65,9 @@ def open_job(job: RerankJob) -> int:
     if not run:
         raise BadInput(f"--run must rank documents, {job.run} is empty")
     for query_id, ranked in run.items():
-        _require("query", query_id, queries, "--queries FILE gives others their texts")
+        _require("query", query_id, queries, "--queries FILE has the texts of others")
         for doc_id in ranked:
-            _require("document", doc_id, documents, "--collection names where its text is")
+            _require("document", doc_id, documents, "--collection names the source of its text")
     facts = _facts(job)
     if job.parts.exists():
         path = job.parts / JOB
@@ -77,7 +77,7 @@ def open_job(job: RerankJob) -> int:
         ):
             raise BadInput(
                 f"{job.parts} holds the shards of another command, which differs in "
-                f"{', '.join(different)}; remove it or give another --out"
+                f"{', '.join(different)}; remove it or name another --out"
             )
     job.parts.mkdir(parents=True, exist_ok=True)
     write_json(job.parts / JOB, facts)
@@ -119,7 +119,7 @@ def put_together(job: RerankJob, number: int) -> None:
 
 
 def _facts(job: RerankJob) -> dict[str, object]:
-    """The facts that commands must share for their shards to be of one run."""
+    """The facts that commands must share for a common run."""
     content = load_collection(job.collection).content_hash
     return {
         name: value for name, value in asdict(job).items() if name in ("depth", "shard_queries")

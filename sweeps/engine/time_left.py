@@ -1,5 +1,6 @@
-"""The estimate of a sweep's remaining time from the computing times of its trials. Times count from
-a trial's first step, because the start of a process predicts nothing."""
+"""The estimate of a sweep's remaining time from the computing times of its trials, from their first
+step: the start of a process predicts nothing.
+"""
 
 import heapq
 import math

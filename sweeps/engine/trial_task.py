@@ -41,7 +41,7 @@ class TrialTask:
 
     name: str
     config: TrialConfig
-    epochs: int  # after which it pauses; 0: it runs to its end
+    epochs: int  # before it pauses; 0: it runs to its end
     storage: str
     sweep: str
     threads: int
@@ -84,7 +84,7 @@ def attempt(task: TrialTask) -> Generator[Report]:
     """Runs a trial in this process; yields its progress, and last its `End`.
 
     A trial that cannot succeed (bad settings, a diverging loss, a bug) ends with a reason, not an
-    exception, so that it does not run again; only a process that dies does.
+    exception: only a trial whose process dies runs again.
     """
     try:
         yield from compute(task)
@@ -110,7 +110,7 @@ def end_of(error: Exception) -> End:
 
 def compute(task: TrialTask) -> Iterator[Report]:
     """Runs a trial in this process, one of several workers perhaps; raises its errors."""
-    # Ray and `ray submit` set the thread count of a process by rules of their own.
+    # Ray and `ray submit` set another thread count.
     torch.set_num_threads(max(1, task.threads))
     begin_on_device(task.gpu_share)
     _check_own_code(task)
@@ -148,14 +148,14 @@ def compute(task: TrialTask) -> Iterator[Report]:
                 break
     except Diverged:
         if checkpoints and rank == 0:
-            checkpoints.clear()  # it would diverge again
+            checkpoints.clear()  # never runs again
         raise
     finally:
         shutil.rmtree(workdir, ignore_errors=True)
 
 
 def _check_own_code(task: TrialTask) -> None:
-    """Refuses the user's own code or data if it differs from the trial's hash."""
+    """Refuse the user's own code or data if it differs from the trial's hash."""
     own = own_paths(task.config)
     if not own:
         return

@@ -1,9 +1,9 @@
 """The time that a plan will take: rates measured on the device that will run it, times the tokens
 that its trials read.
 
-A batch is measured for each kind of trial, for a tenth of the forecast time at most: in
-this process, on a GPU in one of its own, in a cluster by a task on one of its nodes. Trials side by
-side on cores share the memory's bandwidth, which no single batch shows; finished trials do.
+A batch is measured for each kind of trial, for a tenth of the forecast time at most: in this
+process, on a GPU in one of its own, in a cluster by a task on one of its nodes. Parallel trials on
+cores share the memory's bandwidth, which finished trials show, but not a single batch.
 """
 
 import heapq
@@ -28,9 +28,9 @@ from sweeps.plan.trial_cost import Reads, trial_reads
 from sweeps.store.checksums import RESULT, DamagedTrial, parse_result
 from sweeps.store.trial_store import Store
 
-MEASURING = 0.1  # of the time that is foretold
+MEASURING = 0.1  # of the forecast time
 CALIBRATING = 50  # finished trials that are read
-SPREAD = 0.2  # standard deviation of the log of (real / estimated): what one batch cannot show
+SPREAD = 0.2  # standard deviation of the log of (real / estimated), unknown from a batch
 Z = 1.96  # 95 %
 CONTEXT_BYTES = 2**29  # of a process on a GPU, about: kernels and libraries
 ONLY_HOW_MUCH = frozenset(
@@ -49,12 +49,12 @@ ONLY_HOW_MUCH = frozenset(
         "training.margin",
     }
 )
-"""Settings that leave the time of a token as it is."""
+"""Settings without effect on the time of a token."""
 
 
 @dataclass(frozen=True)
 class TrialEstimate:
-    """One trial of a cell, as measured."""
+    """The measured trial of a cell."""
 
     seconds: float
     tokens: float  # that the encoder reads
@@ -96,13 +96,13 @@ class Calibration:
 class Forecast:
     """Estimates of the cells' trials, and of the device that they were measured on."""
 
-    trials: dict[str, TrialEstimate]  # by cell; a system that a server runs has none
-    slots: int  # trials side by side
+    trials: dict[str, TrialEstimate]  # by cell; none for a system on a server
+    slots: int  # parallel trials
     units: float  # GPUs of a slot, or its cores where there is no GPU
     unit: str  # "GPU" or "core"
     start_seconds: float  # of the command, and again of its first trials: imports, data
-    num_kinds: int  # of trials, whose tokens cost alike
-    num_measured: int  # of the kinds; another one costs a token what the nearest of these does
+    num_kinds: int  # of trials with the same cost per token
+    num_measured: int  # of the kinds; another has the cost per token of the nearest
     seconds: float  # of measuring
     device: str
     device_bytes: int  # memory of the GPU; 0 on a CPU
@@ -119,8 +119,8 @@ class _Place:
 
 
 def forecast(plan: Plan, options: Options) -> Forecast:
-    """Measures for a tenth of the forecast time; raises `BadInput` where a trial would
-    not fit the device."""
+    """Measure for a tenth of the forecast time; raises `BadInput` where a trial does not fit the
+    device."""
     age = time.process_time()
     start = time.perf_counter()
     groups = _cost_groups(plan.cells)
@@ -151,8 +151,8 @@ def forecast(plan: Plan, options: Options) -> Forecast:
 def real_seconds(
     trials: Iterable[Trial], finished: set[str], store: Store, known: Forecast
 ) -> list[tuple[TrialEstimate, float]]:
-    """Estimates of finished trials with their real times, as far as the same kind of device and
-    as many threads took them."""
+    """Estimates of finished trials with their real times, of the same kind of device and number of
+    threads."""
     pairs = []
     for trial in [t for t in trials if t.name in finished and t.cell.cell in known.trials][
         :CALIBRATING
@@ -170,7 +170,7 @@ def real_seconds(
 
 
 def _cost_groups(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
-    """The cells with weights, those together whose tokens cost alike."""
+    """The cells with weights, grouped by cost per token."""
     groups: dict[tuple[object, ...], list[PlannedCell]] = {}
     for cell in cells:
         if not issubclass(model_class(cell.config.model.name), ListRanker):
@@ -179,7 +179,7 @@ def _cost_groups(cells: Sequence[PlannedCell]) -> list[list[PlannedCell]]:
 
 
 def _nearest(cell: PlannedCell, largest: Sequence[PlannedCell], speeds: list[Speed]) -> Speed:
-    """The speed of the measured cell whose model is the same, or else whose cost is most alike."""
+    """The speed of the measured cell with the same model, or else with the nearest cost."""
     name = cell.config.model.name
     measured = zip(largest, speeds, strict=False)
     return min(
@@ -215,14 +215,14 @@ def _measure(
         return _Place(slot.slots, slot.cpus, slot.num_workers * slot.gpus), speeds
     if not torch.cuda.is_available():
         return place, measure()
-    # Else this process would hold a part of the GPU's memory until it ends.
+    # Otherwise this process would hold a part of the GPU's memory until it ends.
     hide = None if place.gpus else _hide_gpus
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=hide) as pool:
         return place, pool.submit(measure).result()
 
 
 def _hide_gpus() -> None:
-    """Hides the GPUs from this process, which has not looked for them yet."""
+    """Hide the GPUs from this process, which has not used them yet."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
@@ -232,7 +232,7 @@ def _seconds_to_measure(reads: Reads, planned: Planned, num_trials: float, speed
 
 
 def slots_of(options: Options) -> int:
-    """The number of trials side by side on the cluster, or on this machine as Ray would see it."""
+    """The number of parallel trials on the cluster, or on this machine as Ray would see it."""
     if options.engine != "local" and cluster_address():
         from sweeps.ray_engine.cluster import slots_of_cluster
 
@@ -253,7 +253,7 @@ def _this_machine(options: Options) -> _Place:
 def trial_estimate(
     reads: Reads, planned: Planned, speed: Speed, *, num_workers: int = 1
 ) -> TrialEstimate:
-    """A trial's time from what it reads; several workers share reading and measuring evenly."""
+    """A trial's time from its reads; workers share reading and measuring evenly."""
     scored, trained = speed.scoring, speed.training
     tokens = reads.documents * planned.scoring
     steps = reads.groups * planned.training
@@ -290,14 +290,13 @@ def wall_seconds(seconds: Iterable[float], slots: int, busy: Sequence[float] = (
 
 
 def gpu_share(peak_bytes: int, device_bytes: int) -> float:
-    """The share of a GPU that a trial needs, as 1/n with n whole: what a probe's peak, the CUDA
-    context of each process and a tenth of the memory for fragments leave room for. 1 where memory
-    was not measured."""
+    """The share of a GPU that a trial needs, as 1/n: room for the measured peak, the CUDA context
+    of each process and a tenth of the memory for fragments. 1 where memory was not measured."""
     if not peak_bytes or not device_bytes:
         return 1.0
     return 1 / max(1, int(0.9 * device_bytes / (peak_bytes + CONTEXT_BYTES)))
 
 
 def same_speed(settings: Mapping[str, object]) -> tuple[object, ...]:
-    """Equal for configurations whose tokens cost alike, however many there are."""
+    """A key of the cost per token, equal for configurations with the same cost."""
     return tuple(value for name, value in sorted(settings.items()) if name not in ONLY_HOW_MUCH)

@@ -56,7 +56,7 @@ class Rate:
     """Of a batch of documents."""
 
     seconds: float  # per encoder token of the documents
-    read: float  # tokens that the encoder was given for each of them: MaxP reads some twice
+    read: float  # encoder input tokens for each of them: MaxP reads some twice
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class Speed:
     """The measured speed of one configuration."""
 
     scoring: Rate
-    training: Rate  # of nothing without training
+    training: Rate  # 0 without training
     start_seconds: float  # once a trial: building the model
     evaluation_seconds: float  # once a validation: measuring its run
-    peak_bytes: int  # on a GPU with small micro-batches: large ones fill what there is
+    peak_bytes: int  # on a GPU with small micro-batches, since large ones fill it
     device_bytes: int  # memory of the GPU; 0 on a CPU
-    device: str  # as trials note it
+    device: str  # as in results of trials
     threads: int
 
 
@@ -97,9 +97,8 @@ def probe(
     *,
     gpu_share: float = 1.0,
 ) -> list[Speed]:
-    """The speeds of configurations, one after the other: of the first, and of as many as begin
-    within the seconds that are `enough`, by what the first takes. Of a GPU as much is used as its
-    trials may."""
+    """The speeds of configurations in turn: of the first, and of all that begin within `enough`
+    seconds, a number that depends on the first. Memory of a GPU is limited as for trials."""
     begin_on_device(gpu_share)
     before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     torch.set_num_threads(threads)
@@ -116,7 +115,7 @@ def probe(
 
 
 def draw(config: TrialConfig, inputs: Inputs) -> Sample:
-    """The same sample in every process, and for all configurations that draw alike."""
+    """A sample, the same in every process and for all configurations with the same inputs."""
     rng = generator(0, "probe")
     split, evaluation = inputs.collection.splits["test"], config.evaluation
     evaluated = evaluated_queries(inputs.collection, "test", evaluation)
@@ -143,7 +142,7 @@ def planned_tokens(config: TrialConfig, inputs: Inputs, sample: Sample) -> Plann
 def _groups(config: TrialConfig, inputs: Inputs, rng: np.random.Generator) -> list[TrainingGroup]:
     if config.training.num_epochs == 0:
         return []
-    with suppress(BadInput):  # nothing to learn from
+    with suppress(BadInput):  # without a relevant document
         queries = training_queries(inputs, config)
         num, order = config.training.negatives, int(rng.integers(2**32))
         groups = training_groups(queries, num, order_seed=order, negatives_seed=0)
@@ -191,7 +190,7 @@ def _rate(work_done: Iterator[tuple[int, int]]) -> Rate:
 
 
 def _scorings(scorer: Scorer, sample: Sample) -> Iterator[tuple[int, int]]:
-    """Scores the same documents again and again: a full batch, or all that there are."""
+    """Score the same documents repeatedly: a full batch, or all documents."""
     limit, tokens, queries = scorer.batch_tokens, 0, sample.queries
     chosen: dict[str, dict[str, float]] = {}
     for query_id, doc_id in sample.scored:
@@ -215,8 +214,8 @@ def _scorings(scorer: Scorer, sample: Sample) -> Iterator[tuple[int, int]]:
 
 
 def _work_in_little_memory(scorer: Scorer, sample: Sample) -> None:
-    """A batch scored, and a step trained in micro-batches of `FEW_TOKENS`, so that the peak is
-    theirs."""
+    """Score a batch and train a step in micro-batches of `FEW_TOKENS`, for the peak of small
+    ones."""
     reset_peak_memory()
     if sample.scored:
         next(_scorings(scorer, sample))
@@ -261,7 +260,7 @@ def _steps(
 
 
 def _query(group: TrainingGroup, number: int) -> TrainingQuery:
-    """A training query whose only group is this one."""
+    """A training query with this group alone."""
     teacher = (
         None if group.teacher is None else dict(zip(group.documents, group.teacher, strict=True))
     )
@@ -290,5 +289,5 @@ def _evaluation_seconds(scorer: Scorer) -> float:
 
 
 def _sample(items: Sequence[T], number: int, rng: np.random.Generator) -> list[T]:
-    """As many of the items at random, in a random order."""
+    """So many random items, in a random order."""
     return [items[i] for i in rng.permutation(len(items))[:number]]

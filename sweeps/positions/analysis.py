@@ -1,4 +1,4 @@
-"""One positional analysis: what it reads of a collection, and its numbers."""
+"""A positional analysis: its data from a collection, and its numbers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class PositionResult:
-    """The results of an analysis; empty parts were not asked for or not known."""
+    """The results of an analysis; empty parts were not requested or are unknown."""
 
     lengths: Mapping[str, Histogram]
     summary: Mapping[str, float | int | str]
@@ -189,8 +189,8 @@ def relevant_pairs(
 
 
 def known_passages(text: str, collection: Collection, split: str) -> list[Passage]:
-    """The relevant passages of a collection that was made from passages, or says in
-    `spans.jsonl.gz` where they stand; none of other ones."""
+    """The relevant passages of a collection that was made from passages or has `spans.jsonl.gz`;
+    none of others."""
     base, steps = parse_collection_expression(text)
     for number, (name, settings) in enumerate(steps):
         if name == FarRelevant.name:

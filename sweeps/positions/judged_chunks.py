@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)?")
 
 
 class JudgedChunk(NamedTuple):
-    """One chunk and its grade; None where the answer was no grade."""
+    """A chunk and its grade; None for an answer without one."""
 
     query_id: str
     doc_id: str
@@ -94,13 +94,15 @@ def grading_chat(query: str, passage: str) -> list[Message]:
 
 
 def parse_grade(answer: str | None) -> int | None:
-    """The grade of an answer that names exactly one number, 0 to 3; None for any other answer. What
-    a reasoning model thinks aloud before its answer is not read."""
+    """The grade of an answer that names exactly one number, 0 to 3; None for any other answer.
+
+    The reasoning before the answer is ignored.
+    """
     text = (answer or "").rpartition("</think>")[2].partition("<think>")[0]
     numbers = _NUMBER.findall(text)
     if len(numbers) != 1 or numbers[0] not in map(str, GRADES):
         return None
-    # A minus makes it another number.
+    # A minus makes a different number.
     return None if f"-{numbers[0]}" in text else int(numbers[0])
 
 

@@ -28,7 +28,7 @@ class Match(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """A text as it is compared, and where each of its characters comes from."""
+    """A normalised text, and the origin of each of its characters."""
 
     text: str
     places: np.ndarray
@@ -110,7 +110,7 @@ def _masks(passage: str) -> dict[str, int]:
 
 
 def _subsequence(masks: dict[str, int], length: int, text: str) -> int:
-    """A whole row of the usual table at once, as bits of one number (Hyyrö 2004)."""
+    """A row of the usual table at once, as bits of a number (Hyyrö 2004)."""
     full = (1 << length) - 1
     row = full
     for character in text:

@@ -1,4 +1,4 @@
-"""A positional analysis as files: CSV tables, JSON, plots and one page that needs nothing else."""
+"""A positional analysis as files: CSV tables, JSON, plots and a page without outside files."""
 
 import csv
 import json
@@ -37,7 +37,7 @@ class Described(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """A drawing, its heading and what to read off it."""
+    """A drawing, its heading and its caption."""
 
     heading: str
     drawing: Drawing
@@ -47,7 +47,7 @@ class Plot(NamedTuple):
 def write_analysis(
     folder: Path, result: PositionResult, settings: Settings, described: Described
 ) -> Path:
-    """Writes everything into `folder` and returns the page."""
+    """Write all files into `folder` and return the page."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_tables(folder, result)
     content = {
@@ -89,7 +89,7 @@ def _position_plots(result: PositionResult, settings: Settings) -> list[Plot]:
     counts = f"{len(matched)} relevant passages were found in their documents, {missing} were not. "
     chance = "The dashed line is chance: each passage anywhere in its own document."
     histogram = position_histogram(result.positions)
-    more = " The last bar takes all that start later." if histogram.open_end else ""
+    more = " The last bar has all that start later." if histogram.open_end else ""
     relative = relative_plot(relative_of(result, settings))
     return [
         Plot(
@@ -118,8 +118,8 @@ def _rsv_plots(result: PositionResult, settings: Settings) -> list[Plot]:
         Plot(
             "Where the best chunk is",
             best_chunk_plot(result.curves),
-            "Relevant documents by the place of their best chunk, equally good ones in parts. "
-            "A chunk that lies in several parts counts in each by what of it lies there.",
+            "Relevant documents by the place of their best chunk, divided among equally good "
+            "ones. A chunk in several parts counts in each by its share there.",
         ),
     ]
 
@@ -127,9 +127,9 @@ def _rsv_plots(result: PositionResult, settings: Settings) -> list[Plot]:
 def _judged_plot(summary: JudgedSummary) -> Plot:
     caption = (
         f"{len(summary.first_relevant)} of {len(summary.sizes)} documents by their first chunk of "
-        f"grade {RELEVANT} or more, against how many documents have that many chunks; "
+        f"grade {RELEVANT} or more, against the number of documents with that many chunks; "
         f"{summary.without_relevant} have no such chunk, {summary.malformed} of "
-        f"{summary.num_chunks} answers were no grade."
+        f"{summary.num_chunks} answers had no grade."
     )
     return Plot("First relevant chunk, graded by a chat model", judged_plot(summary), caption)
 

@@ -22,8 +22,8 @@ _REFERENCE: dict[str, Any] = {"color": INK, "linewidth": 1.4, "linestyle": (0, (
 
 
 def length_plot(lengths: Mapping[str, Histogram], *, window: int) -> Drawing:
-    """Shares of documents by length, one outline per kind of document; a line where a model that
-    reads `window` words stops reading."""
+    """Shares of documents by length, one outline per kind of document; a line at `window` words,
+    where a model stops reading."""
     with style():
         figure, axes = _axes()
         for number, (label, histogram) in enumerate(lengths.items()):
@@ -67,7 +67,7 @@ def relative_plot(histogram: Histogram) -> Drawing:
     with style():
         figure, axes = _axes()
         _bars(axes, histogram)
-        _relative(axes, "place of the relevant passage among all that it could have")
+        _relative(axes, "position of the relevant passage among all possible ones")
         _legend(figure, axes)
         description = "Relevant passages by their relative position"
         return draw(figure, name="relative-positions", description=description)

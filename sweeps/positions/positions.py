@@ -55,8 +55,8 @@ def relevant_documents(split: Split, least_grade: int = 1) -> list[tuple[str, st
 def relevant_positions(
     passages: Iterable[Passage], pairs: Iterable[tuple[str, str]], documents: Mapping[str, str]
 ) -> Iterator[Position]:
-    """One position for each pair of a query and a relevant document: where the first of the query's
-    passages that are in the document starts."""
+    """One position for each pair of a query and a relevant document: the start of the query's first
+    passage in the document."""
     by_query: dict[str, list[str]] = {}
     for passage in passages:
         by_query.setdefault(passage.query_id, []).append(passage.text)
@@ -89,7 +89,7 @@ class Histogram(NamedTuple):
     edges: np.ndarray  # one more than counts
     counts: np.ndarray
     expected: np.ndarray | None = None  # if every place were equally likely
-    open_end: bool = False  # the last interval takes everything beyond it as well
+    open_end: bool = False  # the last interval is open
 
     @property
     def shares(self) -> np.ndarray:
@@ -108,7 +108,7 @@ def length_edges(lengths: Sequence[int]) -> np.ndarray:
     """Equal intervals from 0 where documents are of similar length.
 
     Otherwise edges that grow by a third of a doubling each, so that a few very long documents do
-    not press all others into one interval; the first interval takes shorter ones too.
+    not squeeze all others into one interval; the first interval includes shorter ones.
     """
     longest = max(lengths, default=0)
     if not lengths or longest <= SIMILAR * np.median(lengths):
@@ -120,10 +120,9 @@ def length_edges(lengths: Sequence[int]) -> np.ndarray:
 
 
 def position_histogram(positions: Sequence[Position]) -> Histogram:
-    """Found passages by the words before them, and how many there would be in each interval if each
-    passage were anywhere in its document with the same probability.
-
-    The last interval is open where documents go on: 95 % of them end before it.
+    """Found passages by the words before them, and the expected numbers if each passage were
+    anywhere in its document with the same probability. The last interval is open: 95 % of the
+    documents end before it.
     """
     matched = [position for position in positions if position.found]
     rooms = [max(1, match.document_words - match.num_words + 1) for match in matched]

@@ -52,7 +52,7 @@ class CurvePoint(NamedTuple):
     mean: float
     ci_low: float  # 95 %, normal approximation over queries
     ci_high: float
-    best_share: float  # of the best chunks, by what of them lies in this part
+    best_share: float  # of the best chunks, by their shares in this part
     num_queries: int
 
 
@@ -65,8 +65,11 @@ class Chunk(NamedTuple):
 
 
 def word_chunks(text: str, window: int) -> list[Chunk]:
-    """A document in equal chunks of about `window` words, at least one. Sizes differ by one word at
-    most, in no order: a short chunk at one end would score lower for its length alone."""
+    """A document in equal chunks of about `window` words, at least one.
+
+    Sizes differ by one word at most, at random places: a short chunk at one end would score lower
+    for its length alone.
+    """
     words = text.split()
     num_chunks = max(1, round(len(words) / window))
     bounds = [round(number * len(words) / num_chunks) for number in range(num_chunks + 1)]
@@ -78,8 +81,8 @@ def word_chunks(text: str, window: int) -> list[Chunk]:
 
 
 def chunk_scores(pairs: Iterable[Pair], score: ChunkScorer, window: int) -> Iterator[ChunkScore]:
-    """The RSV of every chunk. A document of one chunk, or whose chunks all score alike, says
-    nothing about position and is excluded."""
+    """The RSV of every chunk. A document with one chunk, or with equal scores of all chunks, is
+    excluded."""
     for pair in pairs:
         chunks = word_chunks(pair.text, window)
         if len(chunks) < 2:
@@ -99,8 +102,8 @@ def chunk_scores(pairs: Iterable[Pair], score: ChunkScorer, window: int) -> Iter
 def rsv_curve(scores: Sequence[ChunkScore], num_bins: int) -> list[CurvePoint]:
     """Mean scaled RSV in equal parts of the documents.
 
-    A chunk counts in each part by what of it lies there, so documents of few chunks leave no gaps.
-    Chunks are averaged within a query first, since those of one query are not independent.
+    A chunk counts in each part by its share there, so documents with few chunks leave no gaps.
+    Chunks are averaged within a query first, because they are not independent.
     """
     if not scores:
         return []
@@ -154,8 +157,8 @@ def _best_places(scores: Sequence[ChunkScore], share_CN: np.ndarray) -> np.ndarr
 
 
 class Bm25Chunks:
-    """BM25 of a query and a chunk; document frequencies and the mean length are those of the chunks
-    it is built from, and it scores no others."""
+    """BM25 of a query and a chunk; document frequencies and the mean length are those of its
+    chunks, the only ones that it scores."""
 
     def __init__(self, chunks: Iterable[str]) -> None:
         texts = list(chunks)

@@ -1,4 +1,4 @@
-"""The attempts of a sweep's trials: which run, and which run again."""
+"""The attempts of a sweep's trials: the running ones, and those that run again."""
 
 import time
 from collections import deque
@@ -18,7 +18,7 @@ from sweeps.store.trial_status import TrialStatus
 
 CHECK_SECONDS = 2.0  # between checks of the nodes
 WARN_SECONDS = 60.0  # between messages about a wait for a node
-WAIT_SECONDS = 1800.0  # for a node that an autoscaler or a person adds
+WAIT_SECONDS = 1800.0  # for a node that an autoscaler or a user adds
 
 NOT_THE_PROCESS = (
     f"{LIMITS['device'] + 1} times, each in a new process: the cause is the trial's settings or "
@@ -32,10 +32,10 @@ class NoNode(RuntimeError):
 
 @dataclass
 class _Attempt:
-    """A trial that Tune has been given."""
+    """A trial passed to Tune."""
 
     trial: Trial
-    actor: str = ""  # Ray's id of its process, once it has one
+    actor: str = ""  # Ray's id of its process, if any
     stopped: bool = False  # the feed stopped it
     settled: bool = False  # it has reported its end
 
@@ -54,7 +54,7 @@ class Attempts:
 
     @property
     def over(self) -> bool:
-        """True if nothing runs and nothing will."""
+        """True if no trial runs or will run."""
         return self.feed.over and not self.live and not self._again
 
     def next(self, tune_id: str) -> Trial | None:
@@ -68,8 +68,8 @@ class Attempts:
         return trial
 
     def check(self) -> None:
-        """Checks the nodes. Raises `NoNode` where no living node can run a trial: on this machine
-        at once, on a cluster after `WAIT_SECONDS` with messages about the wait."""
+        """Check the nodes. Raises `NoNode` if no living node can run a trial: on this machine at
+        once, on a cluster after `WAIT_SECONDS` with messages about the wait."""
         self.monitor.heartbeat()
         now = time.monotonic()
         if now - self._checked < CHECK_SECONDS:
@@ -140,13 +140,12 @@ class Attempts:
         self._report_end(attempt.trial)
 
     def unlaunched(self, tune_id: str) -> None:
-        """Its process could not start it, which counts as no attempt."""
+        """Its process could not start it, which does not count as an attempt."""
         self._again.append(self.live.pop(tune_id).trial)
 
     def interrupt(self, error: Exception) -> None:
-        """Tune itself has failed: running trials run again, and those whose process the error
-        killed count an attempt. Ray's memory monitor ends Tune this way without naming the killed
-        process: it is the dead one."""
+        """Tune itself has failed: running trials run again; an attempt is counted for those whose
+        process died. Ray's memory monitor ends Tune this way without naming the killed process."""
         memory = kind_of_error(error) == "host memory"
         for tune_id in list(self.live):
             attempt = self.live.pop(tune_id)

@@ -1,4 +1,4 @@
-"""The Ray cluster of a sweep: its nodes, the resources of a trial, and the refusal of what cannot
+"""The Ray cluster of a sweep: its nodes, the resources of a trial, and the check that it can
 run."""
 
 import json
@@ -36,8 +36,8 @@ class Resources:
 
 
 def connect(num_workers: int, code: Sequence[str] = ()) -> None:
-    """Joins the cluster of this command, or starts Ray on this machine; every worker gets a copy of
-    the `code`, files and folders outside the package."""
+    """Join the cluster of this command, or start Ray on this machine; every worker gets a copy of
+    the `code`: files and folders outside the package."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # With the default of 2 s, trials of several workers end seven seconds late.
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
@@ -54,7 +54,7 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
     ray.init(
         address="local",
         object_store_memory=OBJECT_STORE_BYTES,
-        # Only Ray Train needs the dashboard: it asks which placement groups to free.
+        # Only Ray Train needs the dashboard, to find placement groups to free.
         include_dashboard=num_workers > 1,
         runtime_env=env or None,
         **quiet,
@@ -62,7 +62,7 @@ def connect(num_workers: int, code: Sequence[str] = ()) -> None:
 
 
 def disconnect() -> None:
-    """Leaves the cluster, or ends the Ray that this command started."""
+    """Leave the cluster, or end the Ray that this command started."""
     ray.shutdown()
 
 
@@ -95,8 +95,8 @@ def trial_resources(options: Options) -> Resources:
 
 
 def capacity(resource: str) -> float:
-    """The amount that the cluster has, or may have by its autoscaler if that is more: an autoscaled
-    cluster may have no worker before a trial asks for one."""
+    """The amount that the cluster has, or can reach by its autoscaler: an autoscaled cluster may
+    have no worker before a trial requests one."""
     path = BOOTSTRAP.expanduser()
     config = json.loads(path.read_text()) if path.exists() else {}
     head = config.get("head_node_type")
@@ -109,14 +109,14 @@ def capacity(resource: str) -> float:
 
 
 def check_nodes(store: Store) -> None:
-    """Refuses a storage folder that some node does not share with the driver."""
+    """Refuse a storage folder that some node does not share with the driver."""
     if store.is_local:
         rule = "--storage must be seen by every node (a shared folder, or a URI such as s3://), but"
         check_shared(store.folder, f"{rule} {store.storage}")
 
 
 def check_shared(folder: Path, rule: str) -> None:
-    """Refuses a folder that some node does not share with the driver; `rule` begins the message."""
+    """Refuse a folder that some node does not share with the driver; `rule` begins the message."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     if len(nodes) < 2:
         return
@@ -173,8 +173,8 @@ def on_a_slot(work: Callable[[], T], options: Options) -> tuple[Resources, T]:
         return resources, ray.get(task.remote())
     except ray.exceptions.WorkerCrashedError:
         raise BadInput(
-            "a trial does not fit into a node's memory: the task that measured it was killed. "
-            "Lower the sizes, or raise --cpus-per-worker so that fewer run at a time"
+            "a trial exceeds a node's memory: the task that measured it was killed. Lower the "
+            "sizes, or raise --cpus-per-worker so that fewer run at a time"
         ) from None
     finally:
         disconnect()

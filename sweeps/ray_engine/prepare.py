@@ -32,8 +32,8 @@ def prepare_nodes(configs: Sequence[TrialConfig]) -> None:
     """Prepares the configurations on all nodes of the connected cluster, a task for each node, and
     prints their messages. Nodes with a shared cache folder prepare everything once.
 
-    Raises `BadInput` for what a node cannot read. A node that dies is no error: its trials run on
-    others.
+    Raises `BadInput` for inputs that a node cannot read. A node that dies causes no error: its
+    trials run on others.
     """
     nodes = [node for node in ray.nodes() if node["Alive"]]
     # Seeds share their inputs.
@@ -47,7 +47,7 @@ def prepare_nodes(configs: Sequence[TrialConfig]) -> None:
         _on(node["NodeID"]).remote(settings): node["NodeManagerHostname"] for node in nodes
     }
     while tasks:
-        # A task's lines; Ray types them as a reference to one value.
+        # A task's lines, which Ray's types call a reference to a single value.
         ready: list[Any] = ray.wait(list(tasks), num_returns=1)[0]
         for lines in ready:
             try:
@@ -104,7 +104,7 @@ class _Lines:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: lines are sent when they end."""
+        """Do nothing: lines are sent when they end."""
 
     def isatty(self) -> bool:
         return False

@@ -33,13 +33,13 @@ from sweeps.search.feed import Feed
 from sweeps.store.failures import first_line
 from sweeps.store.trial_store import Store
 
-BREAKDOWNS = 5  # of Tune in a row, without a trial that ended in between
+BREAKDOWNS = 5  # of Tune, without a finished trial in between
 RESTARTS = 1  # of Ray on this machine, likewise
 
 
 def run_trials(feed: Feed, *, store: Store, options: Options, monitor: Monitor) -> None:
-    """Runs the feed's trials until it is over, on the cluster or on this machine. Raises `BadInput`
-    for what cannot run there."""
+    """Run the feed's trials until it is over, on the cluster or on this machine. Raises `BadInput`
+    if a trial cannot run there."""
     try:
         monitor.tell("joining the Ray cluster" if cluster_address() else "starting Ray")
         connect(options.num_workers, options.code)
@@ -78,12 +78,12 @@ def run_on_slots(
 
 
 def _start_again(error: NoNode, in_vain: int, options: Options, monitor: Monitor) -> None:
-    """Restarts Ray on this machine, `RESTARTS` times until another trial has ended."""
+    """Restart Ray on this machine, at most `RESTARTS` times before another trial has ended."""
     if cluster_address() or in_vain > RESTARTS:
         again = "" if cluster_address() else " again, and no trial has ended in between"
         raise EngineLost(f"{error}{again}")
     monitor.tell(f"{error}: restarting it, then the sweep resumes")
-    disconnect()  # which also ends the processes that Ray has left
+    disconnect()  # which also ends the remaining processes of Ray
     try:
         connect(options.num_workers, options.code)
     except Exception as failure:  # Ray has no class for it
@@ -93,7 +93,7 @@ def _start_again(error: NoNode, in_vain: int, options: Options, monitor: Monitor
 def _run(
     attempts: Attempts, store: Store, options: Options, resources: Resources
 ) -> Exception | None:
-    """Runs a Tuner to its end; returns the error that ended it, if any."""
+    """Run a Tuner to its end; return the error that ended it, if any."""
     scratch = tempfile.mkdtemp(prefix="ranksweep-tune-")
     # By default Tune starts the processes of a searcher's trials one by one.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(attempts.slots)
@@ -139,7 +139,7 @@ def _request(config: Mapping[str, Any]) -> PlacementGroupFactory:
 
 
 def _error(trial: TuneTrial) -> Exception | None:
-    """The error that ended a trial. Tune's own `get_error` reads where files are copied later."""
+    """The error that ended a trial. Tune's `get_error` reads files that are copied later."""
     path = trial.pickled_error_file
     if path is None or not Path(path).exists():
         return None
@@ -175,10 +175,10 @@ class _Search(_Adapter, Searcher):
         return Searcher.FINISHED if self.attempts.over else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """Nothing: the callback gets more."""
+        """Do nothing: the callback has more information."""
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
-        """Nothing: a later command resumes from the trial store, not from Tune's state."""
+        """Do nothing: a later command resumes from the trial store, not from Tune's state."""
 
 
 class _Stop(_Adapter, Stopper):

@@ -31,7 +31,7 @@ class Timed:
 
 
 class GroupFailed(RuntimeError):
-    """A worker failed, or the group never formed; the message tells which."""
+    """A worker failed, or the group never formed, as the message states."""
 
 
 def timed(config: TrialConfig, resources: Resources) -> Timed:

@@ -2,8 +2,8 @@
 
 With one worker a trial is a Tune function, whose process the next trial reuses; with several it
 runs in every worker of a Ray Train group. A worker that fails must raise, which ends the group at
-once: a report would wait for all workers, and they wait for this one in a sum of gradients. Imports
-for groups alone are late, because they take half a second of every process."""
+once: a report would wait for all workers, which wait for this one in a sum of gradients. Imports
+for groups alone are late, because they take half a second."""
 
 import os
 import re
@@ -40,9 +40,9 @@ def run_in_tune(config: dict[str, Any]) -> None:
     it reports to Tune a `Report`: both are dictionaries of one item."""
     placed: PlacedTask = config["placed"]
     for report in attempt(placed.task):
-        tune.report({"report": report})  # returns when the driver has it
+        tune.report({"report": report})  # returns once the driver has it
         if isinstance(report, End) and report.kind == "device":
-            os._exit(1)  # this process has lost its GPU; Ray starts another one
+            os._exit(1)  # the GPU is lost for this process; Ray starts another
 
 
 def run_in_train(config: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ def run_in_train(config: dict[str, Any]) -> None:
     callbacks = [TuneReportCallback()]
     try:
         run_group(_train_worker, config, placed.resources, name, callbacks)
-    except Exception as error:  # Ray Train has a class for each way in which a group may end
+    except Exception as error:  # Ray Train has several classes
         tune.report({"report": end_of_group(error)})
 
 
@@ -113,7 +113,7 @@ def _train_worker(config: dict[str, Any]) -> None:
 
 
 class WorkerFailed(Exception):
-    """Carries a worker's last report to the driver of the group."""
+    """Forwards a worker's last report to the driver of the group."""
 
     def __init__(self, end: End) -> None:
         super().__init__(end)

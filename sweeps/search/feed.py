@@ -8,13 +8,14 @@ from sweeps.plan.plan import Trial
 
 
 class Feed(Protocol):
-    """Hands out trials one by one. The driver's thread alone calls it, and it never blocks. The
-    runner retries a trial whose process or node died; a feed gets the final end only."""
+    """The source of trials. Only the driver's thread calls it, and it never blocks. The runner
+    retries a trial whose process or node died; a feed sees the final end only.
+    """
 
     def next(self) -> Trial | None:
-        """The trial to launch now; None: none at this moment. Asked again several times a second,
-        and after every end of a trial, until `over`. A feed that waits while others run costs the
-        runner warm processes: better a trial that will be wanted than none."""
+        """The trial to launch now; None: none at this moment. Called several times a second, and
+        after every end of a trial, until `over`. Waiting costs warm processes, so a feed returns
+        any trial that will be needed."""
         ...
 
     @property
@@ -24,12 +25,12 @@ class Feed(Protocol):
 
     @property
     def ahead(self) -> Sequence[Trial]:
-        """Trials that may still come, as far as known now: what progress is measured against."""
+        """Trials that may still come, as far as known now, for the display of progress."""
         ...
 
     @property
     def wanted(self) -> Sequence[Trial]:
-        """All trials asked for so far, ended ones included: the rows of the live table."""
+        """All trials of the search so far, including ended ones: the rows of the live table."""
         ...
 
     def stop(self, trial: Trial, news: Progress) -> bool:

@@ -5,8 +5,8 @@ dev, and resumes from there if it is promoted. Configurations that reach the end
 the baseline does; only they are tested.
 
 ASHA (Li et al. 2020) promotes a configuration as soon as it is among the best 1/eta of those that
-happen to have finished. Here the n-th decision waits for the first configurations of the order
-only: waiting is rare, and slots, nodes and kills change no decision. Only a rung's last decision
+happen to have finished. Here the n-th decision waits only for the first configurations of the
+order. So waiting is rare, and slots, nodes and kills change no decision. A rung's last decision
 waits for the whole rung, so its best configuration is always promoted.
 """
 
@@ -28,7 +28,7 @@ from sweeps.store.trial_store import HISTORY, Store
 
 LOST = float("-inf")
 """The value of a configuration that ended without scores: it is never promoted."""
-NO_POSITION = -1  # a promotion without a configuration: all that remain were lost
+NO_POSITION = -1  # a promotion without a configuration: all others were lost
 
 
 def rung_epochs(full: int, num_configs: int, *, eta: int, fewest: int) -> tuple[int, ...]:
@@ -52,12 +52,10 @@ def rung_sizes(num_configs: int, num_rungs: int, *, eta: int) -> tuple[int, ...]
 
 
 def promoted(values: Sequence[float | None], *, eta: int) -> list[int]:
-    """The promoted positions, in the order of the decisions, as far as they are made.
-
-    `values` are the dev values of a rung's configurations, in their order; None: not known yet.
-    The n-th of len // eta decisions is made once all values but the last eta x (decisions after it)
-    are known. It promotes the best configuration not promoted before, the earlier one on a tie, or
-    `NO_POSITION`.
+    """The promoted positions, in the order of the decisions, so far. `values` are the dev values of
+    a rung's configurations, in their order; None: not known yet. The n-th of len // eta decisions
+    needs all values but the last eta x (decisions after it). It promotes the best configuration not
+    promoted before, on a tie the earlier one, or `NO_POSITION`.
     """
     decisions = len(values) // eta
     chosen: list[int] = []
@@ -97,8 +95,8 @@ def schedule_of(plan: Plan) -> Schedule:
     if len(cells) < search.eta:
         raise BadInput(
             f"--search halving needs --halving-eta = {search.eta} configurations or more beside "
-            "the baseline that training can change, because one of so many is promoted; got "
-            f"{', '.join(cell.label for cell in cells) or 'none'}"
+            "the baseline that training can change, of which it promotes one; got {', "
+            "'.join(cell.label for cell in cells) or 'none'}"
         )
     full = _num_epochs(plan, cells)
     epochs = rung_epochs(full, len(cells), eta=search.eta, fewest=search.min_epochs)
@@ -107,8 +105,8 @@ def schedule_of(plan: Plan) -> Schedule:
             "--search halving needs a rung before the end of training: 1 <= --halving-min-epochs < "
             f"training.num_epochs must hold, got {search.min_epochs} and {full}"
         )
-    if not search.num_configs:  # what was drawn is in random order already
-        # The stream keeps its first name: under another one every order would be another.
+    if not search.num_configs:  # drawn configurations are in random order already
+        # Another name of the stream would change every order.
         order = generator(search.seed, "asha").permutation(len(cells))
         cells = [cells[position] for position in order]
     return Schedule(tuple(cells), epochs, rung_sizes(len(cells), len(epochs), eta=search.eta))
@@ -216,8 +214,8 @@ class HalvingSearch(Search):
             )
 
     def block(self, trial: Trial) -> Block | None:
-        """All of the first rung with the baseline; then a configuration's next rung; then further
-        seeds of the finalists, once all are known, and of the baseline."""
+        """The first rung and the baseline; then next rungs; then further seeds of the finalists,
+        once all are known, and of the baseline."""
         first = self.plan.seeds[0]
         bottom = tuple(
             ahead for ahead in self.ahead if ahead.seed == first and not self._rung_of(ahead)
@@ -281,7 +279,7 @@ class HalvingSearch(Search):
         }
 
     def _standings(self, rungs: Rungs) -> list[dict[str, Any]]:
-        """The configurations, the furthest first, then by the last value on dev that decided."""
+        """The configurations, the furthest first, then by the last deciding value on dev."""
         lines = []
         for cell in self.schedule.competitors:
             number = max(n for n, entered in enumerate(rungs) if cell in entered)
@@ -328,7 +326,7 @@ class HalvingSearch(Search):
         yield from share.values()
 
     def _value(self, trial: Trial) -> float | None:
-        """The best mean on dev until a pause; `LOST` without one, None as long as it runs."""
+        """The best mean on dev until a pause; `LOST` without one, None while it runs."""
         status = self.status(trial)
         if status is not None and trial.job not in self._reached:
             rung = self._rung(trial)
@@ -339,7 +337,7 @@ class HalvingSearch(Search):
         return self._reached.get(trial.job)
 
     def _on_the_way(self, trial: Trial) -> float:
-        """The value that a finished trial had reached at the end of a rung."""
+        """The value of a finished trial at the end of a rung."""
 
         def read() -> list[str]:
             self.store.pull({trial.name})

@@ -16,6 +16,6 @@ def search_class(name: str) -> type[Search]:
 
 
 def make_search(plan: Plan, known: Known, store: Store) -> Search:
-    """The search that the plan asks for; one that proposes has its earlier proposals in its plan.
-    `known` is asked only after this returns."""
+    """The search of a plan; earlier proposals become part of its plan. `known` is called only after
+    this returns."""
     return search_class(plan.search.name)(plan, known, store)

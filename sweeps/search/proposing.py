@@ -1,9 +1,9 @@
 """Configurations that a model of the dev values proposes, each run with every seed.
 
-The seeds are replicates: the value of a configuration is its mean over them, so that no proposal
-follows one lucky run. The next proposal depends on the proposals so far, on the results of the
-earlier ones in any order of ends, and on how many run at a time. Each proposal is on disk before it
-is launched and never made again. Only points that are valid for the plan are proposed.
+The value of a configuration is its mean over seeds, so that no proposal depends on a single lucky
+run. The next proposal depends on the proposals so far, on the results of the earlier ones, in
+whatever order they end, and on the number that runs at a time. Each proposal is on disk before its
+launch and never repeated. Only points that are valid for the plan are proposed.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 
 ASKS = 50
-"""Attempts of the model at one proposal before a point is drawn at random: most of the space may
-be infeasible, or have run."""
+"""Attempts at a proposal before a point is drawn at random, as most of the space may be infeasible
+or have run."""
 
 
 class ProposingSearch(Search):
@@ -100,7 +100,7 @@ class ProposingSearch(Search):
         return Block(trials, f"{numbered(len(trials), 'trial')} of {cell.label}")
 
     def describe(self) -> None:
-        """Also keeps the proposals as a study for optuna-dashboard."""
+        """Also store the proposals as a study for optuna-dashboard."""
         super().describe()
         with suppress(Exception):  # for optuna-dashboard only: the search does not need it
             self._keep_study()
@@ -124,7 +124,7 @@ class ProposingSearch(Search):
         self.store.push(path)
 
     def begun(self) -> Mapping[str, Any]:
-        """Leaves out configurations that lack a seed, whose means are not comparable."""
+        """The trials without configurations that lack a seed, whose means are not comparable."""
         later = {trial.cell.cell for trial in self.ahead}
         complete = tuple(cell for cell in self.plan.cells if cell.cell not in later)
         search = {**self.described(), "proposed": len(complete) - 1, "over": False}
@@ -136,7 +136,7 @@ class ProposingSearch(Search):
 
     @property
     def _num_used(self) -> int:
-        """The number of proposals whose values the next one uses, in any order of ends."""
+        """The number of proposals whose values the next one uses, whatever the order of ends."""
         return max(0, len(self._points) - self._at_once + 1)
 
     def _propose(self) -> None:
@@ -200,7 +200,7 @@ class ProposingSearch(Search):
             ) from None
 
     def _write(self) -> None:
-        """All proposals, those of an earlier command for more configurations included."""
+        """All proposals, including those of an earlier command for more configurations."""
         proposals = [
             {"point": dict(point), "cell": cell.cell, "knew": max(0, number - self._at_once + 1)}
             for number, (point, cell) in enumerate(zip(self._points, self._proposals, strict=True))
@@ -214,7 +214,7 @@ class ProposingSearch(Search):
 
 
 def _identity(plan: Plan) -> str:
-    """Six hex digits of what proposals depend on besides their number: the search, the space, and
-    the settings and contents that all cells share."""
+    """A hash (six hex digits) of the search, the space, and the settings and contents that all
+    cells share."""
     shared = (plan.search.name, plan.search.seed, plan.space.text(), plan.cells[0].cell)
     return hashlib.sha256("\n".join(map(str, shared)).encode()).hexdigest()[:6]

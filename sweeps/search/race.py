@@ -18,7 +18,7 @@ from sweeps.store.trial_status import USED
 from sweeps.store.trial_store import Store
 
 ALPHA = 0.05
-"""The largest chance that the race eliminates the configuration that the grid would choose."""
+"""The largest probability that the race eliminates the winner of the whole grid."""
 
 
 class RaceSearch(Search):
@@ -38,8 +38,8 @@ class RaceSearch(Search):
         racing = sum(not cell.deterministic for cell in plan.cells[1:])
         fewest = plan.num_trials - (racing - 1) * (seeds - FIRST_ANALYSIS)
         tie = f" by more than {delta:g}" if delta else ""
-        yield "            a configuration is eliminated once the whole grid is unlikely to name it"
-        yield f"            the best on dev{tie}; tested from the second seed on;"
+        yield "            a configuration is eliminated once it is unlikely to be the best of the"
+        yield f"            whole grid on dev{tie}; tested from the second seed on;"
         yield f"            {fewest} to {plan.num_trials} trials; the baseline runs every seed"
 
     def race(self) -> Race:
@@ -65,12 +65,13 @@ class RaceSearch(Search):
         return self._values[trial.name]
 
     def decide(self) -> Decision:
-        """One block beyond the complete ones; all seeds for those that remain at the end."""
+        """A block beyond the complete ones; all seeds for the configurations that remain at the
+        end."""
         race = self.race()
         last = {
             standing.configuration: len(self.plan.seeds)
             if standing.left_after is None
-            else standing.left_after + standing.lost  # the lost trial itself was wanted
+            else standing.left_after + standing.lost  # even the lost trial
             for standing in race.standings
         }
         horizon = len(self.plan.seeds) if race.over else max(FIRST_ANALYSIS, race.num_complete + 1)

@@ -1,6 +1,6 @@
-"""The seam to Optuna: values of the next configuration, by what earlier ones have reached.
+"""The interface to Optuna: values of the next configuration, from the values of earlier ones.
 
-Every proposal has a new study with all earlier results, so that no state of Optuna has to survive a
+Every proposal has a new study with all earlier results, so that no state of Optuna is lost with a
 killed driver.
 """
 
@@ -30,8 +30,8 @@ Seen = tuple[Mapping[str, Any], float | None, bool]
 def propose(
     name: str, space: Space, seen: Sequence[Seen], *, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Values for the settings of the space, one proposal after the other, without end. A
-    rejected proposal steers the next ones away. Maximises; a value of None is a failure."""
+    """An endless sequence of values for the settings of the space. Later proposals avoid the
+    neighbourhood of rejected ones. Maximises; a value of None is a failure."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     distributions = _distributions(space)
     with warnings.catch_warnings():
@@ -61,7 +61,7 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     if name == "gp":
         return optuna.samplers.GPSampler(seed=seed)
     assert name == "tpe", name
-    # Settings act together: a stride means nothing without its window.
+    # Settings interact: the effect of a stride depends on its window.
     return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
 
 

@@ -1,7 +1,7 @@
 """The base of every search: a feed whose decisions depend on the ended trials alone.
 
-A driver that was killed reads the ended trials from the store and decides the same again, whatever
-the order or the number of slots in which they ran.
+A restarted driver reads the ended trials from the store and makes the same decisions, whatever the
+order or the number of slots.
 """
 
 from abc import ABC, abstractmethod
@@ -28,8 +28,8 @@ Known = Callable[[Trial], str | None]
 
 @dataclass(frozen=True)
 class Decision:
-    """`wanted` are all trials asked for so far, ended ones included, in the order in which they
-    should run; `final` says that no end of a trial can add to them."""
+    """`wanted` are all trials so far, including ended ones, in the order in which they should run;
+    `final` is true if no end of a trial can add to them."""
 
     wanted: tuple[Trial, ...]
     final: bool
@@ -37,10 +37,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Block:
-    """Trials that are useful together only: under a budget all of them begin, or none."""
+    """Trials that are only useful together: under a budget all of them begin, or none."""
 
     trials: tuple[Trial, ...]
-    what: str  # for people
+    what: str  # for messages
 
 
 class Search(ABC):
@@ -64,7 +64,7 @@ class Search(ABC):
 
     @classmethod
     def costliest_trials(cls, plan: Plan) -> Iterator[Trial]:
-        """The most that the search can run of the cells that are known beforehand."""
+        """The most that the search can run of the cells known beforehand."""
         return plan.trials()
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Search(ABC):
 
     @property
     def wanted(self) -> tuple[Trial, ...]:
-        """All trials asked for so far, ended ones included."""
+        """All trials so far, including ended ones."""
         return self.decision.wanted
 
     def next(self) -> Trial | None:
@@ -115,12 +115,11 @@ class Search(ABC):
         return None
 
     def ended_elsewhere(self, trial: Trial) -> bool:
-        """True if another sweep of the storage, perhaps running now, has finished a trial that is
-        about to be launched; it then counts as ended. Two sweeps that launch it at the same time
-        both compute it."""
+        """True if another sweep of the storage has finished this trial, which then counts as ended.
+        Two sweeps that launch it at the same time both compute it."""
         try:
             there = self.store.seek(trial.name)
-        except Exception:  # every filesystem has its own kinds; without an answer nothing is reused
+        except Exception:  # filesystems raise many kinds; without an answer nothing is reused
             return False
         status = self._known(trial) if there else None
         if status is None:
@@ -130,12 +129,12 @@ class Search(ABC):
         return True
 
     def launch(self, trial: Trial) -> None:
-        """Records that a trial is handed out."""
+        """Record that a trial is launched."""
         self._launched.add(trial.job)
 
     @property
     def over(self) -> bool:
-        """True once every trial that will ever be wanted was launched."""
+        """True once every trial of the search was launched."""
         return self.decision.final and not self.ahead
 
     def block(self, trial: Trial) -> Block | None:
@@ -149,30 +148,29 @@ class Search(ABC):
         return trial.share
 
     def begun(self) -> Mapping[str, Any]:
-        """The changes of `sweep.json` if no trial ahead starts any more, which make the report of
-        the finished ones complete."""
+        """The changes of `sweep.json` if no further trial starts, with which the report of the
+        finished ones is complete."""
         begun = {trial.seed for trial in self.decision.wanted}
         begun -= {trial.seed for trial in self.ahead}
         return {"seeds": [seed for seed in self.plan.seeds if seed in begun]}
 
     def stop(self, trial: Trial, news: Progress) -> bool:
-        """Never: a trial cut short would bias what its seed says."""
+        """Never: a shortened trial would bias the mean over seeds."""
         return False
 
     def ended(self, trial: Trial, status: str) -> None:
-        """Records the end and decides again."""
+        """Record the end and decide again."""
         self._status[trial.job] = status
         self._now = None
         self.describe()
 
     def describe(self) -> None:
-        """Brings `sweep.json` up to the decisions so far, for `status` and the
-        report."""
+        """Write the decisions so far to `sweep.json`, for `status` and the report."""
         search = dict(self.described())  # first, because it may propose a cell
         now = {**described_cells(self.plan), "search": search}
 
         def bring_up() -> None:
-            self.store.require()  # else the file would seem to be gone for good
+            self.store.require()  # otherwise the file seems to be lost
             if update_sweep_file(self.store.folder, **now):
                 self.store.push(FILE)
 
@@ -180,7 +178,7 @@ class Search(ABC):
 
 
 class Listed(Search):
-    """All trials of the plan, seed by seed: the grid, or the part of it that was drawn."""
+    """All trials of the plan, seed by seed: the grid, or the drawn part of it."""
 
     @classmethod
     def plan_lines(cls, plan: Plan) -> Iterator[str]:
@@ -194,7 +192,7 @@ class Listed(Search):
 
 
 def source(plan: Plan) -> str:
-    """The space and the seed that configurations are drawn from, for messages."""
+    """The space and the seed of the drawn configurations, for messages."""
     of = "ranges" if plan.space.ranges else f"{len(plan.space.points)} points of the grid"
     return f"{of} (search seed {plan.search.seed})"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CLIENT_ENVIRONMENT = {
-    # The defaults block a single call on a dead server for four minutes; we retry ourselves.
+    # With the defaults a call on a dead server takes four minutes; the uploader retries.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -25,7 +25,7 @@ CLIENT_ENVIRONMENT = {
 }
 
 
-_SETUP_LOCK = 726_176  # an arbitrary number, unlikely to be used by other programs
+_SETUP_LOCK = 726_176  # arbitrary, unlikely to be used by other programs
 
 
 def connect(tracking_uri: str) -> "MlflowClient":
@@ -46,9 +46,9 @@ def connect(tracking_uri: str) -> "MlflowClient":
         return client
     database = sqlite_file(tracking_uri)
     database.parent.mkdir(parents=True, exist_ok=True)
-    # Processes that initialise one new file at the same time can break it for good.
+    # Processes that initialise a new file at the same time can break it for good.
     lock = f"{database}.lock"
-    os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))  # or FileLock tries for ever, in silence
+    os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))  # or FileLock would try for ever
     with FileLock(lock):
         client = MlflowClient(tracking_uri=tracking_uri)
         client.search_experiments(max_results=1)
@@ -57,8 +57,8 @@ def connect(tracking_uri: str) -> "MlflowClient":
 
 @contextmanager
 def _alone_in(tracking_uri: str) -> Iterator[None]:
-    """No two processes, on whichever machines, set up one new PostgreSQL database at a time: MLflow
-    itself lets them, and one of them fails. The database forgets the lock with the connection."""
+    """A lock for the setup of a new PostgreSQL database: of two processes that do it at a time,
+    MLflow makes one fail. It ends with the connection."""
     from sqlalchemy import create_engine, text
 
     engine = create_engine(tracking_uri)
@@ -101,7 +101,7 @@ def ensure_experiment(client: "MlflowClient", name: str, artifacts: Path | None)
         try:
             return str(client.create_experiment(name, artifact_location=location))
         except MlflowException as error:
-            # Somebody else created it in between; every other refusal stays an error.
+            # Another process created it in between; every other refusal is an error.
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
             experiment = client.get_experiment_by_name(name)

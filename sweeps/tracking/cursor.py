@@ -1,5 +1,5 @@
-"""The progress of a sweep's upload, kept next to its logs. Losing it costs time, never data: an
-event that is sent again changes nothing."""
+"""The progress of a sweep's upload, kept next to its logs. Without it all events are sent again,
+which changes nothing."""
 
 import hashlib
 import json
@@ -19,16 +19,17 @@ from sweeps.store.trial_events import (
 )
 
 FOLDER = "mlflow"
-"""Of a sweep's folder: the cursor, the uploader's lock, and what MLflow refused."""
+"""Files in a sweep's folder: the cursor, the uploader's lock, and the records that MLflow
+refused."""
 SENT = (AttemptStarted, Reported, TrialEnded)
-"""The events that MLflow gets something of."""
-_TAIL = 64  # bytes before the cursor, by which a log is known again
+"""The events with a record in MLflow."""
+_TAIL = 64  # bytes before the cursor that identify a log
 
 
 @dataclass
 class Cursor:
-    """The events up to byte `offset` are sent, and for some trials more; of `progress.jsonl` all up
-    to its own offset, and of each trial's reports those up to a step. For one target."""
+    """The position up to which logs are sent to a target: the events up to byte `offset`, for some
+    trials more; `progress.jsonl` up to its own offset; the reports of each trial up to a step."""
 
     path: Path
     target: str = ""
@@ -68,7 +69,7 @@ class Cursor:
         return cursor if same and target in (None, cursor.target) else cls(path, target or "")
 
     def save(self) -> None:
-        """Writes it atomically."""
+        """Write it atomically."""
         folder = self.path.parents[1]
         self.tail = _digest(folder / EVENTS, self.offset)
         self.progress_tail = _digest(folder / PROGRESS, self.progress_offset)
@@ -83,7 +84,7 @@ class Cursor:
 
 
 def target_of(tracking_uri: str, experiment: str) -> str:
-    """A digest that names where the log goes; the URI itself may hold a password."""
+    """A digest of the target, since the URI may hold a password."""
     return hashlib.sha256(f"{tracking_uri}\n{experiment}".encode()).hexdigest()[:16]
 
 

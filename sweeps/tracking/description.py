@@ -1,4 +1,5 @@
-"""The descriptions of a sweep's experiments in MLflow: its question and answer, what a run is."""
+"""The descriptions of a sweep's experiments in MLflow: question, answer, and the meaning of a
+run."""
 
 import hashlib
 from pathlib import Path
@@ -14,7 +15,7 @@ EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 _NOTE, _OURS = (
     "mlflow.note.content",
     "mlflow.note.contentHash",
-)  # the second is hidden as all of mlflow.*
+)  # the second is hidden, as are all mlflow.*
 _MAX_CHARACTERS = 20_000
 RUNS = {
     "": "A run is a trial: one configuration, one seed. Quote the means of {name}/summary.",
@@ -22,14 +23,14 @@ RUNS = {
     "{name}.",
     "/report": "The one run holds the report: page, tables and figures. The trials are in {name}.",
 }
-"""{end of an experiment's name: what a run of it is}"""
+"""{end of an experiment's name: the meaning of its runs}"""
 
 
 def describe(
     client: "MlflowClient", experiment_id: str, folder: Path, name: str, part: str
 ) -> None:
     """Sets the tags of the experiment `name` + `part` of the sweep in `folder`. A description that
-    somebody has changed in MLflow stays."""
+    a user has changed in MLflow stays."""
     before = client.get_experiment(experiment_id).tags
     tags = dict(EXPERIMENT_TAGS)
     text = description(folder, name, part)
@@ -41,8 +42,8 @@ def describe(
 
 
 def description(folder: Path, name: str, part: str) -> str:
-    """The answer, which is the report's first sentence, the question, and what a run is; "" where
-    there is no sweep. The list of experiments shows the beginning, without Markdown."""
+    """The answer (the report's first sentence), the question, and the meaning of a run; "" without
+    a sweep. The list of experiments shows the beginning, without Markdown."""
     try:
         question = f"Question: {read_sweep_file(folder).question}"
     except BadInput:

@@ -1,5 +1,6 @@
 """The trials whose weights a sweep keeps, as models that MLflow links with their runs. The weights
-themselves stay in the sweep's storage: `export --register` brings a model that MLflow can load."""
+themselves stay in the sweep's storage: `export --register` registers a model that MLflow can
+load."""
 
 import logging
 import re
@@ -20,18 +21,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("sweeps.tracking")
 _KEY, _NOTE = "rank.trial_key", "mlflow.note.content"
 SPLITS = {"test/": "test", "best/dev_": "dev"}
-"""{beginning of a final measure's name: the split that it is of}"""
-_SIGNS = re.compile(r"[/:.%\"']")  # that the name of a model must not have
+"""{beginning of a final measure's name: its split}"""
+_SIGNS = re.compile(r"[/:.%\"']")  # not allowed in the name of a model
 
 
 def log_models(
     tracking_uri: str, experiment: str, kept: Mapping[str, Iterable[str]], storage: str
 ) -> int:
     """Writes a model for each trial of `kept` ({trial: names of its swept settings}) whose run is
-    in `experiment`, and deletes those of trials that keep no weights any more; the number of
-    models.
-
-    A model that is complete costs no request. A store that is away costs a warning.
+    in `experiment`, and deletes those of trials whose weights are gone; returns the number of
+    models. A complete model needs no request. An unavailable store causes a warning.
     """
     if tracking_uri == NONE:
         return 0
@@ -94,8 +93,8 @@ def _create(
 
 
 def _complete(client: "MlflowClient", run: "Run", model: "LoggedModel") -> None:
-    """Links the model with its run and its measures. Last it becomes READY: what an interrupted
-    command left is completed by the next one."""
+    """Links the model with its run and its measures. Last it becomes READY, so that the next
+    command completes an interrupted one."""
     from mlflow.entities import LoggedModelOutput
 
     linked = run.outputs.model_outputs if run.outputs else []
@@ -106,8 +105,8 @@ def _complete(client: "MlflowClient", run: "Run", model: "LoggedModel") -> None:
 
 
 def _finals(run: "Run", model_id: str) -> "list[Metric]":
-    """The run's measures as the model's, on the split that they are of. They have the time of the
-    run's own points: no point is there twice."""
+    """The run's measures as the model's, on their split. They have the times of the run's points,
+    so no point is repeated."""
     from mlflow.entities import Metric
 
     inputs = run.inputs.dataset_inputs if run.inputs else []

@@ -1,5 +1,4 @@
-"""Records as MLflow calls, each of which may be repeated without a second effect; per-query tables
-and the report's files."""
+"""Records as repeatable MLflow calls; per-query tables and the report's files."""
 
 import getpass
 import json
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Run
 
 Call = tuple[str, Callable[[], object]]
-"""(what is sent, the call that sends it)."""
+"""(description, the call that sends it)."""
 
 MAX_METRICS, MAX_PARAMS, MAX_TAGS = 1000, 100, 100  # of one log_batch
 MAX_DATASET_NAME, MAX_DIGEST = 500, 36  # characters
@@ -38,8 +37,9 @@ class RunWriter:
         self.trials = trials
 
     def find_or_create(self, created: Record) -> str:
-        """The run id of a trial: its oldest run, or a new one. A lost reply to an earlier creation
-        must not become a second run, hence the search."""
+        """The run id of a trial: its oldest run, or a new one. The search finds a run whose
+        creation was not confirmed.
+        """
         runs = self.runs_of(created.tags["rank.trial_key"])
         if runs:
             return str(runs[0].info.run_id)
@@ -87,7 +87,7 @@ class RunWriter:
         self.client.set_terminated(run_id, status, end_time=time_ms)
 
     def _params(self, run_id: str, params: Mapping[str, str], *, one_by_one: bool) -> list[Call]:
-        # On their own: one refused param would take the metrics of its batch with it.
+        # Separate, since a refused param would reject the metrics of its batch.
         from mlflow.entities import Param
 
         items = [Param(name, value) for name, value in params.items()]
@@ -135,8 +135,8 @@ class RunWriter:
 
 
 def dataset_inputs(data: Mapping[str, Any]) -> list["DatasetInput"]:
-    """The splits of a collection that a trial reads, which MLflow shows with its run. Splits have
-    their own digests: MLflow keeps one context of a dataset."""
+    """The splits of a collection that a trial reads, shown with its run. Each split has a digest of
+    its own, because MLflow keeps one context of a dataset."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     source = str(data["source"])
@@ -158,7 +158,7 @@ def dataset_inputs(data: Mapping[str, Any]) -> list["DatasetInput"]:
 
 
 def age(run: "Run") -> tuple[int, str]:
-    """Sorts the runs of a trial: the first is the one that counts."""
+    """The sort key of the runs of a trial; the first one counts."""
     return (run.info.start_time, run.info.run_id)
 
 
@@ -166,7 +166,7 @@ def log_query_table(client: "MlflowClient", run_id: str, parquet: Path) -> None:
     """The test values of a trial's `per_query.parquet` as a table of its run, which MLflow's pages
     show and join over runs, query by query.
 
-    `MlflowClient.log_table` would append to a table that is there already; this replaces it.
+    It replaces an existing table, to which `MlflowClient.log_table` would append.
     """
     import pandas as pd
 
@@ -192,8 +192,8 @@ def log_report(client: "MlflowClient", experiment_id: str, folder: Path) -> None
     """Writes the report's files (page, tables, plots) below `folder` to the one run of an
     experiment; files of the same name are replaced. The table is the run's description.
 
-    Neither the trials' experiment nor the summary may hold it: there a row is a trial, or a
-    configuration, and a run that is neither would be drawn and averaged with them.
+    It has an experiment of its own: in the others every run is drawn and averaged as a trial or a
+    configuration.
     """
     runs = client.search_runs([experiment_id])
     run = min(runs, key=age) if runs else client.create_run(experiment_id, run_name="report")
@@ -206,7 +206,7 @@ def log_report(client: "MlflowClient", experiment_id: str, folder: Path) -> None
 
 
 def _user() -> str:
-    """The name of the login at the server, as MLflow's own clients have it, or on this machine."""
+    """The user's name at the server, as in MLflow's clients, or on this machine."""
     try:
         return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
     except (KeyError, OSError):

@@ -6,7 +6,7 @@ from typing import Any
 
 from rank_core.evaluate import parse_measure
 
-# trec_eval's words where it has them: {ir_measures name: (without cutoff, before a cutoff)}.
+# trec_eval's names, if any: {ir_measures name: (without cutoff, before a cutoff)}.
 _TREC_EVAL = {
     "nDCG": ("ndcg", "ndcg_cut"),
     "AP": ("map", "map_cut"),
@@ -21,13 +21,16 @@ _TREC_EVAL = {
 
 
 def metric_name(measure: str) -> str:
-    """The metric name of a measure in ir_measures spelling; different measures never share one.
-    `R(rel=2)@100` becomes `recall_100_rel2`. Text values and unusual signs are escaped with `:`."""
+    """The metric name of a measure in ir_measures spelling; different measures have different
+    names.
+
+    `R(rel=2)@100` becomes `recall_100_rel2`. Text values and unusual signs are escaped with `:`.
+    """
     parsed = parse_measure(measure)
     name = str(parsed.NAME)
     settings = dict(parsed.params)
     cutoff = settings.pop("cutoff", None)
-    # A name outside trec_eval keeps its own letters: `alpha_nDCG` and `alpha_DCG` stay apart.
+    # Other names keep their case: `alpha_nDCG` and `alpha_DCG` differ.
     plain, before_cutoff = _TREC_EVAL.get(name, (name, name))
     parts = [plain if cutoff is None else f"{before_cutoff}_{cutoff}"]
     parts += [f"{key}{_value(settings[key])}" for key in sorted(settings)]
@@ -35,8 +38,10 @@ def metric_name(measure: str) -> str:
 
 
 def run_name(swept: Iterable[Any], seed: int) -> str:
-    """The swept values and the seed in at most 20 characters: `512 256 3e-05 #97`. MLflow's table
-    cuts longer names, and the seed at the end is what tells neighbours apart."""
+    """The swept values and the seed in at most 20 characters: `512 256 3e-05 #97`.
+
+    MLflow's table cuts longer names, and only the seed at the end distinguishes neighbours.
+    """
     ending = f"#{seed}"
     words = (f"{value:g}" if isinstance(value, float) else str(value) for value in swept)
     room = 20 - len(ending) - 1

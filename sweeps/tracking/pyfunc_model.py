@@ -1,5 +1,6 @@
-"""The script that MLflow loads a registered model by: `predict` takes rows of `query` and
-`document`, texts, and gives each row its `score`. MLflow runs it; nothing imports it."""
+"""The script with which MLflow loads a registered model: `predict` maps rows of texts `query` and
+`document` to a `score` each. MLflow runs it; nothing imports it.
+"""
 
 from typing import Any
 
@@ -12,7 +13,7 @@ class RerankerModel(PythonModel):
     """An exported folder behind MLflow's interface."""
 
     def load_context(self, context: Any) -> None:
-        """Loads the folder that the model carries."""
+        """Load the folder within the model."""
         from rank_core.export.reranker import Reranker
 
         self.reranker = Reranker.load(context.artifacts["model"])

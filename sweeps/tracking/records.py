@@ -1,8 +1,8 @@
 """The events of a sweep's log as records of MLflow runs, under MLflow's names.
 
-Of a trial of more than `MOST_STEPS` steps MLflow gets the curves of every second, third, ... step,
-so that they are at most so many: 64 trials of 5 steps/s would be 1,000 points/s. All other numbers
-arrive whole, and the whole curve stays in the trial's `history.jsonl`.
+Curves of a trial with more than `MOST_STEPS` steps are thinned to every second, third, ... step: 64
+trials of 5 steps/s would be 1,000 points/s. All other numbers are sent, and the whole curve is in
+the trial's `history.jsonl`.
 """
 
 import math
@@ -16,7 +16,7 @@ from sweeps.tracking.names import metric_name, run_name
 
 Kind = Literal["created", "reopened", "points", "ended"]
 Point = tuple[str, float, int]
-"""Metric, value, step (of the optimiser; 0 for what is no curve)."""
+"""Metric, value, step (of the optimiser; 0 for a single value)."""
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 MOST_STEPS = 1000
@@ -28,7 +28,7 @@ EVIDENCE = {
     "dev.run.gz": "runs",
     "test.run.gz": "runs",
 }
-"""Files of a trial that MLflow gets, and their folder there."""
+"""Files of a trial that are sent to MLflow, and their folder there."""
 CURVE = {
     "loss": "train/loss",
     "learning_rate": "train/learning_rate",
@@ -43,7 +43,7 @@ class Record:
     trial: str
     kind: Kind
     time: int
-    name: str = ""  # the run's; of the first record alone, as its params
+    name: str = ""  # the run's; in the first record alone, as are its params
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)  # the collection, in the first record
@@ -54,10 +54,9 @@ class Record:
 
 
 class RunRecords:
-    """The records of one trial, event by event.
-
-    A resumed attempt repeats the steps since its last checkpoint, and MLflow cannot take a point
-    back: the first value of a step stays. `sent` is the step up to which MLflow has the reports.
+    """The records of a trial, event by event. A resumed attempt repeats the steps since its last
+    checkpoint; the first value of a step stays, because MLflow cannot delete a point. `sent` is the
+    step up to which MLflow has the reports.
     """
 
     def __init__(self, sweep_id: str, sent: int = 0) -> None:
@@ -70,7 +69,7 @@ class RunRecords:
         self._nonfinite: set[str] = set()
 
     def add(self, event: TrialEvent, command: CommandBegan) -> Record | None:
-        """The record of an event; None if MLflow gets nothing."""
+        """The record of an event; None without one."""
         if isinstance(event, AttemptStarted):
             record = self._started(event, command)
         elif self.created is None:
@@ -85,8 +84,8 @@ class RunRecords:
         return record
 
     def rest(self, reports: Iterable[Reported]) -> Iterator[Record]:
-        """The records of reports of a finished trial that never arrived, because the driver or its
-        machine died."""
+        """The records of a finished trial's reports that were lost with the driver or its
+        machine."""
         for event in reports:
             if (record := self._reported(event)) and (record.points or record.tags):
                 yield record
@@ -139,7 +138,7 @@ class RunRecords:
         return self.created
 
     def _news(self, event: Reported) -> Iterator[Point]:
-        """Curve points, and dev measures where the trial has validated."""
+        """Curve points, and dev measures after a validation."""
         every = max(1, -(-event.num_steps // MOST_STEPS))
         for point in event.curve:
             step = point["step"]
@@ -197,8 +196,8 @@ class RunRecords:
     def _record(
         self, event: TrialEvent, kind: Kind, points: Any, *, tags: Any = None, **facts: Any
     ) -> Record:
-        """Numbers that are not finite are tags: MLflow stores infinity as 1.8e308. They are no
-        divergence yet: fp16 skips steps whose gradients overflow, and its first ones do."""
+        """Numbers that are not finite are tags: MLflow stores infinity as 1.8e308. They need not
+        mean divergence: fp16 skips steps whose gradients overflow, such as its first ones."""
         finite, run_tags = [], dict(tags or {})
         for name, value, step in points:
             if math.isfinite(value):

@@ -1,6 +1,6 @@
 """An exported model in MLflow: logged with its signature and an example, registered, and named
-champion. It carries its folder and the code of `rank_core`, so that it loads where ranksweep is not
-installed."""
+champion. It contains its folder and the code of `rank_core`, so that it loads without an installed
+ranksweep."""
 
 import logging
 import warnings
@@ -34,7 +34,7 @@ class Registered:
     name: str
     tracking_uri: str
     experiment: str
-    trial: str  # its run is the model's source, where MLflow has it
+    trial: str  # its run is the model's source, if MLflow has it
     label: str
     family: str
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Registered:
 
 
 def register_model(folder: Path, model: Registered) -> int:
-    """Logs the exported folder and registers it; the number of its version."""
+    """Log the exported folder, register it, and return the number of its version."""
     client = connect(model.tracking_uri)
     import mlflow
     from mlflow.models import Model, ModelSignature
@@ -79,7 +79,7 @@ def register_model(folder: Path, model: Registered) -> int:
     for name, text in model.tags.items():
         client.set_model_version_tag(model.name, str(number), name, text)
     card = (folder / CARD).read_text(encoding="utf-8")
-    text = card.partition("\n---\n")[2].strip()  # without what a model hub reads at its top
+    text = card.partition("\n---\n")[2].strip()  # without the metadata for a model hub at its top
     client.update_model_version(model.name, str(number), description=text)
     if model.champion:
         client.set_registered_model_alias(model.name, CHAMPION, str(number))

@@ -20,7 +20,7 @@ SERVER_ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_ENABLE_AI_GATEWAY": "false",
-    # One log_batch holds two connections; the default pool locks itself up under many clients.
+    # One log_batch holds two connections; the default pool deadlocks with many clients.
     "MLFLOW_SQLALCHEMYSTORE_POOL_SIZE": "10",
     "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW": "80",
 }
@@ -37,9 +37,9 @@ def local_server(
     options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """(base URL, process) of a server over `store_uri` that answers; it ends with the block.
-    `options` of `mlflow server` and variables of its environment add to ours."""
-    connect(store_uri)  # initialises a new database before the server's processes race for it
+    """(base URL, process) of an answering server over `store_uri`, which ends with the block.
+    `options` of `mlflow server` and variables of its environment are added."""
+    connect(store_uri)  # initialises a new database before the server's processes compete for it
     port = _free_port(port)
     base = f"http://127.0.0.1:{port}"
     output = subprocess.DEVNULL if log is None else log.open("ab")
@@ -55,7 +55,7 @@ def local_server(
             },
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # its workers end with it, and Ctrl-C is ours to handle
+            start_new_session=True,  # its workers end with it; Ctrl-C reaches us alone
         )
     finally:
         if not isinstance(output, int):
@@ -77,14 +77,14 @@ def _command(store_uri: str, port: int) -> list[str]:
 
 
 def _patient(store_uri: str) -> str:
-    """A SQLite writer waits five seconds for the others, then fails; a crowd takes longer."""
+    """A longer wait of SQLite's writers, which fail after five seconds by default."""
     if not store_uri.startswith("sqlite:") or "timeout=" in store_uri:
         return store_uri
     return f"{store_uri}{'&' if '?' in store_uri else '?'}timeout={_LOCK_WAIT_S}"
 
 
 def _free_port(wanted: int) -> int:
-    """`wanted`, or any free port for 0. Somebody else's server must not pass for ours."""
+    """`wanted` if it is free, or any free port for 0."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

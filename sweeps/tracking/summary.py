@@ -1,4 +1,4 @@
-"""The summary experiment, whose numbers may be quoted: one run per configuration."""
+"""The summary experiment, with numbers to quote: a run per configuration."""
 
 import logging
 import math
@@ -24,7 +24,7 @@ _log = logging.getLogger("sweeps.tracking")
 
 @dataclass(frozen=True)
 class MeasureSummary:
-    """One measure of a configuration over its seeds; the rest compares it with the baseline."""
+    """A measure of a configuration over its seeds, compared with the baseline."""
 
     mean: float
     std: float
@@ -45,18 +45,16 @@ class SummaryRow:
     tags: Mapping[str, str] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)  # means over seeds
     per_query: "Callable[[], pd.DataFrame] | None" = None
-    """Reads its rows of `per_query.parquet`, those of all seeds."""
+    """A function that reads its rows of `per_query.parquet`, of all seeds."""
 
 
 def log_summary(
     tracking_uri: str, experiment: str, rows: Iterable[SummaryRow], report: Path
 ) -> int:
     """Writes `rows` to `experiment`/summary, the files of the folder `report` to the one run of
-    `experiment`/report, and the answer to the descriptions of all three; the number of
-    configurations written.
-
-    A configuration keeps its run (tag `config.hash`), and values that are there already are not
-    written again. A store that is away costs a warning, never the report.
+    `experiment`/report, and the answer to the descriptions of all three; return the number of
+    configurations written. A configuration keeps its run (tag `config.hash`), and existing values
+    are not written again. An unavailable store causes a warning; the report is not affected.
     """
     check_tracking_uri(tracking_uri)
     if tracking_uri == NONE:

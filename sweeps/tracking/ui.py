@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
     """Print the links to the views of `experiment` and serve a database until Ctrl-C; an exit
-    status. For an http(s) URI the server is there already, and only the links are printed."""
+    status. For an http(s) URI, whose server runs already, only the links are printed."""
     check_tracking_uri(tracking_uri)
     if tracking_uri == NONE:
         raise BadInput("there are no pages to show with the tracking URI none")
@@ -42,7 +42,7 @@ def serve(tracking_uri: str, experiment: str, port: int = 0) -> int:
 
 
 def links(base: str, trials: "Experiment", summary: "Experiment | None") -> str:
-    """A line per saved view: the trials', then that of the table that may be quoted."""
+    """A line per saved view: the trials, then the table to quote."""
     named = {"trials": trials, "summary": summary}
     return "\n".join(
         f"{f'{name}: {VIEW_NAME}':<44}{deep_link(base, experiment.experiment_id)}"
@@ -52,7 +52,7 @@ def links(base: str, trials: "Experiment", summary: "Experiment | None") -> str:
 
 
 def _without_password(uri: str) -> str:
-    """The address for a browser, which asks for name and password itself."""
+    """The address for a browser, without name and password."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
@@ -63,7 +63,7 @@ def _experiment(client: "MlflowClient", experiment: str) -> "Experiment":
         names = ", ".join(sorted(item.name for item in client.search_experiments()))
         raise BadInput(
             f"no experiment {experiment!r} in this store; known: {names}. If the sweep was copied "
-            "here, `ranksweep sync DIR` makes it"
+            "here, `ranksweep sync DIR` creates it"
         )
     return known
 

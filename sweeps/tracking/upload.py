@@ -1,6 +1,6 @@
-"""Passes over a sweep's event log and its reports: everything that is new goes to MLflow, in order
-within each trial. Records that MLflow rejects for good are set aside with the reason, so that the
-rest continues. Uploaded reports are not read again."""
+"""Passes over a sweep's event log and its reports: new records are sent to MLflow, in order within
+each trial. Records that MLflow rejects for good are set aside with the reason. Uploaded reports are
+not read again."""
 
 import heapq
 import json
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 REFUSED = "refused.jsonl"
 _log = logging.getLogger("sweeps.tracking")
 _SAVE_EVERY_S = 2.0  # within a long pass
-_TRIES = 5  # definite refusals before a record is set aside
+_TRIES = 5  # rejections before a record is set aside
 _NO_COMMAND = CommandBegan(time=0, writer={}, model="", model_label="", tags={})
 
 
@@ -52,7 +52,7 @@ class _Postponed(Exception):
 
 @dataclass(frozen=True)
 class _Pending:
-    """A record on its way, and its line in a log; they are numbered as they are read."""
+    """A record to send, and its line in a log; numbered as they are read."""
 
     number: int
     log: str
@@ -65,7 +65,7 @@ class _Pending:
 
 
 class Upload:
-    """One sweep on its way to one experiment. Not for use by two threads."""
+    """The upload of a sweep to an experiment, for a single thread."""
 
     def __init__(self, folder: Path, writer: RunWriter, cursor: Cursor, sweep_id: str) -> None:
         self.folder = folder
@@ -88,7 +88,7 @@ class Upload:
         self._saved_at = time.monotonic()
 
     def one_pass(self, keep_going: Callable[[], bool]) -> bool:
-        """Sends what is new; True if all of it arrived. Raises when the store is away."""
+        """Send new records; True if all arrived. Raises if the store is unavailable."""
         self._read_on()
         trials = [trial for trial, records in self._pending.items() if records]
         complete = True
@@ -111,8 +111,8 @@ class Upload:
         return complete
 
     def reconcile(self) -> None:
-        """After a crash, with the log uploaded: tags duplicates, and ends the runs whose driver has
-        died: no run stays RUNNING for ever, no trial has two equal runs."""
+        """Repairs after a crash, once the log is uploaded: duplicates are tagged, and runs whose
+        driver has died are ended."""
         runs_of_key: dict[str, list[Run]] = defaultdict(list)
         for run in self.writer.all_runs():
             if key := run.data.tags.get("rank.trial_key"):
@@ -270,7 +270,7 @@ class Upload:
         self._unsaved = True
 
     def _set_aside(self, lines: Sequence[Line], *, part: str, reason: str) -> None:
-        """Keeps rejected lines with the reason; the log itself keeps them, too."""
+        """Store rejected lines with the reason; the log has them as well."""
         path = self.folder / FOLDER / REFUSED
         path.parent.mkdir(exist_ok=True)
         record = {
@@ -328,7 +328,7 @@ def _next_group(records: Sequence[_Pending], max_points: int) -> list[_Pending]:
 class Answer(Enum):
     """The consequence of an MLflow error for the record that was being sent."""
 
-    LATER = "the store is away or busy: the same record again, after a pause"
+    LATER = "the store is unavailable or busy: the same record again, after a pause"
     REFUSED = "this record is rejected: a few tries, then it is set aside"
     GONE = "the run or experiment no longer exists there: start over with this trial"
 
@@ -342,15 +342,15 @@ _REFUSALS = {
     "RESOURCE_CONFLICT",
     "NOT_IMPLEMENTED",
 }
-# Not about the record: log in again, ask later, the proxy's page while the server is away.
+# Not about the record: authentication, overload, or a proxy's page.
 _ABOUT_THE_SERVER = {401, 403, 404, 407, 408, 425, 429, 499}
-# A person deleted the experiment and may restore it; no record is to blame.
+# A user deleted the experiment and may restore it; the record is valid.
 _DELETED_EXPERIMENT = re.compile(r"experiment \S+ must be in the 'active' state")
 _STATUS = re.compile(r"failed with error code (\d{3})")
 
 
 def meaning(error: Exception) -> Answer:
-    """The consequence of an error that sending a record raised."""
+    """The consequence of an error while sending a record."""
     import requests
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError

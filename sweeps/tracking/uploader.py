@@ -1,4 +1,4 @@
-"""The one thread that talks to MLflow. Its failures never reach the sweep."""
+"""The only thread that talks to MLflow. Its failures never reach the sweep."""
 
 import logging
 import threading
@@ -23,13 +23,14 @@ from sweeps.tracking.views import view_tags
 _log = logging.getLogger("sweeps.tracking")
 
 _IDLE_S, _CLOSING_IDLE_S = 0.5, 0.05  # between passes
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0  # while the store is away
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0  # while the store is unavailable
 _VIEWS_EVERY_S = 10.0
 LOCK = f"{FOLDER}/uploader.lock"
 
 
 class Uploader(threading.Thread):
-    """Uploads the event log of the sweep in `folder` while it grows; `close` drains it."""
+    """The upload of the event log of the sweep in `folder` while it grows; `close` sends the
+    rest."""
 
     def __init__(self, folder: Path, tracking_uri: str, experiment: str) -> None:
         check_tracking_uri(tracking_uri)
@@ -136,12 +137,12 @@ class Uploader(threading.Thread):
             for name, value in view_tags(layout).items():
                 upload.writer.client.set_experiment_tag(self.experiment_id, name, value)
         except Exception as error:
-            # A convenience of the web pages: worth a line, never a retry loop.
+            # A convenience of the web pages: a line, no retries.
             _log.info("the saved view was not written: %s", reason_of(error))
         upload.columns.shown(layout)
 
     def _away(self, error: Exception) -> None:
-        """Warns, and connects again: the store may be empty when it is back."""
+        """Warn, and connect again: the store may be empty when it is back."""
         if self._upload is not None:
             self._first, self._upload = self._upload.first, None
         busy = isinstance(error, Timeout)

@@ -17,8 +17,8 @@ _CHOICES = "sqlite:///FILE, http(s)://HOST:PORT, postgresql://USER@HOST/DATABASE
 
 
 def default_tracking_uri(store: Store) -> str:
-    """A database next to the sweeps. Of a remote storage, which cannot hold one, each machine makes
-    its own from the event logs there."""
+    """A database next to the sweeps. A remote storage cannot hold one, so each machine makes its
+    own from the event logs."""
     folder = Path(store.all_sweeps) if store.is_local else cache_root() / "mirrors"
     return f"sqlite:///{folder.absolute() / 'mlflow.db'}"
 
@@ -31,7 +31,7 @@ def check_tracking_uri(uri: str) -> None:
         parts = urlsplit(uri)
         port = parts.port
     except ValueError as error:
-        raise _bad(uri, f"it is no URL ({error})") from None
+        raise _bad(uri, f"it is not a URL ({error})") from None
     scheme = parts.scheme.partition("+")[0]
     if scheme == "sqlite":
         _check_sqlite(uri)
@@ -50,7 +50,7 @@ def check_tracking_uri(uri: str) -> None:
     elif scheme == "file":
         raise _bad(uri, "MLflow no longer writes file stores; use a sqlite file")
     elif not scheme:
-        raise _bad(uri, "a folder is no tracking store; use a sqlite file in it")
+        raise _bad(uri, "a folder is not a tracking store; use a sqlite file in it")
     else:
         raise _bad(uri, f"unknown kind {scheme!r}")
 

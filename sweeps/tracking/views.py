@@ -1,7 +1,7 @@
 """The saved view of an experiment, which replaces MLflow's empty default table.
 
-MLflow keeps saved views as experiment tags in a format of its web pages that is not documented
-(read in 3.17); a view that a later version ignores costs nothing but the view.
+MLflow keeps saved views as experiment tags in an undocumented format of its web pages (read in
+3.17); a later version may ignore it.
 """
 
 import base64
@@ -37,7 +37,7 @@ class Layout:
 
 
 class Columns:
-    """The metrics and settings that a sweep turned out to have, learnt from its records."""
+    """The metrics and settings of a sweep, collected from its records."""
 
     def __init__(self, curves: Iterable[str] = ()) -> None:
         self._finals: dict[str, None] = {}
@@ -48,7 +48,7 @@ class Columns:
         self._shown: Layout | None = None
 
     def add(self, record: Record) -> None:
-        """Takes note of one record."""
+        """Add a record."""
         if record.kind == "created":
             self._config_ids.update({record.tags.get("config.id", "")} - {""})
             for name, value in record.params.items():
@@ -60,12 +60,12 @@ class Columns:
             self._finals |= dict.fromkeys(name for name, _, _ in record.points)
 
     def changed(self) -> Layout | None:
-        """The layout to show, None if it is the one last confirmed with `shown`."""
+        """The layout to show; None if `shown` has confirmed it."""
         layout = layout_of(self._finals, self._swept, self.curves, self._config_ids)
         return None if layout == self._shown else layout
 
     def shown(self, layout: Layout) -> None:
-        """Remembers that the view shows `layout`."""
+        """Record that the view shows `layout`."""
         self._shown = layout
 
 
@@ -75,8 +75,9 @@ def layout_of(
     curves: Iterable[str] = (),
     config_ids: Iterable[str] = (),
 ) -> Layout | None:
-    """The layout for a sweep's metrics; None while no final metric is known. Test metrics come
-    first, in the order in which they were recorded; `hp/` are copies of params."""
+    """The layout for a sweep's metrics; None without a final metric. Test metrics come first, in
+    the order of their records; `hp/` are copies of params.
+    """
     order = {"test": 0, "agg": 0, "dev": 1, "delta": 2, "cost": 3}
     shown = [name for name in final_metrics if not name.startswith("hp/")]
     shown.sort(key=lambda name: order.get(name.partition("/")[0], 4))
@@ -121,7 +122,7 @@ def _column(kind: str, name: str) -> str:
 
 
 def _width(column: str) -> int:
-    """Pixels in which the name of a column can be read."""
+    """Width in pixels of a column's name."""
     return 40 + 8 * len(column.partition("`")[2])
 
 
@@ -139,7 +140,7 @@ def _state(layout: Layout, attributes: Iterable[str] = ()) -> dict[str, Any]:
         "runsHiddenMode": "SHOW_ALL",
         "hideEmptyCharts": True,
         "columnWidths": {_RUN_NAME: 280} | {name: _width(name) for name in columns},
-        # In our order, not by name; `hp/` are constants and stay folded.
+        # In this order, not by name; `hp/` are constants and stay folded.
         "isAccordionReordered": True,
         "compareRunSections": [
             {"uuid": name, "name": name, "display": name != "hp", "isReordered": True}

@@ -1,7 +1,8 @@
 """The contents of a bundle: the report of a sweep and the files behind it.
 
     sweep/        the sweep's folder: settings, runs, judgments, per-query values, report
-    bundle.json the bundle's provenance README.md, CITATION.cff, ro-crate-metadata.json, SHA256SUMS
+    bundle.json   the bundle's provenance
+    README.md, CITATION.cff, ro-crate-metadata.json, SHA256SUMS
 
 `bundle` and `verify` make the report by the same `report_of`, from such a folder alone.
 """

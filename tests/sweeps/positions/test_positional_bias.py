@@ -129,7 +129,7 @@ def test_chunks_are_graded_by_a_server_and_paid_once(collection_folder, tmp_path
     assert f"Grading {len(judged)} chunks of 2 documents with small." in capsys.readouterr().out
     page = (tmp_path / "out" / "index.html").read_text()
     assert "First relevant chunk, graded by a chat model" in page
-    assert f"{len(judged) // 2} of {len(judged)} answers were no grade" in " ".join(page.split())
+    assert f"{len(judged) // 2} of {len(judged)} answers had no grade" in " ".join(page.split())
 
 
 def test_a_judged_plot_stands_for_documents_without_a_relevant_chunk_too():

@@ -81,11 +81,11 @@ def test_tracking_uris_that_can_work_pass(uri):
 @pytest.mark.parametrize(
     ("uri", "reason"),
     [
-        ("", "a folder is no tracking store"),
-        ("mlruns", "a folder is no tracking store"),
-        ("./mlruns", "a folder is no tracking store"),
-        ("/abs/mlruns", "a folder is no tracking store"),
-        ("None", "a folder is no tracking store"),
+        ("", "a folder is not a tracking store"),
+        ("mlruns", "a folder is not a tracking store"),
+        ("./mlruns", "a folder is not a tracking store"),
+        ("/abs/mlruns", "a folder is not a tracking store"),
+        ("None", "a folder is not a tracking store"),
         ("file:./mlruns", "file stores"),
         ("file:///abs/mlruns", "file stores"),
         ("sqlite://mlflow.db", "three slashes"),
@@ -101,7 +101,7 @@ def test_tracking_uris_that_can_work_pass(uri):
         ("postgresql://db", "a host and a database"),
         ("postgresql:///mlflow", "a host and a database"),
         ("mysql://db/mlflow", "unknown kind 'mysql'"),
-        ("databricks", "a folder is no tracking store"),
+        ("databricks", "a folder is not a tracking store"),
         ("localhost:5000", "unknown kind 'localhost'"),
     ],
 )
