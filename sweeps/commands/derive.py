@@ -247,9 +247,10 @@ def _seeds_that_kept(
     }
     if needed and not any(kept.values()):
         raise BadInput(
-            "a trial of the sweep must have kept its chunk scores; none of the {sum(map(len, "
-            "used.values()))} finished trials in {sweep.folder} has. Run the sweep in another "
-            "--storage with evaluation.keep_chunk_scores=true (finished trials do not run again)"
+            "a trial of the sweep must have kept its chunk scores; none of the "
+            f"{sum(map(len, used.values()))} finished trials in {sweep.folder} has. Run the sweep "
+            "in another --storage with evaluation.keep_chunk_scores=true (finished trials do not "
+            "run again)"
         )
     return {cell: seeds for cell, seeds in kept.items() if seeds}
 
@@ -311,7 +312,7 @@ def _parser() -> Parser:
         choices=NORMALISATIONS,
         default="",
         help="interpolate with the first stage, with this normalisation of scores within a query "
-        "(default {DEFAULT}); without the other flags, only that",
+        f"(default {DEFAULT}); without the other flags, only that",
     )
     add("--max-chunks", nargs="+", type=int, default=[], help="fewer chunks of a document")
     add("--strides", nargs="+", type=int, default=[], help="multiples of a trial's stride")

@@ -371,7 +371,7 @@ def _engine(arguments: argparse.Namespace) -> str:
     if name == "local" and arguments.num_workers > 1:
         raise BadInput(
             "--engine local runs a trial in this process alone, got --num-workers "
-            "{arguments.num_workers}; --engine ray starts several workers"
+            f"{arguments.num_workers}; --engine ray starts several workers"
         )
     return name
 

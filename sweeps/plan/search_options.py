@@ -125,7 +125,7 @@ def search_settings(
     if seed is not None and num_configs is None and not kind.orders:
         raise BadInput("--search-seed draws configurations and needs --num-configs")
     if ranges and num_configs is None:
-        raise BadInput("a range lo..hi needs --num-configs N and --search with one of {drawing}")
+        raise BadInput(f"a range lo..hi needs --num-configs N and --search with one of {drawing}")
     if num_seeds < kind.fewest_seeds:
         raise BadInput(
             f"--search {name} needs {kind.fewest_seeds} seeds or more, because it analyses dev "

@@ -95,8 +95,8 @@ def schedule_of(plan: Plan) -> Schedule:
     if len(cells) < search.eta:
         raise BadInput(
             f"--search halving needs --halving-eta = {search.eta} configurations or more beside "
-            "the baseline that training can change, of which it promotes one; got {', "
-            "'.join(cell.label for cell in cells) or 'none'}"
+            "the baseline that training can change, of which it promotes one; got "
+            f"{', '.join(cell.label for cell in cells) or 'none'}"
         )
     full = _num_epochs(plan, cells)
     epochs = rung_epochs(full, len(cells), eta=search.eta, fewest=search.min_epochs)

@@ -269,7 +269,7 @@ def test_the_power_is_drawn_and_the_same_again(
         (["--delta", ".03", "--power", ".01"], "alpha < power"),
         (["--delta", ".03", "--family", "0"], "family_size >= 1"),
         (["--delta", ".03", "--baseline", "bm25"], "unknown baseline 'bm25'"),
-        (["--delta", ".03", "--seconds-per-seed", "5"], "stand together"),
+        (["--delta", ".03", "--seconds-per-seed", "5"], "need each other"),
         (
             ["--delta", ".03", "--seconds-per-seed", "-5", "--seconds-per-query", "1"],
             "--seconds-per-seed >= 0",

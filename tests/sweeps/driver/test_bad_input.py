@@ -123,7 +123,7 @@ COMMAND_LINES = [
     ("--storage ftp://127.0.0.1/x", ["unknown scheme", "ftp://127.0.0.1/x", "known: file, s3"]),
     ("--storage zip://x", ["unknown scheme", "zip://x"]),
     ("--storage http://127.0.0.1:1/x", ["unknown scheme", "http://127.0.0.1:1/x"]),
-    ("--tracking-uri sqlite:////proc/x.db", ["--tracking-uri must be a folder", "/proc"]),
+    ("--tracking-uri sqlite:////proc/x.db", ["--tracking-uri must be a writable folder", "/proc"]),
     ("--gpus-per-worker nan", ["--gpus-per-worker", "a fraction or a whole number", "nan"]),
     ("--gpus-per-worker inf", ["--gpus-per-worker", "a fraction or a whole number", "inf"]),
     ("--num-workers 1" + 20 * "0", ["--num-workers <= 10,000 must hold"]),

@@ -224,8 +224,8 @@ def test_another_choice_cannot_replace_a_frozen_one(tmp_path):
     ("old", "new", "message"),
     [
         ('"MaxP 64/48"', '"MaxP 64/64"', "must be unchanged"),
-        ('"winner"', '"looser"', "must hold a shortlist"),
-        ("{", "", "must hold a shortlist"),
+        ('"winner"', '"looser"', "must hold an unchanged"),
+        ("{", "", "must hold an unchanged"),
     ],
 )
 def test_an_edited_shortlist_is_refused(tmp_path, old, new, message):

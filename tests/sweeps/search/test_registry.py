@@ -74,5 +74,5 @@ def test_a_search_is_added_by_one_line(plan_of, tmp_path, monkeypatch):
     )
     drawn = plan_of("--search", "backwards", "--num-configs", "2", *SIX)
     assert "backwards of 2 configurations drawn from" in plan_text(drawn, finished=0)
-    with pytest.raises(BadInput, match="goes with random, tpe, gp, race, halving, backwards"):
+    with pytest.raises(BadInput, match="needs random, tpe, gp, race, halving, backwards"):
         parse(["--num-configs", "2"], prog="window_stride.py", description="")
