@@ -108,7 +108,7 @@ def caption(derived: Derived) -> str:
     aggregated += "aggregation would have other weights"
     if not any(row.derived and not row.interpolated for row in derived.rows):
         aggregated = ""
-    tested = [one for row in found.rows for one in row.comparisons.values()]
+    tested = [c for row in derived.rows for c in row.comparisons.values()]
     two = f" {TWO_RUNS_WORDS}" if any(map(has_two_runs, tested)) else ""
     how = f". {interpolation_text(sweep, mixed)}" if mixed else ""
     return (

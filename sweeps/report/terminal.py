@@ -78,7 +78,8 @@ def measure_table(
         fate = fate_word(sweep) if row.cell in fates else "—"
         difference = ["baseline" if row.is_baseline else fate, "", *("" for _ in ps)]
         if test is not None:
-            difference = [short_signed(test.delta, sweep.digits), short_interval(test, sweep.digits)]
+            digits = sweep.digits
+            difference = [short_signed(test.delta, digits), short_interval(test, digits)]
             difference += [] if others else [p_text(test.p_queries_adjusted)]
             difference += [decisive_p(test) if others else both_p(test)]
         rows.append(
