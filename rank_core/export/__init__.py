@@ -1,1 +1,1 @@
-"""A trained ranker as a folder that any program can load, and the reranker that it is there."""
+"""A trained ranker as a folder that other programs load, and the reranker that ranks with it."""

@@ -81,11 +81,10 @@ def write_model(
     about: Mapping[str, Any] | None = None,
     card: str = "",
 ) -> None:
-    """Writes the model of a finished trial, whole or not at all: its settings, its
-    `weights.safetensors`, the `interpolation` that Birch noted, and the weight of the `first_stage`
-    where the system is interpolated with it.
-
-    Raises `BadInput` where the folder is there and not empty, or the weights are another model's.
+    """Write the model of a finished trial, whole or not at all: its settings, its
+    `weights.safetensors`, the `interpolation` of Birch, and the weight of the `first_stage` of an
+    interpolated system. Raises `BadInput` if the folder is not empty or the weights are of another
+    model.
     """
     require_new(folder)
     backbone = resolve_backbone(config.model.backbone)
@@ -138,7 +137,7 @@ def read_model(folder: Path | str) -> ExportedModel:
 
 
 def read_settings(folder: Path | str) -> TrialConfig:
-    """The settings of the model in a folder, its encoders under their places there."""
+    """The settings of the model in a folder, with its encoders as paths there."""
     return _read_settings(Path(folder).absolute())[0]
 
 
@@ -148,7 +147,7 @@ def _read_settings(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
         content = json.loads((folder / FILE).read_text(encoding="utf-8"))
         written, settings = int(content["format"]), dict(content["settings"])
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{folder / FILE} must be as it was written: {error!r}") from None
+        raise BadInput(f"{folder / FILE} must be unchanged: {error!r}") from None
     if written > FORMAT:
         raise BadInput(
             f"{folder / FILE}: must have a format up to {FORMAT}, got {written}: it was written by "

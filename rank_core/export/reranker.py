@@ -28,7 +28,7 @@ DOCUMENTS_AT_ONCE = 1024  # tokenised together and kept in memory
 
 
 class Ranked(NamedTuple):
-    """A document of a ranked list: its id, or its place in the given list, and its score."""
+    """A document of a ranked list: its id, or its place in the input list, and its score."""
 
     doc_id: str | int
     score: float
@@ -58,7 +58,7 @@ class Reranker:
 
     @property
     def needs_first_stage(self) -> bool:
-        """True where the scores of a first stage are part of the system's own: Birch, "+BM25"."""
+        """True where the system's scores include the first stage's: Birch, "+BM25"."""
         return bool(self._exported.interpolation or self._exported.first_stage)
 
     def rank(
@@ -69,17 +69,16 @@ class Reranker:
         first_stage: Sequence[float] | Mapping[str, float] | None = None,
         top: int | None = None,
     ) -> list[Ranked]:
-        """The documents by falling score, the first `top` of them if that is given. Documents are
-        {doc_id: text}, or texts, which are known by their places in the list; `first_stage` has
-        their scores in the same form, for a system that `needs_first_stage`.
-
-        Raises `BadInput` where such a system has no scores: the model alone is another system.
+        """The documents by falling score, only the first `top` if set. Documents are {doc_id:
+        text}, or a list of texts, identified by their places; `first_stage` has their scores in the
+        same form, for a system that `needs_first_stage`. Raises `BadInput` where such a system has
+        no scores: the model alone is another system.
         """
         if isinstance(documents, str) or not isinstance(query, str):
-            raise BadInput("rank takes one query and several documents: a list or {doc_id: text}")
+            raise BadInput("rank needs one query and several documents: a list or {doc_id: text}")
         if self.needs_first_stage and first_stage is None:
             raise BadInput(
-                "this system adds the first stage's score to the model's: give "
+                "this system adds the first stage's score to the model's: pass "
                 "first_stage=[...], a score for each document, or call rerank with a run"
             )
         named = isinstance(documents, Mapping)
@@ -105,9 +104,9 @@ class Reranker:
     ) -> Run:
         """{query_id: {doc_id: score}} with the first `depth` candidates of each query of `run` in
         the model's order; by default as many as the trial ranked. Ties are broken by doc_id. A
-        system interpolated with the first stage takes its scores from `run`.
+        system interpolated with the first stage uses the scores of `run`.
 
-        `queries` and `documents` are texts by id; they may hold more than the run names.
+        `queries` and `documents` are texts by id; they may have more than the run.
         """
         depth = self.config.evaluation.depth if depth is None else depth
         if depth < 1:
@@ -154,7 +153,7 @@ class Reranker:
 
 
 def _by_id(given: Sequence[T] | Mapping[str, T]) -> Mapping[str, T]:
-    """The same by id; that of an entry of a list is its place."""
+    """The entries by id, which in a list is the place."""
     return given if isinstance(given, Mapping) else {str(i): entry for i, entry in enumerate(given)}
 
 

@@ -1,1 +1,1 @@
-"""From per-query values of a sweep to what may be said about its systems."""
+"""From per-query values of a sweep to conclusions about its systems."""

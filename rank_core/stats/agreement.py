@@ -52,7 +52,7 @@ def rank_biased_overlap(left_QV: Ranks, right_QV: Ranks, p: float = PERSISTENCE)
         for n in (short_Q1, long_Q1)
     )
     short_Q, long_Q = short_Q1[:, 0], long_Q1[:, 0]
-    # Beyond its end the short list is assumed to agree as it did up to there.
+    # Beyond its end the short list is assumed to agree as before.
     beyond_QD = np.maximum(depth_D - short_Q1, 0) / np.maximum(short_Q1, 1)
     agreement_QD = (common_QD + at_short_Q[:, None] * beyond_QD) / depth_D
     weight_QD = np.where(depth_D <= long_Q1, (1 - p) * p ** (depth_D - 1.0), 0)

@@ -2,7 +2,7 @@
 
 A slot is the baseline that a letter of a results table names. A fixed slot names one cell; a slot
 by row maps a system to its own baseline, such as FirstP with the same backbone. The comparisons of
-a slot share a letter, so they are one family of the correction.
+a slot share a letter and are one family of the correction.
 """
 
 from collections.abc import Collection, Mapping, Sequence

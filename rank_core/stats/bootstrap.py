@@ -2,7 +2,7 @@
 
 Queries and the seeds of every cell are resampled independently (the pigeonhole bootstrap, Owen
 2007): the mean of a cell is w_S' Y_SQ w_Q, so a replicate costs two matrix products and no copy of
-the data. Relative and average gains have no closed form and belong here; tests of a difference do
+the data. Relative and average gains, which have no closed form, use it. Tests of a difference do
 not, because few seeds make the resampled seed variance too small by (S - 1) / S.
 """
 
@@ -36,10 +36,8 @@ def seed_weights(
     stretched: bool = False,
 ) -> dict[str, Floats]:
     """Resampling weights of every cell's seeds, (B, S); shared by all cells when seeds are paired,
-    but for those of one run, which has nothing to draw.
-
-    `stretched` widens them by sqrt(S / (S - 1)), which gives back the seed variance that n-from-n
-    resampling loses; a weight may then be negative.
+    except cells of one run. `stretched` widens them by sqrt(S / (S - 1)), which restores the seed
+    variance that n-from-n resampling loses; a weight may then be negative.
     """
     if num_replicates < 1:
         raise BadInput(f"num_replicates >= 1 must hold, got {num_replicates}")

@@ -68,7 +68,7 @@ class Comparison:
     @property
     def fewest_seeds(self) -> float:
         """The smaller number of seeds of its trained systems; infinite if neither is trained."""
-        # With a p-value, one run is that of a deterministic system.
+        # A single run with a p-value is that of a deterministic system.
         seeds = [S for S in (self.num_seeds_system, self.num_seeds_baseline) if S > 1]
         return 1 if math.isnan(self.p_both) else min(seeds, default=math.inf)
 
@@ -190,8 +190,9 @@ def _moderated(
 
 
 def predicted_false_positive_rate(test: ScopeTest, *, alpha: float = 0.05) -> float:
-    """The type-I error of the queries-only test of two equal methods: 2 Phi(-z sqrt(V_q/V)). V_q is
-    the variance that test uses, V the variance of the difference of two trained methods."""
+    """The type-I error of the queries-only test of two equal methods: 2 Phi(-z sqrt(V_q/V)), with
+    V_q the variance in that test and V the variance of the difference of two trained methods.
+    """
     return _false_positive_rate(test, test.se_both**2, alpha)
 
 

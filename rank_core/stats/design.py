@@ -24,14 +24,14 @@ from rank_core.stats.variance import sweep_components
 
 MOST_SEEDS = 10_000
 MOST_QUERIES = 10_000_000
-_SLACK = 0.02  # of power: not worth its cost where the goal is out of reach
+_SLACK = 0.02  # of power, negligible where the goal is out of reach
 # Of five mean squares, 1,024 times: evenly spread, so that power rises smoothly with the counts.
 _QUANTILES_5N = (stats.qmc.Sobol(5, scramble=False).random_base2(10).T * 1024 + 0.5) / 1024
 
 
 @dataclass(frozen=True)
 class Variances:
-    """Standard deviations in units of the measure: what a plan assumes."""
+    """The standard deviations that a plan assumes, in units of the measure."""
 
     difference: float  # sigma_D, of the true per-query differences of two systems
     seed: float  # sigma_S, between training runs
@@ -60,7 +60,7 @@ class Goal:
     delta: float
     alpha: float = 0.05
     power: float = 0.8
-    family_size: int = 1  # enters as Bonferroni: what Holm asks of the smallest p
+    family_size: int = 1  # as in Bonferroni, Holm's condition for the smallest p
 
     def __post_init__(self) -> None:
         check_probability("alpha", self.alpha)
@@ -110,14 +110,14 @@ def planned_variances(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The standard error that a comparison will have, and the critical differences of the tests of
-    many imagined mean squares."""
+    """The standard error of a planned comparison, and the critical differences of its tests for
+    many simulated mean squares."""
 
     error: float
     critical_N: Floats
 
     def power(self, delta: float) -> float:
-        """The chance that the test finds `delta`."""
+        """The probability that the test finds `delta`."""
         if self.error == 0:
             return 1.0 if delta else 0.0
         both = stats.norm.cdf((delta - self.critical_N) / self.error)
@@ -181,7 +181,7 @@ def worst_familywise_error(num_seeds: float, family_size: int, alpha: float = 0.
 
 
 def planned_power(variances: Variances, goal: Goal, *, num_seeds: int, num_queries: int) -> float:
-    """The chance that the test finds `goal.delta`."""
+    """The probability that the test finds `goal.delta`."""
     alpha = goal.alpha / goal.family_size
     plan = _plan(variances, num_seeds=num_seeds, num_queries=num_queries, alpha=alpha)
     return plan.power(goal.delta)
@@ -196,7 +196,7 @@ def planned_detectable(
     power: float = 0.8,
     family_size: int = 1,
 ) -> float:
-    """The smallest difference (MDE) that S seeds on Q queries find with the wanted power."""
+    """The smallest difference (MDE) that S seeds on Q queries find with the goal's power."""
     plan = _plan(variances, num_seeds=num_seeds, num_queries=num_queries, alpha=alpha / family_size)
     if plan.error == 0:
         return 0.0

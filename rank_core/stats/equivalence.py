@@ -1,5 +1,7 @@
-"""Practical equivalence, with the standard error and degrees of freedom of the difference test. "No
-significant difference" is no evidence of equality; "at most 5 %" needs a test of its own."""
+"""Practical equivalence, with the standard error and degrees of freedom of the difference test.
+
+"No significant difference" is no evidence of equality, which needs a separate test.
+"""
 
 from scipy import stats
 
@@ -8,10 +10,8 @@ from rank_core.stats.scopes import ScopeTest
 
 
 def equivalence_p(test: ScopeTest, *, margin: float) -> float:
-    """p of two one-sided tests (TOST, scope `both`): small values say that |delta| < margin.
-
-    Below alpha exactly when the two-sided interval of level 1 - 2 alpha is within the margin; NaN
-    for one seed.
+    """p of two one-sided tests (TOST, scope `both`) that |delta| < margin. Below alpha exactly when
+    the two-sided interval of level 1 - 2 alpha is within the margin; NaN for one seed.
     """
     if not margin > 0:
         raise BadInput(f"margin > 0 must hold, got margin={margin}")

@@ -23,10 +23,11 @@ ANY = "any difference"
 
 @dataclass(frozen=True)
 class FactorTest:
-    """One line of an analysis of variance over the cells of a grid.
+    """A line of an analysis of variance over the cells of a grid.
 
     `rank` is the number of contrasts; the degrees of freedom are smaller where the variances of the
-    contrasts differ. NaN if a cell has one seed, or if the grid cannot answer (rank 0).
+    contrasts differ. NaN if a cell has one seed, or if the grid does not identify the effect (rank
+    0).
     """
 
     factor: str
@@ -89,7 +90,7 @@ def _test(matrix: ScoreMatrix, cells: Sequence[str], name: str, space_KK: Floats
     query_KQ = np.stack([matrix.scores[cell].mean(axis=0) for cell in cells])
     parts = np.array([seed_variances(matrix.scores[cell]) for cell in cells])  # V_s, V_e
     df_K = np.array([len(matrix.scores[cell]) - 1.0 for cell in cells])
-    # Without what all cells share, whose rounding is as large as a difference.
+    # Without the common mean, whose rounding is as large as a difference.
     contrast_KQ = space_KK @ (query_KQ - query_KQ.mean(axis=0))
     queries_KK = np.cov(contrast_KQ) / Q
     runs_K = np.maximum(parts[:, 0] - parts[:, 1], 0)

@@ -1,8 +1,8 @@
 """The relative gain over a baseline with an interval that is valid for few seeds.
 
-A gain is a ratio of means and has no closed form. Its spread comes from the crossed bootstrap with
-stretched seed weights; its tails come from Student's t with the degrees of freedom of the
-difference, because three resampled seeds have no tails of their own.
+A gain is a ratio of means and has no closed form. Its standard error is from the crossed bootstrap
+with stretched seed weights; its quantiles are Student's t with the degrees of freedom of the
+difference, because three resampled seeds have no tails.
 """
 
 import math
@@ -75,10 +75,10 @@ def average_gains(
     """{system: unweighted mean over `columns` of its relative gains}: "avg. gain over FirstP".
 
     A column is one measure on one collection. Columns measured on the same runs must share their
-    seed weights, those on the same queries their query weights too: the caller says which, by
-    passing the same ones. `df` is the smallest of the columns, which is the safe side. Where it is
-    NaN (one seed), or the baseline of a replicate not above 0, the gain has no interval. A system
-    whose baseline is not above 0 is excluded.
+    seed weights, those on the same queries their query weights, too: pass the same ones. `df` is
+    the smallest of the columns, which is conservative. Where it is NaN (one seed), or the baseline
+    of a replicate not above 0, the gain has no interval. A system whose baseline is not above 0 is
+    excluded.
     """
     check_probability("level", level)
     if not columns or len(columns) != len(weights):
@@ -100,7 +100,7 @@ def average_gains(
             continue
         if name not in bases:
             bases[name] = [replicated_means(*pair) for pair in _each(columns, name, weights)]
-        if any((base_B <= 0).any() for base_B in bases[name]):  # it drew only zeros, for example
+        if any((base_B <= 0).any() for base_B in bases[name]):  # such as one that drew only zeros
             gains[system] = GainInterval(gain, math.nan, math.nan)
             continue
         gains_CB = [

@@ -1,5 +1,7 @@
-"""From a long table of per-query values to one seeds x queries matrix per cell. A missing value is
-an error and is not repaired: a test on the remaining queries answers another question."""
+"""From a long table of per-query values to one seeds x queries matrix per cell.
+
+A missing value is an error: a test on the remaining queries would answer another question.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,8 +38,8 @@ def score_matrix(
     """The values of `measure` as one (S, Q) matrix per cell, seeds and queries in sorted order.
 
     Raises `BadInput` for several splits, holes, duplicates, values that are not finite, and seeds
-    of a cell that agree on every query and every measure of the table without being constant, but
-    for cells of `may_agree`, which are derived from runs that differ.
+    of a cell that agree on every query and every measure of the table without being constant,
+    except cells of `may_agree`, which are derived from different runs.
     """
     matrices = score_matrices(per_query, measures=[measure], cells=cells, may_agree=may_agree)
     return matrices[measure]
@@ -199,7 +201,7 @@ def _refuse_identical_seeds(rows: _Rows, *, cell: str) -> None:
         if same and np.ptp(values[first]) > 0:
             raise BadInput(
                 f"training runs must differ, but seeds {first} and {second} of {cell} have "
-                "identical values for all queries: the seed is not wired, training changes "
+                "identical values for all queries: the seed has no effect, training changes "
                 "nothing, or a run was copied"
             )
 

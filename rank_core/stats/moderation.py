@@ -14,7 +14,7 @@ from scipy import optimize, special
 
 from rank_core.stats.scopes import two_sided_p
 
-LEAST_POOL = 8  # trained tables of scores; fewer do not show how variances differ
+LEAST_POOL = 8  # trained tables of scores, enough to estimate the spread of variances
 _FLOOR = 1e-5  # of the median variance, as the logarithm of 0 would dominate; and of its variance
 
 

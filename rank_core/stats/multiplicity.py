@@ -14,7 +14,7 @@ from rank_core.stats.scopes import Floats
 
 
 def holm(p: ArrayLike) -> Floats:
-    """Holm's (1979) step-down adjustment: holds the chance of any false positive."""
+    """Holm's (1979) step-down adjustment: controls the probability of any false positive."""
     return _of_tested(p, _holm)
 
 
@@ -28,12 +28,12 @@ def _holm(p_K: Floats) -> Floats:
 
 
 def benjamini_hochberg(p: ArrayLike) -> Floats:
-    """Benjamini and Hochberg's (1995) adjustment: holds the share of false positives."""
+    """Benjamini and Hochberg's (1995) adjustment: controls the share of false positives."""
     return _of_tested(p, lambda p_K: stats.false_discovery_control(p_K, method="bh"))
 
 
 def unadjusted(p: ArrayLike) -> Floats:
-    """The p-values as they are; the chance of any false positive grows with the family."""
+    """The p-values unchanged; the probability of a false positive grows with the family."""
     return _of_tested(p, lambda p_K: p_K)
 
 

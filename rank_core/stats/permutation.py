@@ -1,11 +1,9 @@
 """The randomised Tukey HSD: all pairs of systems by permutation within queries.
 
-Its scope is `queries` only. Systems exchange their scores within a query, so queries stay blocked
-and the dependence of the comparisons is used instead of feared. A test over seeds needs more seeds
-than a sweep has: three against three cannot get below p = 0.1.
-
-A large table is never held permuted: every permutation is drawn, summed over queries and forgotten
-in pieces that stay in a processor's cache.
+Its scope is `queries` only. Systems exchange their scores within a query, so queries are blocks and
+the dependence of the comparisons is taken into account. A test over seeds needs more seeds than a
+sweep has: three against three cannot reach p < 0.1. A large table is never permuted as a whole:
+every permutation is drawn and summed over queries in pieces that fit a processor's cache.
 """
 
 import os
@@ -23,10 +21,10 @@ from rank_core.stats.matrix import ScoreMatrix
 from rank_core.stats.scopes import ROUNDING, Floats
 
 NUM_PERMUTATIONS = 10_000
-_CLOSE = 1e-9  # relative: a permutation that gives back the data must count as equal
+_CLOSE = 1e-9  # relative: a permutation that reproduces the data must count as equal
 _PIECE = 1 << 16  # values permuted at once: 64 Ki make half a MiB of scores
 _MOST_THREADS = 8
-_WAITING = 64  # blocks per thread that may be finished before the caller has seen them
+_WAITING = 64  # blocks per thread that may be finished in advance
 
 
 @dataclass(frozen=True)
@@ -119,9 +117,9 @@ def _block(score_QK: Floats, *, num: int, seed: np.random.SeedSequence) -> Float
 def permuted(score_RK: Floats, rng: np.random.Generator, num: int) -> Floats:
     """`num` copies (B, R, K), every row permuted on its own.
 
-    Sorting keys that carry the system's number in their lowest bits costs a third of `argsort`.
-    The random bits above it are 24 or more, so that hardly a row has two equal ones (which would
-    stand in the order of the table).
+    Sorting keys that carry the system's number in their lowest bits costs a third of `argsort`. The
+    random bits above it are 24 or more, so that hardly a row has two equal ones (which would keep
+    the order of the table).
     """
     R, K = score_RK.shape
     kind: Any = np.uint32 if K <= 256 else np.uint64

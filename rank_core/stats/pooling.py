@@ -1,7 +1,6 @@
-"""Several query sets as one: TREC DL 2019, 2020 and 2021 have one mean over 145 queries.
-
-The mean of a pooled set is that over all its queries, so a year counts as much as it has judged
-queries. Papers print this mean, not the mean of the yearly means.
+"""Several query sets as one: TREC DL 2019, 2020 and 2021 have one mean over 145 queries. The mean
+of a pooled set is over all its queries, so a year counts by its number of judged queries. Papers
+print this mean, not the mean of the yearly means.
 """
 
 from collections import Counter
@@ -19,7 +18,7 @@ def pool_query_sets(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """One long per-query table of the same trials on several sets, keyed by (set, query_id).
 
     `query_id` becomes `set/query_id` and `query_set` is added, so that equal query ids of two years
-    stay two queries. Every set must hold the same (cell, seed) pairs, measures and split.
+    remain different queries. Every set must hold the same (cell, seed) pairs, measures and split.
     """
     if not tables:
         raise BadInput("at least one query set must be given")

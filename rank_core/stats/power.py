@@ -31,7 +31,7 @@ def detectable_effect(df: float, *, alpha: float = 0.05, power: float = 0.8) -> 
 
 
 def check_probability(name: str, value: float) -> None:
-    """Refuse what is not strictly between 0 and 1."""
+    """Refuse a value that is not strictly between 0 and 1."""
     if not 0 < value < 1:
         raise BadInput(f"0 < {name} < 1 must hold, got {name}={value}")
 

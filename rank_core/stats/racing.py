@@ -6,15 +6,14 @@ is the test, `nominal_levels` are the levels). With probability 1 - alpha or mor
 equal variances, the winner is the one that all configurations with all seeds would have given on
 the same dev queries.
 
-The race decides no more than that. Whether the winner is the better *method* needs queries it was
-not chosen on and fresh seeds. Where the best differ by less than the seed variance, the grid's
-winner is chance, and so is the race's.
+Whether the winner is the better *method* needs queries it was not chosen on and fresh seeds. Where
+the best differ by less than the seed variance, the grid's winner is random, and so is the race's.
 
 With an indifference `delta` the winner may be one that the grid puts at most delta behind its own.
 
 The state is a pure function of the ended trials, in any order: a driver that restarts reads its
-trials and resumes. All live configurations are judged on equal seeds at all times, so that a race
-cut short is a valid, smaller one.
+trials and resumes. All live configurations are judged on equal seeds at all times, so that a
+shortened race is a valid, smaller one.
 
 The test of one interim analysis
 --------------------------------
@@ -31,8 +30,8 @@ If k is the grid's winner, the second bracket is at most 0, and the statistic
 
 is at most the largest of L - 1 such differences of equals: one-sided Dunnett (1955) with
 correlation 1/2, the leader being any of the L - 1 rivals, as in Gupta's (1965) subset selection and
-Hsu's (1984) comparisons with the best. That is a bound at the worst truth, a dead heat after all S
-seeds; `nominal_levels` finds the level that gives a wanted chance of a wrong elimination.
+Hsu's (1984) comparisons with the best. That is a bound at the least favourable truth, a tie after
+all S seeds; `nominal_levels` finds the level for a given probability of a wrong elimination.
 
 sigma^2 is the mean square of configuration x seed pooled over the live configurations, with
 (L - 1)(s - 1) degrees of freedom: seeds are blocks, so the effect of a seed that all configurations
@@ -46,17 +45,15 @@ With an indifference `delta` > 0 a configuration is eliminated once the whole gr
 put it ahead of the leader *by more than delta*: delta is added to its gap, and the same argument
 holds with "the second bracket is at most delta". The winner is then within delta of the grid's.
 
-The levels of all interim analyses
-----------------------------------
-A spending function (Lan and DeMets, 1983) gives the chance A(t) that, by the share t of the
-analyses, the configuration the whole grid would name is eliminated; A(1) = alpha. `nominal_levels`
-turns it into one level per analysis: in simulated races of equal configurations, exactly that share
-eliminates the grid's winner. Equal configurations are the least favourable truth. For two of them
-that is a theorem: given the difference between the gap so far and the grid's gap, the verdict is
-wrong if the grid's gap is in an interval around 0, which is most probable for a normal gap of mean
-0 (Anderson, 1955). For more of them `tests.benchmarks.racing` finds the same. Levels equal to the
-share spent (Dunnett and Bonferroni) would need no simulation, but spend a tenth of the budget and
-cost more runs.
+The levels of all interim analyses ---------------------------------- A spending function (Lan and
+DeMets, 1983) gives the probability A(t) that, by the share t of the analyses, the configuration the
+whole grid would name is eliminated; A(1) = alpha. `nominal_levels` turns it into one level per
+analysis: in simulated races of equal configurations, exactly that share eliminates the grid's
+winner. Equal configurations are the least favourable truth. For two of them that is a theorem:
+given the difference between the gap so far and the grid's gap, the verdict is wrong if the grid's
+gap is in an interval around 0, which is most probable for a normal gap of mean 0 (Anderson, 1955).
+For more of them `tests.benchmarks.racing` finds the same. Levels equal to the share spent (Dunnett
+and Bonferroni) would need no simulation, but use a tenth of the budget and need more runs.
 """
 
 import math
@@ -82,7 +79,7 @@ _ROUNDING = 64 * np.finfo(np.float64).eps
 """A standard deviation below this share of the largest mean is rounding."""
 
 _POOL_DF = 4
-"""Degrees of freedom with which the pool counts against a configuration's own runs."""
+"""Degrees of freedom of the pool in a configuration's moderated variance."""
 
 _REACH = 1e4
 """The largest tabulated statistic; with one degree of freedom its p is still 1e-4."""
@@ -93,8 +90,8 @@ class InterimAnalysis:
     """An interim analysis of B races of K configurations; eliminated ones have p = NaN.
 
     `gap` is the leader's mean minus the configuration's, `se` its standard error about the gap of
-    the whole grid, `df` the pool's degrees of freedom, `p` the chance of such a gap between equals.
-    The leader has gap 0 and p = 1.
+    the whole grid, `df` the pool's degrees of freedom, `p` the probability of such a gap between
+    equals. The leader has gap 0 and p = 1.
     """
 
     leader_B: NDArray[np.intp]
@@ -195,19 +192,19 @@ def _variances(mean_BKs: Floats, counted_BK: Bools) -> Floats:
 
 NUM_RACES = 40_000
 _NUMBERS = 10_000_000
-"""Runs drawn at most: fewer races where a race is large."""
+"""The limit of simulated runs: fewer races where a race is large."""
 
 _HIGHEST = 0.5
 """The largest level of an analysis, even if more of the budget is left at the last."""
 
 
 def pocock_like(share: float, alpha: float) -> float:
-    """Nearly the same level at every analysis: eliminates early, which saves most."""
+    """Nearly the same level at every analysis: eliminates early and saves most runs."""
     return alpha * math.log(1 + (math.e - 1) * share)
 
 
 def obrien_fleming_like(share: float, alpha: float) -> float:
-    """Almost nothing at the first analyses: only large differences eliminate early."""
+    """Almost no budget at the first analyses: only large differences eliminate early."""
     if share <= 0:
         return 0.0
     return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / math.sqrt(share)))
@@ -269,8 +266,8 @@ class Judged:
     """One configuration in one interim analysis, compared with the leader on the same seeds.
 
     `gap` is the leader's mean minus this configuration's, `se` its standard error about the gap of
-    the whole grid; `p` the chance of such a gap between equals, the leader being any of the rivals.
-    `twin` names an earlier configuration with the same values.
+    the whole grid; `p` the probability of such a gap between equals, the leader being any of the
+    rivals. `twin` names an earlier configuration with the same values.
     """
 
     configuration: str
@@ -307,7 +304,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Standing:
-    """One line of the report of a race: `left_after` seeds, or None if the configuration is live.
+    """A line of the report of a race: `left_after` seeds, or None if the configuration is live.
 
     `mean` is over the `num_seeds` it was judged on; a live configuration has as many as the others.
     One that `lost` a trial was eliminated for that, without a test.
@@ -413,7 +410,7 @@ def race_so_far(
     configuration was eliminated. A configuration that `lost` a trial is eliminated at that seed.
     """
     _check_trials(finished, configurations, seeds)
-    spent(len(seeds), alpha=alpha, spending=spending)  # refuses a bad setting at once
+    spent(len(seeds), alpha=alpha, spending=spending)  # refuses bad settings early
     live, verdicts = tuple(configurations), list[Verdict]()
     runs = dict.fromkeys(configurations, 0)
     pending: tuple[Trial, ...] = ()
@@ -483,7 +480,7 @@ def _rows(finished: Mapping[Trial, Floats], name: str, seeds: Sequence[int]) -> 
 def _check_trials(
     finished: Mapping[tuple[str, int], Floats], configurations: Sequence[str], seeds: Sequence[int]
 ) -> None:
-    """Refuse trials that are not of this race, and trials on different numbers of queries."""
+    """Refuse trials of another race, and trials on different numbers of queries."""
     if len(configurations) < 2 or len(set(configurations)) < len(configurations):
         raise BadInput(
             "a race needs 2 configurations or more, each named once, "
@@ -530,7 +527,7 @@ def _copied_seed(score_SQ: Floats) -> bool:
 
 
 def _twins(names: Sequence[str], score_LSQ: Floats) -> list[str | None]:
-    """For each configuration the first one before it with the same values throughout."""
+    """For each configuration the first earlier one with the same values."""
     first: dict[bytes, str] = {}
     return [
         None if (twin := first.setdefault(score_SQ.tobytes(), name)) == name else twin

@@ -1,12 +1,12 @@
 """Is system A better than system B: three scopes of one comparison, in closed form.
 
-Scope `queries` keeps the trained runs fixed and draws new queries (the usual paired t-test).
-Scope `seeds` keeps the queries and draws new training runs (Welch's t-test on the seed means).
-Scope `both` draws both, and is the one that answers a question about methods. It is Clark's (1973)
+Scope `queries` keeps the trained runs fixed and draws new queries (the usual paired t-test). Scope
+`seeds` keeps the queries and draws new training runs (Welch's t-test on the seed means). Scope
+`both` draws both, and is the one that answers a question about methods. It is Clark's (1973)
 quasi-F for subjects x items; on balanced data its standard error equals that of a crossed REML fit.
 Its p-values use Welch's (1947) second-order approximation in place of the first-order one of
 Satterthwaite, because the seed variance has only S - 1 degrees of freedom (`welch`). Seeds are
-nested in systems: seed 1 of A and seed 1 of B share nothing, unless the sweep says otherwise
+nested in systems: seed 1 of A and seed 1 of B share nothing unless the sweep declares it
 (`paired_scope_test`).
 """
 
@@ -26,23 +26,23 @@ Floats = NDArray[np.float64]
 SCOPES = ("queries", "seeds", "both")
 
 LEAST_SEEDS = 3
-"""Of every trained system of a comparison that is called significant. Two runs fix the standard
-deviation between seeds within a factor of .45 to 32 only: where systems scatter unequally, p < .05
-then happens by chance up to 10 % of the time."""
+"""Least number of runs of every trained system for a significant comparison. Two runs determine the
+standard deviation between seeds only within a factor of .45 to 32: with unequal seed variances, p <
+.05 then happens by chance up to 10 % of the time."""
 
 ROUNDING = 16 * np.finfo(np.float64).eps
-"""A difference below this share of the largest score is rounding, not a difference."""
+"""A difference below this share of the largest score is rounding."""
 
 
 @dataclass(frozen=True)
 class ScopeTest:
     """Difference of the grand means A - B and its three two-sided p-values.
 
-    All that needs seed variance is NaN if a trained side has one seed.
-    `variance_*` are variances of the difference: `variance_queries` (V_q) contains query x system
-    and residual, `variance_seeds_*` (V_s) seed and residual, `variance_error_*` (V_e) the residual
-    alone. In a paired test `_a` has the parts of the table of differences; `_b` is 0.
-    `df_both` is that of a test at .05; `welch` knows those of other levels.
+    Fields that need seed variance are NaN if a trained side has one seed. `variance_*` are
+    variances of the difference: `variance_queries` (V_q) contains query x system and residual,
+    `variance_seeds_*` (V_s) seed and residual, `variance_error_*` (V_e) the residual alone. In a
+    paired test `_a` has the parts of the table of differences; `_b` is 0. `df_both` is that of a
+    test at .05; `welch` has those of other levels.
     """
 
     delta: float
@@ -84,8 +84,8 @@ def scope_test(
 ) -> ScopeTest:
     """Compare two systems measured on the same queries, each with its own seeds; S may differ.
 
-    A side declared deterministic (BM25: training again gives the same run) has one run and, by
-    declaration, no seed variance; it adds nothing to V and no term to the degrees of freedom.
+    A side declared deterministic (BM25: training again gives the same run) has one run and no seed
+    variance; it adds nothing to V or the degrees of freedom.
     """
     score_A_SQ, score_B_SQ = _checked(score_A_SQ), _checked(score_B_SQ)
     if score_A_SQ.shape[1] != score_B_SQ.shape[1]:
@@ -145,8 +145,8 @@ def confidence_interval(
 
 
 def variance_interval(test: ScopeTest, level: float = 0.95) -> tuple[float, float]:
-    """Both ends of the variance of the difference in scope `both`: that of the queries as it is,
-    that between seeds at the ends of its chi-square interval; NaN for one seed."""
+    """Both ends of the variance of the difference in scope `both`, with the variance between seeds
+    at the ends of its chi-square interval; NaN for one seed."""
     if test.se_seeds == 0:
         return test.se_both**2, test.se_both**2
     tails = (1 + level) / 2, (1 - level) / 2

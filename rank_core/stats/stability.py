@@ -14,7 +14,8 @@ from rank_core.stats.matrix import ScoreMatrix
 
 @dataclass(frozen=True)
 class RankStability:
-    """The ranking by means over seeds and queries, and how far single runs and resamples agree."""
+    """The ranking by means over seeds and queries, and its agreement with single runs and
+    resamples."""
 
     order: tuple[str, ...]  # cells by mean, best first
     tau: float  # Kendall's tau-b of rankings by one run of each cell with `order`, mean of draws

@@ -1,8 +1,8 @@
 """The variance components of a sweep: seeds, queries and the residual.
 
-A score is mu_m + query + (query x system) + seed in system + residual. Every component is given as
-a standard deviation in units of the measure, with a chi-square interval: three seeds give theirs
-within a factor of [0.5, 6.3].
+A score is mu_m + query + (query x system) + seed in system + residual. Every component is a
+standard deviation in units of the measure, with a chi-square interval: of three seeds a factor of
+0.5 to 6.3.
 """
 
 import math
@@ -58,9 +58,9 @@ def sweep_components(
 
     sigma_D is pooled over the comparisons with `baseline`; they share their queries, so its degrees
     of freedom stay those of one comparison. With `paired_seeds` sigma_S and sigma_E are those of
-    the differences of paired runs over sqrt(2): what independent seeds would need to have
-    for differences of the same variance. All of them share the runs of the baseline, so their
-    degrees of freedom are those of one comparison, too.
+    the differences of paired runs over sqrt(2), equivalent to independent seeds with the same
+    variance of differences. All of them share the runs of the baseline, so their degrees of freedom
+    are those of one comparison, too.
     """
     if baseline not in matrix.cells:
         raise unknown("baseline", baseline, matrix.cells)
@@ -124,7 +124,9 @@ def detectable_difference(
     test: ScopeTest, *, alpha: float = 0.05, power: float = 0.8, family_size: int = 1
 ) -> float:
     """The smallest true difference that this comparison detects with power `power` (scope `both`).
-    The family enters as Bonferroni, alpha / family_size: what Holm asks of the smallest p."""
+
+    The family counts as in Bonferroni, alpha / family_size: Holm's condition for the smallest p.
+    """
     df = float(test.welch.at_level(alpha / family_size)) if test.se_both else test.df_both
     return test.se_both * detectable_effect(df, alpha=alpha / family_size, power=power)
 

@@ -1,10 +1,10 @@
 """Degrees of freedom of a studentised difference whose variance is a sum of mean squares.
 
 Satterthwaite's single number of degrees of freedom is the first order of an expansion. With three
-seeds on one side and a stable system on the other it rejects too often: the seed variance has two
-degrees of freedom, and where it is underestimated its share of the variance is so, too. Welch's
-(1947) second order depends on the level of the test; here it is capped at Satterthwaite's, so that
-its p-value is never the smaller one.
+seeds on one side and a stable system on the other it rejects too often: where the seed variance
+(two degrees of freedom) is underestimated, so is its share of the variance. Welch's (1947) second
+order depends on the level of the test; here it is capped at Satterthwaite's, so that its p-value is
+never the smaller one.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from scipy import special
 
 Floats = NDArray[np.float64]
 
-HALVINGS = 60  # of the interval that holds a p-value: to the last bit
+HALVINGS = 60  # of the interval around a p-value, to the last bit
 LARGEST_Z = 38.0  # beyond it a p-value is 0 in double precision
 
 

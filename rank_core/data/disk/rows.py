@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rank_core.errors import BadInput
 
-HASH_BYTES = 8  # among 3 million ids, a collision in one of four million collections
+HASH_BYTES = 8  # of 3 million ids, a collision in one of four million collections
 HASHES, ROWS = "id_hashes.uint64", "id_rows.int64"
 
 

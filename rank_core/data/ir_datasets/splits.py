@@ -1,8 +1,8 @@
 """The files of a named collection's splits.
 
 Queries without text or relevant documents are excluded, because measures are undefined for them.
-Candidates come from the first that exists of: the user's run file, the dataset's ranked list, BM25
-over all documents.
+Candidates are from the user's run file, else from the dataset's ranked list, else from BM25 over
+all documents.
 """
 
 import hashlib

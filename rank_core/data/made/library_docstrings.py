@@ -1,7 +1,6 @@
-"""Passages that no collection has: the docstrings of installed libraries, read from their sources.
-
-The shipped backbone is trained on them, so that it has seen nothing of `python-docs` in any version
-of Python: what a docstring of the standard library resembles is excluded, whatever its split.
+"""Passages outside all collections: the docstrings of installed libraries, read from their sources.
+The shipped backbone is trained on them, without those that resemble a docstring of the standard
+library, so that it has seen no text of `python-docs` in any version of Python.
 """
 
 import ast
@@ -26,9 +25,9 @@ _WORD = re.compile(r"[a-z0-9_]+")
 def library_pairs(
     packages: Sequence[str], known: Sequence[DocstringPair] | None = None
 ) -> list[DocstringPair]:
-    """The pairs of the named packages in the order of their files, without those of which the
-    summary or the body is that of one before, or resembles one of `known` (by default all of the
-    standard library). Raises `BadInput` for a package that is not installed."""
+    """The pairs of the named packages in the order of their files, without repeated summaries or
+    bodies and without pairs that resemble one of `known` (by default all of the standard library).
+    Raises `BadInput` for a package that is not installed."""
     alike = _Resembling(collect_pairs() if known is None else known)
     seen: set[str] = set()
     pairs = []

@@ -124,7 +124,7 @@ def test_a_folder_is_written_whole_into_a_new_or_empty_place(trial, folder, tmp_
     ("damage", "law"),
     [
         (lambda m: (m / FILE).unlink(), "an exported model is a folder with ranker.json"),
-        (lambda m: (m / FILE).write_text("{"), r"ranker.json must be as it was written"),
+        (lambda m: (m / FILE).write_text("{"), r"ranker.json must be unchanged"),
         (lambda m: (m / FILE).write_text(json.dumps({"format": 99, "settings": {}})), "later vers"),
         (lambda m: shutil.copy(m / "model.safetensors", m / REST), "must hold the weights of this"),
     ],
